@@ -1,0 +1,31 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: test lint demo clean
+.DEFAULT_GOAL := test
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group test
+	touch $@
+
+$(VENV)/.linters: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group lint
+	touch $@
+
+test: $(VENV)/.installed  ## set up and run the tests
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.linters  ## ruff, mypy strict, import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+demo: $(VENV)/.installed  ## record a golden of a reference, run a port with a bug, show the report
+	$(BIN)/python utils/demo.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

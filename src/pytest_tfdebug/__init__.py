@@ -1,0 +1,28 @@
+"""Point it at a model and it names the module that is wrong, and the line, and keeps it right from then on."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+#: Public name -> module that defines it; imported at first use, so that ``import pytest_tfdebug`` costs nothing.
+_PUBLIC: dict[str, str] = {
+    "GoldenError": "errors",
+    "ParityError": "errors",
+    "TFDebugError": "errors",
+    "TFDebugWarning": "errors",
+}
+
+__all__ = sorted(_PUBLIC)  # noqa: PLE0605 - the table above is the list
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - public names are of every kind
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -1,0 +1,21 @@
+"""The exception tree: what this package raises on its own behalf.
+
+Failed checks are ``AssertionError`` so that pytest shows them as failures; misuse of the Python API is a
+``TFDebugError``; wrong flags and marker arguments are ``pytest.UsageError`` and live with the plugin.
+"""
+
+
+class TFDebugError(Exception):
+    """Something was asked of the package that it cannot do; the message says what to do instead."""
+
+
+class GoldenError(TFDebugError):
+    """A golden file cannot be read or written, or is not a golden."""
+
+
+class ParityError(AssertionError):
+    """A forward differs from what it is held to."""
+
+
+class TFDebugWarning(UserWarning):
+    """Something that is worth knowing and does not fail a check."""

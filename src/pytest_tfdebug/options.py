@@ -1,0 +1,118 @@
+"""Every flag, ini key and marker of the plugin, in tables; the only file that knows their names.
+
+To add one, add a row to ``FLAGS`` (and a field of the same name to :class:`Options`) or to ``MARKERS``.
+A flag without a value on the command line falls back to its ini key, then to its default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One command-line flag and the ini key behind it.
+
+    Args:
+        dest: Field of :class:`Options` that holds the value.
+        flag: The flag as typed.
+        text: Help, one sentence.
+        default: Value when neither the flag nor the ini key is given.
+        choices: The valid values; empty for free text.
+        metavar: Placeholder for a free value in the help.
+        is_switch: A flag without a value.
+    """
+
+    dest: str
+    flag: str
+    text: str
+    default: str | bool | None = None
+    choices: tuple[str, ...] = ()
+    metavar: str | None = None
+    is_switch: bool = False
+
+    @property
+    def ini(self) -> str:
+        """The ini key: the flag without dashes."""
+        return self.flag.lstrip("-").replace("-", "_")
+
+
+FLAGS = (
+    Flag(
+        "golden",
+        "--tf-golden",
+        "check against goldens, write them all (update), write only those that do not exist (missing), or skip (off)",
+        default="check",
+        choices=("check", "update", "missing", "off"),
+    ),
+    Flag(
+        "golden_dir",
+        "--tf-golden-dir",
+        "directory of the goldens (default: goldens/ beside the test file)",
+        metavar="DIR",
+    ),
+    Flag(
+        "golden_prune",
+        "--tf-golden-prune",
+        "with --tf-golden=update: delete goldens whose test is gone",
+        is_switch=True,
+    ),
+)
+
+MARKERS: dict[str, str] = {
+    "tf_golden": "tf_golden(*, rtol, atol, rename, include, exclude, level): defaults for the test's golden checks.",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The plugin's options of one run, flags and ini keys resolved; one field a row of ``FLAGS``."""
+
+    golden: str
+    golden_dir: str | None
+    golden_prune: bool
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Options:
+        """Read the options of a run, flag before ini key before default.
+
+        Raises:
+            pytest.UsageError: If an ini key has a value that its flag would refuse.
+        """
+        return cls(**{flag.dest: _value(config, flag) for flag in FLAGS})
+
+
+def register(parser: pytest.Parser) -> None:
+    """Add the flags and ini keys to pytest's parser."""
+    group = parser.getgroup("tfdebug", "model debugging (pytest-tfdebug)")
+    for flag in FLAGS:
+        extra: dict[str, Any] = {"action": "store_true"} if flag.is_switch else {"metavar": flag.metavar}
+        if flag.choices:
+            extra = {"choices": flag.choices}
+        group.addoption(
+            flag.flag, dest=f"tf_{flag.dest}", default=None, help=f"{flag.text}; ini key {flag.ini}", **extra
+        )
+        parser.addini(flag.ini, f"default of {flag.flag}", type="bool" if flag.is_switch else "string", default=None)
+
+
+def register_markers(config: pytest.Config) -> None:
+    """Declare the markers, so that ``--strict-markers`` knows them."""
+    for text in MARKERS.values():
+        config.addinivalue_line("markers", text)
+
+
+def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's value is text, a switch or None
+    value = config.getoption(f"tf_{flag.dest}")
+    if value is None:
+        value = config.getini(flag.ini)
+    if value in (None, ""):
+        return flag.default
+    if flag.choices and value not in flag.choices:
+        import pytest
+
+        raise pytest.UsageError(f"{flag.ini} = {value!r} is not one of {', '.join(flag.choices)} (see {flag.flag}).")
+    return value

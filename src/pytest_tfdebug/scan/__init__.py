@@ -1,0 +1,1 @@
+"""Which common tests does each model of a repository skip, and why."""
