@@ -11,6 +11,9 @@ _PUBLIC: dict[str, str] = {
     "ParityError": "errors",
     "TFDebugError": "errors",
     "TFDebugWarning": "errors",
+    "Trace": "tracing.trace",
+    "record": "tracing.trace",
+    "trace": "tracing.trace",
 }
 
 __all__ = sorted(_PUBLIC)  # noqa: PLE0605 - the table above is the list

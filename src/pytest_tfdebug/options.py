@@ -7,7 +7,7 @@ A flag without a value on the command line falls back to its ini key, then to it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pytest
@@ -83,7 +83,8 @@ class Options:
         Raises:
             pytest.UsageError: If an ini key has a value that its flag would refuse.
         """
-        return cls(**{flag.dest: _value(config, flag) for flag in FLAGS})
+        values = {flag.dest: _value(config, flag) for flag in FLAGS}
+        return cls(**values)
 
 
 def register(parser: pytest.Parser) -> None:
@@ -96,7 +97,8 @@ def register(parser: pytest.Parser) -> None:
         group.addoption(
             flag.flag, dest=f"tf_{flag.dest}", default=None, help=f"{flag.text}; ini key {flag.ini}", **extra
         )
-        parser.addini(flag.ini, f"default of {flag.flag}", type="bool" if flag.is_switch else "string", default=None)
+        kind: Literal["bool", "string"] = "bool" if flag.is_switch else "string"
+        parser.addini(flag.ini, f"default of {flag.flag}", type=kind, default=None)
 
 
 def register_markers(config: pytest.Config) -> None:
@@ -109,7 +111,7 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
     value = config.getoption(f"tf_{flag.dest}")
     if value is None:
         value = config.getini(flag.ini)
-    if value in (None, ""):
+    if value is None or value == "":
         return flag.default
     if flag.choices and value not in flag.choices:
         import pytest

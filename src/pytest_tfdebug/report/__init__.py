@@ -1,0 +1,1 @@
+"""Records become text, rows and JSON; nothing is computed here."""

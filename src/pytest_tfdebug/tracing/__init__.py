@@ -1,0 +1,1 @@
+"""A forward goes in, a trace comes out."""

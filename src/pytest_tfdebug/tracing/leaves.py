@@ -1,0 +1,162 @@
+"""Nested values -> named tensors.
+
+Every part of the package that looks into a module's inputs and outputs goes through :func:`walk`: tensors in tuples,
+lists, dicts, ``ModelOutput``, dataclasses, named tuples, transformers caches and any class that is registered with
+``torch.utils._pytree`` are found; each leaf has a path that says how to reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+#: Deeper nesting than this is a cycle or not meant to be looked into.
+_MAX_DEPTH = 24
+_ATOMS = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.Size)
+
+
+class Leaf(NamedTuple):
+    """A tensor inside a nested value.
+
+    Args:
+        path: How to reach it: ``[0]``, ``.logits``, ``['k']``, ``.layers[1].keys``; empty for the value itself.
+        tensor: The tensor.
+    """
+
+    path: str
+    tensor: torch.Tensor
+
+
+def walk(value: object, *, into_caches: bool = True) -> list[Leaf]:
+    """Return the tensors of a nested value in a fixed order.
+
+    Args:
+        value: A tensor or any nesting of tensors.
+        into_caches: Also look into key-value caches. They travel by reference through every layer, so that a model of
+            ``n`` layers shows ``n * n`` tensors: the recorder looks into them where they enter and leave the model.
+
+    Returns:
+        One leaf for each tensor, in the order of the containers.
+
+    Examples:
+        >>> [leaf.path for leaf in walk((torch.ones(1), {"k": [torch.ones(2)]}))]
+        ['[0]', "[1]['k'][0]"]
+    """
+    found: list[Leaf] = []
+    _collect(value, "", found, _MAX_DEPTH, into_caches)
+    return found
+
+
+def walk_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, into_caches: bool = True) -> list[Leaf]:
+    """Return the tensors of a call's inputs: positional ones as ``[0]``, keyword ones as ``['name']``."""
+    found: list[Leaf] = []
+    for position, value in enumerate(args):
+        _collect(value, f"[{position}]", found, _MAX_DEPTH, into_caches)
+    for name, value in kwargs.items():
+        _collect(value, f"['{name}']", found, _MAX_DEPTH, into_caches)
+    return found
+
+
+def is_cache(value: object) -> bool:
+    """Tell whether a value is a key-value or state cache, of transformers or written like one."""
+    return type(value).__name__.endswith("Cache") and not isinstance(value, (tuple, list, Mapping))
+
+
+def _collect(value: object, path: str, found: list[Leaf], depth: int, into_caches: bool) -> None:  # noqa: FBT001
+    if isinstance(value, torch.Tensor):
+        found.append(Leaf(path, value))
+        return
+    if isinstance(value, _ATOMS) or depth == 0:
+        return
+    if not into_caches and is_cache(value):
+        return
+    for suffix, child in _children(value):
+        _collect(child, path + suffix, found, depth - 1, into_caches)
+
+
+def _children(value: object) -> Iterator[tuple[str, object]]:
+    for accepts, open_up in _OPENERS:
+        if accepts(value):
+            yield from open_up(value)
+            return
+
+
+def _is_named_tuple(value: object) -> bool:
+    return isinstance(value, tuple) and hasattr(value, "_fields")
+
+
+def _open_named_tuple(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
+    for name, child in zip(value._fields, value, strict=True):
+        yield f".{name}", child
+
+
+def _open_sequence(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
+    for position, child in enumerate(value):
+        yield f"[{position}]", child
+
+
+def _is_model_output(value: object) -> bool:
+    return isinstance(value, dict) and is_dataclass(value)
+
+
+def _open_model_output(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
+    for name, child in value.items():
+        yield f".{name}", child
+
+
+def _open_mapping(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
+    for name, child in value.items():
+        yield f"[{name!r}]", child
+
+
+def _is_dataclass_instance(value: object) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)
+
+
+def _open_dataclass(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
+    for item in fields(value):
+        yield f".{item.name}", getattr(value, item.name, None)
+
+
+def _is_cache_or_part(value: object) -> bool:
+    return is_cache(value) or type(value).__module__ == "transformers.cache_utils"
+
+
+def _open_attributes(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
+    for name, child in vars(value).items():
+        yield f".{name}", child
+
+
+def _is_pytree_node(value: object) -> bool:
+    from torch.utils import _pytree
+
+    return type(value) in _pytree.SUPPORTED_NODES
+
+
+def _open_pytree_node(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
+    from torch.utils import _pytree
+
+    node = _pytree.SUPPORTED_NODES[type(value)]
+    if node.flatten_with_keys_fn is not None:
+        for key, child in node.flatten_with_keys_fn(value)[0]:
+            yield str(key), child
+    else:
+        yield from _open_sequence(node.flatten_fn(value)[0])
+
+
+#: What is nested, most specific first: a predicate, and how its children are reached.
+_OPENERS: tuple[tuple[Callable[[object], bool], Callable[[Any], Iterator[tuple[str, object]]]], ...] = (
+    (_is_named_tuple, _open_named_tuple),
+    (lambda value: isinstance(value, (tuple, list)), _open_sequence),
+    (_is_model_output, _open_model_output),
+    (lambda value: isinstance(value, Mapping), _open_mapping),
+    (_is_cache_or_part, _open_attributes),
+    (_is_dataclass_instance, _open_dataclass),
+    (_is_pytree_node, _open_pytree_node),
+)

@@ -1,0 +1,168 @@
+"""One pass of hooks over a forward; whoever wants to know what happened is a consumer.
+
+The recorder keeps no tensor itself. A consumer receives a call's leaves as the call begins and as it ends, while they
+are alive: it can keep them (:mod:`.trace`), compare them or reduce them, and let them go.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.records import Call
+from pytest_tfdebug.tracing.leaves import Leaf, walk, walk_inputs
+from pytest_tfdebug.tracing.selection import Selection
+from pytest_tfdebug.tracing.sites import forward_source, locate_call, positional_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    import torch
+    from typing_extensions import Self
+
+
+class Consumer(Protocol):
+    """What receives the calls of a forward as they happen."""
+
+    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A call begins; ``leaves`` are its input tensors."""
+
+    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
+        """A call has returned; ``leaves`` are its output tensors."""
+
+    def fail(self, call: Call) -> None:
+        """An exception left the call; ``call.error`` names it."""
+
+
+class Recorder:
+    """Hooks on the selected modules of a model for the length of a ``with`` block.
+
+    Modules called several times, shared modules, forwards that raise and exceptions that a parent catches are all
+    told apart; threads each have their own stack of calls.
+
+    Args:
+        model: The root; a ``torch.compile``d model shows its own inputs and outputs only (see :attr:`notes`).
+        consumer: What receives the calls.
+        selection: Which submodules to record.
+
+    Raises:
+        TFDebugError: If the model is compiled in place, so that no hook of its own would run.
+    """
+
+    def __init__(self, model: torch.nn.Module, consumer: Consumer, selection: Selection | None = None) -> None:
+        if getattr(model, "_compiled_call_impl", None) is not None:
+            raise TFDebugError(
+                f"{type(model).__name__} was compiled in place by .compile(): hooks are compiled away and nothing can "
+                "be seen.\nTrace the model before it is compiled, or use torch.compile(model), whose own inputs and "
+                "outputs can be seen."
+            )
+        self.model = model
+        self.root_name = type(getattr(model, "_orig_mod", model)).__name__
+        self.notes: list[str] = []
+        self._consumer = consumer
+        self._modules = list(self._hookable(selection or Selection()))
+        self._threads = threading.local()
+        self._counter: Counter[str] = Counter()
+        self._next_index = 0
+        self._lock = threading.Lock()
+        self._handles = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            for path, module in self._modules:
+                self._hook(path, module)
+        except BaseException:
+            self._handles.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._handles.close()
+
+    def _hookable(self, selection: Selection) -> Iterator[tuple[str, torch.nn.Module]]:
+        yield self.root_name, self.model
+        if hasattr(self.model, "_orig_mod"):
+            self.notes.append(
+                "The model is compiled: only its own inputs and outputs can be seen. "
+                "Trace the model that was given to torch.compile to see its modules."
+            )
+            return
+        compiled = tuple(
+            f"{path}." if hasattr(module, "_orig_mod") else path
+            for path, module in self.model.named_modules()
+            if path and (hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None)
+        )
+        if compiled:
+            names = ", ".join(path.rstrip(".") for path in compiled[:3]) + (", ..." if len(compiled) > 3 else "")  # noqa: PLR2004
+            self.notes.append(f"Compiled modules cannot be looked into: {names}.")
+        for path, module in selection.pick(self.model):
+            if not path.startswith(compiled):
+                yield path, module
+
+    def _hook(self, path: str, module: torch.nn.Module) -> None:
+        has_children = next(module.children(), None) is not None
+
+        def before(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._begin(path, module, has_children, args, kwargs)
+
+        def after(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:  # noqa: ANN401, ARG001
+            self._end(path, output)
+
+        handle = module.register_forward_pre_hook(before, with_kwargs=True)
+        self._handles.callback(handle.remove)
+        handle = module.register_forward_hook(after, with_kwargs=True, always_call=True)
+        self._handles.callback(handle.remove)
+
+    def _stack(self) -> list[tuple[Call, torch.nn.Module, BaseException | None]]:
+        if not hasattr(self._threads, "stack"):
+            self._threads.stack = []
+        stack: list[tuple[Call, torch.nn.Module, BaseException | None]] = self._threads.stack
+        return stack
+
+    def _begin(
+        self,
+        path: str,
+        module: torch.nn.Module,
+        has_children: bool,  # noqa: FBT001
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        stack = self._stack()
+        with self._lock:
+            index, self._next_index = self._next_index, self._next_index + 1
+            number = self._counter[path]
+            self._counter[path] += 1
+        call = Call(
+            index,
+            path,
+            type(getattr(module, "_orig_mod", module)).__name__,
+            number,
+            stack[-1][0].index if stack else None,
+            len(stack),
+            source=forward_source(module),
+            parameters=positional_parameters(cast("type", type(module))),
+            has_children=has_children,
+        )
+        if stack:
+            call.site, call.inner_site = locate_call(stack[-1][1])
+        stack.append((call, module, sys.exc_info()[1]))
+        self._consumer.enter(call, walk_inputs(args, kwargs, into_caches=len(stack) == 1), args, kwargs)
+
+    def _end(self, path: str, output: Any) -> None:  # noqa: ANN401
+        stack = self._stack()
+        while stack:
+            call, _, handled = stack.pop()
+            error = sys.exc_info()[1]
+            raised = error is not None and error is not handled and output is None
+            if call.path == path and not raised:
+                self._consumer.leave(call, walk(output, into_caches=not stack), output)
+                return
+            call.error = type(error).__name__ if error is not None else "interrupted"
+            self._consumer.fail(call)
+            if call.path == path:
+                return

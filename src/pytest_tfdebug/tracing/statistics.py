@@ -1,0 +1,86 @@
+"""Summaries of tensors: computed on the tensor's device, read back once for all of them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.records import Statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_tfdebug.records import TensorRecord
+
+_NAN = float("nan")
+_EMPTY = Statistics(_NAN, _NAN, _NAN, _NAN, 0)
+#: Dtypes that reductions take as they are; float16 and bfloat16 are summed in float32, the rest converted.
+_WIDE = (torch.float32, torch.float64)
+
+
+def summarize(records: Iterable[TensorRecord]) -> None:
+    """Fill in the statistics of the records that have none; a tensor that several records share is read once."""
+    waiting: dict[int, list[TensorRecord]] = {}
+    for record in records:
+        if record.statistics is None and record.tensor is not None:
+            waiting.setdefault(id(record.tensor), []).append(record)
+    tensors = [group[0].tensor for group in waiting.values()]
+    for group, result in zip(waiting.values(), statistics([t for t in tensors if t is not None]), strict=True):
+        for record in group:
+            record.statistics = result
+
+
+@torch.no_grad()
+def statistics(tensors: list[torch.Tensor]) -> list[Statistics]:
+    """Return the summary of each tensor.
+
+    Minimum, maximum, mean and the sum of squared deviations are four passes at the speed of memory; inf and nan are
+    counted only where the extremes are not finite.
+    """
+    reduced: dict[torch.device, tuple[list[int], list[torch.Tensor]]] = {}
+    results = [_EMPTY] * len(tensors)
+    for position, tensor in enumerate(tensors):
+        if tensor.numel():
+            places, values = reduced.setdefault(tensor.device, ([], []))
+            places.append(position)
+            values.append(_reduce(tensor))
+    for places, values in reduced.values():
+        for position, row in zip(places, torch.stack(values).tolist(), strict=True):
+            results[position] = _finish(tensors[position], row)
+    return results
+
+
+def widen(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as float32 or float64, so that it can be reduced and subtracted on any device.
+
+    Complex tensors become their real and imaginary parts in a last axis of 2; integers become float64, which is exact
+    up to 2**53.
+    """
+    if tensor.dtype in _WIDE:
+        return tensor
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    if tensor.is_complex():
+        return widen(torch.view_as_real(tensor))
+    return tensor.to(torch.float32 if tensor.is_floating_point() else torch.float64)
+
+
+def _reduce(tensor: torch.Tensor) -> torch.Tensor:
+    wide = widen(tensor.to_dense() if tensor.layout != torch.strided else tensor)
+    lowest, highest = torch.aminmax(wide)
+    mean = wide.mean()
+    deviation = wide.sub(mean).flatten()
+    squares = torch.dot(deviation, deviation)
+    return torch.stack([lowest, highest, mean, squares]).double()
+
+
+def _finish(tensor: torch.Tensor, row: list[float]) -> Statistics:
+    lowest, highest, mean, squares = row
+    count = tensor.numel() * (2 if tensor.is_complex() else 1)
+    std = math.sqrt(squares / (count - 1)) if count > 1 and math.isfinite(squares) else _NAN
+    if math.isfinite(lowest) and math.isfinite(highest):
+        return Statistics(lowest, highest, mean, std, 0)
+    finite = torch.isfinite(widen(tensor))
+    return Statistics(lowest, highest, mean, std, int(finite.numel() - finite.sum()))

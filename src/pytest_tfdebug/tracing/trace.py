@@ -1,0 +1,234 @@
+"""The recorded forward: what ``trace(model, ...)`` returns."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.records import Call, TensorRecord
+from pytest_tfdebug.tracing.capture import Captures
+from pytest_tfdebug.tracing.recorder import Recorder
+from pytest_tfdebug.tracing.selection import Level, Selection, selection
+from pytest_tfdebug.tracing.skeleton import skeleton
+from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.statistics import summarize
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
+
+    import pandas as pd
+
+    from pytest_tfdebug.tracing.leaves import Leaf
+
+
+@dataclass(eq=False)
+class Trace:
+    """The ordered tree of the calls of one forward, with their tensors.
+
+    Args:
+        model_class: Class name of the root.
+        calls: Every recorded call, in the order in which the calls began.
+        notes: What could not be seen, in sentences.
+        aliases: Other module paths of a shared module, by its path.
+
+    Examples:
+        >>> trace = pytest_tfdebug.trace(model, input_ids=ids)  # doctest: +SKIP
+        >>> trace["model.layers.0.mlp"].outputs[0].tensor.shape  # doctest: +SKIP
+        torch.Size([1, 16, 64])
+    """
+
+    model_class: str
+    calls: list[Call] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+    aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self.calls)
+
+    def __getitem__(self, name: str) -> Call:
+        """Return a call by module path; ``path#1`` is the module's second call.
+
+        Raises:
+            KeyError: If there is no such call.
+        """
+        path, _, number = name.partition("#")
+        for call in self.calls:
+            if call.path == path and call.call == int(number or 0):
+                return call
+        raise KeyError(f"{name!r}: no such call among the {len(self.calls)} of this trace")
+
+    def __str__(self) -> str:
+        from pytest_tfdebug.report.tree import render_tree
+
+        self._summarize()
+        return "\n".join(render_tree(self.calls, self.notes))
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a row for each call and leaf: path, class, call, direction, leaf, shape, dtype and statistics."""
+        import pandas as pd
+
+        from pytest_tfdebug.report.rows import COLUMNS, trace_rows
+
+        self._summarize()
+        frame: pd.DataFrame = pd.DataFrame(list(trace_rows(self.calls)), columns=list(COLUMNS))
+        return frame
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trace to a safetensors file, atomically; ``Trace.load`` reads it back.
+
+        Raises:
+            GoldenError: If the file cannot be written.
+        """
+        from pytest_tfdebug.tracing.codec import write
+
+        write(path, self)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Trace:
+        """Read a trace or golden; its tensors are mapped from the file, not copied into memory.
+
+        Raises:
+            GoldenError: If the file cannot be read or is not a trace.
+        """
+        from pytest_tfdebug.tracing.codec import read
+
+        return read(path).trace
+
+    def export_json(self, directory: str | os.PathLike[str]) -> tuple[str, str]:
+        """Write the two files of transformers' model debugger, with its keys.
+
+        Args:
+            directory: Created if it does not exist.
+
+        Returns:
+            The paths of ``<Model>_debug_tree_SUMMARY.json`` and ``<Model>_debug_tree_FULL_TENSORS.json``.
+        """
+        from pytest_tfdebug.tracing.export import export_json
+
+        return export_json(self, directory)
+
+    def _summarize(self) -> None:
+        summarize(record for call in self.calls for record in (*call.inputs, *(call.outputs or ())))
+
+
+class _Keeper:
+    """The consumer that keeps everything."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._captures = Captures()
+
+    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        call.inputs = self._keep(leaves)
+        call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
+        self._trace.calls.append(call)
+
+    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
+        call.outputs = self._keep(leaves)
+        call.skeleton["outputs"] = skeleton(output, leaves)
+
+    def fail(self, call: Call) -> None:
+        """Nothing to keep: the call's error is on the call."""
+
+    def _keep(self, leaves: list[Leaf]) -> tuple[TensorRecord, ...]:
+        return tuple(
+            TensorRecord(
+                path, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), self._captures.take(tensor)
+            )
+            for path, tensor in leaves
+        )
+
+
+@contextmanager
+def record(
+    model: torch.nn.Module,
+    *,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    level: Level = "all",
+) -> Iterator[Trace]:
+    """Record every forward of a model inside a ``with`` block, into the trace that it yields.
+
+    For what ``trace`` cannot reach: ``generate``, a forward that raises (the calls so far stay in the trace), several
+    forwards in one trace. Gradients and random numbers are the block's own business.
+
+    Args:
+        model: The root.
+        include: Globs of module paths to record; all when empty.
+        exclude: Globs of module paths to leave out.
+        level: ``"all"`` modules, ``"leaves"`` or ``"layers"``.
+
+    Yields:
+        The trace, growing.
+
+    Raises:
+        TFDebugError: If a glob matches nothing, or the model is compiled in place.
+    """
+    with _recording(model, selection(include, exclude, level)) as recorded:
+        yield recorded
+
+
+def trace(
+    model: torch.nn.Module,
+    /,
+    *args: Any,  # noqa: ANN401 - the model's own inputs
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    level: Level = "all",
+    **kwargs: Any,  # noqa: ANN401
+) -> Trace:
+    """Run one forward without gradients and record every module's inputs and outputs.
+
+    The model is left as it was, also when the forward raises: hooks, mode, buffers and random numbers.
+
+    Args:
+        model: Any ``torch.nn.Module``.
+        *args: Positional inputs of the forward.
+        include: Globs of module paths to record; all when empty. The root is always recorded.
+        exclude: Globs of module paths to leave out.
+        level: ``"all"`` modules, ``"leaves"`` (without submodules) or ``"layers"`` (items of a ``ModuleList`` or
+            ``Sequential``).
+        **kwargs: Keyword inputs of the forward.
+
+    Returns:
+        The trace.
+
+    Raises:
+        TFDebugError: If ``model`` is not a module, a glob matches nothing, or the model is compiled in place.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TFDebugError(f"trace needs a torch.nn.Module and got {type(model).__name__}.")
+    with preserved(model), torch.no_grad(), _recording(model, selection(include, exclude, level)) as recorded:
+        model(*args, **kwargs)
+    return recorded
+
+
+@contextmanager
+def _recording(model: torch.nn.Module, picked: Selection) -> Iterator[Trace]:
+    recorded = Trace("")
+    recorder = Recorder(model, _Keeper(recorded), picked)
+    recorded.model_class = recorder.root_name
+    recorded.notes = tuple(recorder.notes)
+    recorded.aliases = shared_paths(model)
+    with recorder:
+        yield recorded
+
+
+def shared_paths(model: torch.nn.Module) -> dict[str, tuple[str, ...]]:
+    """Return the further paths of each module that a model holds under several."""
+    first: dict[int, str] = {}
+    further: dict[str, list[str]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        if id(module) in first:
+            further.setdefault(first[id(module)], []).append(path)
+        else:
+            first[id(module)] = path
+    return {path: tuple(others) for path, others in further.items()}
