@@ -11,7 +11,9 @@ _PUBLIC: dict[str, str] = {
     "ParityError": "errors",
     "TFDebugError": "errors",
     "TFDebugWarning": "errors",
+    "ParityReport": "parity.result",
     "Trace": "tracing.trace",
+    "compare": "parity.compare",
     "record": "tracing.trace",
     "trace": "tracing.trace",
 }

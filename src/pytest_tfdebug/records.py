@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from typing_extensions import Self
 
 Direction = Literal["input", "output"]
 #: Where the first divergence arose; see :class:`Culprit`.
@@ -33,16 +34,29 @@ class Site(NamedTuple):
     last_line: int
 
 
-class SourceRange(NamedTuple):
-    """Lines of a file, both ends included; prints as ``modeling_llama.py:212-219``."""
+class SourceRange(str):
+    """Lines of a file, both ends included; the text is ``modeling_llama.py:212-219``.
 
+    Args:
+        file: Path of the source file.
+        first: First line, from 1.
+        last: Last line.
+    """
+
+    __slots__ = ("file", "first", "last")
     file: str
     first: int
     last: int
 
-    def __str__(self) -> str:
-        name = self.file.replace("\\", "/").rpartition("/")[2]
-        return f"{name}:{self.first}" if self.first == self.last else f"{name}:{self.first}-{self.last}"
+    def __new__(cls, file: str, first: int, last: int) -> Self:
+        """Build the text from the parts."""
+        name = file.replace("\\", "/").rpartition("/")[2]
+        text = super().__new__(cls, f"{name}:{first}" if first == last else f"{name}:{first}-{last}")
+        text.file, text.first, text.last = file, first, last
+        return text
+
+    def __getnewargs__(self) -> tuple[str, int, int]:  # type: ignore[override] # the parts, not the text
+        return self.file, self.first, self.last
 
 
 class Statistics(NamedTuple):
@@ -124,3 +138,136 @@ class Call:
     def name(self) -> str:
         """Module path, with the call index from the second call on: ``shared#1``."""
         return f"{self.path}#{self.call}" if self.call else self.path
+
+
+class Metrics(NamedTuple):
+    """How far a tensor is from the one it is held to, over the elements that are finite in both.
+
+    Args:
+        mismatched: Elements outside tolerance, and elements whose inf or nan differ.
+        total: Elements in all.
+        max_abs: Greatest absolute difference, in the tensor's units.
+        max_abs_index: Where it is.
+        allowed: Absolute difference that was allowed there, ``atol + rtol * |expected|``.
+        max_rel: Greatest relative difference, where the expected element is not 0.
+        max_rel_index: Where it is.
+        rmse: Root of the mean squared difference.
+        relative_l2: Norm of the difference over the norm of the expected tensor.
+        cosine: Cosine between the two tensors, flattened; information only, never a verdict.
+        non_finite_expected: inf and nan elements of the expected tensor.
+        non_finite_actual: inf and nan elements of the actual tensor.
+    """
+
+    mismatched: int
+    total: int
+    max_abs: float
+    max_abs_index: tuple[int, ...]
+    allowed: float
+    max_rel: float
+    max_rel_index: tuple[int, ...]
+    rmse: float
+    relative_l2: float
+    cosine: float
+    non_finite_expected: int
+    non_finite_actual: int
+
+
+#: What a leaf comparison found: nothing, values outside tolerance, or tensors that cannot be laid side by side.
+Problem = Literal["", "values", "shape", "dtype", "missing", "extra"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeafComparison:
+    """One tensor of the actual forward beside its expected tensor.
+
+    Args:
+        direction: Input or output of the call.
+        leaf: Leaf path on the actual side (on the expected side when it is missing there).
+        problem: Empty when they agree.
+        shape: Shape on the actual side, or of the missing tensor.
+        dtype: Dtype likewise.
+        expected_shape: Shape on the expected side; None for an extra leaf.
+        expected_dtype: Dtype likewise.
+        metrics: Differences; None when the tensors are equal bit by bit or cannot be subtracted.
+    """
+
+    direction: Direction
+    leaf: str
+    problem: Problem
+    shape: tuple[int, ...]
+    dtype: str
+    expected_shape: tuple[int, ...] | None
+    expected_dtype: str | None
+    metrics: Metrics | None = None
+
+
+@dataclass(slots=True)
+class CallComparison:
+    """One call of the actual forward beside its expected call.
+
+    Args:
+        call: The actual call, without its tensors.
+        expected: The expected call, or None when there is none.
+        inputs: Its input leaves.
+        outputs: Its output leaves.
+    """
+
+    call: Call
+    expected: Call | None
+    inputs: tuple[LeafComparison, ...] = ()
+    outputs: tuple[LeafComparison, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """A tensor of the actual trace outside tolerance of its expected tensor.
+
+    Args:
+        path: Module path on the actual side.
+        class_name: The module's class.
+        call: Call index of the module.
+        comparison: The tensors.
+    """
+
+    path: str
+    class_name: str
+    call: int
+    comparison: LeafComparison
+
+    @property
+    def direction(self) -> Direction:
+        """Input or output of the call."""
+        return self.comparison.direction
+
+    @property
+    def leaf(self) -> str:
+        """Leaf path."""
+        return self.comparison.leaf
+
+    @property
+    def metrics(self) -> Metrics | None:
+        """The differences, where the tensors can be subtracted."""
+        return self.comparison.metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The module whose own code or parameters introduced the first divergence.
+
+    Args:
+        path: Module path; for ``not-called`` the path of the expected module.
+        kind: ``module``: its inputs agree, its output does not, and it called nothing; ``glue``: the lines between or
+            after its children's calls; ``not-called`` / ``extra-call``: a call on one side only; ``inputs``: the
+            model was given other inputs.
+        source: Lines to look at; prints as ``file.py:first-last``. None where there is no source.
+        explanation: What was observed, in sentences.
+        class_name: The module's class.
+        divergence: The tensor that decided; None when the inputs have no common tensor.
+    """
+
+    path: str
+    kind: Kind
+    source: SourceRange | None
+    explanation: str
+    class_name: str
+    divergence: Divergence | None

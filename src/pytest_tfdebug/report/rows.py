@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.records import Call, CallComparison
 
 #: Columns of ``Trace.to_dataframe()``.
 COLUMNS = ("path", "class", "call", "direction", "leaf", "shape", "dtype", "min", "max", "mean", "std", "non_finite")
@@ -29,3 +30,38 @@ def trace_rows(calls: Iterable[Call]) -> Iterator[tuple[object, ...]]:
                     record.dtype,
                     *summary,
                 )
+
+
+#: Columns of ``ParityReport.to_dataframe()``.
+COMPARISON_COLUMNS = (
+    "path",
+    "class",
+    "call",
+    "direction",
+    "leaf",
+    "shape",
+    "dtype",
+    "ok",
+    "problem",
+    "max_abs",
+    "max_rel",
+    "mismatched",
+    "total",
+    "rmse",
+    "relative_l2",
+    "cosine",
+)
+
+
+def comparison_rows(calls: Iterable[CallComparison]) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each compared tensor; differences of equal tensors are 0."""
+    for item in calls:
+        for leaf in (*item.inputs, *item.outputs):
+            numbers: tuple[object, ...] = (0.0, 0.0, 0, prod(leaf.shape), 0.0, 0.0, 1.0)
+            if leaf.metrics is not None:
+                m = leaf.metrics
+                numbers = (m.max_abs, m.max_rel, m.mismatched, m.total, m.rmse, m.relative_l2, m.cosine)
+            elif leaf.problem:
+                numbers = (None,) * len(numbers)
+            where = (item.call.path, item.call.class_name, item.call.call, leaf.direction, leaf.leaf)
+            yield (*where, leaf.shape, leaf.dtype, not leaf.problem, leaf.problem, *numbers)

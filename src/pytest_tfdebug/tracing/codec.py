@@ -200,9 +200,9 @@ def _encode_call(call: Call, name_of: Callable[[Call, str, TensorRecord], str | 
         "index": call.index,
         "call": call.call,
         "parent": call.parent,
-        "site": _portable(call.site),
-        "inner_site": _portable(call.inner_site),
-        "source": _portable(call.source),
+        "site": call.site and (_portable(call.site.file), *call.site[1:]),
+        "inner_site": call.inner_site and (_portable(call.inner_site.file), *call.inner_site[1:]),
+        "source": call.source and (_portable(call.source.file), call.source.first, call.source.last),
         "parameters": call.parameters,
         "has_children": call.has_children,
         "skeleton": call.skeleton,
@@ -212,15 +212,15 @@ def _encode_call(call: Call, name_of: Callable[[Call, str, TensorRecord], str | 
 
 
 @lru_cache(maxsize=4096)
-def _portable(place: Site | SourceRange | None) -> Site | SourceRange | None:
+def _portable(file: str) -> str:
     """Name a source file as it is imported, not by the machine's folders."""
-    if place is None or not os.path.isabs(place.file):  # noqa: PTH117
-        return place
+    if not os.path.isabs(file):  # noqa: PTH117
+        return file
     folders = sorted((folder for folder in {*sys.path, os.getcwd()} if folder), key=len, reverse=True)  # noqa: PTH109
     for folder in folders:
-        if place.file.startswith(folder.rstrip(os.sep) + os.sep):
-            return place._replace(file=os.path.relpath(place.file, folder).replace(os.sep, "/"))
-    return place._replace(file=os.path.basename(place.file))  # noqa: PTH119
+        if file.startswith(folder.rstrip(os.sep) + os.sep):
+            return os.path.relpath(file, folder).replace(os.sep, "/")
+    return os.path.basename(file)  # noqa: PTH119
 
 
 def _decode_call(entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Call:

@@ -1,0 +1,1 @@
+"""Goldens: recorded forwards on disk that a model is held to."""

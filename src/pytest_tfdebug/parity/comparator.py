@@ -1,0 +1,162 @@
+"""Compare a forward with an expected one while it runs, or from a trace.
+
+As a consumer of the recorder it compares each tensor as its call begins or ends and retains nothing of the forward
+but numbers: memory does not grow with the model.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.parity.metrics import compare_leaf
+from pytest_tfdebug.parity.pairing import CallPairing, pair_inputs, pair_outputs
+from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
+    from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
+    from pytest_tfdebug.records import Direction
+    from pytest_tfdebug.tracing.leaves import Leaf
+    from pytest_tfdebug.tracing.trace import Trace
+
+
+@dataclass
+class Compared:
+    """Everything a comparison found, before a verdict.
+
+    Args:
+        calls: The actual calls in order, each beside its expected call.
+        expected: The expected calls in order.
+        unpaired_expected: Expected calls that the actual forward did not make.
+        tensors: Number of tensors that were compared by value.
+    """
+
+    calls: list[CallComparison] = field(default_factory=list)
+    expected: list[Call] = field(default_factory=list)
+    unpaired_expected: list[Call] = field(default_factory=list)
+    tensors: int = 0
+
+
+class Comparator:
+    """The consumer that holds a forward to an expected trace.
+
+    Args:
+        expected: Trace or golden.
+        pairing: Which call stands beside which.
+        tolerances: What is allowed.
+    """
+
+    def __init__(self, expected: Trace, pairing: CallPairing, tolerances: Tolerances) -> None:
+        self._expected = expected
+        self._pairing = pairing
+        self._tolerances = tolerances
+        self._by_index: dict[int, CallComparison] = {}
+        self._known = _Known()
+        self.result = Compared(expected=expected.calls)
+
+    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
+        """Compare the inputs of a call that begins."""
+        self._begin(call, _records(leaves))
+
+    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401, ARG002
+        """Compare the outputs of a call that ends."""
+        self._finish(call, _records(leaves))
+
+    def fail(self, call: Call) -> None:
+        """Nothing to compare: the call has no outputs."""
+
+    def replay(self, actual: Iterable[Call]) -> None:
+        """Compare the calls of a finished trace."""
+        for call in actual:
+            self._begin(replace(call, inputs=(), outputs=None), call.inputs)
+            if call.outputs is not None:
+                self._finish(call, call.outputs)
+
+    def finish(self) -> Compared:
+        """Return what was found once the forward has ended."""
+        paired = {item.expected.index for item in self.result.calls if item.expected is not None}
+        self.result.unpaired_expected = [call for call in self._expected.calls if call.index not in paired]
+        return self.result
+
+    def _begin(self, call: Call, inputs: tuple[TensorRecord, ...]) -> None:
+        comparison = CallComparison(call, self._pairing.partner(call))
+        self._by_index[call.index] = comparison
+        self.result.calls.append(comparison)
+        if comparison.expected is not None:
+            pairs = pair_inputs(inputs, comparison.expected.inputs, call, comparison.expected)
+            comparison.inputs = self._compare("input", call.path, pairs)
+
+    def _finish(self, call: Call, outputs: tuple[TensorRecord, ...]) -> None:
+        comparison = self._by_index[call.index]
+        if comparison.expected is not None and comparison.expected.outputs is not None:
+            pairs = pair_outputs(outputs, comparison.expected.outputs)
+            comparison.outputs = self._compare("output", call.path, pairs)
+
+    def _compare(
+        self, direction: Direction, path: str, pairs: Iterable[tuple[TensorRecord | None, TensorRecord | None]]
+    ) -> tuple[LeafComparison, ...]:
+        found = []
+        for actual, expected in pairs:
+            if actual is None or expected is None:
+                found.append(_one_sided(direction, actual, expected))
+                continue
+            tolerance = self._tolerances.of(path, expected.dtype)
+            comparison = self._known.get(actual, expected, tolerance)
+            if comparison is None:
+                comparison = compare_leaf(direction, actual, expected, tolerance)
+                self._known.put(actual, expected, tolerance, comparison)
+            elif (comparison.direction, comparison.leaf) != (direction, actual.leaf):
+                comparison = replace(comparison, direction=direction, leaf=actual.leaf)
+            has_values = actual.tensor is not None and expected.tensor is not None
+            self.result.tensors += has_values and comparison.problem in ("", "values")
+            found.append(comparison)
+        return tuple(found)
+
+
+class _Known:
+    """Comparisons already made: a neighbour's output that comes in again, unchanged, is not compared again."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, int, Tolerance], tuple[weakref.ref[torch.Tensor], int, LeafComparison]] = {}
+
+    def get(self, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance) -> LeafComparison | None:
+        tensor = actual.tensor
+        made = self._made.get((id(tensor), id(expected.tensor), tolerance))
+        if made is None or tensor is None or made[0]() is not tensor or made[1] != _version(tensor):
+            return None
+        return made[2]
+
+    def put(
+        self, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance, comparison: LeafComparison
+    ) -> None:
+        tensor = actual.tensor
+        if tensor is not None and expected.tensor is not None and not tensor.is_inference():
+            key = id(tensor), id(expected.tensor), tolerance
+            self._made[key] = weakref.ref(tensor), _version(tensor), comparison
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - torch's own count of in-place writes
+
+
+def _records(leaves: list[Leaf]) -> tuple[TensorRecord, ...]:
+    return tuple(
+        TensorRecord(
+            path, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), None if tensor.is_meta else tensor
+        )
+        for path, tensor in leaves
+    )
+
+
+def _one_sided(direction: Direction, actual: TensorRecord | None, expected: TensorRecord | None) -> LeafComparison:
+    if actual is not None:
+        return LeafComparison(direction, actual.leaf, "extra", actual.shape, actual.dtype, None, None)
+    assert expected is not None  # noqa: S101 - a pair has at least one side
+    return LeafComparison(
+        direction, expected.leaf, "missing", expected.shape, expected.dtype, expected.shape, expected.dtype
+    )

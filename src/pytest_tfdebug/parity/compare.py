@@ -1,0 +1,83 @@
+"""Compare two recorded forwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.parity.comparator import Comparator
+from pytest_tfdebug.parity.localize import judge
+from pytest_tfdebug.parity.pairing import CallPairing
+from pytest_tfdebug.parity.rename import Rename, renamer
+from pytest_tfdebug.parity.result import ParityReport
+from pytest_tfdebug.parity.tolerance import Tolerances
+from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_tfdebug.tracing.trace import Trace
+
+
+def compare(
+    expected: Trace,
+    actual: Trace,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    rename: Rename = None,
+    tolerances: Mapping[str, tuple[float, float]] | None = None,
+) -> ParityReport:
+    """Compare a forward with the one it is held to and name the module that is to blame.
+
+    Elements agree when ``|actual - expected| <= atol + rtol * |expected|``. The defaults go by dtype and are those of
+    ``torch.testing.assert_close`` for float32 and float64; see :mod:`pytest_tfdebug.parity.tolerance`.
+
+    Args:
+        expected: Trace of the reference, or a loaded golden.
+        actual: Trace of the implementation under test.
+        rtol: Relative tolerance of every tensor.
+        atol: Absolute tolerance of every tensor, in its units.
+        rename: Port path -> reference path: a dict of paths or globs (``*`` is one part of a path, a rule holds for
+            everything below it), or a callable.
+        tolerances: ``{dtype name or module-path glob: (rtol, atol)}``, weaker than ``rtol`` and ``atol``.
+
+    Returns:
+        The report.
+
+    Raises:
+        TFDebugError: If no tensor could be compared, or an argument makes no sense.
+    """
+    comparator = start_comparison(expected, actual.aliases, rename, checked_tolerances(rtol, atol, tolerances))
+    comparator.replay(actual.calls)
+    return conclude(comparator, (*expected.notes, *actual.notes))
+
+
+def start_comparison(
+    expected: Trace, actual_aliases: dict[str, tuple[str, ...]], rename: Rename, allowed: Tolerances
+) -> Comparator:
+    """Return a comparator that holds a forward to a trace, to be fed by a recorder or a replay."""
+    return Comparator(expected, CallPairing(expected.calls, expected.aliases, actual_aliases, renamer(rename)), allowed)
+
+
+def conclude(comparator: Comparator, notes: tuple[str, ...] = ()) -> ParityReport:
+    """Return the report of a comparison whose forward has ended.
+
+    Raises:
+        TFDebugError: If no tensor was compared.
+    """
+    compared = comparator.finish()
+    verdict = judge(compared)
+    if not compared.tensors and verdict.culprit is None:
+        actual, expected = len(compared.calls), len(compared.expected)
+        raise TFDebugError(
+            f"Nothing was compared: of {actual} calls here and {expected} expected ones no tensor could be laid side "
+            "by side.\nCheck that both forwards return tensors, and give rename= if the modules have other names."
+        )
+    return ParityReport(
+        verdict.culprit,
+        verdict.divergences,
+        compared.calls,
+        compared.tensors,
+        [*dict.fromkeys(notes), *verdict.notes],
+    )

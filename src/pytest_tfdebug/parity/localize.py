@@ -1,0 +1,277 @@
+"""From the first divergence back to the lines that made it.
+
+The first output that diverges, in the order in which calls end, belongs to the innermost call that went wrong. If its
+inputs agree, it is the culprit: a module without child calls itself, one with child calls in its glue. If its inputs
+diverge, they were made by the glue of the module that called it, or by the glue of that one's caller, and so on up.
+A call that only one side makes, in the glue so found, explains the divergence better than the glue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.records import CallComparison, Culprit, Divergence, SourceRange
+from pytest_tfdebug.tracing.glue import glue_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.parity.comparator import Compared
+    from pytest_tfdebug.records import Call, LeafComparison
+
+_FAILING = ("values", "shape", "dtype")
+
+
+@dataclass
+class Verdict:
+    """What a comparison comes to.
+
+    Args:
+        divergences: Tensors outside tolerance in the order in which they were computed; empty when all is well.
+        culprit: Where the first of them arose.
+        notes: Differences that changed no output, in sentences.
+    """
+
+    divergences: list[Divergence] = field(default_factory=list)
+    culprit: Culprit | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def judge(compared: Compared) -> Verdict:
+    """Return the verdict of a comparison.
+
+    Outputs decide: an input that differs while every output agrees (a mask written in another way) is a note. The
+    root's inputs decide too, for with other inputs nothing below can be blamed.
+    """
+    tree = _Tree(compared)
+    root_inputs = [item for root in tree.roots for item in root.inputs if item.problem]
+    bad_outputs = {item.call.index for item in compared.calls if _failing(item, "output")}
+    if not root_inputs and not bad_outputs:
+        return Verdict(notes=_harmless(compared))
+    harmless = {
+        id(expected)
+        for item in compared.calls
+        if item.call.index not in bad_outputs and item.outputs
+        for expected in _expected_leaves(item)
+    }
+    divergences = [
+        Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
+        for item, leaves in tree.events()
+        for leaf in leaves
+        if leaf.problem in _FAILING or (leaf.problem and item.call.parent is None and leaf.direction == "input")
+    ]
+    if root_inputs:
+        return Verdict(divergences, _blame_inputs(tree.roots, divergences))
+    first = next(item for item, leaves in tree.events() if any(_fails(item, leaf, "output") for leaf in leaves))
+    return Verdict(divergences, _blame(tree, first, harmless))
+
+
+class _Tree:
+    """The compared calls as a tree, in the order of events."""
+
+    def __init__(self, compared: Compared) -> None:
+        self.compared = compared
+        self.by_index = {item.call.index: item for item in compared.calls}
+        self.children: dict[int | None, list[CallComparison]] = {}
+        for item in compared.calls:
+            self.children.setdefault(item.call.parent, []).append(item)
+        self.roots = self.children.get(None, [])
+
+    def events(self) -> Iterator[tuple[CallComparison, tuple[LeafComparison, ...]]]:
+        """Yield each call's inputs as it begins and its outputs as it ends."""
+        todo: list[tuple[CallComparison, bool]] = [(root, False) for root in reversed(self.roots)]
+        while todo:
+            item, ended = todo.pop()
+            if ended:
+                yield item, item.outputs
+                continue
+            yield item, item.inputs
+            todo.append((item, True))
+            todo.extend((child, False) for child in reversed(self.children.get(item.call.index, [])))
+
+    def parent(self, item: CallComparison) -> CallComparison | None:
+        """Return the enclosing call."""
+        return None if item.call.parent is None else self.by_index[item.call.parent]
+
+
+def _fails(item: CallComparison, leaf: LeafComparison, direction: str) -> bool:
+    if leaf.direction != direction:
+        return False
+    if leaf.problem == "missing":  # a port may return less than its reference; a model may not return less than it did
+        same_class = item.expected is not None and item.expected.class_name == item.call.class_name
+        return direction == "output" and same_class and any(other.problem != "missing" for other in item.outputs)
+    return leaf.problem in _FAILING
+
+
+def _failing(item: CallComparison, direction: str) -> list[LeafComparison]:
+    leaves = item.outputs if direction == "output" else item.inputs
+    return [leaf for leaf in leaves if _fails(item, leaf, direction)]
+
+
+def _expected_leaves(item: CallComparison) -> list[object]:
+    """Return the expected tensors of the inputs that diverge."""
+    bad = {leaf.leaf for leaf in item.inputs if leaf.problem in _FAILING}
+    records = item.expected.inputs if item.expected is not None else ()
+    return [record.tensor for record in records if record.leaf in bad]
+
+
+def _evidence(item: CallComparison, harmless: set[int]) -> list[LeafComparison]:
+    """Return the diverging inputs of a call that no call with agreeing outputs has taken as well."""
+    tensors = {record.leaf: id(record.tensor) for record in (item.expected.inputs if item.expected else ())}
+    return [leaf for leaf in _failing(item, "input") if tensors.get(leaf.leaf) not in harmless]
+
+
+def _blame(tree: _Tree, first: CallComparison, harmless: set[int]) -> Culprit:
+    if not _evidence(first, harmless):
+        return _blame_own(tree, first)
+    child = first
+    parent = tree.parent(child)
+    while parent is not None and parent.call.parent is not None and _evidence(parent, harmless):
+        child, parent = parent, tree.parent(parent)
+    if parent is None:
+        return _blame_own(tree, first)
+    siblings = tree.children[parent.call.index]
+    previous = siblings[: siblings.index(child)]
+    divergence = _divergence(child, _evidence(child, harmless)[0])
+    return _blame_gap(tree, parent, previous, child, divergence)
+
+
+def _blame_own(tree: _Tree, item: CallComparison) -> Culprit:
+    divergence = _divergence(item, _failing(item, "output")[0])
+    children = tree.children.get(item.call.index, [])
+    if children or _only_expected(tree, item, [], None):
+        return _blame_gap(tree, item, children, None, divergence)
+    call = item.call
+    told = "its inputs agree" if item.inputs else "it has no tensor inputs"
+    return Culprit(
+        call.path,
+        "module",
+        call.source or _line_of_call(call),
+        f"{told[0].upper()}{told[1:]} and its output does not, and it calls no other module: "
+        f"the fault is in the code, attributes or parameters of this {call.class_name}.",
+        call.class_name,
+        divergence,
+    )
+
+
+def _blame_gap(
+    tree: _Tree,
+    parent: CallComparison,
+    previous: list[CallComparison],
+    following: CallComparison | None,
+    divergence: Divergence,
+) -> Culprit:
+    """Blame the lines of ``parent`` between two child calls, or the call that is missing or too many there."""
+    paired = [item for item in previous if item.expected is not None]
+    last = paired[-1] if paired else None
+    extra = previous[previous.index(last) + 1 :] if last else previous
+    extra = [item for item in extra if item.expected is None]
+    absent = _only_expected(tree, parent, paired, following)
+    lines = glue_lines(parent.call, previous[-1].call if previous else None, following.call if following else None)
+    where = _where(last, following)
+    if absent and not extra:
+        call = absent[0]
+        return Culprit(
+            call.path,
+            "not-called",
+            lines,
+            f"The expected forward calls {call.name!r} ({call.class_name}) {where}; this one never does.",
+            call.class_name,
+            divergence,
+        )
+    if extra and not absent:
+        item = extra[0].call
+        site = _line_of_call(item) or lines
+        explanation = f"This forward calls {item.name!r} ({item.class_name}) {where}; the expected one does not."
+        return Culprit(item.path, "extra-call", site, explanation, item.class_name, divergence)
+    explanation = (
+        f"Everything up to there agrees: the fault is in the lines of {parent.call.class_name}'s forward {where}."
+    )
+    if absent and extra:
+        explanation += (
+            f" They call {_names([item.call for item in extra])} where the expected forward calls {_names(absent)}."
+        )
+    return Culprit(parent.call.path, "glue", lines, explanation, parent.call.class_name, divergence)
+
+
+def _only_expected(
+    tree: _Tree, parent: CallComparison, previous: list[CallComparison], following: CallComparison | None
+) -> list[Call]:
+    """Return the expected child calls in the gap that were not made and would have changed something."""
+    if parent.expected is None:
+        return []
+    start = max((item.expected.index for item in previous if item.expected is not None), default=parent.expected.index)
+    end = following.expected.index if following is not None and following.expected is not None else None
+    return [
+        call
+        for call in tree.compared.unpaired_expected
+        if call.parent == parent.expected.index
+        and call.index > start
+        and (end is None or call.index < end)
+        and not _is_identity(call)
+    ]
+
+
+def _is_identity(call: Call) -> bool:
+    """Tell whether a call returned what it was given (dropout in eval mode): leaving it out changes nothing."""
+    given = {id(record.tensor) for record in call.inputs}
+    return bool(call.outputs) and all(id(record.tensor) in given for record in call.outputs or ())
+
+
+def _blame_inputs(roots: list[CallComparison], divergences: list[Divergence]) -> Culprit:
+    root = roots[0].call
+    wrong = [item for item in divergences if item.direction == "input"]
+    names = ", ".join(f"{item.leaf} ({_input_problem(item.comparison)})" for item in wrong[:3])
+    explanation = (
+        f"The model was given other inputs than the expected forward: {names}. Nothing below the root can be judged."
+    )
+    return Culprit(root.path, "inputs", None, explanation, root.class_name, wrong[0] if wrong else None)
+
+
+def _input_problem(leaf: LeafComparison) -> str:
+    return {
+        "values": "other values",
+        "shape": f"shape {leaf.shape} instead of {leaf.expected_shape}",
+        "dtype": f"{leaf.dtype} instead of {leaf.expected_dtype}",
+        "missing": "not given",
+        "extra": "not given in the expected forward",
+    }.get(leaf.problem, leaf.problem)
+
+
+def _harmless(compared: Compared) -> list[str]:
+    changed = [item.call.path for item in compared.calls if any(leaf.problem in _FAILING for leaf in item.inputs)]
+    absent = [call for call in compared.unpaired_expected if not _is_identity(call)]
+    extra = [item.call for item in compared.calls if item.expected is None]
+    notes = []
+    if changed:
+        notes.append(f"Inputs of {len(changed)} calls differ and change no output, the first of {changed[0]!r}.")
+    if absent:
+        notes.append(f"Never called here: {_names(absent)}.")
+    if extra:
+        notes.append(f"Without an expected call: {_names(extra)}.")
+    return notes
+
+
+def _divergence(item: CallComparison, leaf: LeafComparison) -> Divergence:
+    return Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
+
+
+def _line_of_call(call: Call) -> SourceRange | None:
+    site = call.inner_site or call.site
+    return SourceRange(site.file, site.line, site.end_line) if site else None
+
+
+def _where(previous: CallComparison | None, following: CallComparison | None) -> str:
+    if previous is None and following is None:
+        return "of its own"
+    if following is None:
+        return f"after its call of {previous.call.name!r}" if previous else ""
+    if previous is None:
+        return f"before its call of {following.call.name!r}"
+    return f"between its calls of {previous.call.name!r} and {following.call.name!r}"
+
+
+def _names(calls: list[Call]) -> str:
+    shown = ", ".join(repr(call.name) for call in calls[:4])
+    return shown + (f" and {len(calls) - 4} more" if len(calls) > 4 else "")  # noqa: PLR2004

@@ -1,0 +1,134 @@
+"""Which call and which tensor of the actual forward stands beside which of the expected one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pytest_tfdebug.records import Call, TensorRecord
+
+_POSITION = re.compile(r"^\[(\d+)\]")
+
+
+class CallPairing:
+    """Finds the expected call of each actual call, in the order in which the actual calls come.
+
+    Calls are paired by module path and call index. A module that one side shares (tied embeddings, say) and the other
+    holds twice is paired within the calling module instead.
+
+    Args:
+        expected: The expected calls in order.
+        expected_aliases: Other paths of shared modules on the expected side.
+        actual_aliases: Likewise on the actual side.
+        rename: Actual path -> expected path.
+    """
+
+    def __init__(
+        self,
+        expected: Sequence[Call],
+        expected_aliases: dict[str, tuple[str, ...]],
+        actual_aliases: dict[str, tuple[str, ...]],
+        rename: Callable[[str], str],
+    ) -> None:
+        self._rename = rename
+        self._calls = {(call.path, call.call): call for call in expected if call.parent is not None}
+        self._roots = [call for call in expected if call.parent is None]
+        self._children: dict[tuple[int, str], list[Call]] = {}
+        for call in expected:
+            if call.parent is not None:
+                self._children.setdefault((call.parent, call.path), []).append(call)
+        self._canonical = {other: path for path, others in expected_aliases.items() for other in others}
+        self._shared = {*expected_aliases, *self._canonical}
+        self._actual_aliases = actual_aliases
+        self._partners: dict[int, Call] = {}
+        self._used: set[int] = set()
+
+    def partner(self, call: Call) -> Call | None:
+        """Return the expected call of an actual call, or None; each expected call is given out once."""
+        found = self._find(call)
+        if found is None or found.index in self._used:
+            return None
+        self._used.add(found.index)
+        self._partners[call.index] = found
+        return found
+
+    def of(self, index: int | None) -> Call | None:
+        """Return the expected call that the actual call of this index was paired with."""
+        return None if index is None else self._partners.get(index)
+
+    def _find(self, call: Call) -> Call | None:
+        if call.parent is None:
+            return self._roots[call.call] if call.call < len(self._roots) else None
+        names = [self._rename(path) for path in (call.path, *self._actual_aliases.get(call.path, ()))]
+        if len(names) == 1 and names[0] not in self._shared:
+            return self._calls.get((names[0], call.call))
+        parent = self._partners.get(call.parent)
+        for name in names:
+            candidates = self._children.get((parent.index, self._canonical.get(name, name)), []) if parent else []
+            for candidate in candidates:
+                if candidate.index not in self._used:
+                    return candidate
+        return self._calls.get((self._canonical.get(names[0], names[0]), call.call))
+
+
+def pair_inputs(
+    actual: Sequence[TensorRecord], expected: Sequence[TensorRecord], actual_call: Call, expected_call: Call
+) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
+    """Yield the input leaves side by side: by leaf path, else by the name of the parameter they are given to."""
+    yield from _pair(
+        actual,
+        expected,
+        lambda record: _by_name(record.leaf, actual_call.parameters),
+        lambda record: _by_name(record.leaf, expected_call.parameters),
+    )
+
+
+def pair_outputs(
+    actual: Sequence[TensorRecord], expected: Sequence[TensorRecord]
+) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
+    """Yield the output leaves side by side: by leaf path; where no path is common, in order.
+
+    A port may return a tensor where the reference returns a ``ModelOutput`` or a tuple that begins with it.
+    """
+    if {record.leaf for record in actual} & {record.leaf for record in expected}:
+        yield from _pair(actual, expected)
+        return
+    common = min(len(actual), len(expected))
+    yield from zip(actual, expected, strict=False)
+    yield from ((record, None) for record in actual[common:])
+    yield from ((None, record) for record in expected[common:])
+
+
+def _pair(
+    actual: Sequence[TensorRecord],
+    expected: Sequence[TensorRecord],
+    *keys: Callable[[TensorRecord], str],
+) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
+    waiting = {record.leaf: record for record in expected}
+    left = []
+    for record in actual:
+        partner = waiting.pop(record.leaf, None)
+        if partner is None:
+            left.append(record)
+        else:
+            yield record, partner
+    if keys:
+        actual_key, expected_key = keys
+        named = {expected_key(record): record for record in waiting.values()}
+        for record in left:
+            partner = named.pop(actual_key(record), None)
+            yield record, partner
+        yield from ((None, record) for record in named.values())
+        return
+    yield from ((record, None) for record in left)
+    yield from ((None, record) for record in waiting.values())
+
+
+def _by_name(leaf: str, parameters: tuple[str, ...]) -> str:
+    match = _POSITION.match(leaf)
+    if match and int(match[1]) < len(parameters):
+        return f"['{parameters[int(match[1])]}']{leaf[match.end() :]}"
+    return leaf

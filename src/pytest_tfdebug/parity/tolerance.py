@@ -1,0 +1,126 @@
+"""How far apart two tensors may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.errors import TFDebugError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Tolerance(NamedTuple):
+    """Elements agree when ``|actual - expected| <= atol + rtol * |expected|``.
+
+    Args:
+        rtol: Relative tolerance.
+        atol: Absolute tolerance, in the tensor's units.
+        scaled: Multiply ``atol`` by the root mean square of the expected tensor where that is above 1: a sum of large
+            numbers that ends near 0 carries the rounding of the large numbers.
+    """
+
+    rtol: float
+    atol: float
+    scaled: bool = False
+
+
+#: Default tolerance by dtype. The relative tolerances, and the absolute ones of float32 and float64, are those of
+#: ``torch.testing.assert_close``. float16 and bfloat16 allow the noise of eight random layers in another order of
+#: operations at a scale of 1 (1e-3 and 1e-2, see transformers' test_eager_matches_sdpa_inference for the same sizes).
+#: float8 has one step of its mantissa. Integers and booleans are equal or not.
+DEFAULTS: dict[str, Tolerance] = {
+    "float64": Tolerance(1e-7, 1e-7, scaled=True),
+    "complex128": Tolerance(1e-7, 1e-7, scaled=True),
+    "float32": Tolerance(1.3e-6, 1e-5, scaled=True),
+    "complex64": Tolerance(1.3e-6, 1e-5, scaled=True),
+    "float16": Tolerance(1e-3, 1e-3, scaled=True),
+    "complex32": Tolerance(1e-3, 1e-3, scaled=True),
+    "bfloat16": Tolerance(1.6e-2, 1e-2, scaled=True),
+    "float8_e4m3fn": Tolerance(0.125, 0.125, scaled=True),
+    "float8_e5m2": Tolerance(0.25, 0.25, scaled=True),
+}
+_EXACT = Tolerance(0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """The tolerance of every tensor of a comparison.
+
+    The strongest first: ``rtol`` and ``atol``; an override whose glob matches the module path (the last that matches);
+    an override of the dtype; the default of the dtype.
+
+    Args:
+        rtol: For every tensor of floating point.
+        atol: For every tensor of floating point.
+        overrides: Dtype name or module-path glob, with its tolerance.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    overrides: tuple[tuple[str, Tolerance], ...] = ()
+
+    def of(self, path: str, dtype: str) -> Tolerance:
+        """Return the tolerance of a tensor of ``dtype`` at a module path."""
+        default = DEFAULTS.get(dtype)
+        if default is None:
+            return _EXACT
+        chosen = default
+        for by_dtype in (True, False):
+            for key, tolerance in self.overrides:
+                if (key in DEFAULTS) is by_dtype and (key == dtype if by_dtype else fnmatchcase(path, key)):
+                    chosen = tolerance
+        if self.rtol is not None:
+            chosen = chosen._replace(rtol=self.rtol)
+        if self.atol is not None:
+            chosen = chosen._replace(atol=self.atol, scaled=False)
+        return chosen
+
+
+def tolerances(
+    rtol: float | None = None,
+    atol: float | None = None,
+    overrides: Mapping[str, tuple[float, float]] | None = None,
+) -> Tolerances:
+    """Check what a user gave and build the tolerances.
+
+    Args:
+        rtol: Relative tolerance of every tensor, or None for the defaults.
+        atol: Absolute tolerance likewise.
+        overrides: ``{dtype name or module-path glob: (rtol, atol)}``.
+
+    Raises:
+        TFDebugError: If a value is negative or not a number, or an override is not a pair.
+    """
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        _check(name, value)
+    pairs = []
+    for key, pair in (overrides or {}).items():
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:  # noqa: PLR2004
+            raise TFDebugError(f"tolerances[{key!r}] = {pair!r} is not a pair (rtol, atol).")
+        for name, value in zip(("rtol", "atol"), pair, strict=True):
+            _check(f"{name} of tolerances[{key!r}]", value)
+        pairs.append((key, Tolerance(float(pair[0]), float(pair[1]))))
+    return Tolerances(rtol, atol, tuple(pairs))
+
+
+def layered(first: Tolerances, *fallbacks: Tolerances) -> Tolerances:
+    """Combine tolerances from several places, the strongest first: argument, marker, ini."""
+    combined = first
+    for fallback in fallbacks:
+        combined = replace(
+            combined,
+            rtol=combined.rtol if combined.rtol is not None else fallback.rtol,
+            atol=combined.atol if combined.atol is not None else fallback.atol,
+            overrides=(*fallback.overrides, *combined.overrides),
+        )
+    return combined
+
+
+def _check(name: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise TFDebugError(f"{name} = {value!r} is not a number >= 0.")

@@ -1,0 +1,132 @@
+"""The parity report as people read it: culprit, facts, drift, what to type next."""
+
+from __future__ import annotations
+
+import re
+from math import isnan
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison
+
+#: Rows of the drift table in the short form; with the rest the report stays under 40 lines.
+_DRIFT_ROWS = 16
+_LAYER = re.compile(r"\.\d+$|^\d+$")
+
+
+class Report(Protocol):
+    """What is rendered; ``parity.result.ParityReport`` is one."""
+
+    culprit: Culprit | None
+    divergences: list[Divergence]
+    calls: list[CallComparison]
+    tensors: int
+    notes: list[str]
+    facts: list[str]
+
+
+def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
+    """Yield the lines of a report."""
+    culprit = report.culprit
+    if culprit is None:
+        calls = sum(item.expected is not None for item in report.calls)
+        yield f"Parity: {report.tensors} tensors of {calls} calls agree."
+    else:
+        yield from _headline(culprit)
+        if culprit.divergence is not None:
+            yield from _facts_of(culprit.divergence)
+        yield from _drift(report.calls, culprit, len(report.divergences), verbose=verbose)
+        if verbose:
+            yield from _all_divergences(report.divergences)
+    for note in report.notes:
+        yield f"  Note: {note}"
+    yield from report.facts
+
+
+def _headline(culprit: Culprit) -> Iterator[str]:
+    source = f", {culprit.source}" if culprit.source else ""
+    yield f"The forward diverges at {culprit.path!r} ({culprit.class_name}): {culprit.kind}{source}."
+    yield f"  {culprit.explanation}"
+
+
+def _facts_of(divergence: Divergence) -> Iterator[str]:
+    leaf = divergence.comparison
+    path = f"{divergence.path}#{divergence.call}" if divergence.call else divergence.path
+    name = f"{divergence.direction} {leaf.leaf}".rstrip()
+    yield f"  Tensor: {name} of {path!r}, shape {leaf.shape}, {leaf.dtype}"
+    yield from (f"  {line}" for line in describe(leaf))
+
+
+def describe(leaf: LeafComparison) -> Iterator[str]:
+    """Yield what is wrong with one tensor, in the words of ``torch.testing.assert_close``."""
+    if leaf.problem == "shape":
+        yield f"Shapes differ: {leaf.shape}, expected {leaf.expected_shape}"
+    elif leaf.problem == "dtype":
+        yield f"Dtypes differ: {leaf.dtype}, expected {leaf.expected_dtype}"
+    elif leaf.problem == "missing":
+        yield f"The tensor is missing: expected shape {leaf.expected_shape}, {leaf.expected_dtype}"
+    elif leaf.problem == "extra":
+        yield "The expected forward has no such tensor"
+    metrics = leaf.metrics
+    if metrics is None:
+        return
+    share = metrics.mismatched / metrics.total
+    yield f"Mismatched elements: {metrics.mismatched} / {metrics.total} ({share:.1%})"
+    yield (
+        f"Greatest absolute difference: {metrics.max_abs:.3g} at index {metrics.max_abs_index} "
+        f"(up to {metrics.allowed:.1e} allowed)"
+    )
+    if not isnan(metrics.max_rel):
+        yield f"Greatest relative difference: {metrics.max_rel:.3g} at index {metrics.max_rel_index}"
+    yield f"RMSE {metrics.rmse:.3g}, relative L2 {metrics.relative_l2:.3g}, cosine {metrics.cosine:.6f}"
+    if metrics.non_finite_expected or metrics.non_finite_actual:
+        yield f"Non-finite elements: {metrics.non_finite_actual}, expected {metrics.non_finite_expected}"
+
+
+def _drift(calls: Sequence[CallComparison], culprit: Culprit, count: int, *, verbose: bool) -> Iterator[str]:
+    """Yield the error along depth: the culprit's neighbours, then every layer."""
+    measured = [item for item in _as_they_ended(calls) if item.outputs and item.outputs[0].problem in ("", "values")]
+    if not measured:
+        return
+    rows = measured if verbose else _selected(measured, culprit)
+    width = max(len(item.call.name) for item in rows)
+    yield f"  Drift ({count} tensors outside tolerance):"
+    yield f"    {'output of':<{width}}  relative L2   max abs"
+    for item in rows:
+        leaf = item.outputs[0]
+        numbers = f"{leaf.metrics.relative_l2:11.2e}  {leaf.metrics.max_abs:8.2e}" if leaf.metrics else f"{'equal':>11}"
+        mark = "  <- outside tolerance" if leaf.problem else ""
+        yield f"    {item.call.name:<{width}}  {numbers}{mark}"
+
+
+def _as_they_ended(calls: Sequence[CallComparison]) -> list[CallComparison]:
+    """Order calls by their end: a call ends after the last of the calls inside it."""
+    last_inside = {item.call.index: item.call.index for item in calls}
+    for item in reversed(calls):
+        parent = item.call.parent
+        if parent is not None:
+            last_inside[parent] = max(last_inside[parent], last_inside[item.call.index])
+    return sorted(calls, key=lambda item: (last_inside[item.call.index], -item.call.depth))
+
+
+def _selected(measured: list[CallComparison], culprit: Culprit) -> list[CallComparison]:
+    first = next((place for place, item in enumerate(measured) if item.outputs[0].problem), 0)
+    near = range(max(0, first - 2), min(len(measured), first + 2))
+    layers = [place for place, item in enumerate(measured) if _LAYER.search(item.call.path) or item.call.parent is None]
+    if len(layers) > _DRIFT_ROWS - len(near):
+        after = [place for place in layers if place >= first]
+        room = _DRIFT_ROWS - len(near) - 1
+        step = max(1, -(-len(after) // room))
+        layers = [*after[::step], layers[-1]]
+    own = [place for place, item in enumerate(measured) if item.call.path == culprit.path][:1]
+    return [measured[place] for place in sorted({*near, *layers, *own})]
+
+
+def _all_divergences(divergences: Sequence[Divergence]) -> Iterator[str]:
+    yield "  Every tensor outside tolerance, in the order of computation:"
+    for item in divergences:
+        path = f"{item.path}#{item.call}" if item.call else item.path
+        facts = "; ".join(describe(item.comparison))
+        yield f"    {path} {item.direction} {item.leaf}: {facts}"
