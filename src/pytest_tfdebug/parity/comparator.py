@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.parity.metrics import compare_leaf
 from pytest_tfdebug.parity.pairing import CallPairing, pair_inputs, pair_outputs
 from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord
+from pytest_tfdebug.tracing.skeleton import skeleton
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,8 +60,10 @@ class Comparator:
         self._known = _Known()
         self.result = Compared(expected=expected.calls)
 
-    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
+    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compare the inputs of a call that begins."""
+        if self._pairing.is_ambiguous(call):
+            call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
         self._begin(call, _records(leaves))
 
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401, ARG002

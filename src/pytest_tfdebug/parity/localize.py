@@ -168,7 +168,8 @@ def _blame_gap(
     extra = previous[previous.index(last) + 1 :] if last else previous
     extra = [item for item in extra if item.expected is None]
     absent = _only_expected(tree, parent, paired, following)
-    lines = glue_lines(parent.call, previous[-1].call if previous else None, following.call if following else None)
+    before = [item.call for item in previous]
+    lines = glue_lines(parent.call, before[-1] if before else None, following.call if following else None, before)
     where = _where(last, following)
     if absent and not extra:
         call = absent[0]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_tfdebug.parity.tolerance import NOISE_REACH
 from pytest_tfdebug.records import LeafComparison, Metrics
 from pytest_tfdebug.tracing.statistics import widen
 
@@ -78,7 +79,9 @@ def _measure_finite(
         metrics = Metrics(0, e.numel(), peak, (), atol, math.nan, (), rmse, relative_l2, math.nan, 0, 0)
         return True, metrics
     magnitude = e.abs()
-    mismatched = int((size > magnitude.mul(tolerance.rtol).add_(atol)).sum())
+    excess = size / magnitude.mul(tolerance.rtol).add_(atol)  # nothing over nothing is nan, and no mismatch
+    mismatched = int((excess > 1).sum())
+    is_noise = relative_l2 <= tolerance.noise and float(excess.nan_to_num_(nan=0.0).max()) <= NOISE_REACH
     where = int(size.argmax())
     relative = torch.where(magnitude > 0, size / magnitude, torch.zeros_like(size))
     where_relative = int(relative.argmax())
@@ -97,7 +100,7 @@ def _measure_finite(
         0,
         0,
     )
-    return mismatched == 0, metrics
+    return mismatched == 0 or is_noise, metrics
 
 
 def _measure_with_holes(e: torch.Tensor, a: torch.Tensor, tolerance: Tolerance) -> tuple[bool, Metrics]:
@@ -108,7 +111,7 @@ def _measure_with_holes(e: torch.Tensor, a: torch.Tensor, tolerance: Tolerance) 
     holes = int(torn.sum())
     zeros = torch.zeros((), dtype=e.dtype, device=e.device)
     fe, fa = torch.where(finite, e, zeros), torch.where(finite, a, zeros)
-    _, metrics = _measure_finite(fe, fa, torch.sub(fa, fe), tolerance)
+    agrees, metrics = _measure_finite(fe, fa, torch.sub(fa, fe), tolerance)
     metrics = metrics._replace(
         mismatched=metrics.mismatched + holes,
         non_finite_expected=int((~torch.isfinite(e)).sum()),
@@ -116,7 +119,7 @@ def _measure_with_holes(e: torch.Tensor, a: torch.Tensor, tolerance: Tolerance) 
     )
     if holes:
         metrics = metrics._replace(max_abs=math.inf, max_abs_index=_index(int(torn.flatten().int().argmax()), e.shape))
-    return metrics.mismatched == 0, metrics
+    return agrees and not holes, metrics
 
 
 def _effective_atol(e: torch.Tensor, tolerance: Tolerance) -> float:

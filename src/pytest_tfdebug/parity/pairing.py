@@ -17,7 +17,8 @@ class CallPairing:
     """Finds the expected call of each actual call, in the order in which the actual calls come.
 
     Calls are paired by module path and call index. A module that one side shares (tied embeddings, say) and the other
-    holds twice is paired within the calling module instead.
+    holds twice is paired within the calling module instead; of several calls by one module, the one with the same
+    arguments that are not tensors is taken first (a forward may make them in the order of a set).
 
     Args:
         expected: The expected calls in order.
@@ -59,19 +60,29 @@ class CallPairing:
         """Return the expected call that the actual call of this index was paired with."""
         return None if index is None else self._partners.get(index)
 
+    def is_ambiguous(self, call: Call) -> bool:
+        """Tell whether the expected side calls this module several times, so that the arguments matter."""
+        return (self._rename(call.path), 1) in self._calls
+
     def _find(self, call: Call) -> Call | None:
         if call.parent is None:
             return self._roots[call.call] if call.call < len(self._roots) else None
         names = [self._rename(path) for path in (call.path, *self._actual_aliases.get(call.path, ()))]
-        if len(names) == 1 and names[0] not in self._shared:
-            return self._calls.get((names[0], call.call))
         parent = self._partners.get(call.parent)
-        for name in names:
-            candidates = self._children.get((parent.index, self._canonical.get(name, name)), []) if parent else []
-            for candidate in candidates:
-                if candidate.index not in self._used:
-                    return candidate
+        if parent is not None:
+            is_shared = len(names) > 1 or names[0] in self._shared
+            for name in names:
+                siblings = self._children.get((parent.index, self._canonical.get(name, name)), [])
+                if is_shared or len(siblings) > 1:
+                    unused = [sibling for sibling in siblings if sibling.index not in self._used]
+                    alike = [sibling for sibling in unused if _plain_arguments(sibling) == _plain_arguments(call)]
+                    if unused:
+                        return (alike or unused)[0]
         return self._calls.get((self._canonical.get(names[0], names[0]), call.call))
+
+
+def _plain_arguments(call: Call) -> tuple[object, object]:
+    return call.skeleton.get("args"), call.skeleton.get("kwargs")
 
 
 def pair_inputs(

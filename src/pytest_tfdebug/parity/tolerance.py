@@ -20,25 +20,35 @@ class Tolerance(NamedTuple):
         atol: Absolute tolerance, in the tensor's units.
         scaled: Multiply ``atol`` by the root mean square of the expected tensor where that is above 1: a sum of large
             numbers that ends near 0 carries the rounding of the large numbers.
+        noise: Relative L2 up to which a tensor whose elements stay within :data:`NOISE_REACH` times the allowed
+            difference is rounding all the same: in a deep model the largest of many elements leaves a tolerance that
+            was made for one operation. 0 for none.
     """
 
     rtol: float
     atol: float
     scaled: bool = False
+    noise: float = 0.0
+
+
+#: How far single elements may leave the tolerance of a tensor that is noise as a whole. A correct port of
+#: all-MiniLM-L6-v2 has a relative L2 of 1.3e-6 and elements at 7 times the tolerance; bugs start at 1e-4.
+NOISE_REACH = 30.0
 
 
 #: Default tolerance by dtype. The relative tolerances, and the absolute ones of float32 and float64, are those of
 #: ``torch.testing.assert_close``. float16 and bfloat16 allow the noise of eight random layers in another order of
 #: operations at a scale of 1 (1e-3 and 1e-2, see transformers' test_eager_matches_sdpa_inference for the same sizes).
+#: The noise of float32 is ten times what correct ports show, and a tenth of the smallest bug of our catalogue.
 #: float8 has one step of its mantissa. Integers and booleans are equal or not.
 DEFAULTS: dict[str, Tolerance] = {
     "float64": Tolerance(1e-7, 1e-7, scaled=True),
     "complex128": Tolerance(1e-7, 1e-7, scaled=True),
-    "float32": Tolerance(1.3e-6, 1e-5, scaled=True),
+    "float32": Tolerance(1.3e-6, 1e-5, scaled=True, noise=1e-5),
     "complex64": Tolerance(1.3e-6, 1e-5, scaled=True),
-    "float16": Tolerance(1e-3, 1e-3, scaled=True),
+    "float16": Tolerance(1e-3, 1e-3, scaled=True, noise=2e-3),
     "complex32": Tolerance(1e-3, 1e-3, scaled=True),
-    "bfloat16": Tolerance(1.6e-2, 1e-2, scaled=True),
+    "bfloat16": Tolerance(1.6e-2, 1e-2, scaled=True, noise=1.6e-2),
     "float8_e4m3fn": Tolerance(0.125, 0.125, scaled=True),
     "float8_e5m2": Tolerance(0.25, 0.25, scaled=True),
 }
@@ -73,9 +83,9 @@ class Tolerances:
                 if (key in DEFAULTS) is by_dtype and (key == dtype if by_dtype else fnmatchcase(path, key)):
                     chosen = tolerance
         if self.rtol is not None:
-            chosen = chosen._replace(rtol=self.rtol)
+            chosen = chosen._replace(rtol=self.rtol, noise=0.0)
         if self.atol is not None:
-            chosen = chosen._replace(atol=self.atol, scaled=False)
+            chosen = chosen._replace(atol=self.atol, scaled=False, noise=0.0)
         return chosen
 
 
