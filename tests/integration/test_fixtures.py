@@ -9,8 +9,10 @@ from functools import cache
 import pytest
 import torch
 
+import minilm_port
 import models
 from bugs import BUGS, SEEN_IN
+from minilm_bugs import MINILM_BUGS
 from rewriting import rewrite_forward
 
 APPLICABLE = [bug for bug in BUGS if models.IS_V5 or not bug.needs_v5]
@@ -22,9 +24,9 @@ def clean(architecture):
 
 
 def tensors(value):
-    """Every tensor in nested containers and model outputs, None for the rest (caches are not looked into)."""
+    """A copy of every tensor in nested containers, None for the rest (caches are not looked into)."""
     if isinstance(value, torch.Tensor):
-        return [value]
+        return [value.clone()]
     if isinstance(value, dict):
         return [tensor for item in value.values() for tensor in tensors(item)]
     if isinstance(value, (list, tuple)):
@@ -62,6 +64,11 @@ def error(expected, actual):
         if one is not None
     ]
     return max(errors, default=0.0)
+
+
+@cache
+def minilm():
+    return minilm_port.load_port(), minilm_port.encode()
 
 
 def seen(architecture, bug=None):
@@ -185,3 +192,29 @@ def test_rewriting_refuses_text_that_is_not_there_once():
 def test_rows_of_the_catalogue_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         BUGS[0].culprit = "elsewhere"
+
+
+def test_minilm_port_equals_the_transformers_model_on_real_sentences():
+    port, inputs = minilm()
+    with torch.no_grad():
+        expected, actual = minilm_port.load_reference()(**inputs), port(**inputs)
+
+    assert error([expected.last_hidden_state, expected.pooler_output], tensors(actual)) < 5e-6
+
+
+def test_minilm_renames_every_parameter_to_one_of_the_checkpoint():
+    port, _ = minilm()
+    renamed = {minilm_port.reference_path(name) for name in port.state_dict()}
+
+    assert renamed == set(minilm_port.load_reference().state_dict())
+
+
+@pytest.mark.parametrize("bug", MINILM_BUGS, ids=str)
+def test_minilm_bug_changes_the_output(bug):
+    port, inputs = minilm()
+    buggy = copy.deepcopy(port)
+    bug.inject(buggy)
+
+    outputs = [tensors(forward(model, inputs)[0]) for model in (port, buggy)]
+
+    assert error(*outputs) > 1e-4
