@@ -186,8 +186,7 @@ class LeafComparison:
         problem: Empty when they agree.
         shape: Shape on the actual side, or of the missing tensor.
         dtype: Dtype likewise.
-        expected_shape: Shape on the expected side; None for an extra leaf.
-        expected_dtype: Dtype likewise.
+        expected: The tensor it is held to; None for an extra leaf.
         metrics: Differences; None when the tensors are equal bit by bit or cannot be subtracted.
     """
 
@@ -196,8 +195,7 @@ class LeafComparison:
     problem: Problem
     shape: tuple[int, ...]
     dtype: str
-    expected_shape: tuple[int, ...] | None
-    expected_dtype: str | None
+    expected: TensorRecord | None
     metrics: Metrics | None = None
 
 

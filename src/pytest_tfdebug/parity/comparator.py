@@ -34,12 +34,14 @@ class Compared:
         calls: The actual calls in order, each beside its expected call.
         expected: The expected calls in order.
         unpaired_expected: Expected calls that the actual forward did not make.
+        own_paths: Expected module path -> path of the actual model's module that stands for it.
         tensors: Number of tensors that were compared by value.
     """
 
     calls: list[CallComparison] = field(default_factory=list)
     expected: list[Call] = field(default_factory=list)
     unpaired_expected: list[Call] = field(default_factory=list)
+    own_paths: dict[str, str] = field(default_factory=dict)
     tensors: int = 0
 
 
@@ -50,15 +52,18 @@ class Comparator:
         expected: Trace or golden.
         pairing: Which call stands beside which.
         tolerances: What is allowed.
+        own_paths: Expected module path -> path of the actual model's module that stands for it.
     """
 
-    def __init__(self, expected: Trace, pairing: CallPairing, tolerances: Tolerances) -> None:
+    def __init__(
+        self, expected: Trace, pairing: CallPairing, tolerances: Tolerances, own_paths: dict[str, str]
+    ) -> None:
         self._expected = expected
         self._pairing = pairing
         self._tolerances = tolerances
         self._by_index: dict[int, CallComparison] = {}
         self._known = _Known()
-        self.result = Compared(expected=expected.calls)
+        self.result = Compared(expected=expected.calls, own_paths=own_paths)
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compare the inputs of a call that begins."""
@@ -113,8 +118,8 @@ class Comparator:
             if comparison is None:
                 comparison = compare_leaf(direction, actual, expected, tolerance)
                 self._known.put(actual, expected, tolerance, comparison)
-            elif (comparison.direction, comparison.leaf) != (direction, actual.leaf):
-                comparison = replace(comparison, direction=direction, leaf=actual.leaf)
+            else:
+                comparison = replace(comparison, direction=direction, leaf=actual.leaf, expected=expected)
             has_values = actual.tensor is not None and expected.tensor is not None
             self.result.tensors += has_values and comparison.problem in ("", "values")
             found.append(comparison)
@@ -158,8 +163,6 @@ def _records(leaves: list[Leaf]) -> tuple[TensorRecord, ...]:
 
 def _one_sided(direction: Direction, actual: TensorRecord | None, expected: TensorRecord | None) -> LeafComparison:
     if actual is not None:
-        return LeafComparison(direction, actual.leaf, "extra", actual.shape, actual.dtype, None, None)
+        return LeafComparison(direction, actual.leaf, "extra", actual.shape, actual.dtype, None)
     assert expected is not None  # noqa: S101 - a pair has at least one side
-    return LeafComparison(
-        direction, expected.leaf, "missing", expected.shape, expected.dtype, expected.shape, expected.dtype
-    )
+    return LeafComparison(direction, expected.leaf, "missing", expected.shape, expected.dtype, expected)

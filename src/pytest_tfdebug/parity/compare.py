@@ -14,7 +14,7 @@ from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_tfdebug.tracing.trace import Trace
 
@@ -48,16 +48,32 @@ def compare(
     Raises:
         TFDebugError: If no tensor could be compared, or an argument makes no sense.
     """
-    comparator = start_comparison(expected, actual.aliases, rename, checked_tolerances(rtol, atol, tolerances))
+    allowed = checked_tolerances(rtol, atol, tolerances)
+    comparator = start_comparison(expected, rename, allowed, modules=actual.modules, aliases=actual.aliases)
     comparator.replay(actual.calls)
     return conclude(comparator, (*expected.notes, *actual.notes))
 
 
 def start_comparison(
-    expected: Trace, actual_aliases: dict[str, tuple[str, ...]], rename: Rename, allowed: Tolerances
+    expected: Trace,
+    rename: Rename,
+    allowed: Tolerances,
+    *,
+    modules: Iterable[str],
+    aliases: dict[str, tuple[str, ...]],
 ) -> Comparator:
-    """Return a comparator that holds a forward to a trace, to be fed by a recorder or a replay."""
-    return Comparator(expected, CallPairing(expected.calls, expected.aliases, actual_aliases, renamer(rename)), allowed)
+    """Return a comparator that holds a forward to a trace, to be fed by a recorder or a replay.
+
+    Args:
+        expected: Trace or golden.
+        rename: Port path -> reference path.
+        allowed: The tolerances.
+        modules: Module paths of the model under test, called or not.
+        aliases: Other paths of its shared modules.
+    """
+    to_expected = renamer(rename)
+    pairing = CallPairing(expected.calls, expected.aliases, aliases, to_expected)
+    return Comparator(expected, pairing, allowed, {to_expected(path): path for path in modules})
 
 
 def conclude(comparator: Comparator, notes: tuple[str, ...] = ()) -> ParityReport:

@@ -50,10 +50,11 @@ def judge(compared: Compared) -> Verdict:
     if not root_inputs and not bad_outputs:
         return Verdict(notes=_harmless(compared))
     harmless = {
-        id(expected)
+        id(leaf.expected.tensor)
         for item in compared.calls
         if item.call.index not in bad_outputs and item.outputs
-        for expected in _expected_leaves(item)
+        for leaf in item.inputs
+        if leaf.problem and leaf.expected is not None
     }
     divergences = [
         Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
@@ -109,17 +110,20 @@ def _failing(item: CallComparison, direction: str) -> list[LeafComparison]:
     return [leaf for leaf in leaves if _fails(item, leaf, direction)]
 
 
-def _expected_leaves(item: CallComparison) -> list[object]:
-    """Return the expected tensors of the inputs that diverge."""
-    bad = {leaf.leaf for leaf in item.inputs if leaf.problem in _FAILING}
-    records = item.expected.inputs if item.expected is not None else ()
-    return [record.tensor for record in records if record.leaf in bad]
-
-
 def _evidence(item: CallComparison, harmless: set[int]) -> list[LeafComparison]:
-    """Return the diverging inputs of a call that no call with agreeing outputs has taken as well."""
-    tensors = {record.leaf: id(record.tensor) for record in (item.expected.inputs if item.expected else ())}
-    return [leaf for leaf in _failing(item, "input") if tensors.get(leaf.leaf) not in harmless]
+    """Return the inputs of a call that can have made its outputs diverge.
+
+    An input in another form (shape, dtype, not given) counts between two modules of one class; a port may write its
+    masks in another way. No input counts that a call with agreeing outputs has taken as well.
+    """
+    same_class = item.expected is not None and item.expected.class_name == item.call.class_name
+    other_form = same_class or any(leaf.problem in ("shape", "dtype") for leaf in item.outputs)
+    return [
+        leaf
+        for leaf in item.inputs
+        if (leaf.problem == "values" or (leaf.problem and other_form))
+        and not (leaf.expected is not None and id(leaf.expected.tensor) in harmless)
+    ]
 
 
 def _blame(tree: _Tree, first: CallComparison, harmless: set[int]) -> Culprit:
@@ -140,7 +144,7 @@ def _blame(tree: _Tree, first: CallComparison, harmless: set[int]) -> Culprit:
 def _blame_own(tree: _Tree, item: CallComparison) -> Culprit:
     divergence = _divergence(item, _failing(item, "output")[0])
     children = tree.children.get(item.call.index, [])
-    if children or _only_expected(tree, item, [], None):
+    if children or _only_expected(tree, item, None, None):
         return _blame_gap(tree, item, children, None, divergence)
     call = item.call
     told = "its inputs agree" if item.inputs else "it has no tensor inputs"
@@ -165,53 +169,76 @@ def _blame_gap(
     """Blame the lines of ``parent`` between two child calls, or the call that is missing or too many there."""
     paired = [item for item in previous if item.expected is not None]
     last = paired[-1] if paired else None
-    extra = previous[previous.index(last) + 1 :] if last else previous
-    extra = [item for item in extra if item.expected is None]
-    absent = _only_expected(tree, parent, paired, following)
+    extra = _only_actual(tree, previous[previous.index(last) + 1 :] if last else previous)
+    absent = _only_expected(tree, parent, last, following)
     before = [item.call for item in previous]
     lines = glue_lines(parent.call, before[-1] if before else None, following.call if following else None, before)
     where = _where(last, following)
     if absent and not extra:
         call = absent[0]
-        return Culprit(
-            call.path,
-            "not-called",
-            lines,
-            f"The expected forward calls {call.name!r} ({call.class_name}) {where}; this one never does.",
-            call.class_name,
-            divergence,
-        )
+        own = tree.compared.own_paths.get(call.path)
+        here = f"{own!r} exists here and is never called" if own else "this one does not"
+        explanation = f"The expected forward calls {call.name!r} ({call.class_name}) {where}; {here}."
+        return Culprit(own or call.path, "not-called", lines, explanation, call.class_name, divergence)
     if extra and not absent:
-        item = extra[0].call
-        site = _line_of_call(item) or lines
-        explanation = f"This forward calls {item.name!r} ({item.class_name}) {where}; the expected one does not."
-        return Culprit(item.path, "extra-call", site, explanation, item.class_name, divergence)
+        call = extra[0]
+        explanation = f"This forward calls {call.name!r} ({call.class_name}) {where}; the expected one does not."
+        return Culprit(call.path, "extra-call", _line_of_call(call) or lines, explanation, call.class_name, divergence)
     explanation = (
         f"Everything up to there agrees: the fault is in the lines of {parent.call.class_name}'s forward {where}."
     )
     if absent and extra:
-        explanation += (
-            f" They call {_names([item.call for item in extra])} where the expected forward calls {_names(absent)}."
-        )
+        explanation += f" They call {_names(extra)} where the expected forward calls {_names(absent)}."
     return Culprit(parent.call.path, "glue", lines, explanation, parent.call.class_name, divergence)
 
 
 def _only_expected(
-    tree: _Tree, parent: CallComparison, previous: list[CallComparison], following: CallComparison | None
+    tree: _Tree, parent: CallComparison, last: CallComparison | None, following: CallComparison | None
 ) -> list[Call]:
-    """Return the expected child calls in the gap that were not made and would have changed something."""
+    """Return the expected calls in the gap that were not made and would have changed something.
+
+    A wrapper that the port does without, while it calls what is inside, is no absent call: its inside is looked at.
+    Before the gap, a call counts if the port has the module and leaves it out: its result may only be used here. A port
+    with names of its own may do without a module what the reference does with one: there only its own modules count.
+    """
     if parent.expected is None:
         return []
-    start = max((item.expected.index for item in previous if item.expected is not None), default=parent.expected.index)
-    end = following.expected.index if following is not None and following.expected is not None else None
-    return [
-        call
-        for call in tree.compared.unpaired_expected
-        if call.parent == parent.expected.index
-        and call.index > start
-        and (end is None or call.index < end)
-        and not _is_identity(call)
-    ]
+    expected, unpaired = tree.compared.expected, {call.index for call in tree.compared.unpaired_expected}
+    own_paths = tree.compared.own_paths
+    is_independent = any(path != own for path, own in own_paths.items())
+    opened = {parent.expected.index}
+    end = following.expected.index if following is not None and following.expected is not None else len(expected)
+    start = last.expected.index if last is not None and last.expected is not None else parent.expected.index
+    found = []
+    for call in expected[parent.expected.index + 1 : end]:
+        if call.parent not in opened or call.index not in unpaired:
+            continue
+        if _has_paired_inside(expected, call, unpaired):
+            opened.add(call.index)
+        elif not _is_identity(call) and (call.path in own_paths or (call.index > start and not is_independent)):
+            found.append(call)
+    return sorted(found, key=lambda call: (call.index <= start, call.index))
+
+
+def _has_paired_inside(expected: list[Call], call: Call, unpaired: set[int]) -> bool:
+    inside = {call.index}
+    for other in expected[call.index + 1 :]:
+        if other.parent not in inside:
+            return False
+        if other.index not in unpaired:
+            return True
+        inside.add(other.index)
+    return False
+
+
+def _only_actual(tree: _Tree, calls: list[CallComparison]) -> list[Call]:
+    """Return the calls without an expected call, those left out that wrap calls with one."""
+    return [item.call for item in calls if item.expected is None and not _wraps_paired(tree, item)]
+
+
+def _wraps_paired(tree: _Tree, item: CallComparison) -> bool:
+    children = tree.children.get(item.call.index, [])
+    return any(child.expected is not None or _wraps_paired(tree, child) for child in children)
 
 
 def _is_identity(call: Call) -> bool:
@@ -233,8 +260,8 @@ def _blame_inputs(roots: list[CallComparison], divergences: list[Divergence]) ->
 def _input_problem(leaf: LeafComparison) -> str:
     return {
         "values": "other values",
-        "shape": f"shape {leaf.shape} instead of {leaf.expected_shape}",
-        "dtype": f"{leaf.dtype} instead of {leaf.expected_dtype}",
+        "shape": f"shape {leaf.shape} instead of {leaf.expected.shape if leaf.expected else ()}",
+        "dtype": f"{leaf.dtype} instead of {leaf.expected.dtype if leaf.expected else ''}",
         "missing": "not given",
         "extra": "not given in the expected forward",
     }.get(leaf.problem, leaf.problem)

@@ -40,9 +40,7 @@ def compare_leaf(
     if problem != "shape" and actual.tensor is not None and expected.tensor is not None:
         agrees, metrics = _measure(expected.tensor, actual.tensor, tolerance)
         problem = problem or ("" if agrees else "values")
-    return LeafComparison(
-        direction, actual.leaf, problem, actual.shape, actual.dtype, expected.shape, expected.dtype, metrics
-    )
+    return LeafComparison(direction, actual.leaf, problem, actual.shape, actual.dtype, expected, metrics)
 
 
 def _measure(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> tuple[bool, Metrics | None]:

@@ -62,11 +62,11 @@ def _facts_of(divergence: Divergence) -> Iterator[str]:
 def describe(leaf: LeafComparison) -> Iterator[str]:
     """Yield what is wrong with one tensor, in the words of ``torch.testing.assert_close``."""
     if leaf.problem == "shape":
-        yield f"Shapes differ: {leaf.shape}, expected {leaf.expected_shape}"
+        yield f"Shapes differ: {leaf.shape}, expected {leaf.expected.shape if leaf.expected else ()}"
     elif leaf.problem == "dtype":
-        yield f"Dtypes differ: {leaf.dtype}, expected {leaf.expected_dtype}"
+        yield f"Dtypes differ: {leaf.dtype}, expected {leaf.expected.dtype if leaf.expected else ''}"
     elif leaf.problem == "missing":
-        yield f"The tensor is missing: expected shape {leaf.expected_shape}, {leaf.expected_dtype}"
+        yield f"The tensor is missing: expected shape {leaf.shape}, {leaf.dtype}"
     elif leaf.problem == "extra":
         yield "The expected forward has no such tensor"
     metrics = leaf.metrics

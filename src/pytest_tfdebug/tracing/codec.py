@@ -110,6 +110,7 @@ def encode(trace: Trace) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         "model_class": trace.model_class,
         "notes": list(trace.notes),
         "aliases": trace.aliases,
+        "modules": trace.modules,
         "calls": calls,
     }
     return tensors, document
@@ -127,7 +128,7 @@ def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trace:
             raise GoldenError(f"the call tree is not in order at call {position}.")
         call.depth = 0 if call.parent is None else calls[call.parent].depth + 1
     aliases = {path: tuple(others) for path, others in document["aliases"].items()}
-    return Trace(document["model_class"], calls, tuple(document["notes"]), aliases)
+    return Trace(document["model_class"], calls, tuple(document["notes"]), aliases, tuple(document["modules"]))
 
 
 def replace_atomically(path: Path, fill: Callable[[str], object]) -> None:

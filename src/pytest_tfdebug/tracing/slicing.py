@@ -57,7 +57,7 @@ class Function:
         statements = sorted(self._statements(), key=lambda statement: statement.lineno)
         targets: list[ast.stmt]
         if site is None:
-            targets = [item for item in statements if isinstance(item, ast.Return)][-1:]
+            targets = [*[item for item in statements if isinstance(item, ast.Return)][-1:]]
         else:
             targets = [item for item in statements if item.lineno <= site.line <= (item.end_lineno or item.lineno)]
         needed = {name for target in targets for name in _loaded(target, calls)}

@@ -35,6 +35,7 @@ class Trace:
         calls: Every recorded call, in the order in which the calls began.
         notes: What could not be seen, in sentences.
         aliases: Other module paths of a shared module, by its path.
+        modules: Every module path of the model, called or not, the root left out.
 
     Examples:
         >>> trace = pytest_tfdebug.trace(model, input_ids=ids)  # doctest: +SKIP
@@ -46,6 +47,7 @@ class Trace:
     calls: list[Call] = field(default_factory=list)
     notes: tuple[str, ...] = ()
     aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -218,6 +220,7 @@ def _recording(model: torch.nn.Module, picked: Selection) -> Iterator[Trace]:
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)
     recorded.aliases = shared_paths(model)
+    recorded.modules = tuple(path for path, _ in model.named_modules() if path)
     with recorder:
         yield recorded
 

@@ -1,0 +1,50 @@
+"""Every bug of the catalogue, in a real model, is placed at the module whose code or parameters are wrong."""
+
+import copy
+import functools
+import linecache
+
+import pytest
+
+import pytest_tfdebug
+from bugs import BUGS, Bug
+from models import ARCHITECTURES, IS_V5, build
+
+
+@functools.cache
+def reference(architecture: str):
+    model, inputs = build(architecture)
+    return model, inputs, pytest_tfdebug.trace(model, **inputs)
+
+
+def catalogue():
+    for bug in BUGS:
+        reason = "an architecture of transformers 5" if bug.needs_v5 and not IS_V5 else ""
+        yield pytest.param(bug, id=bug.name, marks=pytest.mark.skipif(bool(reason), reason=reason))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_copy_of_a_model_agrees_with_it_in_every_tensor(architecture):
+    model, inputs, expected = reference(architecture)
+
+    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(copy.deepcopy(model), **inputs))
+
+    assert report.ok, str(report)
+    assert report.tensors > 20
+    assert report.divergences == []
+
+
+@pytest.mark.parametrize("bug", list(catalogue()))
+def test_the_culprit_of_an_injected_bug_is_named(bug: Bug):
+    model, inputs, expected = reference(bug.architecture)
+    port = copy.deepcopy(model)
+    bug.inject(port)
+
+    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(port, **inputs))
+
+    assert not report.ok
+    assert (report.culprit.path, report.culprit.kind) == (bug.culprit, bug.kind), str(report)
+    if bug.lines:
+        source = report.culprit.source
+        lines = [linecache.getline(source.file, number) for number in range(source.first, source.last + 1)]
+        assert any(bug.lines in line for line in lines), f"{bug.lines!r} is not in {source}:\n{''.join(lines)}"
