@@ -14,6 +14,7 @@ _PUBLIC: dict[str, str] = {
     "ParityReport": "parity.result",
     "Trace": "tracing.trace",
     "compare": "parity.compare",
+    "golden": "goldens.fixture",
     "record": "tracing.trace",
     "trace": "tracing.trace",
 }

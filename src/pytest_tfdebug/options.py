@@ -62,9 +62,16 @@ FLAGS = (
         is_switch=True,
     ),
 )
+#: Keys that have no flag.
+INI = (
+    (
+        "tf_golden_tolerances",
+        "tolerances of golden checks, a line each: '<dtype or module glob>: <rtol> <atol>', as in 'float32: 1e-4 1e-5'",
+    ),
+)
 
 MARKERS: dict[str, str] = {
-    "tf_golden": "tf_golden(*, rtol, atol, rename, include, exclude, level): defaults for the test's golden checks.",
+    "tf_golden": "tf_golden(*, rtol, atol, tolerances, rename, include, exclude, level): defaults of golden checks.",
 }
 
 
@@ -75,6 +82,7 @@ class Options:
     golden: str
     golden_dir: str | None
     golden_prune: bool
+    golden_tolerances: str | None
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
@@ -84,7 +92,7 @@ class Options:
             pytest.UsageError: If an ini key has a value that its flag would refuse.
         """
         values = {flag.dest: _value(config, flag) for flag in FLAGS}
-        return cls(**values)
+        return cls(**values, golden_tolerances=config.getini("tf_golden_tolerances"))
 
 
 def register(parser: pytest.Parser) -> None:
@@ -99,6 +107,8 @@ def register(parser: pytest.Parser) -> None:
         )
         kind: Literal["bool", "string"] = "bool" if flag.is_switch else "string"
         parser.addini(flag.ini, f"default of {flag.flag}", type=kind, default=None)
+    for key, text in INI:
+        parser.addini(key, text, type="string", default=None)
 
 
 def register_markers(config: pytest.Config) -> None:

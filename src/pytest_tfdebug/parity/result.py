@@ -22,6 +22,7 @@ class ParityReport:
         tensors: Number of tensors compared by value.
         notes: What else was observed, in sentences.
         facts: Where the expected side comes from and how to accept the new values, in lines.
+        subject: What the first line says of whom.
     """
 
     culprit: Culprit | None
@@ -30,6 +31,7 @@ class ParityReport:
     tensors: int
     notes: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
+    subject: str = "The forward diverges"
 
     @property
     def ok(self) -> bool:

@@ -25,6 +25,7 @@ class Report(Protocol):
     tensors: int
     notes: list[str]
     facts: list[str]
+    subject: str
 
 
 def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
@@ -34,7 +35,7 @@ def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
         calls = sum(item.expected is not None for item in report.calls)
         yield f"Parity: {report.tensors} tensors of {calls} calls agree."
     else:
-        yield from _headline(culprit)
+        yield from _headline(report.subject, culprit)
         if culprit.divergence is not None:
             yield from _facts_of(culprit.divergence)
         yield from _drift(report.calls, culprit, len(report.divergences), verbose=verbose)
@@ -45,9 +46,9 @@ def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
     yield from report.facts
 
 
-def _headline(culprit: Culprit) -> Iterator[str]:
+def _headline(subject: str, culprit: Culprit) -> Iterator[str]:
     source = f", {culprit.source}" if culprit.source else ""
-    yield f"The forward diverges at {culprit.path!r} ({culprit.class_name}): {culprit.kind}{source}."
+    yield f"{subject} at {culprit.path!r} ({culprit.class_name}): {culprit.kind}{source}."
     yield f"  {culprit.explanation}"
 
 

@@ -88,9 +88,21 @@ def read(path: str | os.PathLike[str]) -> TraceFile:
         raise GoldenError(f"{file} has damaged {_KEY!r} metadata: {type(error).__name__}: {error}.") from error
 
 
+def read_extra(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Return what the writer of a file added, without its tensors; None if the file is no trace of ours."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as opened:
+            extra = json.loads((opened.metadata() or {}).get(_KEY, "null"))["extra"]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        return None
+    return extra if isinstance(extra, dict) else None
+
+
 def encode(trace: Trace) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Return the distinct tensors of a trace by name, and the document that describes it."""
-    summarize(record for call in trace.calls for record in (*call.inputs, *(call.outputs or ())))
+    summarize(trace.records())
     names: dict[int, str] = {}
     tensors: dict[str, torch.Tensor] = {}
     owners: dict[int, str] = {}

@@ -12,7 +12,7 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 Level = Literal["all", "leaves", "layers"]
 
@@ -27,6 +27,7 @@ class Selection:
         exclude: Globs of modules to leave out, stronger than ``include``.
         level: ``"all"`` modules; ``"leaves"``, those without submodules; or ``"layers"``, the items of a
             ``ModuleList`` or ``Sequential``.
+        rename: The name by which the globs know a module path; a port is selected by the reference's paths.
 
     Raises:
         TFDebugError: If the level is none of these.
@@ -35,6 +36,7 @@ class Selection:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     level: Level = "all"
+    rename: Callable[[str], str] = str
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):
@@ -48,13 +50,14 @@ class Selection:
         """
         layers = {id(item) for _, item in _items_of_containers(model)} if self.level == "layers" else set()
         paths = {path: module for path, module in model.named_modules() if path}
+        names = {path: self.rename(path) for path in paths}
         for glob in (*self.include, *self.exclude):
-            if not any(fnmatchcase(path, glob) for path in paths):
-                raise TFDebugError(_no_match(glob, paths))
+            if not any(fnmatchcase(name, glob) for name in names.values()):
+                raise TFDebugError(_no_match(glob, names.values()))
         for path, module in paths.items():
-            if self.include and not any(fnmatchcase(path, glob) for glob in self.include):
+            if self.include and not any(fnmatchcase(names[path], glob) for glob in self.include):
                 continue
-            if any(fnmatchcase(path, glob) for glob in self.exclude):
+            if any(fnmatchcase(names[path], glob) for glob in self.exclude):
                 continue
             if self.level == "leaves" and next(module.children(), None) is not None:
                 continue
@@ -63,9 +66,11 @@ class Selection:
             yield path, module
 
 
-def selection(include: str | Iterable[str], exclude: str | Iterable[str], level: Level) -> Selection:
+def selection(
+    include: str | Iterable[str], exclude: str | Iterable[str], level: Level, rename: Callable[[str], str] = str
+) -> Selection:
     """Build a selection from what a user types: one glob or several."""
-    return Selection(_globs(include), _globs(exclude), level)
+    return Selection(_globs(include), _globs(exclude), level, rename)
 
 
 def _globs(value: str | Iterable[str]) -> tuple[str, ...]:

@@ -73,6 +73,12 @@ class Trace:
         self._summarize()
         return "\n".join(render_tree(self.calls, self.notes))
 
+    def records(self) -> Iterator[TensorRecord]:
+        """Yield every recorded tensor, call by call, inputs before outputs."""
+        for call in self.calls:
+            yield from call.inputs
+            yield from call.outputs or ()
+
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each call and leaf: path, class, call, direction, leaf, shape, dtype and statistics."""
         import pandas as pd
@@ -118,7 +124,7 @@ class Trace:
         return export_json(self, directory)
 
     def _summarize(self) -> None:
-        summarize(record for call in self.calls for record in (*call.inputs, *(call.outputs or ())))
+        summarize(self.records())
 
 
 class _Keeper:

@@ -1,0 +1,253 @@
+"""What a result depends on besides the code: versions, machine, numeric flags, offline flags, caches, commit.
+
+:func:`environment` is a plain function of the present process. It imports none of the libraries it reports on: a
+version comes from the installed distribution, a flag from the library only where that is loaded already.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_QUERY_SECONDS = 5
+#: The only environment variables that are ever shown; each is a place, a switch or a device list.
+_OFFLINE_FLAGS = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
+_CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE", "XDG_CACHE_HOME")
+_DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUBLAS_WORKSPACE_CONFIG")
+
+_PRIVATE = (
+    r"(?:(?:hf|auth|use_auth|access|api|github|bearer)_?)?token|password|passwd|\w*secret\w*|\w*api_?key|signature"
+)
+_SECRETS = (
+    (re.compile(r"\b(hf|api_org)_[A-Za-z0-9]{8,}"), r"\1_***"),
+    (re.compile(r"(?i)\b(gh[pousr]|github_pat|glpat|sk|xox[abp])[-_][A-Za-z0-9_-]{12,}"), r"\1_***"),
+    (re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@"), r"\1***@"),
+    (re.compile(r"(?i)\b(authorization['\"]?\s*[:=]\s*['\"]?)(?:(?:bearer|basic)\s+)?[^\s'\",;]+"), r"\1***"),
+    (re.compile(r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{8,}"), "bearer ***"),
+    # name=value and "name": "value"; a switch such as token=True is no secret
+    (
+        re.compile(
+            rf"(?i)\b({_PRIVATE})(['\"]?\s*[=:]\s*['\"]?)(?!(?:true|false|none|\*+)\b)(?<=['\"=])[^\s'\"&,;)<]+"
+        ),
+        r"\1\2***",
+    ),
+)
+_SECRET_VARIABLE = re.compile(r"(?i)token|secret|password|passwd|api_?key|credential")
+_SECRET_LENGTH = 6
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The environment of a run; every field is a JSON value, ``None`` where it does not apply or was not asked for.
+
+    ``cuda`` is the version that torch was built with; ``gpu`` and ``driver`` are the machine's.
+    """
+
+    python: str
+    torch: str | None
+    cuda: str | None
+    transformers: str | None
+    safetensors: str | None
+    huggingface_hub: str | None
+    tokenizers: str | None
+    pytest_tfdebug: str | None
+    os: str
+    cpu: str
+    gpu: list[str] | None
+    driver: str | None
+    default_dtype: str | None
+    tf32: dict[str, bool | str] | None
+    deterministic: dict[str, bool | str] | None
+    threads: dict[str, int] | None
+    attention_implementation: str | None
+    offline: dict[str, str]
+    cache: dict[str, str]
+    devices: dict[str, str]
+    git_commit: str | None
+    git_dirty: bool | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as one JSON-able dictionary."""
+        return asdict(self)
+
+
+def environment(model: object = None, *, with_git: bool = False, with_driver: bool = False) -> Environment:
+    """Describe the present process.
+
+    Args:
+        model: A transformers model, for its attention implementation.
+        with_git: Ask git for the commit and whether the tree differs from it (two processes).
+        with_driver: Ask ``nvidia-smi`` for the GPUs and their driver (one process; CUDA is not started).
+    """
+    commit, dirty = _git() if with_git else (None, None)
+    gpus, driver = _driver() if with_driver else (None, None)
+    torch = sys.modules.get("torch")
+    return Environment(
+        python=platform.python_version(),
+        torch=_version("torch"),
+        cuda=_build_cuda(torch),
+        transformers=_version("transformers"),
+        safetensors=_version("safetensors"),
+        huggingface_hub=_version("huggingface_hub"),
+        tokenizers=_version("tokenizers"),
+        pytest_tfdebug=_version("pytest-tfdebug"),
+        os=f"{platform.system()} {platform.release()} ({platform.machine()})",
+        cpu=_cpu(),
+        gpu=gpus if gpus is not None else _visible_gpus(torch),
+        driver=driver,
+        default_dtype=None if torch is None else str(torch.get_default_dtype()).removeprefix("torch."),
+        tf32=None if torch is None else _tf32(torch),
+        deterministic=None if torch is None else _deterministic(torch),
+        threads=None if torch is None else {"intra": torch.get_num_threads(), "inter": torch.get_num_interop_threads()},
+        attention_implementation=_attention(model),
+        offline={name: redact(os.environ[name]) for name in _OFFLINE_FLAGS if name in os.environ},
+        cache={name: redact(path) for name, path in cache_locations().items()},
+        devices={name: redact(os.environ[name]) for name in _DEVICE_VARIABLES if name in os.environ},
+        git_commit=commit,
+        git_dirty=dirty,
+    )
+
+
+def lines(described: Environment) -> Iterator[str]:
+    """Yield the environment as text, one ``name: value`` a line, what is not known left out."""
+    for name, value in described.to_dict().items():
+        if value is None or value == {}:
+            continue
+        if isinstance(value, dict):
+            shown = ", ".join(f"{key}={item}" for key, item in value.items())
+        elif isinstance(value, list):
+            shown = ", ".join(value) or "none"
+        else:
+            shown = str(value)
+        yield f"{name}: {printable(shown)}"
+
+
+def cache_locations() -> dict[str, str]:
+    """Return where the hub's files are kept: the cache in force, and the variables that decide it."""
+    locations = {name: os.environ[name] for name in _CACHE_VARIABLES if name in os.environ}
+    return {"in force": str(hub_cache()), **locations}
+
+
+def hub_cache() -> Path:
+    """Return the directory of the hub's cache.
+
+    Source:
+        https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
+    """
+    constants = sys.modules.get("huggingface_hub.constants")
+    if constants is not None:
+        return Path(str(constants.HF_HUB_CACHE))
+    direct = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    if direct:
+        return Path(os.path.expandvars(direct)).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or f"{base}/huggingface"
+    return Path(os.path.expandvars(home)).expanduser() / "hub"
+
+
+def redact(text: str) -> str:
+    """Return the text without tokens, passwords and URL credentials.
+
+    What a secret's environment variable holds is taken out wherever it stands; beyond that, by the usual forms.
+    """
+    for name, value in os.environ.items():
+        if len(value) >= _SECRET_LENGTH and value in text and _SECRET_VARIABLE.search(name):
+            text = text.replace(value, "***")
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def printable(text: str) -> str:
+    """Return the text on one line, with every character that could steer a terminal or a parser written out."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _build_cuda(torch: Any) -> str | None:  # noqa: ANN401 - the torch module, or None
+    return None if torch is None else torch.version.cuda
+
+
+def _cpu() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(errors="replace"), re.MULTILINE)
+        if found:
+            return f"{found.group(1).strip()} ({os.cpu_count()} cores)"
+    return f"{platform.processor() or platform.machine()} ({os.cpu_count()} cores)"
+
+
+def _visible_gpus(torch: Any) -> list[str] | None:  # noqa: ANN401 - the torch module, or None
+    """Name the GPUs when CUDA runs already; starting it here would take seconds and break a later fork."""
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def _tf32(torch: Any) -> dict[str, bool | str]:  # noqa: ANN401 - the torch module
+    return {
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn": _cudnn_tf32(torch),
+    }
+
+
+def _cudnn_tf32(torch: Any) -> bool | str:  # noqa: ANN401 - the torch module
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:  # torch refuses to read the old flag after the new per-operator one was set
+        return str(torch.backends.cudnn.fp32_precision)
+
+
+def _deterministic(torch: Any) -> dict[str, bool | str]:  # noqa: ANN401 - the torch module
+    return {
+        "algorithms": torch.are_deterministic_algorithms_enabled(),
+        "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+    }
+
+
+def _attention(model: object) -> str | None:
+    chosen = getattr(getattr(model, "config", None), "_attn_implementation", None)
+    return None if chosen is None else str(chosen)
+
+
+def _driver() -> tuple[list[str], str | None]:
+    answer = _ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    rows = [row.rpartition(",") for row in (answer or "").splitlines() if "," in row]
+    return [name.strip() for name, _, _ in rows], rows[0][2].strip() if rows else None
+
+
+def _git() -> tuple[str | None, bool | None]:
+    commit = _ask("git", "rev-parse", "HEAD")
+    if commit is None:
+        return None, None
+    status = _ask("git", "status", "--porcelain")
+    return commit.strip(), None if status is None else bool(status.strip())
+
+
+def _ask(*command: str) -> str | None:
+    """Return what a query prints, None when it cannot be asked."""
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_QUERY_SECONDS)  # noqa: S603 - the commands are the two fixed ones above
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout

@@ -1,0 +1,63 @@
+"""Which weights a golden was recorded with, in a few bytes a parameter."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: 64-bit words in a row of the table whose row and column sums are hashed.
+_ROW = 1024
+_WORD = 8
+
+
+@torch.no_grad()
+def fingerprint(model: torch.nn.Module) -> dict[str, str]:
+    """Return a hash of every parameter and buffer by name, tied ones under each of their names.
+
+    A hash function would read 1 GB a second; here the bytes are summed as 64-bit integers along the rows and the
+    columns of a table, at the speed of memory, and the sums are hashed. It tells changed, permuted and cast weights
+    apart; it is no defence against someone who wants two models to look alike.
+    """
+    named = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    hashes: dict[int, str] = {}
+    for _, tensor in named:
+        if id(tensor) not in hashes:
+            hashes[id(tensor)] = _hash(tensor)
+    return {name: hashes[id(tensor)] for name, tensor in named}
+
+
+def differing(recorded: Mapping[str, str], present: Mapping[str, str], to_recorded: Callable[[str], str]) -> list[str]:
+    """Return the present model's parameters whose values differ from the recorded ones, in the model's order.
+
+    Args:
+        recorded: Fingerprint of the golden.
+        present: Fingerprint of the model under test.
+        to_recorded: Module path of the model under test -> module path of the golden.
+    """
+    found = []
+    for name, value in present.items():
+        path, _, parameter = name.rpartition(".")
+        mapped = f"{to_recorded(path)}.{parameter}" if path else name
+        if recorded.get(mapped, value) != value:
+            found.append(name)
+    return found
+
+
+def _hash(tensor: torch.Tensor) -> str:
+    digest = blake2b(f"{tensor.dtype}{list(tensor.shape)}".encode(), digest_size=8)
+    if tensor.is_meta or tensor.layout != torch.strided or tensor.is_quantized:
+        return digest.hexdigest()
+    flat = tensor.detach().contiguous().flatten().view(torch.uint8)
+    if flat.storage_offset() % _WORD:
+        flat = flat.clone()
+    words = flat[: flat.numel() // _WORD * _WORD].view(torch.int64)
+    table = words[: words.numel() // _ROW * _ROW].view(-1, _ROW)
+    rest = flat[table.numel() * _WORD :]
+    for part in (table.sum(0), table.sum(1), rest):
+        digest.update(part.cpu().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,182 @@
+"""The goldens of a whole run: what was written, what clashes, what no test claims any more."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.goldens.paths import SUFFIX, directory_of, shown
+from pytest_tfdebug.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+#: Where a worker of pytest-xdist leaves its part for the process that prints.
+WORKER_KEY = "tfdebug_goldens"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one golden.
+
+    Args:
+        path: Its file.
+        test: Node id of the test.
+        status: ``new``, ``changed``, ``unchanged`` or ``checked``.
+        review: What changed, in lines.
+    """
+
+    path: str
+    test: str
+    status: str
+    review: tuple[str, ...]
+
+
+@dataclass
+class GoldenSession:
+    """The goldens of this process's run, kept in ``config.stash``.
+
+    Args:
+        outcomes: What became of each golden, in the order of the tests.
+        claims: Golden file -> node id of the test that uses it.
+        stale: Goldens whose test no longer exists.
+        clashes: Sentences about files that two tests use.
+    """
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    claims: dict[str, str] = field(default_factory=dict)
+    stale: list[str] = field(default_factory=list)
+    clashes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> GoldenSession:
+        """Return the run's one object."""
+        if _SESSION not in config.stash:
+            config.stash[_SESSION] = cls()
+        return config.stash[_SESSION]
+
+    def add(self, outcome: Outcome) -> None:
+        """Note what became of a golden."""
+        self.outcomes.append(outcome)
+
+    def claim(self, path: Path, test: str) -> None:
+        """Note that a test uses a file.
+
+        Raises:
+            GoldenError: If another test uses it.
+        """
+        owner = self.claims.setdefault(str(path), test)
+        if owner != test:
+            raise GoldenError(_clash(str(path), owner, test))
+
+    def merge(self, part: str) -> None:
+        """Add what a worker found."""
+        data = json.loads(part)
+        for outcome in data["outcomes"]:
+            self.outcomes.append(Outcome(**{**outcome, "review": tuple(outcome["review"])}))
+        for path, test in data["claims"].items():
+            owner = self.claims.setdefault(path, test)
+            if owner != test:
+                self.clashes.append(_clash(path, *sorted((owner, test))))
+        self.stale = sorted({*self.stale, *data["stale"]})
+
+    def to_json(self) -> str:
+        """Return the worker's part."""
+        return json.dumps(
+            {"outcomes": [asdict(item) for item in self.outcomes], "claims": self.claims, "stale": self.stale}
+        )
+
+
+_SESSION: pytest.StashKey[GoldenSession] = pytest.StashKey()
+
+
+def is_active(config: pytest.Config) -> bool:
+    """Tell whether the run has anything to do with goldens."""
+    return _SESSION in config.stash or Options.of(config).golden_prune
+
+
+def finish(config: pytest.Config, collected: Sequence[pytest.Item]) -> None:
+    """Look for goldens without a test, once the tests have run; a worker hands its part over.
+
+    Args:
+        config: The run's.
+        collected: Every test that the run collected, those that it then left out too.
+    """
+    found = GoldenSession.of(config)
+    if collected and not _is_narrowed(config):
+        found.stale = sorted(_unclaimed(config, collected, found))
+    workeroutput = getattr(config, "workeroutput", None)
+    if workeroutput is not None:
+        workeroutput[WORKER_KEY] = found.to_json()
+
+
+def prune(config: pytest.Config) -> list[str]:
+    """Delete the goldens without a test if that was asked for, and return their paths."""
+    options = Options.of(config)
+    found = GoldenSession.of(config)
+    found.stale = [path for path in found.stale if path not in found.claims]
+    if options.golden != "update" or not options.golden_prune:
+        return []
+    for path in found.stale:
+        Path(path).unlink(missing_ok=True)
+        folder = Path(path).parent
+        if not any(folder.iterdir()):
+            folder.rmdir()
+    return found.stale
+
+
+def summary(config: pytest.Config) -> Iterator[str]:
+    """Yield the lines of the terminal summary; none when every golden was checked and is in use."""
+    found = GoldenSession.of(config)
+    pruned = prune(config)
+    written = sorted((item for item in found.outcomes if item.status != "checked"), key=lambda item: item.path)
+    counts = {status: sum(item.status == status for item in written) for status in ("new", "changed", "unchanged")}
+    if written:
+        yield ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    for item in written:
+        if item.status != "unchanged":
+            yield f"  {item.status:<8} {shown(Path(item.path), config)}"
+            yield from (f"           {line}" for line in item.review)
+    yield from found.clashes
+    if pruned:
+        yield "Deleted, for their tests no longer exist:"
+    elif found.stale:
+        yield "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
+    for path in pruned or found.stale:
+        yield f"  {shown(Path(path), config)}"
+
+
+def _clash(path: str, first: str, second: str) -> str:
+    return (
+        f"Two tests write one golden, {path}:\n  {first}\n  {second}\n"
+        "Give one of their checks a name=... of its own, or leave out --tf-golden-dir: the default is beside each file."
+    )
+
+
+def _is_narrowed(config: pytest.Config) -> bool:
+    """Tell whether the run did not collect all tests of its files, so that a test that is not there may exist."""
+    return bool(config.getoption("lf", default=False)) or any("::" in argument for argument in config.args)
+
+
+def _unclaimed(config: pytest.Config, collected: Sequence[pytest.Item], found: GoldenSession) -> Iterator[str]:
+    from pytest_tfdebug.tracing.codec import read_extra
+
+    golden_dir = Options.of(config).golden_dir
+    nodeids = {item.nodeid for item in collected}
+    files = {nodeid.partition("::")[0] for nodeid in nodeids}
+    for directory in {directory_of(item, golden_dir) for item in collected}:
+        for path in directory.glob(f"*/*{SUFFIX}"):
+            if str(path) in found.claims:
+                continue
+            extra: dict[str, Any] | None = read_extra(path)
+            test = (extra or {}).get("test")
+            if not isinstance(test, str) or test in nodeids:
+                continue
+            file = test.partition("::")[0]
+            if file in files or not (config.rootpath / file).exists():
+                yield str(path)
