@@ -1,22 +1,26 @@
 PYTHON ?= python3
 VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 
-.PHONY: test lint demo clean
+.PHONY: test test-oldest lint demo clean
 .DEFAULT_GOAL := test
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable . --group test
 	touch $@
 
 $(VENV)/.linters: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group lint
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --group lint
 	touch $@
 
 test: $(VENV)/.installed  ## set up and run the tests
 	$(BIN)/python -m pytest -n 2
+
+test-oldest:  ## the tests on the oldest versions that pyproject.toml admits
+	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
 
 lint: $(VENV)/.linters  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check

@@ -60,7 +60,8 @@ class Function:
             targets = [*[item for item in statements if isinstance(item, ast.Return)][-1:]]
         else:
             targets = [item for item in statements if item.lineno <= site.line <= (item.end_lineno or item.lineno)]
-        needed = {name for target in targets for name in _loaded(target, calls)}
+        forms = _forms(statements)
+        needed = {name for target in targets for name in _loaded(target, calls)} - forms
         until = targets[0].lineno if targets else 0
         lines = []
         for statement in reversed([item for item in statements if item.lineno < until]):
@@ -69,9 +70,9 @@ class Function:
                 continue
             if not isinstance(statement, ast.AugAssign) and not _is_nested(self.node, statement):
                 needed -= assigned
-            if _is_bare_call(statement, calls) or _is_form(statement):
+            if _is_bare_call(statement, calls):
                 continue
-            needed |= _loaded(statement, calls)
+            needed |= _loaded(statement, calls) - forms
             lines.append(statement.lineno)
         return lines
 
@@ -165,7 +166,15 @@ def _is_bare_call(statement: ast.stmt, calls: set[int]) -> bool:
     return isinstance(statement, ast.Assign) and isinstance(value, ast.Call) and _is_child_call(value, calls)
 
 
-def _is_form(statement: ast.stmt) -> bool:
-    """Tell whether a statement computes a shape, device or dtype."""
-    value = getattr(statement, "value", None)
-    return value is not None and any(isinstance(node, ast.Attribute) and node.attr in _FORM for node in ast.walk(value))
+def _forms(statements: list[ast.stmt]) -> set[str]:
+    """Return the names that only ever hold a shape, device or dtype, or are made of nothing else."""
+    forms: set[str] = set()
+    values: set[str] = set()
+    for statement in statements:
+        value = getattr(statement, "value", None)
+        if value is None:
+            continue
+        asks = any(isinstance(node, ast.Attribute) and node.attr in _FORM for node in ast.walk(value))
+        loaded = _loaded(value, set())
+        (forms if asks or (loaded and loaded <= forms) else values).update(_assigned(statement))
+    return forms - values
