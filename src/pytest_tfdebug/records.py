@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
     from typing_extensions import Self
 
@@ -269,3 +271,13 @@ class Culprit:
     explanation: str
     class_name: str
     divergence: Divergence | None
+
+
+def as_they_ended(calls: Sequence[CallComparison]) -> list[CallComparison]:
+    """Order calls by their end: a call ends after the last of the calls inside it."""
+    last_inside = {item.call.index: item.call.index for item in calls}
+    for item in reversed(calls):
+        parent = item.call.parent
+        if parent is not None:
+            last_inside[parent] = max(last_inside[parent], last_inside[item.call.index])
+    return sorted(calls, key=lambda item: (last_inside[item.call.index], -item.call.depth))

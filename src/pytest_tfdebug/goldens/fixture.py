@@ -16,6 +16,7 @@ from pytest_tfdebug.goldens.settings import CheckSettings, settle
 from pytest_tfdebug.goldens.store import load, save
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.parity.compare import conclude, start_comparison
+from pytest_tfdebug.parity.drift import assess
 from pytest_tfdebug.parity.rename import renamer
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.recorder import Recorder
@@ -231,4 +232,5 @@ def _circumstances(
     else:
         lines = ["  The weights are the recorded ones, where their names agree."]
     since = list(changes(golden_file.extra["provenance"], provenance(model)))
-    return [*lines, *([f"  Changed since it was recorded: {'; '.join(since)}."] if since else [])]
+    lines += [f"  Changed since it was recorded: {'; '.join(since)}."] if since else []
+    return [*lines, f"  {assess(report, since, wrong)}"]

@@ -48,7 +48,7 @@ def judge(compared: Compared) -> Verdict:
     root_inputs = [item for root in tree.roots for item in root.inputs if item.problem]
     bad_outputs = {item.call.index for item in compared.calls if _failing(item, "output")}
     if not root_inputs and not bad_outputs:
-        return Verdict(notes=_harmless(compared))
+        return Verdict(notes=[*_harmless(compared), *_non_finite(compared)])
     harmless = {
         id(leaf.expected.tensor)
         for item in compared.calls
@@ -279,6 +279,21 @@ def _harmless(compared: Compared) -> list[str]:
     if extra:
         notes.append(f"Without an expected call: {_names(extra)}.")
     return notes
+
+
+def _non_finite(compared: Compared) -> list[str]:
+    """Mention inf and nan that both sides have in the same places: they agree, and may not be meant."""
+    names = [
+        f"{item.call.name!r}"
+        for item in compared.calls
+        for leaf in item.outputs
+        if leaf.metrics is not None and leaf.metrics.non_finite_expected
+    ]
+    return (
+        [f"inf or nan in the same places on both sides in {len(names)} outputs, the first of {names[0]}."]
+        if names
+        else []
+    )
 
 
 def _divergence(item: CallComparison, leaf: LeafComparison) -> Divergence:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from math import isnan
+from textwrap import wrap
 from typing import TYPE_CHECKING, Protocol
+
+from pytest_tfdebug.records import as_they_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Rows of the drift table in the short form; with the rest the report stays under 40 lines.
 _DRIFT_ROWS = 16
+#: Columns of the prose; a log of a CI run shows that many beside pytest's margin.
+_WIDTH = 110
 _LAYER = re.compile(r"\.\d+$|^\d+$")
 
 
@@ -49,7 +54,7 @@ def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
 def _headline(subject: str, culprit: Culprit) -> Iterator[str]:
     source = f", {culprit.source}" if culprit.source else ""
     yield f"{subject} at {culprit.path!r} ({culprit.class_name}): {culprit.kind}{source}."
-    yield f"  {culprit.explanation}"
+    yield from wrap(culprit.explanation, _WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
 def _facts_of(divergence: Divergence) -> Iterator[str]:
@@ -88,7 +93,7 @@ def describe(leaf: LeafComparison) -> Iterator[str]:
 
 def _drift(calls: Sequence[CallComparison], culprit: Culprit, count: int, *, verbose: bool) -> Iterator[str]:
     """Yield the error along depth: the culprit's neighbours, then every layer."""
-    measured = [item for item in _as_they_ended(calls) if item.outputs and item.outputs[0].problem in ("", "values")]
+    measured = [item for item in as_they_ended(calls) if item.outputs and item.outputs[0].problem in ("", "values")]
     if not measured:
         return
     rows = measured if verbose else _selected(measured, culprit)
@@ -100,16 +105,6 @@ def _drift(calls: Sequence[CallComparison], culprit: Culprit, count: int, *, ver
         numbers = f"{leaf.metrics.relative_l2:11.2e}  {leaf.metrics.max_abs:8.2e}" if leaf.metrics else f"{'equal':>11}"
         mark = "  <- outside tolerance" if leaf.problem else ""
         yield f"    {item.call.name:<{width}}  {numbers}{mark}"
-
-
-def _as_they_ended(calls: Sequence[CallComparison]) -> list[CallComparison]:
-    """Order calls by their end: a call ends after the last of the calls inside it."""
-    last_inside = {item.call.index: item.call.index for item in calls}
-    for item in reversed(calls):
-        parent = item.call.parent
-        if parent is not None:
-            last_inside[parent] = max(last_inside[parent], last_inside[item.call.index])
-    return sorted(calls, key=lambda item: (last_inside[item.call.index], -item.call.depth))
 
 
 def _selected(measured: list[CallComparison], culprit: Culprit) -> list[CallComparison]:

@@ -1,0 +1,97 @@
+"""Drift or regression: what a failed comparison looks like.
+
+Another version of a library, another machine or thread count changes the order of operations: every tensor moves a
+little, none jumps, and the sum grows slowly with depth. A bug leaves everything before it as it was and jumps at one
+module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pytest_tfdebug.records import as_they_ended
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_tfdebug.parity.result import ParityReport
+
+Finding = Literal["drift", "regression", "unclear"]
+
+#: Machine epsilon by dtype (``torch.finfo``): the relative L2 that one rounding makes.
+_EPSILON = {"float64": 2.2e-16, "float32": 1.2e-7, "float16": 9.8e-4, "bfloat16": 7.8e-3}
+#: A module that multiplies the error by this is a jump. Rounding in one layer of the models of ``fixtures/`` multiplies
+#: it by up to 8 (eager against SDPA attention, float32); the bugs of the catalogue start at 800.
+_JUMP = 50.0
+#: Rounding that has grown beyond this multiple of epsilon is no rounding any more.
+_LARGE = 1e4
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What the evidence speaks for.
+
+    Args:
+        finding: ``drift``, ``regression`` or ``unclear``.
+        reason: Why, in a sentence.
+    """
+
+    finding: Finding
+    reason: str
+
+    def __str__(self) -> str:
+        if self.finding == "unclear":
+            return f"Drift or regression: {self.reason}"
+        named = {"drift": "drift", "regression": "a regression"}[self.finding]
+        return f"Drift or regression: the evidence speaks for {named}: {self.reason}"
+
+
+def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence[str]) -> Assessment:
+    """Weigh the shape of the error and what has changed around the model since it was recorded.
+
+    Args:
+        report: A failed comparison.
+        changes: Differences between the recorded environment and the present one, ``torch 2.12.0 -> 2.13.0``.
+        wrong_weights: Parameters that are not the recorded ones.
+    """
+    return _told_by_structure(report, wrong_weights) or _told_by_size(report, "; ".join(changes))
+
+
+def _told_by_structure(report: ParityReport, wrong_weights: Sequence[str]) -> Assessment | None:
+    kind = report.culprit.kind if report.culprit is not None else None
+    if kind == "inputs":
+        return Assessment("unclear", "the model was given other inputs.")
+    if wrong_weights:
+        return Assessment("regression", f"the weights are not the recorded ones ({wrong_weights[0]!r}).")
+    if kind in ("not-called", "extra-call"):
+        return Assessment("regression", "the modules that are called differ.")
+    if any(leaf.problem in ("shape", "dtype") for item in report.calls for leaf in item.outputs):
+        return Assessment("regression", "an output has another shape or dtype.")
+    return None
+
+
+def _told_by_size(report: ParityReport, since: str) -> Assessment:
+    sizes = [
+        (leaf.metrics.relative_l2 if leaf.metrics is not None else 0.0, leaf)
+        for item in as_they_ended(report.calls)
+        for leaf in item.outputs
+        if leaf.problem in ("", "values")
+    ]
+    first = next((place for place, (_, leaf) in enumerate(sizes) if leaf.problem), None)
+    if first is None:
+        return Assessment("unclear", "no output that can be measured differs.")
+    at, leaf = sizes[first]
+    before = max((size for size, _ in sizes[:first]), default=0.0)
+    largest = max(size for size, _ in sizes)
+    epsilon = _EPSILON.get(leaf.dtype, _EPSILON["float32"])
+    if at > _JUMP * max(before, epsilon):
+        was = f"within a relative L2 of {before:.1e}" if before else "equal bit by bit"
+        reason = f"before the culprit every output is {was}, there it jumps to {at:.1e}."
+        return Assessment("regression", reason + (f" What has changed ({since}) does not do that." if since else ""))
+    if largest > _LARGE * epsilon:
+        return Assessment("regression", f"the error reaches a relative L2 of {largest:.1e}, more than rounding makes.")
+    shape = f"no module jumps, and the relative L2 stays below {largest:.1e}"
+    if since:
+        return Assessment("drift", f"{shape}; changed since: {since}.")
+    return Assessment("unclear", f"{shape}, as rounding does, but the environment is the recorded one.")

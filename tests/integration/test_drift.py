@@ -1,0 +1,56 @@
+"""Drift and regression are told apart by the shape of the error and what has changed since the recording."""
+
+import copy
+
+import pytest
+from bugs import BUGS
+from models import IS_V5, build
+
+import pytest_tfdebug
+from pytest_tfdebug.parity.drift import assess
+
+UPGRADE = ["torch 2.12.0 -> 2.13.0"]
+
+
+def failing_by_rounding():
+    """Eager against SDPA attention held to each other bit by bit: the error of another order of operations."""
+    model, inputs = build("llama")
+    expected = pytest_tfdebug.trace(model, **inputs)
+    other = copy.deepcopy(model)
+    other.set_attn_implementation("eager")
+    return pytest_tfdebug.compare(expected, pytest_tfdebug.trace(other, **inputs), rtol=0, atol=0)
+
+
+def test_rounding_after_an_upgrade_is_drift():
+    report = failing_by_rounding()
+
+    assert not report.ok
+    assert assess(report, UPGRADE, []).finding == "drift"
+    assert str(assess(report, UPGRADE, [])).startswith(
+        "Drift or regression: the evidence speaks for drift: no module jumps"
+    )
+    assert "torch 2.12.0 -> 2.13.0" in assess(report, UPGRADE, []).reason
+
+
+def test_rounding_in_the_recorded_environment_is_unclear():
+    assert assess(failing_by_rounding(), [], []).finding == "unclear"
+
+
+def test_other_weights_are_a_regression_whatever_the_error_looks_like():
+    found = assess(failing_by_rounding(), UPGRADE, ["lm_head.weight"])
+
+    assert str(found) == (
+        "Drift or regression: the evidence speaks for a regression: "
+        "the weights are not the recorded ones ('lm_head.weight')."
+    )
+
+
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if IS_V5 or not bug.needs_v5], ids=str)
+def test_every_bug_of_the_catalogue_is_a_regression_even_after_an_upgrade(bug):
+    model, inputs = build(bug.architecture)
+    port = copy.deepcopy(model)
+    bug.inject(port)
+
+    report = pytest_tfdebug.compare(pytest_tfdebug.trace(model, **inputs), pytest_tfdebug.trace(port, **inputs))
+
+    assert assess(report, UPGRADE, []).finding == "regression", str(report)
