@@ -3,10 +3,10 @@
 import copy
 
 import pytest
-from bugs import BUGS
-from models import IS_V5, build
 
 import pytest_tfdebug
+from bugs import BUGS
+from models import IS_V5, build
 from pytest_tfdebug.parity.drift import assess
 
 UPGRADE = ["torch 2.12.0 -> 2.13.0"]
