@@ -25,6 +25,7 @@ class Flag:
         choices: The valid values; empty for free text.
         metavar: Placeholder for a free value in the help.
         is_switch: A flag without a value.
+        bare: Value of the flag when it is given without one; None if it needs one.
     """
 
     dest: str
@@ -34,6 +35,7 @@ class Flag:
     choices: tuple[str, ...] = ()
     metavar: str | None = None
     is_switch: bool = False
+    bare: str | None = None
 
     @property
     def ini(self) -> str:
@@ -61,6 +63,13 @@ FLAGS = (
         "with --tf-golden=update: delete goldens whose test is gone",
         is_switch=True,
     ),
+    Flag(
+        "repro",
+        "--tf-repro",
+        "write a directory that runs alone for each failed parity, padding or overflow check (default: tfdebug-repro)",
+        metavar="DIR",
+        bare="tfdebug-repro",
+    ),
 )
 #: Keys that have no flag.
 INI = (
@@ -82,6 +91,7 @@ class Options:
     golden: str
     golden_dir: str | None
     golden_prune: bool
+    repro: str | None
     golden_tolerances: str | None
 
     @classmethod
@@ -102,6 +112,8 @@ def register(parser: pytest.Parser) -> None:
         extra: dict[str, Any] = {"action": "store_true"} if flag.is_switch else {"metavar": flag.metavar}
         if flag.choices:
             extra = {"choices": flag.choices}
+        if flag.bare is not None:
+            extra |= {"nargs": "?", "const": flag.bare}
         group.addoption(
             flag.flag, dest=f"tf_{flag.dest}", default=None, help=f"{flag.text}; ini key {flag.ini}", **extra
         )

@@ -115,6 +115,8 @@ class Goldens:
         self._session.add(Outcome(str(path), self._item.nodeid, "checked", ()))
         if not report.ok:
             report.subject = f"{'Port' if reference is not None else 'Model'} diverges from its golden"
+            if self._options.repro:
+                report.facts.append(f"  {self._write_repro(path, model, args, kwargs, settings)}")
             report.facts += [
                 f"  Golden: {shown(path, self._item.config)}",
                 "To accept the new values, run with --tf-golden=update.",
@@ -142,6 +144,30 @@ class Goldens:
         recorded = trace(model, *args, **picked, **kwargs)  # type: ignore[arg-type] # a dict has one value type
         written = save(path, recorded, model, self._item.nodeid)
         self._session.add(Outcome(str(path), self._item.nodeid, written.status, written.review))
+
+    def _write_repro(
+        self, path: Path, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], settings: CheckSettings
+    ) -> str:
+        from pytest_tfdebug.repro.write import FailedCall, write_repro
+
+        if settings.rename is not None and callable(settings.rename):
+            return "No repro: rename= is a function; a dict can be written."
+        options = {
+            "rtol": settings.tolerances.rtol,
+            "atol": settings.tolerances.atol,
+            "tolerances": {key: (pair.rtol, pair.atol) for key, pair in settings.tolerances.overrides},
+            "rename": None if settings.rename is None else dict(settings.rename),
+        }
+        check = (
+            'expected = pytest_tfdebug.Trace.load(HERE / "golden.safetensors")',
+            "actual = pytest_tfdebug.trace(model, *args, **kwargs)",
+            f"report = pytest_tfdebug.compare(expected, actual, **{options!r})",
+            "print(report)",
+            "sys.exit(not report.ok)",
+        )
+        root = self._item.config.invocation_params.dir / str(self._options.repro)
+        failed = FailedCall(self._item.nodeid, "parity", model, args, kwargs, check, {"golden.safetensors": path})
+        return write_repro(root, failed)
 
     def _missing(self, path: Path) -> str:
         return (

@@ -1,0 +1,1 @@
+"""A failed check as a directory that runs alone."""
