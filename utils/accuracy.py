@@ -1,0 +1,74 @@
+"""How many injected port bugs are placed at the right module: this package and pytest-torch, side by side.
+
+Every bug of ``fixtures/bugs.py`` goes into a copy of its model; each tool sees the right and the wrong model and the
+same inputs. ``named``: the answer is the module whose code or parameters are wrong (for this package the kind too).
+``named or inside``: it is that module or one within it, which is all that a tool without glue can say of glue.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
+
+import pytest_tfdebug
+from bugs import BUGS  # type: ignore[import-not-found]  # the folder is put on the path above
+from models import IS_V5, build  # type: ignore[import-not-found]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def ours(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any], bug: Any) -> str | None:  # noqa: ANN401
+    """Return the module that this package names, if the kind is right too."""
+    report = pytest_tfdebug.compare(pytest_tfdebug.trace(right, **inputs), pytest_tfdebug.trace(wrong, **inputs))
+    return report.culprit.path if report.culprit is not None and report.culprit.kind == bug.kind else None
+
+
+def pytest_torch(leaf_only: bool) -> Callable[..., str | None]:  # noqa: FBT001
+    """Return the function that gives pytest-torch's first diverging row."""
+
+    def first(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any], _bug: Any) -> str | None:  # noqa: ANN401
+        from pytest_torch import localize_divergence  # type: ignore[import-not-found]
+
+        row = localize_divergence(right, wrong, inputs, leaf_only=leaf_only).first
+        return None if row is None else str(row.name)
+
+    return first
+
+
+def main() -> None:
+    """Print how many bugs each tool places."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    bugs = [bug for bug in BUGS if IS_V5 or not bug.needs_v5]
+    tools: dict[str, Callable[..., str | None]] = {"pytest-tfdebug": ours}
+    if find_spec("pytest_torch"):
+        tools |= {
+            "pytest-torch, leaves": pytest_torch(leaf_only=True),
+            "pytest-torch, all": pytest_torch(leaf_only=False),
+        }
+    else:
+        print("pytest-torch is not installed: pip install pytest-torch")
+    print(f"{'of ' + str(len(bugs)) + ' bugs':24}  named  named or inside")
+    for name, answer in tools.items():
+        named, inside = 0, 0
+        for bug in bugs:
+            right, inputs = build(bug.architecture)
+            wrong = copy.deepcopy(right)
+            bug.inject(wrong)
+            path = answer(right, wrong, inputs, bug) or ""
+            named += path == bug.culprit
+            inside += path == bug.culprit or path.startswith(f"{bug.culprit}.")
+        print(f"{name:24}  {named:5}  {inside:15}")
+
+
+if __name__ == "__main__":
+    main()
