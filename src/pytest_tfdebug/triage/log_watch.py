@@ -1,0 +1,182 @@
+"""What transformers logged and for whom: a test, a fixture of wider scope, or a module at import.
+
+transformers says that something is wrong and goes on; a failed test whose model said so is told.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.rule import Finding, fill
+from pytest_tfdebug.triage.rules import LOG_RULES
+
+if TYPE_CHECKING:
+    import logging
+    from types import FrameType
+
+    from pytest_tfdebug.triage.rule import LogRule
+
+_MAX_NOTES = 500
+_MAX_MESSAGE = 40_000
+_MAX_DEPTH = 400
+_ROW = re.compile(
+    r"^(?P<key>\S.*?)\s*\| (?P<status>MISSING|UNEXPECTED|MISMATCH|CONVERSION)\b[ |]*(?P<details>[^\n]*)$", re.MULTILINE
+)
+_AFTER_THE_MARKER = "compare the checkpoint's keys with model.state_dict().keys()"
+_SHAPES = re.compile(
+    r"Reinit due to size mismatch - ckpt: torch\.Size\((?P<theirs>.*?)\) vs model: ?torch\.Size\((?P<ours>.*?)\)"
+)
+#: Gravest first.
+_STATUSES = {
+    "MISSING": "missing (random now)",
+    "MISMATCH": "mismatched (random now)",
+    "UNEXPECTED": "unexpected (left out)",
+    "CONVERSION": "not converted",
+}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """For whom a message was logged.
+
+    Args:
+        test: The node id of the test that ran, empty outside a test.
+        fixture: Name and base id of the fixture that was being set up, when its scope is wider than a test.
+        importing: Files of the modules that were being imported.
+    """
+
+    test: str = ""
+    fixture: tuple[str, str] | None = None
+    importing: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Note:
+    """One message that a rule knows, without colours, and for whom it was logged."""
+
+    rule: LogRule
+    message: str
+    owner: Owner
+
+
+NOTES = pytest.StashKey[list[Note]]()
+
+
+def note(config: pytest.Config, record: logging.LogRecord) -> None:
+    """Keep a logged message if a rule knows it."""
+    message = text.strip_colour(record.getMessage()[:_MAX_MESSAGE])
+    rule = next((rule for rule in LOG_RULES if re.search(rule.text, message)), None)
+    notes = config.stash.setdefault(NOTES, [])
+    if rule is None or len(notes) >= _MAX_NOTES:
+        return
+    owner = _owner(sys._getframe())  # noqa: SLF001 - who runs, and which fixture is being set up, stands only in the frames
+    notes.append(Note(rule, message, owner))
+
+
+def findings_of(item: pytest.Item | pytest.Collector) -> list[Finding]:
+    """Return what was logged for a test: while it ran, by the fixtures that it uses, at its module's import.
+
+    The gravest message, by the order of the table, is the finding; the others stand beside it.
+    """
+    notes = [entry for entry in item.config.stash.get(NOTES, []) if _concerns(entry, item)]
+    unique = {(entry.rule.name, entry.message): entry for entry in notes}
+    ordered = sorted(unique.values(), key=lambda entry: LOG_RULES.index(entry.rule))
+    if not ordered:
+        return []
+    first, *others = [_finding(entry) for entry in ordered]
+    also = tuple(dict.fromkeys(f"also: {other.what}" for other in others))
+    then = _AFTER_THE_MARKER if item.get_closest_marker("clean_load") and "clean_load" in first.then else first.then
+    return [replace(first, facts=(*first.facts, *also), then=then)]
+
+
+def rows_of(report: str) -> dict[str, list[str]]:
+    """Return the keys of a LOAD REPORT by status."""
+    rows: dict[str, list[str]] = {}
+    for found in _ROW.finditer(report):
+        details = _SHAPES.sub(r"checkpoint \g<theirs>, model \g<ours>", found["details"].strip())
+        rows.setdefault(found["status"], []).append(f"{found['key']} ({details})" if details else found["key"])
+    return {status: sorted(rows[status]) for status in _STATUSES if status in rows}
+
+
+def _concerns(entry: Note, item: pytest.Item | pytest.Collector) -> bool:
+    owner = entry.owner
+    if owner.fixture is not None:
+        name, base = owner.fixture
+        return name in getattr(item, "fixturenames", ()) and item.nodeid.startswith(base)
+    if owner.test:
+        return owner.test == item.nodeid
+    return str(item.path) in owner.importing
+
+
+def _owner(frame: FrameType | None) -> Owner:
+    """Walk out to the fixture that is set up, the test that runs, or the modules that are imported for collection."""
+    importing: set[str] = set()
+    fixture = None
+    for _ in range(_MAX_DEPTH):
+        if frame is None:
+            break
+        name, values = frame.f_code.co_name, frame.f_locals
+        if name == "<module>":
+            importing.add(frame.f_code.co_filename)
+        elif name == "pytest_fixture_setup" and fixture is None and "fixturedef" in values:
+            definition = values["fixturedef"]
+            fixture = (definition.argname, definition.baseid) if definition.scope != "function" else None
+        elif name == "pytest_runtest_protocol" and "item" in values:
+            return Owner(values["item"].nodeid, fixture)
+        elif name in {"pytest_make_collect_report", "pytest_load_initial_conftests"}:
+            return Owner(importing=frozenset(importing))
+        frame = frame.f_back
+    return Owner(os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0], fixture)  # another thread of the test
+
+
+def _finding(entry: Note) -> Finding:
+    matched = re.search(entry.rule.text, entry.message)
+    names = {} if matched is None else {name: text.value(found or "") for name, found in matched.groupdict().items()}
+    rows = rows_of(entry.message) if entry.rule.name == "load-report" else {}
+    names["counts"] = ", ".join(
+        f"{sum(map(_weights_in, keys))} {_STATUSES[status].partition(' (')[0]}" for status, keys in rows.items()
+    )
+    architecture = _architecture(names.get("path", ""))
+    fix = (entry.rule.fix, "load it with the class that saved it, or correct the checkpoint's keys")
+    if architecture:
+        names["architecture"] = architecture
+    facts = tuple(f"{_STATUSES[status]}: {text.listing(keys, 4)}" for status, keys in rows.items())
+    return Finding(
+        entry.rule.name,
+        entry.rule.bucket,
+        "the transformers log",
+        fill((entry.rule.what,), names),
+        fill(fix, names),
+        fill((entry.rule.then,), names),
+        facts,
+    )
+
+
+def _weights_in(key: str) -> int:
+    """Count the weights behind a key of a report, which writes ``layers.{0, 1}`` and ``layers.{0...31}`` for many."""
+    count = 1
+    for group in re.findall(r"\{([^}]*)\}", key):
+        ends = re.fullmatch(r"(\d+)\.\.\.(\d+)", group)
+        count *= int(ends.group(2)) - int(ends.group(1)) + 1 if ends else group.count(",") + 1
+    return count
+
+
+def _architecture(path: str) -> str | None:
+    """Return the class that a local checkpoint says it was saved from."""
+    config = Path(path) / "config.json"
+    if not path or not config.is_file():
+        return None
+    try:
+        named = json.loads(config.read_text(encoding="utf-8")).get("architectures")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return text.listing([str(name) for name in named]) if named else None
