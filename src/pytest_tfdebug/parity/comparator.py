@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.parity.metrics import compare_leaf
 from pytest_tfdebug.parity.pairing import CallPairing, pair_inputs, pair_outputs
 from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord
+from pytest_tfdebug.tracing.capture import readable, tensor_record
 from pytest_tfdebug.tracing.skeleton import skeleton
 
 if TYPE_CHECKING:
@@ -153,12 +154,7 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def _records(leaves: list[Leaf]) -> tuple[TensorRecord, ...]:
-    return tuple(
-        TensorRecord(
-            path, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), None if tensor.is_meta else tensor
-        )
-        for path, tensor in leaves
-    )
+    return tuple(tensor_record(leaf, readable(leaf.tensor)) for leaf in leaves)
 
 
 def _one_sided(direction: Direction, actual: TensorRecord | None, expected: TensorRecord | None) -> LeafComparison:

@@ -51,7 +51,7 @@ def _measure(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance)
     exact = not (expected.is_floating_point() or expected.is_complex()) and expected.dtype == actual.dtype
     if exact and torch.equal(expected, actual):
         return True, None
-    e, a = widen(_dense(expected)), widen(_dense(actual))
+    e, a = widen(expected), widen(actual)
     difference = torch.sub(a, e)
     lowest, highest = torch.stack(torch.aminmax(difference)).tolist()
     if lowest == 0 and highest == 0:
@@ -59,10 +59,6 @@ def _measure(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance)
     if math.isfinite(lowest) and math.isfinite(highest):
         return _measure_finite(e, a, difference, tolerance)
     return _measure_with_holes(e, a, tolerance)
-
-
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.layout == torch.strided else tensor.to_dense()
 
 
 def _measure_finite(

@@ -8,10 +8,44 @@ not seen; such storages refuse, and are copied.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
+from pytest_tfdebug.records import TensorRecord
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.tracing.leaves import Leaf
+
 _lazy_clone = getattr(torch, "_lazy_clone", None)
+_is_cow = getattr(torch._C, "_is_cow_tensor", None)  # noqa: SLF001 - the other half of ``_lazy_clone``
+_functorch = torch._C._functorch  # noqa: SLF001 - what a tensor is inside a transform has no public test
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def readable(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return a tensor with the same values that can be read element by element.
+
+    Returns:
+        The tensor itself when it is strided, its dense form when it is sparse; None where there are no values to read
+        (meta tensors), only those of another tensor type (quantized and nested tensors), or none of its own (inside
+        ``torch.vmap``).
+    """
+    if tensor.is_meta or tensor.is_quantized or tensor.is_nested or _functorch.is_batchedtensor(tensor):
+        return None
+    return tensor if tensor.layout == torch.strided else tensor.detach().to_dense()
+
+
+def tensor_record(leaf: Leaf, kept: torch.Tensor | None) -> TensorRecord:
+    """Return the record of a leaf.
+
+    Args:
+        leaf: Path and tensor.
+        kept: The values to keep for it.
+    """
+    path, tensor = leaf
+    shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape)  # a ragged axis has no size
+    return TensorRecord(path, shape, str(tensor.dtype).removeprefix("torch."), kept)
 
 
 def capture(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -21,12 +55,13 @@ def capture(tensor: torch.Tensor) -> torch.Tensor | None:
         tensor: Any tensor: any dtype, strided or not, empty, a view.
 
     Returns:
-        A tensor that later writes to ``tensor`` do not change; None for meta tensors, which have no values.
+        A tensor that later writes to ``tensor`` do not change; None where :func:`readable` finds no values.
     """
-    if tensor.is_meta:
-        return None
-    detached = tensor.detach()
-    if _lazy_clone is not None and type(tensor) in _PLAIN and tensor.layout == torch.strided:
+    values = readable(tensor)
+    if values is None or values.layout != tensor.layout:
+        return values
+    detached = values.detach()
+    if _lazy_clone is not None and type(values) in _PLAIN:
         try:
             kept: torch.Tensor = _lazy_clone(detached)
         except RuntimeError:  # a storage that torch did not allocate: memory-mapped, shared, numpy's
@@ -42,7 +77,7 @@ class Captures:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[torch.Tensor, int, torch.Tensor | None]] = {}
+        self._seen: dict[int, tuple[torch.Tensor, int, torch.Tensor | None, bool]] = {}
 
     def take(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Capture a tensor, or return the earlier capture of the same tensor if nothing wrote to it since."""
@@ -50,8 +85,16 @@ class Captures:
             return capture(tensor)
         seen = self._seen.get(id(tensor))
         version = tensor._version  # noqa: SLF001 - torch's own count of in-place writes
-        if seen is not None and seen[1] == version:
+        if seen is not None and seen[1] == version and (not seen[3] or _is_shared(tensor)):
             return seen[2]
         kept = capture(tensor)
-        self._seen[id(tensor)] = (tensor, version, kept)
+        self._seen[id(tensor)] = (tensor, version, kept, kept is not None and _is_shared(tensor))
         return kept
+
+
+def _is_shared(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor still shares its storage with a capture: a write, also one through ``.data``, ends that."""
+    is_plain = (
+        type(tensor) in _PLAIN and tensor.layout == torch.strided and not _functorch.is_gradtrackingtensor(tensor)
+    )
+    return is_plain and _is_cow is not None and bool(_is_cow(tensor))

@@ -17,6 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Call, Site, SourceRange, Statistics, TensorRecord
 from pytest_tfdebug.tracing.statistics import summarize
@@ -25,11 +27,11 @@ from pytest_tfdebug.tracing.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
-
 #: Version of the document; a reader refuses a newer one.
 FORMAT = 1
 _KEY = "tfdebug"
+#: Dtypes that safetensors does not take, or not in every version, and that of the pairs that are stored for them.
+_COMPLEX = {"complex32": torch.float16, "complex64": torch.float32, "complex128": torch.float64}
 _DIRECTIONS = (("inputs", "input"), ("outputs", "output"))
 
 
@@ -188,8 +190,8 @@ def _open(file: Path) -> tuple[str | None, dict[str, torch.Tensor]]:
 
 
 def _storable(tensor: torch.Tensor, owners: dict[int, str], name: str) -> torch.Tensor:
-    """Return the tensor as safetensors takes it: on its own, contiguous storage."""
-    dense = tensor.to_dense() if tensor.is_sparse else tensor
+    """Return the tensor as safetensors takes it: on its own, contiguous storage; complex numbers as pairs."""
+    dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.resolve_neg()
     pointer = dense.untyped_storage()._cdata  # noqa: SLF001 - identity without touching the (shared) data
     whole = dense.is_contiguous() and dense.numel() * dense.element_size() == dense.untyped_storage().nbytes()
     if whole and owners.setdefault(pointer, name) == name:
@@ -270,6 +272,8 @@ def _decode_leaf(entry: list[Any], tensors: dict[str, torch.Tensor]) -> TensorRe
     if name not in tensors:
         raise GoldenError(f"the metadata names a tensor {name!r} that the file does not hold.")
     tensor = tensors[name]
+    if dtype in _COMPLEX and tensor.dtype == _COMPLEX[dtype] and tensor.shape[-1:] == (2,):
+        tensor = torch.view_as_complex(tensor)
     held = str(tensor.dtype).removeprefix("torch.")
     if tuple(tensor.shape) != record.shape or held != dtype:
         raise GoldenError(

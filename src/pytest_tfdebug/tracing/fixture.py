@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.report.tree import render_tree
 from pytest_tfdebug.tracing.state import preserved
-from pytest_tfdebug.tracing.trace import Trace, record
+from pytest_tfdebug.tracing.trace import Trace, check_model, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,8 +31,7 @@ def tracer(item: pytest.Item) -> Callable[..., Trace]:
         **kwargs: Any,  # noqa: ANN401
     ) -> Trace:
         __tracebackhide__ = True
-        if not isinstance(model, torch.nn.Module):
-            raise TFDebugError(f"tf_trace needs a torch.nn.Module and got {type(model).__name__}.")
+        check_model(model, {"include": include, "exclude": exclude, "level": level}, "tf_trace")
         with (
             preserved(model),
             torch.no_grad(),
@@ -41,8 +40,15 @@ def tracer(item: pytest.Item) -> Callable[..., Trace]:
             try:
                 model(*args, **kwargs)
             except Exception:
-                item.add_report_section("call", "tfdebug trace", f"Calls before the error:\n{recorded}")
+                item.add_report_section("call", "tfdebug trace", f"Calls before the error:\n{_text(recorded)}")
                 raise
         return recorded
 
     return tf_trace
+
+
+def _text(recorded: Trace) -> str:
+    try:
+        return str(recorded)
+    except RuntimeError:  # after an error on a device no tensor there can be read
+        return "\n".join(render_tree(recorded.calls, recorded.notes))

@@ -16,7 +16,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-#: Deeper nesting than this is a cycle or not meant to be looked into.
+#: Deeper nesting than this is not meant to be looked into.
 _MAX_DEPTH = 24
 _ATOMS = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.Size)
 
@@ -49,7 +49,7 @@ def walk(value: object, *, into_caches: bool = True) -> list[Leaf]:
         ['[0]', "[1]['k'][0]"]
     """
     found: list[Leaf] = []
-    _collect(value, "", found, _MAX_DEPTH, into_caches)
+    _collect(value, "", found, [], into_caches)
     return found
 
 
@@ -57,9 +57,9 @@ def walk_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, into_caches
     """Return the tensors of a call's inputs: positional ones as ``[0]``, keyword ones as ``['name']``."""
     found: list[Leaf] = []
     for position, value in enumerate(args):
-        _collect(value, f"[{position}]", found, _MAX_DEPTH, into_caches)
+        _collect(value, f"[{position}]", found, [], into_caches)
     for name, value in kwargs.items():
-        _collect(value, f"['{name}']", found, _MAX_DEPTH, into_caches)
+        _collect(value, f"[{name!r}]", found, [], into_caches)
     return found
 
 
@@ -68,16 +68,18 @@ def is_cache(value: object) -> bool:
     return type(value).__name__.endswith("Cache") and not isinstance(value, (tuple, list, Mapping))
 
 
-def _collect(value: object, path: str, found: list[Leaf], depth: int, into_caches: bool) -> None:  # noqa: FBT001
+def _collect(value: object, path: str, found: list[Leaf], within: list[int], into_caches: bool) -> None:  # noqa: FBT001
     if isinstance(value, torch.Tensor):
         found.append(Leaf(path, value))
         return
-    if isinstance(value, _ATOMS) or depth == 0:
+    if isinstance(value, _ATOMS) or len(within) == _MAX_DEPTH or id(value) in within:
         return
     if not into_caches and is_cache(value):
         return
+    within.append(id(value))
     for suffix, child in _children(value):
-        _collect(child, path + suffix, found, depth - 1, into_caches)
+        _collect(child, path + suffix, found, within, into_caches)
+    within.pop()
 
 
 def _children(value: object) -> Iterator[tuple[str, object]]:
@@ -129,7 +131,7 @@ def _is_cache_or_part(value: object) -> bool:
 
 
 def _open_attributes(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
-    for name, child in vars(value).items():
+    for name, child in getattr(value, "__dict__", {}).items():
         yield f".{name}", child
 
 
@@ -156,7 +158,7 @@ _OPENERS: tuple[tuple[Callable[[object], bool], Callable[[Any], Iterator[tuple[s
     (lambda value: isinstance(value, (tuple, list)), _open_sequence),
     (_is_model_output, _open_model_output),
     (lambda value: isinstance(value, Mapping), _open_mapping),
-    (_is_cache_or_part, _open_attributes),
     (_is_dataclass_instance, _open_dataclass),
+    (_is_cache_or_part, _open_attributes),
     (_is_pytree_node, _open_pytree_node),
 )

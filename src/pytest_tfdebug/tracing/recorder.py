@@ -12,6 +12,8 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import torch
+
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.records import Call
 from pytest_tfdebug.tracing.leaves import Leaf, walk, walk_inputs
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    import torch
     from typing_extensions import Self
 
 
@@ -51,7 +52,7 @@ class Recorder:
         selection: Which submodules to record.
 
     Raises:
-        TFDebugError: If the model is compiled in place, so that no hook of its own would run.
+        TFDebugError: If the model is compiled in place or a TorchScript module, so that no hook of its own would run.
     """
 
     def __init__(self, model: torch.nn.Module, consumer: Consumer, selection: Selection | None = None) -> None:
@@ -60,6 +61,11 @@ class Recorder:
                 f"{type(model).__name__} was compiled in place by .compile(): hooks are compiled away and nothing can "
                 "be seen.\nTrace the model before it is compiled, or use torch.compile(model), whose own inputs and "
                 "outputs can be seen."
+            )
+        if isinstance(model, torch.jit.ScriptModule):
+            raise TFDebugError(
+                f"{type(model).__name__} is a TorchScript module: it takes no hooks and nothing can be seen.\n"
+                "Trace the module that it was made from."
             )
         self.model = model
         self.root_name = type(getattr(model, "_orig_mod", model)).__name__
@@ -92,16 +98,14 @@ class Recorder:
                 "Trace the model that was given to torch.compile to see its modules."
             )
             return
-        compiled = tuple(
-            f"{path}." if hasattr(module, "_orig_mod") else path
-            for path, module in self.model.named_modules()
-            if path and (hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None)
-        )
-        if compiled:
-            names = ", ".join(path.rstrip(".") for path in compiled[:3]) + (", ..." if len(compiled) > 3 else "")  # noqa: PLR2004
+        opaque = {path: module for path, module in self.model.named_modules() if path and _is_opaque(module)}
+        if opaque:
+            names = ", ".join([*opaque][:3]) + (", ..." if len(opaque) > 3 else "")  # noqa: PLR2004
             self.notes.append(f"Compiled modules cannot be looked into: {names}.")
+        inside = tuple(f"{path}." for path in opaque)
         for path, module in selection.pick(self.model):
-            if not path.startswith(compiled):
+            # what torch.compile() returned can be seen from outside, what was compiled in place cannot
+            if not path.startswith(inside) and (path not in opaque or hasattr(module, "_orig_mod")):
                 yield path, module
 
     def _hook(self, path: str, module: torch.nn.Module) -> None:
@@ -133,15 +137,11 @@ class Recorder:
         kwargs: dict[str, Any],
     ) -> None:
         stack = self._stack()
-        with self._lock:
-            index, self._next_index = self._next_index, self._next_index + 1
-            number = self._counter[path]
-            self._counter[path] += 1
         call = Call(
-            index,
+            -1,
             path,
             type(getattr(module, "_orig_mod", module)).__name__,
-            number,
+            -1,
             stack[-1][0].index if stack else None,
             len(stack),
             source=forward_source(module),
@@ -151,7 +151,12 @@ class Recorder:
         if stack:
             call.site, call.inner_site = locate_call(stack[-1][1])
         stack.append((call, module, sys.exc_info()[1]))
-        self._consumer.enter(call, walk_inputs(args, kwargs, into_caches=len(stack) == 1), args, kwargs)
+        leaves = walk_inputs(args, kwargs, into_caches=len(stack) == 1)
+        with self._lock:  # a consumer sees the calls of several threads one by one, in the order of their numbers
+            call.index, self._next_index = self._next_index, self._next_index + 1
+            call.call = self._counter[path]
+            self._counter[path] += 1
+            self._consumer.enter(call, leaves, args, kwargs)
 
     def _end(self, path: str, output: Any) -> None:  # noqa: ANN401
         stack = self._stack()
@@ -160,9 +165,18 @@ class Recorder:
             error = sys.exc_info()[1]
             raised = error is not None and error is not handled and output is None
             if call.path == path and not raised:
-                self._consumer.leave(call, walk(output, into_caches=not stack), output)
+                leaves = walk(output, into_caches=not stack)
+                with self._lock:
+                    self._consumer.leave(call, leaves, output)
                 return
             call.error = type(error).__name__ if error is not None else "interrupted"
-            self._consumer.fail(call)
+            with self._lock:
+                self._consumer.fail(call)
             if call.path == path:
                 return
+
+
+def _is_opaque(module: torch.nn.Module) -> bool:
+    """Tell whether hooks inside a module would not run: it is compiled, in place or not, or TorchScript."""
+    is_compiled = hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+    return is_compiled or isinstance(module, torch.jit.ScriptModule)

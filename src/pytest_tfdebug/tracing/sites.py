@@ -71,6 +71,15 @@ def positional_parameters(module_class: type) -> tuple[str, ...]:
     return tuple(name for name, parameter in signature.parameters.items() if parameter.kind in kinds)[1:]
 
 
+@lru_cache(maxsize=4096)
+def parameter_names(module_class: type) -> frozenset[str]:
+    """Return the names of every parameter of a class's forward, keyword-only ones too."""
+    try:
+        return frozenset(inspect.signature(module_class.forward).parameters)  # type: ignore[attr-defined] # as above
+    except (AttributeError, TypeError, ValueError):
+        return frozenset()
+
+
 def _frames_of_caller() -> Iterator[FrameType]:
     """Yield the frames between the innermost ``Module.__call__`` and the one that encloses it, nearest first."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to the running frame

@@ -6,6 +6,8 @@ It keeps what transformers' debugger writes about values that are not tensors: t
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +28,15 @@ def _bare(value: object, positions: dict[int, int]) -> Any:  # noqa: ANN401
         return {"leaf": positions[id(value)]} if id(value) in positions else "Tensor"
     if isinstance(value, (list, tuple)):
         return [_bare(child, positions) for child in value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {"items": {str(key): _bare(child, positions) for key, child in value.items()}}
-    return _ADDRESS.sub("object at 0xXXXXXXXX", repr(value))
+    if is_dataclass(value) and not isinstance(value, type):  # its text would hold the values of its tensors
+        return {"items": {item.name: _bare(getattr(value, item.name, None), positions) for item in fields(value)}}
+    return _ADDRESS.sub("object at 0xXXXXXXXX", _text(value))
+
+
+def _text(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - a user's repr may raise anything, and must not end the forward
+        return f"<{type(value).__name__} object>"

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from pytest_tfdebug.tracing.capture import capture
 
@@ -22,12 +23,15 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     A forward in training mode draws dropout masks and updates running statistics; traced twice, it gives the same
     answer twice.
     """
-    buffers = [
-        (module, name, buffer, None if buffer.is_inference() else buffer._version, capture(buffer))  # noqa: SLF001
-        for module in model.modules()
-        for name, buffer in module._buffers.items()  # noqa: SLF001 - a module's own table, to put back a rebound name
-        if buffer is not None
-    ]
+    plain = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+    tables = [(module._buffers, dict(module._buffers)) for module in plain]  # noqa: SLF001 - to put back a rebound name
+    buffers = {
+        id(buffer): buffer
+        for _, before in tables
+        for buffer in before.values()
+        if buffer is not None and not is_lazy(buffer)
+    }
+    values = {key: capture(buffer) for key, buffer in buffers.items()}
     modes = [(module, module.training) for module in model.modules()]
     python_state = random.getstate()
     numpy = sys.modules.get("numpy")
@@ -37,14 +41,23 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
         try:
             yield
         finally:
-            for module, name, buffer, version, values in buffers:
-                if module._buffers.get(name) is not buffer:  # noqa: SLF001
-                    module._buffers[name] = buffer  # noqa: SLF001
-                if version is not None and values is not None and buffer._version != version:  # noqa: SLF001
-                    with torch.no_grad():
-                        buffer.copy_(values)
+            for table, before in tables:
+                table.clear()
+                table.update(before)
+            for key, buffer in buffers.items():
+                _put_back(buffer, values[key])
             for module, training in modes:
                 module.training = training
             random.setstate(python_state)
             if numpy is not None:
                 numpy.random.set_state(numpy_state)
+
+
+def _put_back(buffer: torch.Tensor, values: torch.Tensor | None) -> None:
+    """Write the old values where the buffer holds others; compared, for ``.data`` writes are not counted by torch."""
+    if values is None or (buffer.shape == values.shape and torch.equal(buffer, values)):
+        return
+    with torch.inference_mode(buffer.is_inference()), torch.no_grad():
+        if buffer.shape != values.shape:
+            buffer.data = values.clone()
+        buffer.copy_(values)

@@ -60,15 +60,13 @@ def widen(tensor: torch.Tensor) -> torch.Tensor:
     """
     if tensor.dtype in _WIDE:
         return tensor
-    if tensor.is_quantized:
-        return tensor.dequantize()
     if tensor.is_complex():
-        return widen(torch.view_as_real(tensor))
+        return widen(torch.view_as_real(tensor.resolve_conj()))
     return tensor.to(torch.float32 if tensor.is_floating_point() else torch.float64)
 
 
 def _reduce(tensor: torch.Tensor) -> torch.Tensor:
-    wide = widen(tensor.to_dense() if tensor.layout != torch.strided else tensor)
+    wide = widen(tensor)
     lowest, highest = torch.aminmax(wide)
     mean = wide.mean()
     deviation = wide.sub(mean).flatten()
@@ -78,9 +76,12 @@ def _reduce(tensor: torch.Tensor) -> torch.Tensor:
 
 def _finish(tensor: torch.Tensor, row: list[float]) -> Statistics:
     lowest, highest, mean, squares = row
+    is_finite = math.isfinite(lowest) and math.isfinite(highest)
+    if is_finite and not math.isfinite(squares):  # the sums of large float32 numbers left its range
+        _, _, mean, squares = _reduce(tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)).tolist()
     count = tensor.numel() * (2 if tensor.is_complex() else 1)
     std = math.sqrt(squares / (count - 1)) if count > 1 and math.isfinite(squares) else _NAN
-    if math.isfinite(lowest) and math.isfinite(highest):
+    if is_finite:
         return Statistics(lowest, highest, mean, std, 0)
     finite = torch.isfinite(widen(tensor))
     return Statistics(lowest, highest, mean, std, int(finite.numel() - finite.sum()))

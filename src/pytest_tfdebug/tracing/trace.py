@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.records import Call, TensorRecord
-from pytest_tfdebug.tracing.capture import Captures
+from pytest_tfdebug.tracing.capture import Captures, tensor_record
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.selection import Level, Selection, selection
+from pytest_tfdebug.tracing.sites import parameter_names
 from pytest_tfdebug.tracing.skeleton import skeleton
 from pytest_tfdebug.tracing.state import preserved
 from pytest_tfdebug.tracing.statistics import summarize
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pandas as pd
 
+    from pytest_tfdebug.records import Call, TensorRecord
     from pytest_tfdebug.tracing.leaves import Leaf
 
 
@@ -56,14 +57,15 @@ class Trace:
         return iter(self.calls)
 
     def __getitem__(self, name: str) -> Call:
-        """Return a call by module path; ``path#1`` is the module's second call.
+        """Return a call by module path, any of them for a shared module; ``path#1`` is the module's second call.
 
         Raises:
             KeyError: If there is no such call.
         """
         path, _, number = name.partition("#")
+        canonical = next((own for own, others in self.aliases.items() if path in others), path)
         for call in self.calls:
-            if call.path == path and call.call == int(number or 0):
+            if call.path == canonical and str(call.call) == (number or "0"):
                 return call
         raise KeyError(f"{name!r}: no such call among the {len(self.calls)} of this trace")
 
@@ -147,12 +149,7 @@ class _Keeper:
         """Nothing to keep: the call's error is on the call."""
 
     def _keep(self, leaves: list[Leaf]) -> tuple[TensorRecord, ...]:
-        return tuple(
-            TensorRecord(
-                path, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), self._captures.take(tensor)
-            )
-            for path, tensor in leaves
-        )
+        return tuple(tensor_record(leaf, self._captures.take(leaf.tensor)) for leaf in leaves)
 
 
 @contextmanager
@@ -204,7 +201,8 @@ def trace(
         exclude: Globs of module paths to leave out.
         level: ``"all"`` modules, ``"leaves"`` (without submodules) or ``"layers"`` (items of a ``ModuleList`` or
             ``Sequential``).
-        **kwargs: Keyword inputs of the forward.
+        **kwargs: Keyword inputs of the forward. A model whose own forward has a parameter ``include``, ``exclude`` or
+            ``level`` is recorded with :func:`record`.
 
     Returns:
         The trace.
@@ -212,11 +210,33 @@ def trace(
     Raises:
         TFDebugError: If ``model`` is not a module, a glob matches nothing, or the model is compiled in place.
     """
-    if not isinstance(model, torch.nn.Module):
-        raise TFDebugError(f"trace needs a torch.nn.Module and got {type(model).__name__}.")
+    check_model(model, {"include": include, "exclude": exclude, "level": level}, "trace")
     with preserved(model), torch.no_grad(), _recording(model, selection(include, exclude, level)) as recorded:
         model(*args, **kwargs)
     return recorded
+
+
+def check_model(model: object, own: Mapping[str, object], function: str) -> None:
+    """Refuse what is no model, and an option that the model's forward has as a parameter of its own.
+
+    Args:
+        model: What the user gave.
+        own: The options of the function that take a name from the model's inputs, with their values.
+        function: Its name, for the message.
+
+    Raises:
+        TFDebugError: As said.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TFDebugError(f"{function} needs a torch.nn.Module and got {type(model).__name__}.")
+    given = {name for name, value in own.items() if not isinstance(value, (str, tuple)) or value not in ("all", ())}
+    taken = sorted(given & parameter_names(cast("type", type(model))))
+    if taken:
+        raise TFDebugError(
+            f"{taken[0]}= is an option of {function}, and a parameter of {type(model).__name__}'s forward as well: "
+            "it cannot be told which is meant.\nUse `with pytest_tfdebug.record(model) as trace:` and call the model "
+            "inside, or wrap it in a module whose forward has no such parameter."
+        )
 
 
 @contextmanager
