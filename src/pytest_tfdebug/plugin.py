@@ -100,6 +100,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     goldens = _golden_session(session.config)
     if goldens is not None:
         goldens.finish(session.config, session.config.stash.get(_COLLECTED, ()))
+        if goldens.GoldenSession.of(session.config).clashes and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -249,7 +249,7 @@ def _is_identity(call: Call) -> bool:
 
 def _blame_inputs(roots: list[CallComparison], divergences: list[Divergence]) -> Culprit:
     root = roots[0].call
-    wrong = [item for item in divergences if item.direction == "input"]
+    wrong = [item for item in divergences if item.direction == "input" and item.path == root.path]
     names = ", ".join(f"{item.leaf} ({_input_problem(item.comparison)})" for item in wrong[:3])
     explanation = (
         f"The model was given other inputs than the expected forward: {names}. Nothing below the root can be judged."

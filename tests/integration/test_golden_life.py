@@ -1,0 +1,294 @@
+"""The life of a golden: missing, recorded, checked, unchanged, changed, truncated, orphaned, deleted.
+
+Each stage is tested in one process; the last test lives through all of them under pytest-xdist.
+"""
+
+import pytest
+import torch
+from safetensors import safe_open
+
+import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
+
+PORT = """
+import os
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(8), torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, hidden):
+        residual = hidden
+        hidden = self.norm(hidden)
+        hidden = self.down(torch.relu(self.up(hidden)) * SCALE)
+        return residual + hidden
+
+class Port(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(3))
+
+    def forward(self, hidden):
+        for block in self.blocks:
+            hidden = block(hidden)
+        return hidden
+
+SCALE = float(os.environ.get("SCALE", "1"))
+
+def build():
+    torch.manual_seed(int(os.environ.get("SEED", "0")))
+    return Port().eval()
+"""
+TESTS = """
+import unittest
+import pytest
+import pytest_tfdebug
+import torch
+from port import build
+
+HIDDEN = torch.linspace(-1, 1, 2 * 3 * 8).view(2, 3, 8)
+
+def test_port(tf_golden):
+    tf_golden.check(build(), HIDDEN, reference=build)
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_sizes(tf_golden, rows):
+    tf_golden.check(build(), HIDDEN[:rows])
+
+def test_two(tf_golden):
+    tf_golden.check(build(), HIDDEN, name="long")
+    tf_golden.check(build(), HIDDEN[:, :1], name="short")
+
+class TestClass:
+    def test_port(self, tf_golden):
+        tf_golden.check(build(), HIDDEN)
+
+class CaseTest(unittest.TestCase):
+    def test_without_a_fixture(self):
+        pytest_tfdebug.golden().check(build(), HIDDEN)
+
+    @pytest.mark.usefixtures("tf_golden")
+    def test_with_usefixtures(self):
+        pytest_tfdebug.golden().check(build(), HIDDEN)
+"""
+FILES = [
+    "test_it/CaseTest.test_with_usefixtures.safetensors",
+    "test_it/CaseTest.test_without_a_fixture.safetensors",
+    "test_it/TestClass.test_port.safetensors",
+    "test_it/test_port.safetensors",
+    "test_it/test_sizes[1].safetensors",
+    "test_it/test_sizes[2].safetensors",
+    "test_it/test_two.long.safetensors",
+    "test_it/test_two.short.safetensors",
+    "test_other/test_port.safetensors",
+]
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    """Run pytest on the suite; keyword arguments are environment variables."""
+    pytester.makepyfile(port=PORT, test_it=TESTS, test_other="\n".join(TESTS.splitlines()[:12]))
+
+    def run_pytest(*arguments, how=pytester.runpytest_inprocess, **environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        result = how("-p", "no:cacheprovider", *arguments)
+        for name in environment:
+            monkeypatch.delenv(name)
+        return result
+
+    return run_pytest
+
+
+def goldens(pytester):
+    folder = pytester.path / "goldens"
+    return {str(file.relative_to(folder)): file for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def content(pytester):
+    return {name: (file.read_bytes(), file.stat().st_mtime_ns) for name, file in goldens(pytester).items()}
+
+
+def test_a_golden_is_missing_then_recorded_then_checked_and_left_alone(pytester, run):
+    missing = run()
+    assert goldens(pytester) == {} if (pytester.path / "goldens").exists() else True
+    recorded = run("--tf-golden=update")
+    first = content(pytester)
+    checked = run()
+    again = run("--tf-golden=update")
+
+    missing.assert_outcomes(failed=8)
+    missing.stdout.fnmatch_lines(
+        [
+            "*test_it.py::test_port has no golden yet: goldens/test_it/test_port.safetensors does not exist.",
+            "*To record it, run: pytest 'test_it.py::test_port' --tf-golden=missing",
+        ]
+    )
+    recorded.assert_outcomes(passed=8)
+    recorded.stdout.fnmatch_lines(
+        ["*tfdebug goldens*", "9 new", *(f"  new      goldens/{name}".replace("[", "[[]") for name in FILES)]
+    )
+    assert list(first) == FILES
+    checked.assert_outcomes(passed=8)
+    checked.stdout.no_fnmatch_line("*tfdebug goldens*")
+    again.stdout.fnmatch_lines(["9 unchanged"])
+    assert content(pytester) == first
+
+
+def test_a_changed_port_fails_names_its_lines_and_is_accepted_by_an_update(pytester, run):
+    run("--tf-golden=update")
+    before = content(pytester)
+
+    failed = run("test_it.py", SCALE="1.5")
+    updated = run("--tf-golden=update", SCALE="1.5")
+    accepted = run(SCALE="1.5")
+
+    failed.assert_outcomes(failed=7)
+    failed.stdout.fnmatch_lines(
+        [
+            "*ParityError: Port diverges from its golden at 'blocks.0' (Block): glue, port.py:12.",
+            "*'blocks.0.up' and 'blocks.0.down'.",
+            "*Tensor: input [[]0] of 'blocks.0.down', shape (2, 3, 16), float32",
+            "*Mismatched elements: * / 96 (*%)",
+            "*Drift (*",
+            "*blocks.0.up *equal",
+            "*blocks.2 *<- outside tolerance",
+            "*The weights are the recorded ones, where their names agree.",
+            "*Drift or regression: the evidence speaks for a regression: *",
+            "*Golden: goldens/test_it/test_port.safetensors",
+            "*To accept the new values, run with --tf-golden=update.",
+        ]
+    )
+    failed.stdout.fnmatch_lines(["*ParityError: Model diverges from its golden at 'blocks.0' (Block): glue*"])
+    updated.assert_outcomes(passed=8)
+    updated.stdout.fnmatch_lines(
+        ["9 changed", "  changed  goldens/test_it/test_port.safetensors", "*greatest difference *, relative L2 *"]
+    )
+    assert list(content(pytester)) == list(before)
+    assert content(pytester) != before
+    accepted.assert_outcomes(passed=8)
+
+
+def test_a_damaged_golden_fails_by_name_and_an_update_replaces_it(pytester, run):
+    run("--tf-golden=update")
+    file = goldens(pytester)["test_it/test_port.safetensors"]
+    file.write_bytes(file.read_bytes()[:-100])
+
+    failed = run()
+    updated = run("--tf-golden=update")
+
+    failed.assert_outcomes(failed=1, passed=7)
+    failed.stdout.fnmatch_lines(["*GoldenError: *test_port.safetensors (*bytes) is empty, truncated or not a safe*"])
+    updated.stdout.fnmatch_lines(["1 changed, 8 unchanged", "  changed  goldens/test_it/test_port.safetensors"])
+    run().assert_outcomes(passed=8)
+
+
+def test_only_missing_goldens_are_written_when_asked_for_those(pytester, run):
+    run("--tf-golden=update")
+    goldens(pytester)["test_it/test_port.safetensors"].unlink()
+    before = content(pytester)
+
+    written = run("--tf-golden=missing")
+
+    written.assert_outcomes(passed=8)
+    written.stdout.fnmatch_lines(["1 new", "  new      goldens/test_it/test_port.safetensors"])
+    assert list(goldens(pytester)) == FILES
+    assert all(content(pytester)[name] == value for name, value in before.items())
+
+
+def test_goldens_of_deleted_tests_are_listed_and_deleted_only_when_asked(pytester, run):
+    run("--tf-golden=update")
+    pytester.makepyfile(test_it=TESTS.split("@pytest.mark.parametrize", maxsplit=1)[0])
+    (pytester.path / "test_other.py").unlink()
+    gone = [name for name in FILES if name != "test_it/test_port.safetensors"]
+
+    checked = run()
+    updated = run("--tf-golden=update")
+    kept = list(goldens(pytester))
+    pruned = run("--tf-golden=update", "--tf-golden-prune")
+
+    listed = [f"  goldens/{name}" for name in gone]
+    told = "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
+    checked.stdout.fnmatch_lines([told, *(line.replace("[", "[[]") for line in listed)])
+    updated.stdout.fnmatch_lines([told])
+    assert kept == FILES
+    pruned.stdout.fnmatch_lines(["Deleted, for their tests no longer exist:"])
+    assert list(goldens(pytester)) == ["test_it/test_port.safetensors"]
+    assert not (pytester.path / "goldens/test_other").exists()
+
+
+def test_goldens_of_tests_that_were_left_out_are_not_called_orphans(pytester, run):
+    run("--tf-golden=update")
+
+    by_keyword = run("-k", "sizes")
+    by_file = run("test_other.py")
+    by_name = run("test_it.py::test_port", "--tf-golden=update", "--tf-golden-prune")
+
+    for result in (by_keyword, by_file, by_name):
+        result.stdout.no_fnmatch_line("*no longer exist*")
+    assert list(goldens(pytester)) == FILES
+
+
+def test_other_weights_are_told_apart_from_other_code(pytester, run):
+    run("--tf-golden=update")
+
+    failed = run("test_it.py::test_port", SEED="1")
+
+    failed.stdout.fnmatch_lines(
+        [
+            "*Port diverges from its golden at 'blocks.0.up' (Linear): module, port.py:12.",
+            "*The weights differ, not the code: 'blocks.0.up.weight' is not the recorded one, nor are * others.",
+        ]
+    )
+
+
+def test_off_skips_the_checks(run):
+    result = run("--tf-golden=off")
+
+    result.assert_outcomes(skipped=8)
+
+
+def test_the_file_holds_the_tree_the_weights_and_where_it_comes_from(pytester, run):
+    run("--tf-golden=update")
+    with safe_open(goldens(pytester)["test_it/test_port.safetensors"], framework="pt") as opened:
+        import json
+
+        document = json.loads(opened.metadata()["tfdebug"])
+        assert "blocks.0.up#0.output" in opened.keys()  # noqa: SIM118 - a file handle, no dict
+
+    assert document["format"] == 1
+    assert [call["path"] for call in document["calls"]][:3] == ["Port", "blocks.0", "blocks.0.norm"]
+    assert document["extra"]["test"] == "test_it.py::test_port"
+    assert "blocks.0.up.weight" in document["extra"]["weights"]
+    assert document["extra"]["provenance"]["torch"] == torch.__version__
+    assert str(pytester.path) not in json.dumps(document)
+
+
+def test_under_xdist_a_golden_lives_through_the_same_stages(pytester, run):
+    def spread(*arguments, **environment):
+        return run("-n", "2", *arguments, how=pytester.runpytest_subprocess, **environment)
+
+    missing = spread()
+    run("--tf-golden=update", how=pytester.runpytest_subprocess)  # with as many threads as the workers
+    alone = {name: data for name, (data, _) in content(pytester).items()}
+    for file in goldens(pytester).values():
+        file.unlink()
+    recorded = spread("--tf-golden=update")
+    first = content(pytester)
+    unchanged = spread("--tf-golden=update")
+    failed = spread("test_other.py", SCALE="1.5")
+    goldens(pytester)["test_it/test_port.safetensors"].write_bytes(b"cut")
+    pytester.makepyfile(test_it=TESTS.split("@pytest.mark.parametrize", maxsplit=1)[0])
+    damaged = spread("test_it.py")
+    pruned = spread("--tf-golden=update", "--tf-golden-prune")
+
+    missing.assert_outcomes(failed=8)
+    recorded.assert_outcomes(passed=8)
+    recorded.stdout.fnmatch_lines(["9 new", *(f"  new      goldens/{name}".replace("[", "[[]") for name in FILES)])
+    assert {name: data for name, (data, _) in first.items()} == alone
+    unchanged.stdout.fnmatch_lines(["9 unchanged"])
+    failed.stdout.fnmatch_lines(["*Port diverges from its golden at 'blocks.0' (Block): glue, port.py:12."])
+    damaged.stdout.fnmatch_lines(["*is empty, truncated or not a safetensors file*"])
+    pruned.stdout.fnmatch_lines(["1 changed, 1 unchanged", "Deleted, for their tests no longer exist:"])
+    assert list(goldens(pytester)) == ["test_it/test_port.safetensors", "test_other/test_port.safetensors"]

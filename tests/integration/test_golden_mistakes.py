@@ -1,0 +1,270 @@
+"""What users do wrong with goldens: each ends in an error that says what to do, and no golden is lost."""
+
+import os
+import sys
+
+import pytest
+
+import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
+
+SUITE = """
+import pytest
+import torch
+
+def build():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+"""
+
+
+@pytest.fixture
+def suite(pytester):
+    """Write a test file from the body of a test and return a function that runs pytest on it."""
+
+    def write(*tests):
+        pytester.makepyfile(test_it="\n".join([SUITE, *tests]))
+        return lambda *arguments: pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
+
+    return write
+
+
+CHECK = "def test_it(tf_golden):\n    tf_golden.check(build(), torch.ones(2, 4))\n"
+
+
+def test_two_checks_of_one_test_need_names(suite):
+    run = suite(CHECK + "    tf_golden.check(build(), torch.ones(1, 4))\n")
+
+    result = run("--tf-golden=update")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*Two checks of test_it.py::test_it have no name, and would share one golden.",
+            "*Give each check of a test a name=*",
+        ]
+    )
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist=loadfile")], ids=["alone", "xdist"])
+def test_two_tests_that_write_one_golden_fail_the_run(pytester, workers):
+    for folder in ("a", "b"):
+        directory = pytester.mkpydir(folder)
+        (directory / "test_it.py").write_text(SUITE + CHECK)
+
+    result = pytester.runpytest_subprocess(
+        "--tf-golden=update", "--tf-golden-dir=shared", "-p", "no:cacheprovider", *workers
+    )
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(
+        ["*Two tests write one golden, *test_it.safetensors:", "*a/test_it.py::test_it", "*b/test_it.py::test_it"]
+    )
+
+
+def test_a_parameter_id_cannot_lead_out_of_the_golden_directory(pytester, suite):
+    run = suite(
+        '@pytest.mark.parametrize("where", ["../../../out", "a/b", "x" * 300, ".."])\n'
+        "def test_it(tf_golden, where):\n    tf_golden.check(build(), torch.ones(2, 4))\n"
+    )
+
+    recorded = run("--tf-golden=update")
+    checked = run()
+
+    recorded.assert_outcomes(passed=4)
+    checked.assert_outcomes(passed=4)
+    files = list(pytester.path.rglob("*.safetensors"))
+    assert len(files) == 4
+    assert {file.parent for file in files} == {pytester.path / "goldens" / "test_it"}
+
+
+def test_a_name_with_a_separator_is_refused(suite):
+    run = suite(CHECK.replace("4))", "4), name='../x')"))
+
+    result = run("--tf-golden=update")
+
+    result.stdout.fnmatch_lines(["*TFDebugError: name='../x' of a golden is made of letters, digits and *"])
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root writes everywhere")
+def test_a_directory_that_cannot_be_written_is_said(pytester, suite):
+    run = suite(CHECK)
+    pytester.path.chmod(0o500)
+
+    result = run("--tf-golden=update")
+
+    pytester.path.chmod(0o700)
+    result.stdout.fnmatch_lines(["*GoldenError: *test_it.safetensors cannot be written: Permission denied."])
+
+
+def test_a_file_in_place_of_the_golden_directory_is_said(pytester, suite):
+    run = suite(CHECK)
+    (pytester.path / "goldens").write_text("not a directory")
+
+    result = run("--tf-golden=update")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*GoldenError: *test_it.safetensors cannot be written: *"])
+    assert (pytester.path / "goldens").read_text() == "not a directory"
+
+
+def test_an_update_that_is_interrupted_leaves_the_old_golden_and_nothing_else(pytester, suite):
+    run = suite(CHECK)
+    run("--tf-golden=update")
+    golden = pytester.path / "goldens/test_it/test_it.safetensors"
+    before = golden.read_bytes()
+    pytester.makeconftest(
+        """
+        import safetensors.torch
+
+        def interrupted(tensors, filename, metadata=None):
+            with open(filename, "wb") as file:
+                file.write(b"half")
+            raise KeyboardInterrupt
+
+        safetensors.torch.save_file = interrupted
+        """
+    )
+    pytester.makepyfile(test_it=SUITE + CHECK.replace("ones", "zeros"))
+
+    result = pytester.runpytest_subprocess("--tf-golden=update", "-p", "no:cacheprovider")
+
+    assert result.ret == 2
+    assert golden.read_bytes() == before
+    assert [file.name for file in golden.parent.iterdir()] == ["test_it.safetensors"]
+
+
+def test_a_forward_that_raises_while_recording_keeps_the_old_golden(pytester, suite):
+    run = suite(CHECK)
+    run("--tf-golden=update")
+    golden = pytester.path / "goldens/test_it/test_it.safetensors"
+    before = golden.read_bytes()
+    pytester.makepyfile(test_it=SUITE + CHECK.replace("ones(2, 4)", "ones(2, 5)"))
+
+    result = run("--tf-golden=update")
+
+    result.assert_outcomes(failed=1)
+    assert golden.read_bytes() == before
+
+
+def test_other_inputs_than_the_recorded_ones_are_named_as_such(pytester, suite):
+    run = suite(CHECK)
+    run("--tf-golden=update")
+    pytester.makepyfile(test_it=SUITE + CHECK.replace("ones(2, 4)", "ones(3, 4)"))
+
+    result = run()
+
+    result.stdout.fnmatch_lines(
+        [
+            "*Model diverges from its golden at 'Sequential' (Sequential): inputs.",
+            "*The model was given other inputs than the expected forward: [[]0] (shape (3, 4) instead of (2, 4)). Nothing*",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (b"", "*test_it.safetensors (0 bytes) is empty, truncated or not a safetensors file*"),
+        (b"GIF89a, not a golden at all", "*is empty, truncated or not a safetensors file*"),
+        ("foreign", "*test_it.safetensors is a safetensors file of another program: it has no 'tfdebug' metadata."),
+        ("newer", "*has format version 99; this version of pytest-tfdebug reads up to 1.*"),
+        ("trace", "*test_it.safetensors is a trace, not a golden: it does not say 'test'."),
+    ],
+)
+def test_a_file_that_is_no_golden_is_said_to_be_what_it_is(pytester, suite, written, said):
+    import torch
+    from safetensors.torch import save_file
+
+    import pytest_tfdebug
+
+    run = suite(CHECK)
+    file = pytester.path / "goldens/test_it/test_it.safetensors"
+    file.parent.mkdir(parents=True)
+    if isinstance(written, bytes):
+        file.write_bytes(written)
+    elif written == "trace":
+        pytest_tfdebug.trace(torch.nn.ReLU(), torch.ones(2)).save(file)
+    else:
+        metadata = {"tfdebug": '{"format": 99}'} if written == "newer" else {}
+        save_file({"x": torch.ones(1)}, file, metadata)
+    before = file.read_bytes()
+
+    result = run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*GoldenError: {said}"])
+    assert file.read_bytes() == before
+
+
+def test_a_model_that_shows_no_tensor_is_not_recorded(pytester, suite):
+    run = suite(
+        "class Silent(torch.nn.Module):\n    def forward(self):\n        return 'nothing'\n\n"
+        "def test_it(tf_golden):\n    tf_golden.check(Silent())\n"
+    )
+
+    result = run("--tf-golden=update")
+
+    result.stdout.fnmatch_lines(["*The forward of Silent showed no tensor: there is nothing to record in *"])
+    assert not list(pytester.path.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("marker", "said"),
+    [
+        ("rtl=1e-3", "*tf_golden does not take rtl: tf_golden(?, rtol, atol, *"),
+        ("1e-3", "*tf_golden does not take 0.001: tf_golden(?, rtol, atol, *"),
+        ("rtol=-1", "*tf_golden: rtol = -1 is not a number >= 0."),
+    ],
+)
+def test_a_bad_marker_argument_is_a_usage_error(suite, marker, said):
+    run = suite(f"@pytest.mark.tf_golden({marker})\n{CHECK}")
+
+    result = run("--tf-golden=update")
+
+    result.stdout.fnmatch_lines([f"*UsageError: {said}"])
+
+
+def test_a_bad_ini_value_is_a_usage_error(pytester, suite):
+    run = suite(CHECK)
+    pytester.makeini("[pytest]\ntf_golden = sometimes\n")
+
+    result = run()
+
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(
+        ["*tf_golden = 'sometimes' is not one of check, update, missing, off (see --tf-golden)."]
+    )
+
+
+@pytest.mark.parametrize(
+    ("places", "passes"),
+    [
+        (("", "", ""), False),
+        (("*: 0 10", "", ""), True),
+        (("*: 0 10", "rtol=0, atol=0", ""), False),
+        (("", "rtol=0, atol=10", ""), True),
+        (("", "rtol=0, atol=0", ", rtol=0, atol=10"), True),
+    ],
+)
+def test_an_argument_beats_the_marker_and_the_marker_the_ini_file(pytester, suite, places, passes):
+    ini, marker, argument = places
+    run = suite(CHECK)
+    run("--tf-golden=update")
+    pytester.makeini(f"[pytest]\ntf_golden_tolerances = {ini}\n")
+    marked = f"@pytest.mark.tf_golden({marker})\n" if marker else ""
+    changed = SUITE.replace("torch.manual_seed(0)", "torch.manual_seed(1)")
+    pytester.makepyfile(test_it=changed + marked + CHECK.replace("4))", f"4){argument})"))
+
+    result = run()
+
+    result.assert_outcomes(**{"passed" if passes else "failed": 1})
+
+
+def test_golden_outside_a_test_says_where_it_belongs():
+    import subprocess
+
+    code = "import pytest_tfdebug; pytest_tfdebug.golden()"
+
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert "pytest_tfdebug.golden() belongs to a running test: run the file with pytest" in run.stderr
