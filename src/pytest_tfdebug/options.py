@@ -70,6 +70,29 @@ FLAGS = (
         metavar="DIR",
         bare="tfdebug-repro",
     ),
+    Flag(
+        "triage",
+        "--tf-triage",
+        "say which kind of failure a failed test is, with the smallest fix (auto), or do not (off)",
+        default="auto",
+        choices=("auto", "off"),
+    ),
+    Flag("env", "--tf-env", "print the environment: versions, machine, numeric flags, caches, commit", is_switch=True),
+    Flag("offline", "--tf-offline", "keep the Hugging Face hub out: only its local cache is read", is_switch=True),
+    Flag(
+        "verbosity",
+        "--tf-verbosity",
+        "level of the transformers log in the captured sections",
+        choices=("debug", "info", "warning", "error"),
+    ),
+    Flag(
+        "device",
+        "--tf-device",
+        "hide the GPUs before CUDA starts (cpu), demand one (cuda), or leave the choice to the tests (auto)",
+        default="auto",
+        choices=("cpu", "cuda", "auto"),
+    ),
+    Flag("sync_cuda", "--tf-sync-cuda", "CUDA_LAUNCH_BLOCKING=1: CUDA errors surface where they arise", is_switch=True),
 )
 #: Keys that have no flag.
 INI = (
@@ -81,6 +104,7 @@ INI = (
 
 MARKERS: dict[str, str] = {
     "tf_golden": "tf_golden(*, rtol, atol, tolerances, rename, include, exclude, level): defaults of golden checks.",
+    "clean_load": "clean_load(*, allow=()): fail if a model loads with missing, unexpected or mismatched weights.",
 }
 
 
@@ -93,6 +117,12 @@ class Options:
     golden_prune: bool
     repro: str | None
     golden_tolerances: str | None
+    triage: str
+    env: bool
+    offline: bool
+    verbosity: str | None
+    device: str
+    sync_cuda: bool
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
@@ -130,7 +160,9 @@ def register_markers(config: pytest.Config) -> None:
 
 
 def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's value is text, a switch or None
-    value = config.getoption(f"tf_{flag.dest}")
+    value = config.getoption(f"tf_{flag.dest}", None)
+    if value is None:  # before the conftests are loaded, what is parsed so far stands here
+        value = getattr(config.known_args_namespace, f"tf_{flag.dest}", None)
     if value is None:
         value = config.getini(flag.ini)
     if value is None or value == "":

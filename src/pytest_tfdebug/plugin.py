@@ -6,6 +6,7 @@ an option needs is imported when one asks for it.
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,15 @@ from pytest_tfdebug import options
 from pytest_tfdebug.running import RUNNING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from pytest_tfdebug.goldens.fixture import Goldens
     from pytest_tfdebug.tracing.trace import Trace
 
 #: Marker -> module whose hooks run the marked tests; registered in a run that has such a test.
-MARKER_PLUGINS: dict[str, str] = {}
+MARKER_PLUGINS: dict[str, str] = {
+    "clean_load": "pytest_tfdebug.triage.clean_load",
+}
 
 _GOLDEN_SESSION = "pytest_tfdebug.goldens.session"
 #: Every collected test, before any is left out.
@@ -34,10 +37,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     options.register(parser)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Set the switches for a second look before a conftest can import what they are for."""
+    chosen = options.Options.of(early_config)
+    if chosen.offline or chosen.verbosity or chosen.device != "auto" or chosen.sync_cuda:
+        import_module("pytest_tfdebug.triage.switches").apply(early_config, chosen)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers and refuse bad ini values."""
     options.register_markers(config)
-    options.Options.of(config)
+    chosen = options.Options.of(config)
+    if chosen.triage == "auto":
+        config.pluginmanager.register(Triage(config), "tfdebug-triage")
+    if chosen.env:
+        module = "pytest_tfdebug.triage.show_environment"
+        config.pluginmanager.register(import_module(module), module)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -108,3 +124,41 @@ def _golden_session(config: pytest.Config) -> Any:  # noqa: ANN401 - the module,
         return None
     module = import_module(_GOLDEN_SESSION)
     return module if module.is_active(config) else None
+
+
+class Triage(logging.Handler):
+    """Hands failures, and what transformers logs, to triage; it is imported when there is something to hand over."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        super().__init__()
+        self._config = config
+        logging.getLogger("transformers").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note a message of transformers."""
+        import_module("pytest_tfdebug.triage.log_watch").note(self._config, record)
+
+    def pytest_unconfigure(self) -> None:
+        """Stop watching the log."""
+        logging.getLogger("transformers").removeHandler(self)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Explain a failed test."""
+        report = yield
+        if report.failed and call.excinfo is not None:
+            import_module("pytest_tfdebug.triage.plugin").explain(item, report, call.excinfo.value)
+        return report
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Explain a file that could not be collected."""
+        report = yield
+        excinfo = getattr(getattr(report, "call", None), "excinfo", None)
+        if report.failed and excinfo is not None:
+            import_module("pytest_tfdebug.triage.plugin").explain(collector, report, excinfo.value)
+        return report

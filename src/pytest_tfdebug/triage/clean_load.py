@@ -1,0 +1,178 @@
+"""Marker ``clean_load``: a model that loads with missing, unexpected or mismatched weights fails the test.
+
+transformers says so in its log and returns the model. Here every ``from_pretrained`` of the run is asked for its
+loading info, so that a silenced log hides nothing, and a test that loaded nothing is told apart from a clean one.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_tfdebug.triage import text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+MARKER = "clean_load"
+
+
+@dataclass(frozen=True)
+class Load:
+    """One call of ``from_pretrained`` and what did not fit.
+
+    ``missing`` and ``unexpected`` are keys; ``mismatched`` are keys with both shapes.
+    """
+
+    model: str
+    source: str
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    mismatched: tuple[str, ...]
+
+    def without(self, allowed: tuple[str, ...]) -> Load:
+        """Return the load without the keys that one of the patterns matches."""
+
+        def kept(keys: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(key for key in keys if not any(re.search(pattern, key) for pattern in allowed))
+
+        return Load(self.model, self.source, kept(self.missing), kept(self.unexpected), kept(self.mismatched))
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every weight of the checkpoint went into the model and every weight of the model came from it."""
+        return not (self.missing or self.unexpected or self.mismatched)
+
+    def __str__(self) -> str:
+        counts = f"{len(self.missing)} missing, {len(self.unexpected)} unexpected, {len(self.mismatched)} mismatched"
+        lines = [f"{self.model} loaded from {text.value(self.source)} is not clean: {counts} weights."]
+        for label, keys in (
+            ("missing, random now", self.missing),
+            ("unexpected, left out", self.unexpected),
+            ("mismatched, random now", self.mismatched),
+        ):
+            if keys:
+                lines.append(f"  {label}: {text.listing(list(keys))}")
+        return "\n".join(lines)
+
+
+_NOTHING = (
+    "clean_load checked nothing: no transformers model was loaded with from_pretrained in this test or its fixtures.\n"
+    "Load the model in the test or in a fixture (not at import), or remove the marker."
+)
+_ADVICE = "Load it with the class that saved it, or allow keys with @pytest.mark.clean_load(allow=['regex'])."
+
+
+class Recorder:
+    """The loads since it was last emptied; in force while the tests run."""
+
+    def __init__(self) -> None:
+        self.loads: list[Load] = []
+
+    def install(self) -> Callable[[], None]:
+        """Have every ``PreTrainedModel.from_pretrained`` report here; returns what takes that back."""
+        cls = import_module("transformers.modeling_utils").PreTrainedModel
+        original = vars(cls)["from_pretrained"]
+        loads = self.loads
+
+        @functools.wraps(original.__func__)
+        def from_pretrained(kind: type, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - it passes on what it gets
+            is_asked = kwargs.pop("output_loading_info", False)
+            model, info = original.__func__(kind, *args, output_loading_info=True, **kwargs)
+            source = args[0] if args else kwargs.get("pretrained_model_name_or_path")
+            loads.append(_load(kind.__name__, str(source), info))
+            return (model, info) if is_asked else model
+
+        cls.from_pretrained = classmethod(from_pretrained)
+        return lambda: setattr(cls, "from_pretrained", original)
+
+
+class Hooks:
+    """The hooks of one run."""
+
+    def __init__(self) -> None:
+        self._recorder = Recorder()
+        self._by_fixture: dict[tuple[str, str], list[Load]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Record the loads of all tests: a fixture of wider scope may load in a test without the marker."""
+        uninstall = self._recorder.install()
+        try:
+            return (yield)
+        finally:
+            uninstall()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Begin a test."""
+        self._recorder.loads.clear()
+        marker = item.get_closest_marker(MARKER)
+        if marker is not None:
+            _arguments(marker)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        """Remember what a fixture of wider scope loads, for the later tests that use it."""
+        before = len(self._recorder.loads)
+        result = yield
+        if fixturedef.scope != "function":
+            self._by_fixture[fixturedef.argname, fixturedef.baseid] = self._recorder.loads[before:]
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Fail a marked test that passed on an unclean load, or without any."""
+        result = yield
+        marker = item.get_closest_marker(MARKER)
+        if marker is not None:
+            check([*self._recorder.loads, *self._of_fixtures(item)], **_arguments(marker))
+        return result
+
+    def _of_fixtures(self, item: pytest.Item) -> list[Load]:
+        names = getattr(item, "fixturenames", ())
+        used = [
+            loads for (name, base), loads in self._by_fixture.items() if name in names and item.nodeid.startswith(base)
+        ]
+        return [load for loads in used for load in loads if load not in self._recorder.loads]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the hooks with the state of this run."""
+    config.pluginmanager.register(Hooks(), "tfdebug-clean-load")
+
+
+def check(loads: list[Load], *, allow: tuple[str, ...] = ()) -> None:
+    """Fail on a load that is not clean, and where nothing was loaded.
+
+    Raises:
+        AssertionError: With the keys that did not fit, by load.
+    """
+    __tracebackhide__ = True
+    if not loads:
+        raise AssertionError(_NOTHING)
+    unclean = [load for load in (each.without(allow) for each in loads) if not load.is_clean]
+    if unclean:
+        raise AssertionError("\n".join([*(str(load) for load in dict.fromkeys(unclean)), _ADVICE]))
+
+
+def _arguments(marker: pytest.Mark) -> dict[str, tuple[str, ...]]:
+    unknown = [*map(repr, marker.args), *(name for name in marker.kwargs if name != "allow")]
+    if unknown:
+        raise pytest.UsageError(f"clean_load does not take {', '.join(unknown)}; it takes allow=[regex, ...].")
+    allow = marker.kwargs.get("allow", ())
+    return {"allow": (allow,) if isinstance(allow, str) else tuple(allow)}
+
+
+def _load(model: str, source: str, info: Mapping[str, Any]) -> Load:
+    mismatched = sorted(
+        f"{key} (checkpoint {tuple(theirs)}, model {tuple(ours)})" for key, theirs, ours in info["mismatched_keys"]
+    )
+    return Load(
+        model, source, tuple(sorted(info["missing_keys"])), tuple(sorted(info["unexpected_keys"])), tuple(mismatched)
+    )

@@ -1,0 +1,173 @@
+"""What the hub was asked for, what its cache holds instead, and which settings are in force."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.environment import hub_cache
+from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.failure import module_of
+from pytest_tfdebug.triage.rule import Facts
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from pytest_tfdebug.triage.failure import Failure, Link
+
+_SHOWN_REVISIONS = 4
+_SHORT_HASH = 12
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SETTINGS = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "HF_ENDPOINT")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file, or a whole snapshot, that the hub was asked for."""
+
+    repo: str
+    file: str | None
+    revision: str
+    cache: Path
+    kind: str = "model"
+
+    @property
+    def folder(self) -> Path:
+        """Where the cache keeps the repository."""
+        return self.cache / f"{self.kind}s--{self.repo.replace('/', '--')}"
+
+    def __str__(self) -> str:
+        return f"{self.file or 'a snapshot'} of {self.repo}, revision {self.revision}"
+
+
+def read_download(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
+    """Name the file that was wanted, the revisions that the cache holds, and the settings in force."""
+    wanted = wanted_of(failure)
+    lines, names = [], {}
+    if wanted is not None:
+        revisions = cached_revisions(wanted)
+        names = {"repo": text.value(wanted.repo), "revision": text.value(wanted.revision), "wanted": text.value(wanted)}
+        names["download"] = _download_command(wanted)
+        if wanted.file:
+            names["file"] = text.value(wanted.file)
+        lines.append(f"wanted: {text.value(wanted)}")
+        lines.append(f"cached revisions of {wanted.repo}: {_shown(revisions, wanted)}")
+        holding = [commit for commit, _ in revisions if wanted.file is None or _holds(wanted, commit)]
+        if holding:
+            names["cached"] = holding[0]
+        if failure.site is not None and "local_files_only=True" in failure.site.code:
+            names["local_only"] = "local_files_only=True"
+    lines.append(_cache_line(wanted))
+    return Facts(names, tuple(lines))
+
+
+def read_path(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
+    """Say how far a local path that does not exist does exist, and which name there is nearest."""
+    given = matched.group("path")
+    if not _looks_local(given):
+        return Facts({"path": text.value(given)})
+    path = Path(given).expanduser()
+    parent = next((folder for folder in path.parents if folder.is_dir()), Path())
+    entries = sorted(entry.name for entry in parent.iterdir())
+    missing = path.relative_to(parent).parts[0] if path != parent and path.is_relative_to(parent) else path.name
+    near = difflib.get_close_matches(missing, entries, n=1)
+    names = {"path": text.value(given), "parent": text.value(parent), "local": "yes"}
+    if near:
+        names["near"] = text.value(parent / near[0])
+    holds = text.listing(entries) if entries else "nothing"
+    where = parent if parent != Path() else f"the working directory {Path.cwd()}"
+    return Facts(names, (f"{where} holds: {holds}",))
+
+
+def wanted_of(failure: Failure) -> Wanted | None:
+    """Return what the hub's innermost call was asked for, read from its frames."""
+    best: Wanted | None = None
+    for frame in failure.frames:
+        package = module_of(frame).partition(".")[0]
+        if package not in {"huggingface_hub", "transformers"}:
+            continue
+        found = _from_frame(frame)
+        if found is not None and found.file:
+            return found
+        best = best or found
+    return best
+
+
+def cached_revisions(wanted: Wanted) -> list[tuple[str, list[str]]]:
+    """Return the commits that the cache holds of a repository, each with the branches and tags that name it."""
+    snapshots = wanted.folder / "snapshots"
+    if not snapshots.is_dir():
+        return []
+    refs: dict[str, list[str]] = {}
+    folder = wanted.folder / "refs"
+    for ref in sorted(folder.rglob("*")) if folder.is_dir() else []:
+        if ref.is_file():
+            refs.setdefault(ref.read_text(errors="replace").strip(), []).append(str(ref.relative_to(folder)))
+    return [(commit.name, refs.get(commit.name, [])) for commit in sorted(snapshots.iterdir()) if commit.is_dir()]
+
+
+def _from_frame(frame: FrameType) -> Wanted | None:
+    values = frame.f_locals
+    repo = values.get("repo_id") or values.get("path_or_repo_id") or values.get("pretrained_model_name_or_path")
+    if not isinstance(repo, (str, Path)) or Path(repo).is_dir():
+        return None
+    file = values.get("filename")
+    if not isinstance(file, str):
+        several = values.get("full_filenames") or values.get("filenames")
+        file = several[0] if isinstance(several, (list, tuple)) and several else None
+    cache = values.get("cache_dir")
+    revision = values.get("revision")
+    kind = values.get("repo_type")
+    return Wanted(
+        str(repo),
+        file if isinstance(file, str) else None,
+        revision if isinstance(revision, str) else "main",
+        Path(cache) if isinstance(cache, (str, Path)) else hub_cache(),
+        kind if isinstance(kind, str) else "model",
+    )
+
+
+def _holds(wanted: Wanted, commit: str) -> bool:
+    return (wanted.folder / "snapshots" / commit / str(wanted.file)).exists()
+
+
+def _shown(revisions: list[tuple[str, list[str]]], wanted: Wanted) -> str:
+    if not revisions:
+        return "none"
+    shown = []
+    for commit, refs in revisions[:_SHOWN_REVISIONS]:
+        name = commit[:_SHORT_HASH] if _COMMIT.fullmatch(commit) else text.value(commit, 40)
+        notes = [*refs, *([] if wanted.file is None or _holds(wanted, commit) else [f"without {wanted.file}"])]
+        shown.append(f"{name} ({', '.join(notes)})" if notes else name)
+    more = len(revisions) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _download_command(wanted: Wanted) -> str:
+    kind = "" if wanted.kind == "model" else f" --repo-type {wanted.kind}"
+    revision = "" if wanted.revision == "main" else f" --revision {wanted.revision}"
+    return text.value(f"hf download {wanted.repo}{kind}{revision}", text.LINE_LIMIT)
+
+
+def _cache_line(wanted: Wanted | None) -> str:
+    cache = wanted.cache if wanted is not None else hub_cache()
+    flags = [f"{name}={text.value(os.environ[name])}" for name in _SETTINGS if name in os.environ]
+    constants = sys.modules.get("huggingface_hub.constants")
+    if (
+        constants is not None
+        and constants.HF_HUB_OFFLINE
+        and not {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} & set(os.environ)
+    ):
+        flags.append("offline mode is on in huggingface_hub.constants")
+    return (
+        f"cache: {text.value(cache)}; settings: {', '.join(flags) or 'no HF_HOME, HF_HUB_CACHE or offline flag is set'}"
+    )
+
+
+def _looks_local(given: str) -> bool:
+    return given.startswith((".", "/", "~", "\\")) or given.count("/") > 1 or os.sep in given[1:]

@@ -1,0 +1,85 @@
+"""What was allocated when memory ran out, and the batch of the call that asked for more."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.facts.ranges import _is_tensor as is_tensor
+from pytest_tfdebug.triage.failure import is_users
+from pytest_tfdebug.triage.rule import Facts
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.triage.failure import Failure, Link
+
+_INPUTS = (
+    "input_ids",
+    "inputs_embeds",
+    "pixel_values",
+    "input_features",
+    "input_values",
+    "hidden_states",
+    "input",
+    "x",
+)
+_SIZE = r"([\d.]+ [KMGT]i?B)"
+_PARTS = (
+    ("asked for", rf"Tried to allocate {_SIZE}"),
+    ("total", rf"total capacity of {_SIZE}|{_SIZE} total capacity"),
+    ("free", rf"of which {_SIZE} is free|{_SIZE} free"),
+    ("allocated by PyTorch", rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated"),
+    ("reserved but unallocated", rf"{_SIZE} is reserved by PyTorch but unallocated"),
+)
+_GIB = 2**30
+
+
+def read_memory(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
+    """Give the sizes of the message in one line, and the shape of the batch with the line that passed it."""
+    names, lines = {}, []
+    sizes = []
+    for label, pattern in _PARTS:
+        found = re.search(pattern, link.message)
+        if found is not None:
+            size = next(group for group in found.groups() if group)
+            sizes.append(f"{label} {size}")
+            if label == "asked for":
+                names["asked"] = size
+    tried = re.search(r"you tried to allocate (\d+) bytes", link.message)
+    if tried is not None:
+        names["asked"] = f"{int(tried.group(1)) / _GIB:.2f} GiB"
+        sizes.append(f"asked for {names['asked']}")
+    if sizes:
+        lines.append(f"memory: {', '.join(sizes)}")
+    batch = _batch(failure)
+    if batch is not None:
+        name, shape = batch
+        lines.append(f"batch of the failing call: {name} {shape}")
+        names |= {"batch": name, "shape": str(shape)}
+        if shape[0] > 1:
+            names["half"] = f"{name}[:{shape[0] // 2}]"
+    return Facts(names, tuple(lines))
+
+
+def _batch(failure: Failure) -> tuple[str, tuple[int, ...]] | None:
+    """Return the name and shape of the input: the user's own variable where there is one, else the model's argument."""
+    outermost_first = tuple(reversed(failure.frames))
+    for frame in outermost_first:
+        if not is_users(frame):
+            for name in _INPUTS:
+                value = frame.f_locals.get(name)
+                if is_tensor(value) and value.dim():
+                    return _users_name(failure, value) or name, tuple(value.shape)
+    for frame in outermost_first:
+        for name, value in list(frame.f_locals.items()):
+            if is_users(frame) and is_tensor(value) and value.dim():
+                return text.value(name), tuple(value.shape)
+    return None
+
+
+def _users_name(failure: Failure, tensor: object) -> str | None:
+    for frame in failure.frames:
+        for name, value in list(frame.f_locals.items()):
+            if value is tensor and is_users(frame):
+                return name
+    return None

@@ -1,0 +1,166 @@
+"""A name that the installed transformers does not have: the nearest one it has, and whether it had it once."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import sys
+from importlib import metadata, util
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.facts.removed import REMOVED_ARGUMENTS, REMOVED_MODULES, REMOVED_NAMES
+from pytest_tfdebug.triage.rule import Facts
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.triage.failure import Failure, Link
+
+_SIMILARITY = 0.8
+#: Module -> distribution, where the two differ; only these packages' absence is a matter of installing transformers.
+_DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "flash_attn": "flash-attn",
+    "sklearn": "scikit-learn",
+    "sentence_transformers": "sentence-transformers",
+    "google.protobuf": "protobuf",
+}
+
+
+def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
+    """Say what replaced a name, where it lives now, or which name is nearest."""
+    name, module = matched.group("name"), matched.group("module")
+    names = {"version": _installed("transformers"), "name": text.value(name)}
+    lines = [f"installed: transformers {names['version']}"]
+    here = _names_of(module)
+    same = next((other for other in here if other.lower() == name.lower()), None)
+    removed = None if same else _replacement(name)
+    elsewhere = [] if same or removed else _modules_with(name)
+    near = [same] if same else difflib.get_close_matches(name, here, n=3, cutoff=_SIMILARITY)
+    if removed:
+        names |= {"removed": removed, **_as_code(failure, name, removed)}
+        lines.append(f"{text.value(name)} was removed: upgrading transformers does not bring it back")
+    elif elsewhere:
+        names["elsewhere"] = elsewhere[0]
+        lines.append(f"{text.value(name)} is in: {text.listing(elsewhere)}")
+    elif near:
+        names |= {"near": near[0], **failure.rewritten(name, near[0])}
+    lines.append(f"nearest names in {text.value(module)}: {', '.join(near) or 'none'}")
+    return Facts(names, tuple(lines))
+
+
+def read_missing_module(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
+    """Say where a module's contents are now, or which module is nearest."""
+    module = matched.group("module")
+    names = {"version": _installed("transformers"), "module": text.value(module)}
+    moved = REMOVED_MODULES.get(module)
+    fast = re.fullmatch(r"(transformers\.models\.\w+\.tokenization_\w+)_fast", module)
+    parent, _, last = module.rpartition(".")
+    siblings = _submodules(parent)
+    near = difflib.get_close_matches(last, siblings, n=1, cutoff=0.6)
+    if moved or fast:
+        names["moved"] = moved or str(fast and fast.group(1))
+    elif near:
+        names["near"] = f"{parent}.{near[0]}"
+    line = f"installed: transformers {names['version']}; nearest module: {names.get('near') or names.get('moved') or 'none'}"
+    return Facts(names, (line,))
+
+
+def read_missing_package(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
+    """Name the distribution behind a module."""
+    package = matched.group("package")
+    return Facts(
+        {"package": text.value(package), "distribution": _DISTRIBUTIONS.get(package, package.replace("_", "-"))}
+    )
+
+
+def read_backends(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
+    """Collect every library that one message asks for: fixing them one at a time shows the next one each time."""
+    libraries = list(dict.fromkeys(re.findall(r"requires the (\S+) library but it was not found", matched.string)))
+    known = {"PIL": "pillow", "Torchvision": "torchvision", "SentencePiece": "sentencepiece", "PyTorch": "torch"}
+    wanted = [known.get(library, library.lower()) for library in libraries]
+    return Facts({"libraries": " and ".join(libraries), "distributions": " ".join(wanted)})
+
+
+def read_argument(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
+    """Say what replaced an argument; None when the callable is the user's own."""
+    cls, argument = matched.group("cls"), matched.group("argument")
+    owner = _transformers_class(cls)
+    if owner is None:
+        return None
+    names = {"cls": cls, "argument": text.value(argument), "version": _installed("transformers")}
+    had, replacement = REMOVED_ARGUMENTS.get(argument, ("", ""))
+    fits = had == cls or (had == "from_pretrained" and cls not in {"Trainer", "TrainingArguments"})
+    lines = [f"installed: transformers {names['version']}"]
+    if had and fits:
+        lines.append(f"{argument} was removed from {had}: upgrading transformers does not bring it back")
+        names["replacement" if replacement else "drop"] = replacement or argument
+        if replacement.endswith("="):
+            names |= failure.rewritten(argument, replacement[:-1])
+        return Facts(names, tuple(lines))
+    parameters = list(inspect.signature(owner).parameters)
+    near = difflib.get_close_matches(argument, parameters, n=1, cutoff=0.7)
+    lines.append(f"nearest argument of {cls}: {near[0] if near else 'none'}")
+    if near:
+        names |= {"near": near[0], **failure.rewritten(argument, near[0])}
+    return Facts(names, tuple(lines))
+
+
+def _replacement(name: str) -> str | None:
+    for pattern, replacement in REMOVED_NAMES.items():
+        found = re.fullmatch(pattern, name)
+        if found:
+            group = found.group(1) if found.groups() else ""
+            if "{0}" in replacement and replacement.format(group).partition(",")[0] not in _names_of("transformers"):
+                continue
+            return replacement.format(group)
+    return None
+
+
+def _as_code(failure: Failure, name: str, replacement: str) -> dict[str, str]:
+    """Turn a replacement into the line to write, where it is one name."""
+    module, _, attribute = replacement.partition(",")[0].rpartition(".")
+    if module.isidentifier() or module.replace(".", "").isidentifier():
+        return {"rewritten": f"from {module} import {attribute}"}
+    return failure.rewritten(name, attribute) if attribute in _names_of("transformers") else {}
+
+
+def _names_of(module: str) -> list[str]:
+    loaded = sys.modules.get(module)
+    return [] if loaded is None else [name for name in dir(loaded) if not name.startswith("_")]
+
+
+def _modules_with(name: str) -> list[str]:
+    """Return the transformers modules that define a name: the top level first, else those loaded in this run."""
+    if name in _names_of("transformers"):
+        return ["transformers"]
+    found = []
+    for path, module in list(sys.modules.items()):
+        value = vars(module).get(name) if path.startswith("transformers.") and hasattr(module, "__dict__") else None
+        if value is not None and getattr(value, "__module__", None) == path:
+            found.append(path)
+    return sorted(found)
+
+
+def _submodules(package: str) -> list[str]:
+    loaded = sys.modules.get(package)
+    if loaded is None:
+        return []
+    import pkgutil
+
+    return [module.name for module in pkgutil.iter_modules(getattr(loaded, "__path__", []))]
+
+
+def _transformers_class(name: str) -> type | None:
+    transformers = sys.modules.get("transformers")
+    if transformers is None or name not in dir(transformers):
+        return None
+    found = getattr(transformers, name)
+    return found if isinstance(found, type) else None
+
+
+def _installed(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "not installed" if util.find_spec(distribution) is None else "of unknown version"

@@ -1,0 +1,140 @@
+"""Ids and labels against what the model has room for, read from the frames of a failed forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.failure import is_users, module_of
+from pytest_tfdebug.triage.rule import Facts
+
+if TYPE_CHECKING:
+    import re
+
+    from pytest_tfdebug.triage.failure import Failure, Link
+
+_IDS = ("input_ids", "decoder_input_ids", "token_type_ids", "position_ids")
+_LABELS = ("labels", "label", "target", "targets")
+_IGNORED_LABEL = -100
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values of an integer tensor and what they index.
+
+    ``room`` is the number of rows or classes; valid values are 0 to ``room - 1``.
+    """
+
+    name: str
+    of: str
+    low: int
+    high: int
+    outside: int
+    room: int
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether a value has no row or class."""
+        return self.outside > 0
+
+    def __str__(self) -> str:
+        verdict = f"{self.outside} outside" if self.is_outside else "all inside"
+        return f"{self.name}: {self.low} to {self.high}; {self.of} allows 0 to {self.room - 1}: {verdict}"
+
+
+def read_ranges(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
+    """Give the range of ids and labels against the embedding's rows and the number of classes."""
+    lines, found = [], list[Range]()
+    for values, name, room, of in _pairs(failure):
+        try:
+            measured = _measure(values, name, room, of)
+        except RuntimeError:  # after a device-side assert nothing can be read from the device any more
+            lines.append(f"{name}: on {values.device}, not readable any more: CUDA refuses all work after the assert")
+            continue
+        if measured is not None and str(measured) not in lines:
+            found.append(measured)
+            lines.append(str(measured))
+    wrong = next((entry for entry in found if entry.is_outside), None)
+    names = (
+        {}
+        if wrong is None
+        else {"wrong": text.value(wrong.name), "range": str(wrong), "of": wrong.of, "room": str(wrong.room)}
+    )
+    if wrong is not None and "classes" in wrong.of:
+        names["labels"] = names["wrong"]
+    elif wrong is not None:
+        names["ids"] = names["wrong"]
+    return Facts(names, tuple(lines[:6]))
+
+
+def _pairs(failure: Failure) -> list[tuple[Any, str, int, str]]:
+    """Find tensors of indices beside what they index: the functions' own frames first, then models and their inputs."""
+    pairs: list[tuple[Any, str, int, str]] = []
+    for frame in failure.frames:
+        values, function = frame.f_locals, frame.f_code.co_name
+        if module_of(frame) == "torch.nn.functional" and _is_tensor(values.get("input")):
+            if function == "embedding" and _is_tensor(values.get("weight")):
+                rows = values["weight"].shape[0]
+                pairs.append(
+                    (values["input"], _named(failure, values["input"], "ids"), rows, f"an embedding of {rows} rows")
+                )
+            elif function in {"cross_entropy", "nll_loss"} and _is_tensor(values.get("target")):
+                classes = values["input"].shape[1 if values["input"].dim() > 1 else 0]
+                name = _named(failure, values["target"], "labels")
+                pairs.append((values["target"], name, classes, f"{classes} classes"))
+    return pairs or _from_models(failure)
+
+
+def _from_models(failure: Failure) -> list[tuple[Any, str, int, str]]:
+    """Where the failure surfaced elsewhere, as asynchronous CUDA errors do: every model's inputs against its config."""
+    pairs: list[tuple[Any, str, int, str]] = []
+    for frame, _, model in failure.local_values("self", "model"):
+        config = getattr(model, "config", None)
+        vocabulary = getattr(config, "vocab_size", None)
+        if isinstance(vocabulary, int):
+            for name in _IDS[:2]:
+                if _is_tensor(frame.f_locals.get(name)):
+                    pairs.append((frame.f_locals[name], name, vocabulary, f"vocab_size {vocabulary}"))
+        classes = _classes(model, config)
+        for name in _LABELS:
+            if classes is not None and _is_tensor(frame.f_locals.get(name)):
+                pairs.append((frame.f_locals[name], name, classes[0], classes[1]))
+    return pairs
+
+
+def _classes(model: object, config: object) -> tuple[int, str] | None:
+    if "Classification" in type(model).__name__ and isinstance(labels := getattr(config, "num_labels", None), int):
+        return labels, f"num_labels {labels} classes"
+    vocabulary = getattr(config, "vocab_size", None)
+    return (vocabulary, f"vocab_size {vocabulary} classes") if isinstance(vocabulary, int) else None
+
+
+def _measure(values: Any, name: str, room: int, of: str) -> Range | None:  # noqa: ANN401 - a torch tensor
+    flat = values.detach().reshape(-1)
+    if flat.is_floating_point() or flat.is_meta or flat.numel() == 0:
+        return None
+    flat = flat.cpu()
+    if "classes" in of:
+        flat = flat[flat != _IGNORED_LABEL]
+    if flat.numel() == 0:
+        return None
+    outside = int(((flat < 0) | (flat >= room)).sum())
+    return Range(name, of, int(flat.min()), int(flat.max()), outside, room)
+
+
+def _named(failure: Failure, tensor: Any, otherwise: str) -> str:  # noqa: ANN401 - a torch tensor
+    """Return what the user, or else the model, calls a tensor: the variable on the same memory."""
+    model_name = otherwise
+    for frame in failure.frames:
+        for name, value in list(frame.f_locals.items()):
+            if _is_tensor(value) and value.dtype == tensor.dtype and value.data_ptr() == tensor.data_ptr():
+                if is_users(frame):
+                    return name
+                if name in (*_IDS, *_LABELS):
+                    model_name = name
+    return model_name
+
+
+def _is_tensor(value: object) -> bool:
+    return any(kind.__name__ == "Tensor" for kind in type(value).__mro__)

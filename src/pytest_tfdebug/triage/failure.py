@@ -1,0 +1,211 @@
+"""A failure taken apart: its exceptions from the outside in, their frames, and the line of the user's that failed."""
+
+from __future__ import annotations
+
+import dis
+import linecache
+import os
+import re
+import sys
+import sysconfig
+import textwrap
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.triage import text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType, TracebackType
+
+_MAX_LINKS = 24
+_MAX_FRAMES = 400
+_MESSAGE_LIMIT = 8000
+_STATEMENT_LINES = 6
+_RAISE = dis.opmap["RAISE_VARARGS"]
+#: Verdicts of the test itself: what they were raised *while handling* is not why the test failed.
+_VERDICTS = frozenset({"AssertionError", "Failed"})
+_LIBRARY_DIRECTORIES = tuple(
+    {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib")}
+)
+#: Packages that are no user's code, also where a developer has them installed from a checkout.
+_LIBRARIES = frozenset({"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers", "accelerate", "peft"})
+_OWN_DIRECTORY = os.path.realpath(Path(__file__).parents[1]) + os.sep
+
+
+@dataclass(frozen=True)
+class Link:
+    """One exception of a chain.
+
+    Args:
+        error: The exception.
+        types: Names of its class and the classes above it, without their modules.
+        message: Its text, cut to a length that is safe to search.
+    """
+
+    error: BaseException
+    types: tuple[str, ...]
+    message: str
+
+    @property
+    def described(self) -> str:
+        """The exception as a traceback would end: ``Type: message``."""
+        return f"{self.types[0]}: {self.message}"
+
+    @cached_property
+    def frames(self) -> tuple[tuple[FrameType, int], ...]:
+        """Frames and line numbers, from where it was caught to where it was raised."""
+        return tuple((step.tb_frame, step.tb_lineno) for step in _steps(self.error.__traceback__))
+
+    def is_raised_outside(self, libraries: tuple[str, ...]) -> bool:
+        """Whether a ``raise`` statement in code outside the named packages made it: a text that only quotes theirs."""
+        last = None
+        for last in _steps(self.error.__traceback__):
+            pass
+        if last is None or last.tb_frame.f_code.co_code[last.tb_lasti] != _RAISE:
+            return False
+        package = str(last.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        return package not in libraries
+
+
+@dataclass(frozen=True)
+class Site:
+    """A line of the user's: the innermost one that is not a library's."""
+
+    path: str
+    line: int
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is known of a failed test or collection.
+
+    Args:
+        nodeid: The test, or the file or directory that could not be collected.
+        phase: ``collection``, ``setup``, ``call`` or ``teardown``.
+        links: Its exceptions, from the outermost in.
+    """
+
+    nodeid: str
+    phase: str
+    links: tuple[Link, ...]
+    root: str = field(default_factory=os.getcwd)
+
+    @classmethod
+    def of(cls, error: BaseException, nodeid: str, phase: str) -> Failure:
+        """Take an exception apart, through causes, contexts and groups."""
+        return cls(nodeid, phase, tuple(islice(_links(error), _MAX_LINKS)))
+
+    @cached_property
+    def frames(self) -> tuple[FrameType, ...]:
+        """The frames of all exceptions, innermost first within each, without repetition."""
+        found: dict[int, FrameType] = {}
+        for link in self.links:
+            for frame, _ in reversed(link.frames):
+                found.setdefault(id(frame), frame)
+        return tuple(found.values())
+
+    @cached_property
+    def site(self) -> Site | None:
+        """The user's line that failed: of the first exception that has one, the innermost."""
+        for link in self.links:
+            for step in reversed(list(_steps(link.error.__traceback__))):
+                if is_users(step.tb_frame):
+                    path = step.tb_frame.f_code.co_filename
+                    return Site(_relative(path, self.root), step.tb_lineno, _statement(step, path))
+        return None
+
+    def rewritten(self, wrong: str, right: str) -> dict[str, str]:
+        """Return the user's line with one name replaced, as the template name ``rewritten``, where it has the name."""
+        code = self.site.code if self.site is not None else ""
+        fixed = re.sub(rf"(?<![\w.-]){re.escape(wrong)}(?![\w-])", lambda _: right, code)
+        return {"rewritten": text.value(fixed, text.LINE_LIMIT)} if fixed != code else {}
+
+    def local_values(self, *names: str) -> Iterator[tuple[FrameType, str, Any]]:
+        """Yield the frames' local variables of these names, innermost frame first."""
+        for frame in self.frames:
+            values = frame.f_locals
+            for name in names:
+                if values.get(name) is not None:
+                    yield frame, name, values[name]
+
+
+def is_users(frame: FrameType) -> bool:
+    """Whether a frame's code is the user's: neither the standard library's, nor installed, nor this package's."""
+    name = frame.f_code.co_filename
+    if name.startswith("<") or module_of(frame).partition(".")[0] in _LIBRARIES:
+        return False
+    return not os.path.realpath(name).startswith((*_LIBRARY_DIRECTORIES, _OWN_DIRECTORY))
+
+
+def module_of(frame: FrameType) -> str:
+    """Return the name of the module whose code a frame runs."""
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _links(error: BaseException) -> Iterator[Link]:
+    waiting, seen = [error], set[int]()
+    while waiting:
+        current = waiting.pop(0)
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        types = tuple(kind.__name__ for kind in type(current).__mro__ if kind is not object)
+        yield Link(current, types, _message(current))
+        inner = list(_members(current))
+        if current.__cause__ is not None:
+            inner.append(current.__cause__)
+        elif current.__context__ is not None and not current.__suppress_context__ and not _VERDICTS & set(types):
+            inner.append(current.__context__)
+        waiting = inner + waiting
+
+
+def _members(error: BaseException) -> tuple[BaseException, ...]:
+    """Return the exceptions of a group; by name, since Python 3.10 has groups only from a backport."""
+    if not any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
+        return ()
+    return tuple(getattr(error, "exceptions", ()))
+
+
+def _message(error: BaseException) -> str:
+    try:
+        message = str(error.args[0] if isinstance(error, KeyError) and len(error.args) == 1 else error)
+    except Exception as unreadable:  # noqa: BLE001 - a foreign __str__ may raise anything, and the test has failed already
+        return f"<message unreadable: {type(unreadable).__name__}>"
+    if len(message) <= _MESSAGE_LIMIT:
+        return message
+    return f"{message[: _MESSAGE_LIMIT // 2]}\n...\n{message[-_MESSAGE_LIMIT // 2 :]}"
+
+
+def _steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    """Yield a traceback's entries; of an endless recursion, the first ones."""
+    count = 0
+    while traceback is not None and count < _MAX_FRAMES:
+        yield traceback
+        traceback, count = traceback.tb_next, count + 1
+
+
+def _relative(path: str, root: str) -> str:
+    try:
+        relative = os.path.relpath(path, root)
+    except ValueError:  # another drive
+        return path
+    return path if relative.startswith("..") else relative
+
+
+def _statement(step: TracebackType, path: str) -> str:
+    """Return the source of the call that failed, on one line; a call over several lines is joined."""
+    first = last = step.tb_lineno
+    if sys.version_info >= (3, 11):
+        position = next(islice(step.tb_frame.f_code.co_positions(), step.tb_lasti // 2, None), None)
+        if position is not None and position[0] is not None and position[1] is not None:
+            first, last = position[0], min(position[1], position[0] + _STATEMENT_LINES)
+    source = [linecache.getline(path, number, step.tb_frame.f_globals) for number in range(first, last + 1)]
+    return " ".join(textwrap.dedent("".join(source)).split())

@@ -1,0 +1,146 @@
+"""What transformers logged and for whom: a test, a fixture of wider scope, or a module at import.
+
+transformers says that something is wrong and goes on; a failed test whose model said so is told.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.rule import Finding, fill
+from pytest_tfdebug.triage.rules import LOG_RULES
+
+if TYPE_CHECKING:
+    import logging
+    from types import FrameType
+
+    from pytest_tfdebug.triage.rule import LogRule
+
+_MAX_NOTES = 500
+_MAX_MESSAGE = 40_000
+_MAX_DEPTH = 400
+_ROW = re.compile(
+    r"^(?P<key>\S.*?)\s*\| (?P<status>MISSING|UNEXPECTED|MISMATCH|CONVERSION)\b[ |]*(?P<details>[^\n]*)$", re.MULTILINE
+)
+_STATUSES = {
+    "MISSING": "missing (random now)",
+    "UNEXPECTED": "unexpected (left out)",
+    "MISMATCH": "mismatched (random now)",
+    "CONVERSION": "not converted",
+}
+
+
+@dataclass(frozen=True)
+class Note:
+    """One message that a rule knows, and for whom it was logged.
+
+    Args:
+        rule: The rule that knows it.
+        message: Its text, without colours.
+        test: The node id of the test that ran, empty outside a test.
+        fixture: Name and base id of the fixture that was being set up, when its scope is wider than a test.
+        importing: Files of the modules that were being imported.
+    """
+
+    rule: LogRule
+    message: str
+    test: str
+    fixture: tuple[str, str] | None
+    importing: frozenset[str]
+
+
+NOTES = pytest.StashKey[list[Note]]()
+
+
+def note(config: pytest.Config, record: logging.LogRecord) -> None:
+    """Keep a logged message if a rule knows it."""
+    message = text.strip_colour(record.getMessage()[:_MAX_MESSAGE])
+    rule = next((rule for rule in LOG_RULES if re.search(rule.text, message)), None)
+    notes = config.stash.setdefault(NOTES, [])
+    if rule is None or len(notes) >= _MAX_NOTES:
+        return
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+    fixture, importing = _owner(sys._getframe())  # noqa: SLF001 - who is being set up stands only in the frames
+    notes.append(Note(rule, message, test, fixture, importing))
+
+
+def findings_of(item: pytest.Item | pytest.Collector, phase: str) -> list[Finding]:
+    """Return what was logged for a test: while it ran, by the fixtures that it uses, at its module's import."""
+    notes = [entry for entry in item.config.stash.get(NOTES, []) if _concerns(entry, item)]
+    unique = {(entry.rule.name, entry.message): entry for entry in notes}
+    return [_finding(entry, phase) for entry in unique.values()]
+
+
+def rows_of(report: str) -> dict[str, list[str]]:
+    """Return the keys of a LOAD REPORT by status."""
+    rows: dict[str, list[str]] = {}
+    for found in _ROW.finditer(report):
+        details = found["details"].strip()
+        rows.setdefault(found["status"], []).append(f"{found['key']} ({details})" if details else found["key"])
+    return rows
+
+
+def _concerns(entry: Note, item: pytest.Item | pytest.Collector) -> bool:
+    if entry.fixture is not None:
+        name, base = entry.fixture
+        return name in getattr(item, "fixturenames", ()) and item.nodeid.startswith(base)
+    if entry.test:
+        return entry.test == item.nodeid
+    return str(item.path) in entry.importing
+
+
+def _owner(frame: FrameType | None) -> tuple[tuple[str, str] | None, frozenset[str]]:
+    """Walk out to the fixture being set up and the modules being imported."""
+    importing: set[str] = set()
+    depth = 0
+    while frame is not None and depth < _MAX_DEPTH:
+        if frame.f_code.co_name == "<module>":
+            importing.add(frame.f_code.co_filename)
+        elif frame.f_code.co_name == "pytest_fixture_setup" and "fixturedef" in frame.f_locals:
+            definition = frame.f_locals["fixturedef"]
+            wide = definition.scope != "function"
+            return ((definition.argname, definition.baseid) if wide else None), frozenset(importing)
+        frame, depth = frame.f_back, depth + 1
+    return None, frozenset(importing)
+
+
+def _finding(entry: Note, phase: str) -> Finding:
+    matched = re.search(entry.rule.text, entry.message)
+    names = {} if matched is None else {name: text.value(found or "") for name, found in matched.groupdict().items()}
+    rows = rows_of(entry.message) if entry.rule.name == "load-report" else {}
+    names["counts"] = ", ".join(f"{len(keys)} {_STATUSES[status].partition(' (')[0]}" for status, keys in rows.items())
+    architecture = _architecture(names.get("path", ""))
+    fix = (entry.rule.fix, "load it with the class that saved it, or correct the checkpoint's keys")
+    if architecture:
+        names["architecture"] = architecture
+    facts = tuple(f"{_STATUSES[status]}: {text.listing(keys)}" for status, keys in rows.items())
+    return Finding(
+        entry.rule.name,
+        entry.rule.bucket,
+        phase,
+        fill((entry.rule.what,), names),
+        fill(fix, names),
+        fill((entry.rule.then,), names),
+        facts,
+    )
+
+
+def _architecture(path: str) -> str | None:
+    """Return the class that a local checkpoint says it was saved from."""
+    config = Path(path) / "config.json"
+    if not path or not config.is_file():
+        return None
+    try:
+        named = json.loads(config.read_text(encoding="utf-8")).get("architectures")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return text.listing([str(name) for name in named]) if named else None

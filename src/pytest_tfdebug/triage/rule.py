@@ -1,0 +1,108 @@
+"""The form of a rule, and what comes out when one matches."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+DOWNLOAD = "download/cache"
+INSTALL = "install/version"
+RUNTIME = "runtime/cuda"
+SILENT = "silent correctness"
+AUTO_CLASS = "auto-class"
+BUCKETS = (DOWNLOAD, INSTALL, RUNTIME, SILENT, AUTO_CLASS)
+
+Templates = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One kind of failure.
+
+    ``what``, ``fix`` and ``then`` are templates over the named groups of ``text``, the facts, and ``{code}``,
+    ``{site}``, ``{nodeid}`` and ``{rerun}``; the first template whose names are all known is used, so the last one
+    should need none.
+
+    Args:
+        name: Identity, for tests and for people who talk about it.
+        bucket: One of ``BUCKETS``.
+        raised: Names of exception classes; one must be among the exception's class and its bases.
+        text: Searched in the exception's message.
+        what: What happened, one line.
+        fix: The smallest fix, a command or a line of code.
+        then: The next diagnostic step.
+        source: Where the text comes from: the function that raises it, or a public address.
+        because: Searched in what the exception was raised from, as ``Type: message``; tells apart what shares a text.
+        libraries: Packages that raise it from Python; a ``raise`` elsewhere only quotes the text and does not match.
+        facts: What to read from the live objects, a key of ``facts.READERS``; it may find that the rule is wrong.
+    """
+
+    name: str
+    bucket: str
+    raised: tuple[str, ...]
+    text: str
+    what: Templates
+    fix: Templates
+    then: Templates
+    source: str
+    because: str = ""
+    libraries: tuple[str, ...] = ()
+    facts: str = ""
+
+
+@dataclass(frozen=True)
+class LogRule:
+    """One kind of message that transformers logs where it might have raised.
+
+    Args:
+        name: Identity.
+        text: Searched in the logged message, colours removed.
+        what: What happened, one line; a template over the named groups.
+        fix: The smallest fix.
+        then: The next diagnostic step.
+        source: The function that logs it.
+    """
+
+    name: str
+    text: str
+    what: str
+    fix: str
+    then: str
+    source: str
+    bucket: str = SILENT
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was read from the live objects: names for the templates, and lines to show."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One classified failure, its templates filled in."""
+
+    rule: str
+    bucket: str
+    phase: str
+    what: str
+    fix: str
+    then: str
+    facts: tuple[str, ...] = ()
+
+
+class _Names(dict[str, str]):
+    """Known names; an unknown one stands as a placeholder in capitals, as in the usage line of a command."""
+
+    def __missing__(self, name: str) -> str:
+        return name.upper()
+
+
+def fill(templates: Templates, names: dict[str, str]) -> str:
+    """Return the first template whose names are all known, filled in; else the last, with placeholders."""
+    for template in templates[:-1]:
+        if all(names.get(name) for name in re.findall(r"{(\w+)}", template)):
+            return template.format_map(names)
+    return templates[-1].format_map(_Names(names))

@@ -1,0 +1,182 @@
+"""Rules of the bucket ``download/cache``: the hub, its cache, its access rights."""
+
+from __future__ import annotations
+
+from pytest_tfdebug.triage.rule import DOWNLOAD, Rule
+
+_NOT_REACHED = (
+    r"We couldn't connect to '.+' to load th(?:e|is) file"
+    r"|(?i:cannot find the (?:requested files|appropriate snapshot|appropriate cached snapshot))"
+    r"|There was a specific connection error when trying to load"
+)
+_MISSING = ("OSError", "LocalEntryNotFoundError", "HfHubHTTPError")
+_CACHED_FILES = "transformers.utils.hub.cached_files"
+_LIST_CACHE = "hf cache ls"
+
+DOWNLOAD_RULES = (
+    Rule(
+        "hub-local-files-only",
+        DOWNLOAD,
+        _MISSING,
+        _NOT_REACHED,
+        (
+            "{wanted} is not in the cache, and this call forbids the hub with {local_only}.",
+            "a file is not in the cache, and offline mode (a flag, or local_files_only=True) keeps it from the hub.",
+        ),
+        (
+            'pass revision="{cached}": the cache holds that one',
+            "{download}    # once, with a network and HF_HUB_OFFLINE=0",
+            "download the repository once with the offline flags unset: hf download REPO",
+        ),
+        (_LIST_CACHE,),
+        f"{_CACHED_FILES}; huggingface_hub.file_download._raise_on_head_call_error",
+        because=r"OfflineModeIsEnabled|outgoing traffic has been disabled",
+        facts="download",
+    ),
+    Rule(
+        "hub-offline",
+        DOWNLOAD,
+        ("OfflineModeIsEnabled",),
+        r"(?i)offline mode is enabled|outgoing traffic",
+        (
+            "the hub was asked for {wanted}, and offline mode forbids it.",
+            "the hub was asked, and offline mode forbids it.",
+        ),
+        (
+            "{download}    # once, with a network and HF_HUB_OFFLINE=0",
+            "unset HF_HUB_OFFLINE, or download what is needed before",
+        ),
+        (_LIST_CACHE,),
+        "huggingface_hub.utils._http.hf_request_event_hook",
+        facts="download",
+    ),
+    Rule(
+        "hub-rate-limit",
+        DOWNLOAD,
+        _MISSING,
+        rf"{_NOT_REACHED}|\b429\b",
+        ("the hub refused {wanted}: too many requests (429).", "the hub refused: too many requests (429)."),
+        (
+            "{download}    # once, then HF_HUB_OFFLINE=1 {rerun}",
+            "log in (hf auth login) and download once, then HF_HUB_OFFLINE=1 {rerun}",
+        ),
+        ("hf auth whoami    # anonymous requests have the lowest limit",),
+        "huggingface_hub.utils._http.hf_raise_for_status",
+        because=r"\b429\b.*(?:Client Error|Too Many Requests)|Too Many Requests",
+        facts="download",
+    ),
+    Rule(
+        "hub-server-error",
+        DOWNLOAD,
+        _MISSING,
+        rf"{_NOT_REACHED}|Server Error",
+        ("the hub answered {wanted} with a server error.", "the hub answered with a server error."),
+        ("run it again later; once cached, HF_HUB_OFFLINE=1 {rerun} needs no hub",),
+        ("open https://status.huggingface.co",),
+        "huggingface_hub.utils._http.hf_raise_for_status",
+        because=r"\b5\d\d (?:Server Error|Service|Bad Gateway|Gateway|Internal)",
+        facts="download",
+    ),
+    Rule(
+        "hub-unreachable",
+        DOWNLOAD,
+        _MISSING,
+        _NOT_REACHED,
+        (
+            "the hub could not be reached, and {wanted} is not in the cache.",
+            "the hub could not be reached, and the file is not in the cache.",
+        ),
+        (
+            'pass revision="{cached}": the cache holds that one',
+            "{download}    # once, with a network; then HF_HUB_OFFLINE=1 {rerun}",
+            "download the repository once with a network (hf download REPO), then HF_HUB_OFFLINE=1 {rerun}",
+        ),
+        ("{rerun} --tf-offline    # fails at once, without waiting for the network",),
+        _CACHED_FILES,
+        facts="download",
+    ),
+    Rule(
+        "hub-gated",
+        DOWNLOAD,
+        ("OSError", "GatedRepoError"),
+        r"You are trying to access a gated repo|is a gated repository|Access to model .+ is restricted",
+        (
+            "{repo} is gated, and this account has no access to it.",
+            "the repository is gated, and this account has no access to it.",
+        ),
+        (
+            "request access at https://huggingface.co/{repo}, then: hf auth login",
+            "request access on the model's page, then: hf auth login",
+        ),
+        ("hf auth whoami",),
+        _CACHED_FILES,
+        facts="download",
+    ),
+    Rule(
+        "hub-unknown-repository",
+        DOWNLOAD,
+        ("OSError", "RepositoryNotFoundError"),
+        r"is not a valid model identifier|is not a local folder or a valid repository name|Repository Not Found",
+        (
+            "the hub has no repository {repo}, or hides it from this account.",
+            "the hub has no such repository, or hides it from this account.",
+        ),
+        ("correct the id in: {code}", "correct the repository id"),
+        ("hf auth whoami    # private repositories need: hf auth login",),
+        _CACHED_FILES,
+        facts="download",
+    ),
+    Rule(
+        "hub-unknown-revision",
+        DOWNLOAD,
+        ("OSError", "RevisionNotFoundError"),
+        r"is not a valid git identifier|Revision Not Found",
+        ("{repo} has no revision {revision}.", "the repository has no such revision."),
+        (
+            'pass revision="{cached}": the cache holds that one',
+            "correct the revision in: {code}",
+            "correct the revision: a branch, a tag or a full commit id",
+        ),
+        ("open https://huggingface.co/{repo}/commits/main", "open the commits of the model's page"),
+        _CACHED_FILES,
+        facts="download",
+    ),
+    Rule(
+        "hub-missing-file",
+        DOWNLOAD,
+        ("OSError", "EntryNotFoundError"),
+        r"(?P<repo>\S+) does not appear to have (?:a file|files) named (?P<file>.+?)\.(?: Checkout|\s|$)|Entry Not Found for url",
+        ("{repo} has no file {file}.", "the repository has no such file."),
+        (
+            "load from a repository or directory that has {file}, or write it there with save_pretrained",
+            "correct the file name",
+        ),
+        ("list the files: https://huggingface.co/{repo}/tree/main, or the directory",),
+        _CACHED_FILES,
+        facts="download",
+    ),
+    Rule(
+        "missing-local-path",
+        DOWNLOAD,
+        ("OSError", "HFValidationError"),
+        r"Repo id must (?:be in the form|use alphanumeric)[^']*(?:'repo_name' or 'namespace/repo_name')?[^']*: '(?P<path>[^']+)'",
+        (
+            "the local path {path} does not exist, so it was taken for a repository id.",
+            "{path} is neither a directory nor a valid repository id.",
+        ),
+        ("use {near}", "create {path}, or correct the path in: {code}", "correct the path or id {path}"),
+        ("ls {parent}", 'print(repr("{path}"), os.getcwd())'),
+        "huggingface_hub.utils._validators.validate_repo_id",
+        facts="path",
+    ),
+    Rule(
+        "cache-permission",
+        DOWNLOAD,
+        ("OSError",),
+        r"PermissionError at (?P<path>\S+) when downloading",
+        ("the cache cannot be written: {path}.",),
+        ("HF_HOME=DIR {rerun}    # a directory that you may write",),
+        ("ls -ld {path}",),
+        _CACHED_FILES,
+    ),
+)

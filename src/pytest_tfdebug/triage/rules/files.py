@@ -1,0 +1,105 @@
+"""Rules of the bucket ``download/cache`` about files that are there and wrong, or should be there."""
+
+from __future__ import annotations
+
+from pytest_tfdebug.triage.rule import DOWNLOAD, Rule
+
+_LOOK = ("{look}", "look at the first bytes of the file: head -c 200 FILE")
+_RESTORE = ("{restore}", "download the file again: hf download REPO FILE --force-download")
+_BROKEN = ("{broken} is {verdict}.", "a weights file cannot be read: {detail}.")
+
+FILE_RULES = (
+    Rule(
+        "bad-safetensors",
+        DOWNLOAD,
+        ("SafetensorError",),
+        r"(?P<detail>header too (?:large|small)|incomplete metadata|invalid header|[Ii]nvalid JSON in header|InvalidHeader\w*|MetadataIncompleteBuffer)",
+        _BROKEN,
+        _RESTORE,
+        _LOOK,
+        "safetensors, SafeTensorError of its Rust library",
+        facts="weights file",
+    ),
+    Rule(
+        "bad-pickle",
+        DOWNLOAD,
+        ("UnpicklingError",),
+        r"(?P<detail>Weights only load failed|invalid load key|pickle data was truncated)",
+        _BROKEN,
+        _RESTORE,
+        _LOOK,
+        "torch.serialization.load",
+        facts="weights only",
+    ),
+    Rule(
+        "bad-archive",
+        DOWNLOAD,
+        ("RuntimeError",),
+        r"(?P<detail>PytorchStreamReader failed [^.]+)",
+        _BROKEN,
+        _RESTORE,
+        _LOOK,
+        "caffe2/serialize/inline_container.cc of torch",
+        facts="weights file",
+    ),
+    Rule(
+        "missing-shard",
+        DOWNLOAD,
+        ("FileNotFoundError",),
+        r"(?:No such file or directory: ['\"]?)(?P<shard>[^'\"]*-\d+-of-\d+\.(?:safetensors|bin))",
+        ("the checkpoint's index names {shard}, and it is not there.",),
+        _RESTORE,
+        ("ls {directory}",),
+        "safetensors.safe_open in transformers.modeling_utils",
+        facts="shard",
+    ),
+    Rule(
+        "missing-weights",
+        DOWNLOAD,
+        ("OSError",),
+        r"no file named (?P<file>\S+?),? .*found in directory (?P<directory>.+?)\.?$",
+        (
+            "{directory} holds {foreign}, TensorFlow or Flax weights, which transformers 5 does not read.",
+            "{directory} holds an adapter and no model weights.",
+            "{directory} has no weights file.",
+        ),
+        (
+            'with transformers 4: AutoModel.from_pretrained("{directory}", from_tf=True).save_pretrained("{directory}")',
+            "load the base model of adapter_config.json, then its adapter with PeftModel.from_pretrained",
+            'model.save_pretrained("{directory}")    # or download the weights there',
+        ),
+        ("ls -l {directory}",),
+        "transformers.modeling_utils._get_resolved_checkpoint_files",
+        facts="directory",
+    ),
+    Rule(
+        "bad-config-json",
+        DOWNLOAD,
+        ("OSError",),
+        r"config file at '(?P<path>.+?)' is not a valid JSON file",
+        ("{path} is not JSON.",),
+        ("restore {path}: download it again, or config.save_pretrained",),
+        ("python -m json.tool {path}",),
+        "transformers.configuration_utils.PreTrainedConfig._get_config_dict",
+    ),
+    Rule(
+        "missing-tokenizer-files",
+        DOWNLOAD,
+        ("ValueError", "OSError"),
+        r"Couldn't instantiate the backend tokenizer from one of|Can't load tokenizer for '(?P<path>[^']+)'",
+        ("no tokenizer files were found beside the model.",),
+        ("save the tokenizer there too: tokenizer.save_pretrained(DIR), or load it from the repository that has it",),
+        ("list the files: tokenizer.json and tokenizer_config.json are missing",),
+        "transformers.tokenization_utils_tokenizers.PreTrainedTokenizerFast.__init__",
+    ),
+    Rule(
+        "missing-preprocessor-files",
+        DOWNLOAD,
+        ("OSError",),
+        r"Can't load (?P<thing>feature extractor|image processor|video processor|processor|configuration)s? (?:for|of) '(?P<path>[^']+)'",
+        ("{path} has no file of the {thing}.",),
+        ("save it there too with save_pretrained, or load it from the repository that has it",),
+        ("ls {path}",),
+        "transformers.feature_extraction_utils.FeatureExtractionMixin.get_feature_extractor_dict",
+    ),
+)

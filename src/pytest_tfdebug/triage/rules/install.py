@@ -1,0 +1,210 @@
+"""Rules of the bucket ``install/version``: names, modules and packages that this installation does not have."""
+
+from __future__ import annotations
+
+from pytest_tfdebug.triage.rule import INSTALL, Rule
+
+_PACKAGES = (
+    "transformers|torch|torchvision|torchaudio|tokenizers|safetensors|huggingface_hub|accelerate|peft|bitsandbytes|datasets"
+    "|evaluate|diffusers|optimum|sentencepiece|tiktoken|google\\.protobuf|timm|flash_attn|sentence_transformers|deepspeed"
+    "|einops|PIL|trl|xformers|triton"
+)
+_NAME_FIX = (
+    "{rewritten}",
+    "use {removed}",
+    "from {elsewhere} import {name}",
+    "pip install --upgrade transformers    # the name is newer than {version}, or misspelt",
+)
+_NAME_THEN = ('python -c "import transformers; print(transformers.__version__, transformers.__file__)"',)
+
+INSTALL_RULES = (
+    Rule(
+        "missing-name",
+        INSTALL,
+        ("ImportError",),
+        r"cannot import name '(?P<name>\w+)' from '(?P<module>transformers(?:\.[\w.]+)?)' \((?!.*circular)",
+        (
+            "{name} was removed from transformers; {version} does not have it.",
+            "{name} moved to {elsewhere}.",
+            "{near} exists in transformers {version}, {name} does not.",
+            "transformers {version} has no {name}.",
+        ),
+        _NAME_FIX,
+        _NAME_THEN,
+        "Python's import of a name from a module",
+        facts="missing name",
+    ),
+    Rule(
+        "missing-attribute",
+        INSTALL,
+        ("AttributeError",),
+        r"module '?(?P<module>transformers(?:\.[\w.]+)?)'? has no attribute '?(?P<name>\w+)'?",
+        (
+            "{name} was removed from transformers; {version} does not have it.",
+            "{near} exists in transformers {version}, {name} does not.",
+            "transformers {version} has no {name}.",
+        ),
+        _NAME_FIX,
+        _NAME_THEN,
+        "transformers.utils.import_utils._LazyModule.__getattr__",
+        libraries=("transformers",),
+        facts="missing name",
+    ),
+    Rule(
+        "missing-module",
+        INSTALL,
+        ("ModuleNotFoundError",),
+        r"No module named '(?P<module>transformers\.[\w.]+)'",
+        ("the contents of {module} are in {moved} now.", "transformers {version} has no module {module}."),
+        (
+            "import from {moved}",
+            "import from {near}",
+            "pip install --upgrade transformers    # if the module is newer than {version}",
+        ),
+        _NAME_THEN,
+        "Python's import of a module",
+        facts="missing module",
+    ),
+    Rule(
+        "missing-package",
+        INSTALL,
+        ("ModuleNotFoundError",),
+        rf"No module named '(?P<package>{_PACKAGES})'",
+        ("the package {distribution} is not installed.",),
+        ("pip install {distribution}",),
+        ("python -m pip show {distribution}; python -m pytest_tfdebug.env",),
+        "Python's import of a module",
+        facts="missing package",
+    ),
+    Rule(
+        "missing-backend",
+        INSTALL,
+        ("ImportError",),
+        r"requires the (\S+) library but it was not found in your environment",
+        ("{libraries} is needed and not installed.",),
+        ("pip install {distributions}",),
+        ("python -m pip check",),
+        "transformers.utils.import_utils.requires_backends",
+        facts="backends",
+    ),
+    Rule(
+        "missing-remote-code-packages",
+        INSTALL,
+        ("ImportError",),
+        r"requires the following packages that were not found in your environment: (?P<packages>[^.]+)\. Run `(?P<command>pip install [^`]+)`",
+        ("the repository's own code needs {packages}, not installed.",),
+        ("{command}",),
+        ("python -m pip check",),
+        "transformers.dynamic_module_utils.check_imports",
+    ),
+    Rule(
+        "missing-quantizer",
+        INSTALL,
+        ("ImportError", "RuntimeError"),
+        r"(?:[Rr]equires|not installed|needs).{0,80}`(?P<command>pip install [^`]+)`",
+        ("a package that this call needs is not installed or too old.",),
+        ("{command}",),
+        ("python -m pip check",),
+        "transformers.quantizers, transformers.integrations",
+        libraries=("transformers", "accelerate", "peft"),
+    ),
+    Rule(
+        "missing-accelerate",
+        INSTALL,
+        ("ImportError", "ValueError"),
+        r"device_map.{0,200}requires .?accelerate|requires `?accelerate[>=`]",
+        ("accelerate is needed and not installed, or too old.",),
+        ("pip install --upgrade accelerate",),
+        ("python -m pip show accelerate",),
+        "transformers.integrations.accelerate",
+    ),
+    Rule(
+        "flash-attention-unavailable",
+        INSTALL,
+        ("ImportError", "ValueError"),
+        r"Flash ?Attention ?(?P<generation>\d).{0,40} has been toggled on, but it cannot be used due to the following error: (?P<why>[^\n]+)",
+        ("attn_implementation asks for FlashAttention {generation}: {why}",),
+        ('attn_implementation="sdpa"    # or: pip install flash-attn, on a machine with a GPU',),
+        ("python -m pytest_tfdebug.env",),
+        "transformers.modeling_utils.PreTrainedModel._flash_attn_can_dispatch",
+    ),
+    Rule(
+        "version-conflict",
+        INSTALL,
+        ("ImportError",),
+        r"(?P<requirement>[\w-]+[<>=!~][^ ]*) is required for a normal functioning of this module, but found (?P<found>[\w.+=-]+\w)",
+        ("{requirement} is required, {found} is installed.",),
+        ('pip install "{requirement}"',),
+        ("python -m pip check",),
+        "transformers.utils.versions.require_version",
+    ),
+    Rule(
+        "binary-mismatch",
+        INSTALL,
+        ("ImportError", "OSError"),
+        r"(?P<library>[\w.+-]*(?:torch|flash_attn|bitsandbytes|xformers|deepspeed|cuda|cudart|cublas|cudnn|nccl|nvrtc)[\w.+-]*\.so[\w.]*): "
+        r"(?:undefined symbol|cannot open shared object file)",
+        ("{library} does not fit the installed torch or CUDA.",),
+        (
+            "reinstall the package that owns {library} against this torch: pip install --force-reinstall --no-deps PACKAGE",
+        ),
+        ("python -m pytest_tfdebug.env    # torch, its CUDA, the driver",),
+        "the dynamic linker",
+    ),
+    Rule(
+        "torchvision-mismatch",
+        INSTALL,
+        ("RuntimeError",),
+        r"operator torchvision::nms does not exist",
+        ("torchvision was built for another torch.",),
+        ("pip install --upgrade torch torchvision    # both from one index, in one command",),
+        ("python -m pip check",),
+        "https://github.com/pytorch/vision/issues/8131",
+    ),
+    Rule(
+        "unsafe-pickle",
+        INSTALL,
+        ("UnpicklingError",),
+        r"Weights only load failed[\s\S]*Unsupported (?:global|class|operand)[^\w]*(?:GLOBAL )?(?P<global>[\w.]*)",
+        (
+            "since torch 2.6 torch.load takes tensors only, and this file holds {global}.",
+            "since torch 2.6 torch.load takes tensors only, and this file holds more.",
+        ),
+        (
+            "save the state dict instead: torch.save(model.state_dict(), PATH); for a class you trust: "
+            "torch.serialization.add_safe_globals([{global}])",
+            "save the state dict instead: torch.save(model.state_dict(), PATH), or safetensors",
+        ),
+        (
+            "python -m pickletools FILE/data.pkl    # lists what the file would import; do not load what you do not trust",
+        ),
+        "torch.serialization.load",
+    ),
+    Rule(
+        "removed-argument",
+        INSTALL,
+        ("TypeError",),
+        r"^(?P<cls>\w+)\.(?:__init__|from_pretrained|generate|forward)\(\) got an unexpected keyword argument '(?P<argument>\w+)'",
+        ("{cls} has no argument {argument} in transformers {version}.",),
+        (
+            "{rewritten}",
+            "write {replacement} instead of {argument}=",
+            "drop {drop}=: what it did is the default, or gone",
+            "drop {argument}=, or install the version that has it: pip install --upgrade transformers",
+        ),
+        ('python -c "import inspect, transformers; print(inspect.signature(transformers.{cls}))"',),
+        "Python's call of a function",
+        facts="argument",
+    ),
+    Rule(
+        "lazy-import-failed",
+        INSTALL,
+        ("RuntimeError", "ModuleNotFoundError"),
+        r"(?:Failed to import|Could not import module) '?(?P<module>transformers[\w.]*|[\w.]+)'?(?: because of the following error|\. Are this object's requirements)",
+        ("importing {module} failed: the error that it was raised from says why.",),
+        ("pip install --upgrade transformers and the packages that the inner error names",),
+        ('python -c "import {module}"', "python -m pip check"),
+        "transformers.utils.import_utils._LazyModule._get_module",
+        libraries=("transformers",),
+    ),
+)

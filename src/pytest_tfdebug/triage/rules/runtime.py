@@ -1,0 +1,196 @@
+"""Rules of the bucket ``runtime/cuda`` about the device: memory, asserts, drivers, placement."""
+
+from __future__ import annotations
+
+from pytest_tfdebug.triage.rule import RUNTIME, Rule
+
+_TORCH = ("torch",)
+_CUDA_ERRORS = ("AcceleratorError", "RuntimeError")
+_ON_CPU = "{rerun} --tf-device=cpu    # the same failure with a Python traceback"
+_SYNC = "{rerun} --tf-sync-cuda    # the traceback then ends at the operation that failed"
+_RANGE_FIX = (
+    "make {labels} fit: {range}; set num_labels (or vocab_size) to the largest label + 1, or mark ignored ones -100",
+    "make {ids} fit: {range}; after adding tokens: model.resize_token_embeddings(len(tokenizer))",
+)
+
+RUNTIME_RULES = (
+    Rule(
+        "cuda-out-of-memory",
+        RUNTIME,
+        ("OutOfMemoryError",),
+        r"",
+        ("the GPU ran out of memory: {asked} more was asked for.", "the GPU ran out of memory."),
+        (
+            "halve the batch: {half} (in training per_device_train_batch_size, with gradient_accumulation_steps to make up)",
+            "shorten the sequence: {batch} is {shape}; or load the model in a smaller dtype (dtype=torch.bfloat16)",
+            "halve the batch (in training per_device_train_batch_size, with gradient_accumulation_steps to make up), or its length",
+        ),
+        (
+            "nvidia-smi    # does another process hold the memory? else print(torch.cuda.memory_summary()) before the call",
+        ),
+        "c10/cuda/CUDACachingAllocator.cpp of torch",
+        facts="memory",
+    ),
+    Rule(
+        "device-out-of-memory",
+        RUNTIME,
+        ("RuntimeError",),
+        r"^CUDA out of memory\. Tried to allocate|^MPS backend out of memory|DefaultCPUAllocator: can't allocate memory|"
+        r"^CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
+        ("the device ran out of memory: {asked} more was asked for.", "the device ran out of memory."),
+        (
+            "halve the batch: {half}",
+            "ask for less: {batch} is {shape}",
+            "halve the batch or its length",
+        ),
+        ("print(torch.cuda.memory_summary()) before the call; on the CPU: free -g",),
+        "c10/core/impl/alloc_cpu.cpp and c10/cuda/CUDACachingAllocator.cpp of torch",
+        facts="memory",
+    ),
+    Rule(
+        "device-side-assert",
+        RUNTIME,
+        _CUDA_ERRORS,
+        r"^CUDA error: device-side assert triggered|Assertion `.{0,200}` failed.{0,40}device-side",
+        (
+            "a kernel's assertion failed, most often an id or label out of range; every later CUDA call of this process fails too.",
+        ),
+        (*_RANGE_FIX, "check that ids are below vocab_size and labels below num_labels"),
+        (_ON_CPU,),
+        "c10/cuda/CUDAException.cpp of torch",
+        facts="ranges",
+    ),
+    Rule(
+        "id-out-of-range",
+        RUNTIME,
+        ("IndexError",),
+        r"^index out of range in self$",
+        ("{range}.", "an id is outside the embedding (on a GPU: device-side assert triggered)."),
+        (*_RANGE_FIX, "keep ids between 0 and the embedding's rows - 1"),
+        ("print(input_ids.min(), input_ids.max(), model.config.vocab_size, len(tokenizer))",),
+        "torch.nn.functional.embedding on the CPU",
+        libraries=_TORCH,
+        facts="ranges",
+    ),
+    Rule(
+        "label-out-of-range",
+        RUNTIME,
+        ("IndexError",),
+        r"^Target -?\d+ is out of bounds\.",
+        ("{range}.", "a label is outside the classes (on a GPU: device-side assert triggered)."),
+        (*_RANGE_FIX, "set num_labels to the largest label + 1"),
+        ("print(labels.unique(), model.config.num_labels)",),
+        "torch.nn.functional.cross_entropy on the CPU",
+        libraries=_TORCH,
+        facts="ranges",
+    ),
+    Rule(
+        "cuda-illegal-access",
+        RUNTIME,
+        _CUDA_ERRORS,
+        r"^CUDA error: an illegal memory access was encountered|^CUDA error: unspecified launch failure|"
+        r"^CUDA error: misaligned address|^Triton Error \[CUDA\]: an illegal memory access",
+        ("a kernel read or wrote outside its memory; the traceback shows a later call.",),
+        ('attn_implementation="eager", to leave custom kernels out',),
+        (_SYNC,),
+        "c10/cuda/CUDAException.cpp of torch",
+    ),
+    Rule(
+        "cuda-no-kernel",
+        RUNTIME,
+        _CUDA_ERRORS,
+        r"^CUDA error: no kernel image is available for execution on the device",
+        ("this build of torch, or of an extension, has no kernels for this GPU.",),
+        ("install a torch build that lists the GPU's architecture: https://pytorch.org/get-started/locally/",),
+        ('python -c "import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())"',),
+        "c10/cuda/CUDAException.cpp of torch",
+    ),
+    Rule(
+        "cuda-handle",
+        RUNTIME,
+        _CUDA_ERRORS,
+        r"CUBLAS_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INVALID_VALUE)|CUDNN_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR)",
+        ("a CUDA library failed; an earlier failed kernel, an id out of range or full memory shows like this.",),
+        (*_RANGE_FIX, "check ids and labels against the vocabulary and the label count, then the free memory"),
+        (_SYNC,),
+        "aten/src/ATen/cuda/Exceptions.h of torch",
+        facts="ranges",
+    ),
+    Rule(
+        "cuda-fork",
+        RUNTIME,
+        ("RuntimeError",),
+        r"^Cannot re-initialize CUDA in forked subprocess",
+        ("CUDA had started before this process was forked.",),
+        ('torch.multiprocessing.set_start_method("spawn"), or num_workers=0 in the DataLoader',),
+        ("find what touches CUDA at import: CUDA_VISIBLE_DEVICES= {rerun}",),
+        "torch.cuda._lazy_init",
+    ),
+    Rule(
+        "cuda-not-compiled",
+        RUNTIME,
+        ("AssertionError",),
+        r"^Torch not compiled with CUDA enabled$",
+        ("this torch was built without CUDA.",),
+        (
+            'device = "cuda" if torch.cuda.is_available() else "cpu"    # for: {code}',
+            'device = "cuda" if torch.cuda.is_available() else "cpu"',
+        ),
+        ("python -m pytest_tfdebug.env    # torch +cpu, or a CUDA build without a GPU?",),
+        "torch.cuda._lazy_init",
+        libraries=_TORCH,
+    ),
+    Rule(
+        "cuda-no-gpu",
+        RUNTIME,
+        (*_CUDA_ERRORS, "AssertionError"),
+        r"^Found no NVIDIA driver on your system|^No CUDA GPUs are available|^The NVIDIA driver on your system is too old|"
+        r"^CUDA driver version is insufficient|^CUDA error: (?:no CUDA-capable device|invalid device ordinal|forward compatibility)|"
+        r"^CUDA unknown error - this may be due to an incorrectly set up environment",
+        ("CUDA was asked for, and no usable GPU of that number and driver is visible.",),
+        ('device = "cuda" if torch.cuda.is_available() else "cpu"',),
+        ("nvidia-smi; echo $CUDA_VISIBLE_DEVICES; python -m pytest_tfdebug.env",),
+        "torch.cuda._lazy_init; c10/cuda/CUDAFunctions.cpp of torch",
+    ),
+    Rule(
+        "cuda-checkpoint-on-cpu",
+        RUNTIME,
+        ("RuntimeError",),
+        r"^Attempting to deserialize object on (?:a |CUDA )?[Cc]?(?:UDA )?device",
+        ("the file was saved from a GPU, and there is none here.",),
+        (
+            'torch.load(PATH, map_location="cpu", weights_only=True)    # for: {code}',
+            'torch.load(PATH, map_location="cpu")',
+        ),
+        ('python -c "import torch; print(torch.cuda.is_available(), torch.cuda.device_count())"',),
+        "torch.serialization._validate_device",
+        libraries=_TORCH,
+    ),
+    Rule(
+        "device-mismatch",
+        RUNTIME,
+        ("RuntimeError",),
+        r"^Expected all tensors to be on the same device, but (?P<devices>[^!(]+)|"
+        r"^Input type \((?P<given>[\w.]+)\) and weight type \((?P<weight>torch\.cuda[\w.]+|[\w.]+)\) should be the same",
+        ("the model and its inputs are on different devices: {devices}.", "inputs are {given}, weights {weight}."),
+        (
+            "move the inputs before: {code}    # inputs = inputs.to(model.device)",
+            "inputs = inputs.to(model.device, model.dtype)",
+        ),
+        ("print({{name: p.device for name, p in model.named_parameters()}})",),
+        "torch's structured kernels: TensorIterator and common_device_check_failure",
+        libraries=_TORCH,
+    ),
+    Rule(
+        "meta-device",
+        RUNTIME,
+        ("NotImplementedError", "RuntimeError"),
+        r"^Cannot copy out of meta tensor; no data!|^Tensor on device meta is not on the expected device|"
+        r"^Tensor\.item\(\) cannot be called on meta tensors|^Tensor on device \S+ is not on the expected device meta",
+        ("a parameter or input is on the meta device: it has a shape and no values.",),
+        ("model.to_empty(device=...) and then load_state_dict, or from_pretrained without device_map",),
+        ("print([name for name, p in model.named_parameters() if p.is_meta])",),
+        "torch.nn.Module.to; aten/src/ATen/native/TensorConversions.cpp",
+        libraries=_TORCH,
+    ),
+)

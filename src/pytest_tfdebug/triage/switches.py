@@ -1,0 +1,139 @@
+"""The switches for a second look: set before anything heavy is imported, taken back when the run ends.
+
+What a plugin imported even earlier has read its variables already; there the library's own setting is changed too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_tfdebug.triage.facts.hub import wanted_of
+from pytest_tfdebug.triage.failure import Failure
+from pytest_tfdebug.triage.text import value
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_tfdebug.options import Options
+
+OFFLINE_TITLE = "tfdebug offline"
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+_HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+#: What transformers' own tests read to choose their device.
+_TEST_DEVICE = "TRANSFORMERS_TEST_DEVICE"
+
+
+def apply(config: pytest.Config, chosen: Options) -> None:
+    """Set what the flags ask for, for this run and the processes that it starts.
+
+    Raises:
+        pytest.UsageError: If it is too late, or the machine does not have what is asked for.
+    """
+    if chosen.sync_cuda:
+        _refuse_started_cuda("--tf-sync-cuda", "CUDA reads CUDA_LAUNCH_BLOCKING once")
+        _set(config, {"CUDA_LAUNCH_BLOCKING": "1"})
+    if chosen.device == "cpu":
+        _refuse_started_cuda("--tf-device=cpu", "the GPUs cannot be hidden any more")
+        _set(config, {**_HIDDEN_GPUS, _TEST_DEVICE: "cpu"})
+    if chosen.device == "cuda":
+        _demand_cuda()
+        _set(config, {_TEST_DEVICE: "cuda"})
+    if chosen.offline:
+        _set(config, _OFFLINE)
+        _set_loaded_offline(config)
+        config.pluginmanager.register(Offline(), "tfdebug-offline")
+    if chosen.verbosity:
+        _set(config, {"TRANSFORMERS_VERBOSITY": chosen.verbosity})
+        config.pluginmanager.register(Verbosity(chosen.verbosity), "tfdebug-verbosity")
+
+
+class Offline:
+    """Names the file in a test that failed because it wanted the hub."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Add the section to a failed report."""
+        report = yield
+        if not report.failed or call.excinfo is None:
+            return report
+        failure = Failure.of(call.excinfo.value, item.nodeid, report.when or "call")
+        is_offline = any(
+            "OfflineModeIsEnabled" in link.types or "outgoing traffic" in link.message for link in failure.links
+        )
+        wanted = wanted_of(failure) if is_offline else None
+        if is_offline:
+            what = value(wanted) if wanted is not None else value(failure.links[-1].message)
+            report.sections.append(
+                (OFFLINE_TITLE, f"--tf-offline: not in the cache, and the hub is out of bounds: {what}")
+            )
+        return report
+
+
+class Verbosity:
+    """Holds the level of the transformers log, also against a conftest or an earlier test that set another."""
+
+    def __init__(self, level: str) -> None:
+        self._level = level
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        """Set the level where transformers is loaded; where it is not, it will read its variable."""
+        loaded = sys.modules.get("transformers.utils.logging")
+        if loaded is not None:
+            loaded.set_verbosity(loaded.log_levels[self._level])
+
+
+def _set(config: pytest.Config, variables: dict[str, str]) -> None:
+    before = {name: os.environ.get(name) for name in variables}
+
+    def restore() -> None:
+        for name, text in before.items():
+            if text is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = text
+
+    os.environ.update(variables)
+    config.add_cleanup(restore)
+
+
+def _set_loaded_offline(config: pytest.Config) -> None:
+    """Switch a huggingface_hub that was imported before this run: it read its variables then."""
+    places = (("huggingface_hub.constants", "HF_HUB_OFFLINE"), ("transformers.utils.hub", "_is_offline_mode"))
+    for name, attribute in places:
+        module = sys.modules.get(name)
+        if module is None or not hasattr(module, attribute):
+            continue
+        config.add_cleanup(
+            lambda module=module, attribute=attribute, old=getattr(module, attribute): setattr(module, attribute, old)
+        )
+        setattr(module, attribute, True)
+
+
+def _refuse_started_cuda(flag: str, why: str) -> None:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise pytest.UsageError(
+            f"{flag} comes too late: CUDA has already started in this process ({why}). "
+            "A plugin or an earlier import started it: find it with -p no:NAME, or set the variable in the shell."
+        )
+
+
+def _demand_cuda() -> None:
+    torch: Any = import_module("torch")
+    if not torch.cuda.is_available():
+        built = (
+            f"torch {torch.__version__} is built with CUDA {torch.version.cuda}"
+            if torch.version.cuda
+            else (f"torch {torch.__version__} is built without CUDA")
+        )
+        raise pytest.UsageError(
+            f"--tf-device=cuda, and no CUDA device is available: {built}. Use --tf-device=cpu or auto."
+        )

@@ -1,0 +1,46 @@
+"""Text that came from elsewhere, made safe to print: escaped, without secrets, cut to a length."""
+
+from __future__ import annotations
+
+import re
+
+from pytest_tfdebug.environment import printable, redact
+
+#: Characters of one shown value, of one line, and lines of one report.
+VALUE_LIMIT = 160
+LINE_LIMIT = 400
+LINES_LIMIT = 40
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+
+
+def strip_colour(text: str) -> str:
+    """Return the text without ANSI sequences."""
+    return _ANSI.sub("", text)
+
+
+def value(text: object, limit: int = VALUE_LIMIT) -> str:
+    """Return one value for use inside a line: on one line, escaped, without secrets, cut in the middle."""
+    flat = " ".join(strip_colour(str(text)[: 50 * limit]).split())
+    return cut(printable(redact(flat)), limit)
+
+
+def line(text: str) -> str:
+    """Return one line of a report, with its own indentation."""
+    return cut(printable(redact(strip_colour(text))), LINE_LIMIT)
+
+
+def cut(text: str, limit: int) -> str:
+    """Return the text with its middle left out where it is longer than ``limit`` characters."""
+    if len(text) <= limit:
+        return text
+    left = f" ... {len(text) - limit} characters ... "
+    head = max(1, (limit - len(left)) * 2 // 3)
+    tail = max(1, limit - len(left) - head)
+    return f"{text[:head]}{left}{text[-tail:]}"
+
+
+def listing(names: list[str], shown: int = 6) -> str:
+    """Return names as a sentence part, the many ones counted: ``a, b, c (4 more)``."""
+    more = len(names) - shown
+    head = ", ".join(value(name, 80) for name in names[:shown])
+    return f"{head} ({more} more)" if more > 0 else head
