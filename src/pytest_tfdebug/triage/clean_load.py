@@ -82,6 +82,7 @@ class Recorder:
 
         @functools.wraps(original.__func__)
         def from_pretrained(kind: type, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - it passes on what it gets
+            __tracebackhide__ = True
             is_asked = kwargs.pop("output_loading_info", False)
             model, info = original.__func__(kind, *args, output_loading_info=True, **kwargs)
             source = args[0] if args else kwargs.get("pretrained_model_name_or_path")
@@ -128,6 +129,7 @@ class Hooks:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Fail a marked test that passed on an unclean load, or without any."""
+        __tracebackhide__ = True
         result = yield
         marker = item.get_closest_marker(MARKER)
         if marker is not None:

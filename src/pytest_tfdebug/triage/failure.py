@@ -62,9 +62,8 @@ class Link:
 
     def is_raised_outside(self, libraries: tuple[str, ...]) -> bool:
         """Whether a ``raise`` statement in code outside the named packages made it: a text that only quotes theirs."""
-        last = None
-        for last in _steps(self.error.__traceback__):
-            pass
+        steps = tuple(_steps(self.error.__traceback__))
+        last = steps[-1] if steps else None
         if last is None or last.tb_frame.f_code.co_code[last.tb_lasti] != _RAISE:
             return False
         package = str(last.tb_frame.f_globals.get("__name__", "")).partition(".")[0]

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,10 +31,15 @@ _MAX_DEPTH = 400
 _ROW = re.compile(
     r"^(?P<key>\S.*?)\s*\| (?P<status>MISSING|UNEXPECTED|MISMATCH|CONVERSION)\b[ |]*(?P<details>[^\n]*)$", re.MULTILINE
 )
+_AFTER_THE_MARKER = "compare the checkpoint's keys with model.state_dict().keys()"
+_SHAPES = re.compile(
+    r"Reinit due to size mismatch - ckpt: torch\.Size\((?P<theirs>.*?)\) vs model: ?torch\.Size\((?P<ours>.*?)\)"
+)
+#: Gravest first.
 _STATUSES = {
     "MISSING": "missing (random now)",
-    "UNEXPECTED": "unexpected (left out)",
     "MISMATCH": "mismatched (random now)",
+    "UNEXPECTED": "unexpected (left out)",
     "CONVERSION": "not converted",
 }
 
@@ -73,20 +78,29 @@ def note(config: pytest.Config, record: logging.LogRecord) -> None:
     notes.append(Note(rule, message, test, fixture, importing))
 
 
-def findings_of(item: pytest.Item | pytest.Collector, phase: str) -> list[Finding]:
-    """Return what was logged for a test: while it ran, by the fixtures that it uses, at its module's import."""
+def findings_of(item: pytest.Item | pytest.Collector) -> list[Finding]:
+    """Return what was logged for a test: while it ran, by the fixtures that it uses, at its module's import.
+
+    The gravest message, by the order of the table, is the finding; the others stand beside it.
+    """
     notes = [entry for entry in item.config.stash.get(NOTES, []) if _concerns(entry, item)]
     unique = {(entry.rule.name, entry.message): entry for entry in notes}
-    return [_finding(entry, phase) for entry in unique.values()]
+    ordered = sorted(unique.values(), key=lambda entry: LOG_RULES.index(entry.rule))
+    if not ordered:
+        return []
+    first, *others = [_finding(entry) for entry in ordered]
+    also = tuple(dict.fromkeys(f"also: {other.what}" for other in others))
+    then = _AFTER_THE_MARKER if item.get_closest_marker("clean_load") and "clean_load" in first.then else first.then
+    return [replace(first, facts=(*first.facts, *also), then=then)]
 
 
 def rows_of(report: str) -> dict[str, list[str]]:
     """Return the keys of a LOAD REPORT by status."""
     rows: dict[str, list[str]] = {}
     for found in _ROW.finditer(report):
-        details = found["details"].strip()
+        details = _SHAPES.sub(r"checkpoint \g<theirs>, model \g<ours>", found["details"].strip())
         rows.setdefault(found["status"], []).append(f"{found['key']} ({details})" if details else found["key"])
-    return rows
+    return {status: sorted(rows[status]) for status in _STATUSES if status in rows}
 
 
 def _concerns(entry: Note, item: pytest.Item | pytest.Collector) -> bool:
@@ -113,7 +127,7 @@ def _owner(frame: FrameType | None) -> tuple[tuple[str, str] | None, frozenset[s
     return None, frozenset(importing)
 
 
-def _finding(entry: Note, phase: str) -> Finding:
+def _finding(entry: Note) -> Finding:
     matched = re.search(entry.rule.text, entry.message)
     names = {} if matched is None else {name: text.value(found or "") for name, found in matched.groupdict().items()}
     rows = rows_of(entry.message) if entry.rule.name == "load-report" else {}
@@ -126,7 +140,7 @@ def _finding(entry: Note, phase: str) -> Finding:
     return Finding(
         entry.rule.name,
         entry.rule.bucket,
-        phase,
+        "the transformers log",
         fill((entry.rule.what,), names),
         fill(fix, names),
         fill((entry.rule.then,), names),

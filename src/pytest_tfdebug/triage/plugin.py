@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from _pytest._code.code import ExceptionRepr
+
 from pytest_tfdebug.triage.classify import classify
 from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.log_watch import findings_of
@@ -23,12 +25,12 @@ def explain(
     """Add the section ``tfdebug triage`` to a failed report, where a rule knows the failure."""
     phase = getattr(report, "when", None) or "collection"
     finding = classify(Failure.of(error, node.nodeid, "collection" if phase == "collect" else phase))
-    findings = merge(finding, findings_of(node, "the transformers log"))
+    findings = merge(finding, findings_of(node))
     if not findings:
         return
     body = render(findings)
     report.sections.append((TITLE, body))
-    if node.config.getoption("showcapture", "all") != "all" and hasattr(report.longrepr, "addsection"):
+    if node.config.getoption("showcapture", "all") != "all" and isinstance(report.longrepr, ExceptionRepr):
         report.longrepr.addsection(TITLE, body)  # pytest then hides every section of another kind
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,7 @@ class Offline:
         report = yield
         if not report.failed or call.excinfo is None:
             return report
-        failure = Failure.of(call.excinfo.value, item.nodeid, report.when or "call")
+        failure = Failure.of(call.excinfo.value, item.nodeid, report.when)
         is_offline = any(
             "OfflineModeIsEnabled" in link.types or "outgoing traffic" in link.message for link in failure.links
         )
@@ -106,15 +107,14 @@ def _set(config: pytest.Config, variables: dict[str, str]) -> None:
 
 def _set_loaded_offline(config: pytest.Config) -> None:
     """Switch a huggingface_hub that was imported before this run: it read its variables then."""
-    places = (("huggingface_hub.constants", "HF_HUB_OFFLINE"), ("transformers.utils.hub", "_is_offline_mode"))
-    for name, attribute in places:
+    for name, attribute in (
+        ("huggingface_hub.constants", "HF_HUB_OFFLINE"),
+        ("transformers.utils.hub", "_is_offline_mode"),
+    ):
         module = sys.modules.get(name)
-        if module is None or not hasattr(module, attribute):
-            continue
-        config.add_cleanup(
-            lambda module=module, attribute=attribute, old=getattr(module, attribute): setattr(module, attribute, old)
-        )
-        setattr(module, attribute, True)
+        if module is not None and hasattr(module, attribute):
+            config.add_cleanup(partial(setattr, module, attribute, getattr(module, attribute)))
+            setattr(module, attribute, True)
 
 
 def _refuse_started_cuda(flag: str, why: str) -> None:

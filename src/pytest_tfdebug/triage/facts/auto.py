@@ -32,6 +32,9 @@ def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> 
     found.pop(asked, None)
     ordered = sorted(found, key=lambda name: (not own & set(found[name]), name in _GENERAL, name))
     names = {"config": type(config).__name__, "model_type": text.value(config.model_type)}
+    checkpoint = next((value for _, _, value in failure.local_values("pretrained_model_name_or_path")), None)
+    if checkpoint is not None:
+        names["checkpoint"] = text.value(checkpoint)
     if ordered:
         names |= {"right": ordered[0], **failure.rewritten(asked, ordered[0])}
     if own:

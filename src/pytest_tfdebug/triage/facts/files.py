@@ -33,7 +33,7 @@ def read_weights_file(failure: Failure, _link: Link, _matched: re.Match[str]) ->
     path, verdict = found[0]
     names = {"broken": text.value(path), "verdict": verdict, "restore": _restore(path, verdict)}
     names["look"] = f"head -c 200 {shlex.quote(str(path))}"
-    lines = [f"{text.value(each)}: {what}" for each, what in found[:4]]
+    lines = [f"{text.value(each)}: {what}" for each, what in found[1:4]]
     return Facts(names, tuple(lines))
 
 
@@ -43,7 +43,7 @@ def read_weights_only(failure: Failure, link: Link, matched: re.Match[str]) -> F
     return facts if facts.names else None
 
 
-def read_shard(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
+def read_shard(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Count the shards that the index names and the directory lacks."""
     missing = Path(matched.group("shard"))
     indexes = sorted(missing.parent.glob("*.index.json"))
@@ -76,19 +76,20 @@ def verdict_of(path: Path) -> str | None:
         size = path.stat().st_size
         with path.open("rb") as file:
             head = file.read(_HEAD)
-            if size == 0:
-                return "empty, 0 bytes"
-            if head.startswith(b"version https://git-lfs.github.com/spec/"):
-                return _pointer(head, size)
-            if re.match(rb"\s*<(!doctype|html|\?xml)", head, re.IGNORECASE):
-                return f"a web page (HTML), {size} bytes: the download got an error or login page"
-            if path.suffix == ".safetensors":
-                return _truncation(head, size, path)
-            if head.startswith(b"PK") and not _has_directory(path, size):
-                return f"truncated: a zip archive of {size} bytes without its central directory"
     except OSError as error:
         return f"not readable: {text.value(error.strerror or error)}"
-    return None
+    verdict = None
+    if size == 0:
+        verdict = "empty, 0 bytes"
+    elif head.startswith(b"version https://git-lfs.github.com/spec/"):
+        verdict = _pointer(head, size)
+    elif re.match(rb"\s*<(!doctype|html|\?xml)", head, re.IGNORECASE):
+        verdict = f"a web page (HTML), {size} bytes: the download got an error or login page"
+    elif path.suffix == ".safetensors":
+        verdict = _truncation(head, size, path)
+    elif head.startswith(b"PK") and not _has_directory(path, size):
+        verdict = f"truncated: a zip archive of {size} bytes without its central directory"
+    return verdict
 
 
 def _pointer(head: bytes, size: int) -> str:

@@ -42,7 +42,7 @@ class Wanted:
         return self.cache / f"{self.kind}s--{self.repo.replace('/', '--')}"
 
     def __str__(self) -> str:
-        return f"{self.file or 'a snapshot'} of {self.repo}, revision {self.revision}"
+        return f"{self.file or 'a snapshot'} of {self.repo} (revision {self.revision})"
 
 
 def read_download(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
@@ -55,7 +55,6 @@ def read_download(failure: Failure, _link: Link, _matched: re.Match[str]) -> Fac
         names["download"] = _download_command(wanted)
         if wanted.file:
             names["file"] = text.value(wanted.file)
-        lines.append(f"wanted: {text.value(wanted)}")
         lines.append(f"cached revisions of {wanted.repo}: {_shown(revisions, wanted)}")
         holding = [commit for commit, _ in revisions if wanted.file is None or _holds(wanted, commit)]
         if holding:
@@ -76,7 +75,7 @@ def read_path(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     entries = sorted(entry.name for entry in parent.iterdir())
     missing = path.relative_to(parent).parts[0] if path != parent and path.is_relative_to(parent) else path.name
     near = difflib.get_close_matches(missing, entries, n=1)
-    names = {"path": text.value(given), "parent": text.value(parent), "local": "yes"}
+    names = {"path": text.value(given), "parent": text.value(parent), "local": "local"}
     if near:
         names["near"] = text.value(parent / near[0])
     holds = text.listing(entries) if entries else "nothing"

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.facts.ranges import _is_tensor as is_tensor
+from pytest_tfdebug.triage.facts.ranges import is_tensor
 from pytest_tfdebug.triage.failure import is_users
 from pytest_tfdebug.triage.rule import Facts
 
@@ -68,7 +68,7 @@ def _batch(failure: Failure) -> tuple[str, tuple[int, ...]] | None:
         if not is_users(frame):
             for name in _INPUTS:
                 value = frame.f_locals.get(name)
-                if is_tensor(value) and value.dim():
+                if value is not None and is_tensor(value) and value.dim():
                     return _users_name(failure, value) or name, tuple(value.shape)
     for frame in outermost_first:
         for name, value in list(frame.f_locals.items()):

@@ -39,7 +39,7 @@ def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> 
     near = [same] if same else difflib.get_close_matches(name, here, n=3, cutoff=_SIMILARITY)
     if removed:
         names |= {"removed": removed, **_as_code(failure, name, removed)}
-        lines.append(f"{text.value(name)} was removed: upgrading transformers does not bring it back")
+        lines.append(f"{text.value(name)} was removed: upgrading transformers will not help")
     elif elsewhere:
         names["elsewhere"] = elsewhere[0]
         lines.append(f"{text.value(name)} is in: {text.listing(elsewhere)}")
@@ -62,8 +62,8 @@ def read_missing_module(_failure: Failure, _link: Link, matched: re.Match[str]) 
         names["moved"] = moved or str(fast and fast.group(1))
     elif near:
         names["near"] = f"{parent}.{near[0]}"
-    line = f"installed: transformers {names['version']}; nearest module: {names.get('near') or names.get('moved') or 'none'}"
-    return Facts(names, (line,))
+    found = names.get("moved") or names.get("near") or "none"
+    return Facts(names, (f"installed: transformers {names['version']}; nearest module: {found}",))
 
 
 def read_missing_package(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.triage.failure import Failure, Link
 
-_IDS = ("input_ids", "decoder_input_ids", "token_type_ids", "position_ids")
+_VOCABULARY_IDS = ("input_ids", "decoder_input_ids")
+_IDS = (*_VOCABULARY_IDS, "token_type_ids", "position_ids")
 _LABELS = ("labels", "label", "target", "targets")
 _IGNORED_LABEL = -100
 
@@ -31,6 +32,7 @@ class Range:
     low: int
     high: int
     outside: int
+    count: int
     room: int
 
     @property
@@ -39,8 +41,8 @@ class Range:
         return self.outside > 0
 
     def __str__(self) -> str:
-        verdict = f"{self.outside} outside" if self.is_outside else "all inside"
-        return f"{self.name}: {self.low} to {self.high}; {self.of} allows 0 to {self.room - 1}: {verdict}"
+        verdict = f"{self.outside} of {self.count} outside" if self.is_outside else "all inside"
+        return f"{self.name} holds {self.low} to {self.high}, {self.of} take 0 to {self.room - 1}: {verdict}"
 
 
 def read_ranges(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
@@ -56,16 +58,11 @@ def read_ranges(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts
             found.append(measured)
             lines.append(str(measured))
     wrong = next((entry for entry in found if entry.is_outside), None)
-    names = (
-        {}
-        if wrong is None
-        else {"wrong": text.value(wrong.name), "range": str(wrong), "of": wrong.of, "room": str(wrong.room)}
-    )
-    if wrong is not None and "classes" in wrong.of:
-        names["labels"] = names["wrong"]
-    elif wrong is not None:
-        names["ids"] = names["wrong"]
-    return Facts(names, tuple(lines[:6]))
+    if wrong is None:
+        return Facts({}, tuple(lines[:6]))
+    kind = "labels" if "classes" in wrong.of else "ids"
+    names = {"range": str(wrong), kind: text.value(wrong.name), "limit": str(wrong.room)}
+    return Facts(names, tuple(line for line in lines[:6] if line != str(wrong)))
 
 
 def _pairs(failure: Failure) -> list[tuple[Any, str, int, str]]:
@@ -73,16 +70,16 @@ def _pairs(failure: Failure) -> list[tuple[Any, str, int, str]]:
     pairs: list[tuple[Any, str, int, str]] = []
     for frame in failure.frames:
         values, function = frame.f_locals, frame.f_code.co_name
-        if module_of(frame) == "torch.nn.functional" and _is_tensor(values.get("input")):
-            if function == "embedding" and _is_tensor(values.get("weight")):
+        if module_of(frame) == "torch.nn.functional" and is_tensor(values.get("input")):
+            if function == "embedding" and is_tensor(values.get("weight")):
                 rows = values["weight"].shape[0]
                 pairs.append(
-                    (values["input"], _named(failure, values["input"], "ids"), rows, f"an embedding of {rows} rows")
+                    (values["input"], _named(failure, values["input"], "ids"), rows, f"the embedding's {rows} rows")
                 )
-            elif function in {"cross_entropy", "nll_loss"} and _is_tensor(values.get("target")):
+            elif function in {"cross_entropy", "nll_loss"} and is_tensor(values.get("target")):
                 classes = values["input"].shape[1 if values["input"].dim() > 1 else 0]
                 name = _named(failure, values["target"], "labels")
-                pairs.append((values["target"], name, classes, f"{classes} classes"))
+                pairs.append((values["target"], name, classes, f"the {classes} classes"))
     return pairs or _from_models(failure)
 
 
@@ -91,23 +88,22 @@ def _from_models(failure: Failure) -> list[tuple[Any, str, int, str]]:
     pairs: list[tuple[Any, str, int, str]] = []
     for frame, _, model in failure.local_values("self", "model"):
         config = getattr(model, "config", None)
-        vocabulary = getattr(config, "vocab_size", None)
-        if isinstance(vocabulary, int):
-            for name in _IDS[:2]:
-                if _is_tensor(frame.f_locals.get(name)):
-                    pairs.append((frame.f_locals[name], name, vocabulary, f"vocab_size {vocabulary}"))
-        classes = _classes(model, config)
-        for name in _LABELS:
-            if classes is not None and _is_tensor(frame.f_locals.get(name)):
-                pairs.append((frame.f_locals[name], name, classes[0], classes[1]))
+        given = {name: frame.f_locals.get(name) for name in (*_VOCABULARY_IDS, *_LABELS)}
+        room = _room(model, config)
+        pairs += [(tensor, name, *room[name]) for name, tensor in given.items() if is_tensor(tensor) and name in room]
     return pairs
 
 
-def _classes(model: object, config: object) -> tuple[int, str] | None:
-    if "Classification" in type(model).__name__ and isinstance(labels := getattr(config, "num_labels", None), int):
-        return labels, f"num_labels {labels} classes"
-    vocabulary = getattr(config, "vocab_size", None)
-    return (vocabulary, f"vocab_size {vocabulary} classes") if isinstance(vocabulary, int) else None
+def _room(model: object, config: object) -> dict[str, tuple[int, str]]:
+    """Return how many ids and classes a model has, by the name of the input."""
+    vocabulary, labels = getattr(config, "vocab_size", None), getattr(config, "num_labels", None)
+    room: dict[str, tuple[int, str]] = {}
+    if isinstance(vocabulary, int):
+        room |= dict.fromkeys(_VOCABULARY_IDS, (vocabulary, f"the {vocabulary} ids (vocab_size)"))
+        room |= dict.fromkeys(_LABELS, (vocabulary, f"the {vocabulary} classes (vocab_size)"))
+    if "Classification" in type(model).__name__ and isinstance(labels, int):
+        room |= dict.fromkeys(_LABELS, (labels, f"the {labels} classes (num_labels)"))
+    return room
 
 
 def _measure(values: Any, name: str, room: int, of: str) -> Range | None:  # noqa: ANN401 - a torch tensor
@@ -120,7 +116,7 @@ def _measure(values: Any, name: str, room: int, of: str) -> Range | None:  # noq
     if flat.numel() == 0:
         return None
     outside = int(((flat < 0) | (flat >= room)).sum())
-    return Range(name, of, int(flat.min()), int(flat.max()), outside, room)
+    return Range(name, of, int(flat.min()), int(flat.max()), outside, flat.numel(), room)
 
 
 def _named(failure: Failure, tensor: Any, otherwise: str) -> str:  # noqa: ANN401 - a torch tensor
@@ -128,7 +124,7 @@ def _named(failure: Failure, tensor: Any, otherwise: str) -> str:  # noqa: ANN40
     model_name = otherwise
     for frame in failure.frames:
         for name, value in list(frame.f_locals.items()):
-            if _is_tensor(value) and value.dtype == tensor.dtype and value.data_ptr() == tensor.data_ptr():
+            if is_tensor(value) and value.dtype == tensor.dtype and value.data_ptr() == tensor.data_ptr():
                 if is_users(frame):
                     return name
                 if name in (*_IDS, *_LABELS):
@@ -136,5 +132,6 @@ def _named(failure: Failure, tensor: Any, otherwise: str) -> str:  # noqa: ANN40
     return model_name
 
 
-def _is_tensor(value: object) -> bool:
+def is_tensor(value: object) -> bool:
+    """Whether a value is a torch tensor, told by the names of its classes."""
     return any(kind.__name__ == "Tensor" for kind in type(value).__mro__)

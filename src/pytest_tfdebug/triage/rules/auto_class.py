@@ -12,7 +12,10 @@ AUTO_CLASS_RULES = (
         r"Unrecognized configuration class <class '[\w.]*?(?P<config>\w+)'> for this kind of AutoModel: (?P<auto>\w+)",
         ("{auto} has no class for {config}.",),
         ("{rewritten}", "use {right} instead of {auto}", "use a checkpoint whose model type {auto} maps"),
-        ("python -c \"from transformers import AutoConfig; print(AutoConfig.from_pretrained('PATH').architectures)\"",),
+        (
+            "python -c \"from transformers import AutoConfig; print(AutoConfig.from_pretrained('{checkpoint}').architectures)\"",
+            "print(config.architectures)",
+        ),
         "transformers.models.auto.auto_factory._BaseAutoModelClass",
         facts="auto classes",
     ),

@@ -21,6 +21,7 @@ DOWNLOAD_RULES = (
         _NOT_REACHED,
         (
             "{wanted} is not in the cache, and this call forbids the hub with {local_only}.",
+            "{wanted} is not in the cache, and offline mode keeps the call from the hub.",
             "a file is not in the cache, and offline mode (a flag, or local_files_only=True) keeps it from the hub.",
         ),
         (
@@ -161,7 +162,7 @@ DOWNLOAD_RULES = (
         ("OSError", "HFValidationError"),
         r"Repo id must (?:be in the form|use alphanumeric)[^']*(?:'repo_name' or 'namespace/repo_name')?[^']*: '(?P<path>[^']+)'",
         (
-            "the local path {path} does not exist, so it was taken for a repository id.",
+            "the {local} path {path} does not exist, so it was taken for a repository id.",
             "{path} is neither a directory nor a valid repository id.",
         ),
         ("use {near}", "create {path}, or correct the path in: {code}", "correct the path or id {path}"),

@@ -24,7 +24,7 @@ INSTALL_RULES = (
         ("ImportError",),
         r"cannot import name '(?P<name>\w+)' from '(?P<module>transformers(?:\.[\w.]+)?)' \((?!.*circular)",
         (
-            "{name} was removed from transformers; {version} does not have it.",
+            "{name} is gone from transformers {version}: use {removed}.",
             "{name} moved to {elsewhere}.",
             "{near} exists in transformers {version}, {name} does not.",
             "transformers {version} has no {name}.",
@@ -40,7 +40,7 @@ INSTALL_RULES = (
         ("AttributeError",),
         r"module '?(?P<module>transformers(?:\.[\w.]+)?)'? has no attribute '?(?P<name>\w+)'?",
         (
-            "{name} was removed from transformers; {version} does not have it.",
+            "{name} is gone from transformers {version}: use {removed}.",
             "{near} exists in transformers {version}, {name} does not.",
             "transformers {version} has no {name}.",
         ),
@@ -171,8 +171,7 @@ INSTALL_RULES = (
             "since torch 2.6 torch.load takes tensors only, and this file holds more.",
         ),
         (
-            "save the state dict instead: torch.save(model.state_dict(), PATH); for a class you trust: "
-            "torch.serialization.add_safe_globals([{global}])",
+            "save the state dict instead: torch.save(model.state_dict(), PATH); for a class you trust: torch.serialization.add_safe_globals([{global}])",
             "save the state dict instead: torch.save(model.state_dict(), PATH), or safetensors",
         ),
         (

@@ -9,8 +9,8 @@ _CUDA_ERRORS = ("AcceleratorError", "RuntimeError")
 _ON_CPU = "{rerun} --tf-device=cpu    # the same failure with a Python traceback"
 _SYNC = "{rerun} --tf-sync-cuda    # the traceback then ends at the operation that failed"
 _RANGE_FIX = (
-    "make {labels} fit: {range}; set num_labels (or vocab_size) to the largest label + 1, or mark ignored ones -100",
-    "make {ids} fit: {range}; after adding tokens: model.resize_token_embeddings(len(tokenizer))",
+    "keep {labels} below {limit} (-100 is ignored), or load with num_labels (vocab_size) of the largest label + 1",
+    "keep {ids} between 0 and {limit} - 1; after adding tokens: model.resize_token_embeddings(len(tokenizer))",
 )
 
 RUNTIME_RULES = (
@@ -19,7 +19,7 @@ RUNTIME_RULES = (
         RUNTIME,
         ("OutOfMemoryError",),
         r"",
-        ("the GPU ran out of memory: {asked} more was asked for.", "the GPU ran out of memory."),
+        ("the GPU ran out of memory: {asked} more were asked for.", "the GPU ran out of memory."),
         (
             "halve the batch: {half} (in training per_device_train_batch_size, with gradient_accumulation_steps to make up)",
             "shorten the sequence: {batch} is {shape}; or load the model in a smaller dtype (dtype=torch.bfloat16)",
@@ -35,16 +35,30 @@ RUNTIME_RULES = (
         "device-out-of-memory",
         RUNTIME,
         ("RuntimeError",),
-        r"^CUDA out of memory\. Tried to allocate|^MPS backend out of memory|DefaultCPUAllocator: can't allocate memory|"
-        r"^CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
-        ("the device ran out of memory: {asked} more was asked for.", "the device ran out of memory."),
+        r"^CUDA out of memory\. Tried to allocate|^MPS backend out of memory|^CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
+        ("the device ran out of memory: {asked} more were asked for.", "the device ran out of memory."),
         (
             "halve the batch: {half}",
             "ask for less: {batch} is {shape}",
             "halve the batch or its length",
         ),
-        ("print(torch.cuda.memory_summary()) before the call; on the CPU: free -g",),
-        "c10/core/impl/alloc_cpu.cpp and c10/cuda/CUDACachingAllocator.cpp of torch",
+        ("print(torch.cuda.memory_summary()) before the call",),
+        "c10/cuda/CUDACachingAllocator.cpp of torch",
+        facts="memory",
+    ),
+    Rule(
+        "cpu-out-of-memory",
+        RUNTIME,
+        ("RuntimeError",),
+        r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)",
+        ("the machine has no {asked} for one more tensor.", "the machine ran out of memory."),
+        (
+            "look at the shapes in: {code}    # then halve the batch: {half}",
+            "look at the shapes in: {code}",
+            "halve the batch or its length",
+        ),
+        ("free -g",),
+        "c10/core/impl/alloc_cpu.cpp of torch",
         facts="memory",
     ),
     Rule(
@@ -67,7 +81,10 @@ RUNTIME_RULES = (
         r"^index out of range in self$",
         ("{range}.", "an id is outside the embedding (on a GPU: device-side assert triggered)."),
         (*_RANGE_FIX, "keep ids between 0 and the embedding's rows - 1"),
-        ("print(input_ids.min(), input_ids.max(), model.config.vocab_size, len(tokenizer))",),
+        (
+            "print({ids}.min(), {ids}.max(), model.config.vocab_size, len(tokenizer))",
+            "print(input_ids.min(), input_ids.max(), model.config.vocab_size)",
+        ),
         "torch.nn.functional.embedding on the CPU",
         libraries=_TORCH,
         facts="ranges",
@@ -79,7 +96,7 @@ RUNTIME_RULES = (
         r"^Target -?\d+ is out of bounds\.",
         ("{range}.", "a label is outside the classes (on a GPU: device-side assert triggered)."),
         (*_RANGE_FIX, "set num_labels to the largest label + 1"),
-        ("print(labels.unique(), model.config.num_labels)",),
+        ("print({labels}.unique(), model.config.num_labels)", "print(labels.unique(), model.config.num_labels)"),
         "torch.nn.functional.cross_entropy on the CPU",
         libraries=_TORCH,
         facts="ranges",
