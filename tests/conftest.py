@@ -1,1 +1,51 @@
+"""Settings of all tests, and the failures that triage is tested on."""
+
+import pytest
+
 pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def triage_of():
+    """Return a function that makes a call fail and returns what triage finds, None where it finds nothing."""
+    from pytest_tfdebug.triage.classify import classify
+    from pytest_tfdebug.triage.failure import Failure
+
+    def find(call, phase="call"):
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - whatever fails
+            return classify(Failure.of(error, "tests/test_model.py::test_it", phase))
+        pytest.fail("the call did not fail")
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory):
+    """A directory with a tiny Llama for causal language modelling: 32 ids, 2 layers, without a tokenizer."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=32,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+    )
+    directory = tmp_path_factory.mktemp("checkpoints") / "llama"
+    LlamaForCausalLM(config).save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory):
+    """A directory with a tiny BERT for the classification of sequences: 32 ids, 2 layers, 2 labels."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2)
+    directory = tmp_path_factory.mktemp("checkpoints") / "bert"
+    BertForSequenceClassification(config).save_pretrained(directory)
+    return directory

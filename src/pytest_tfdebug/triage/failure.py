@@ -124,7 +124,7 @@ class Failure:
     def rewritten(self, wrong: str, right: str) -> dict[str, str]:
         """Return the user's line with one name replaced, as the template name ``rewritten``, where it has the name."""
         code = self.site.code if self.site is not None else ""
-        fixed = re.sub(rf"(?<![\w.-]){re.escape(wrong)}(?![\w-])", lambda _: right, code)
+        fixed = re.sub(rf"(?<![\w-]){re.escape(wrong)}(?![\w-])", lambda _: right, code)
         return {"rewritten": text.value(fixed, text.LINE_LIMIT)} if fixed != code else {}
 
     def local_values(self, *names: str) -> Iterator[tuple[FrameType, str, Any]]:

@@ -75,8 +75,8 @@ def read_missing_package(_failure: Failure, _link: Link, matched: re.Match[str])
 
 
 def read_backends(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
-    """Collect every library that one message asks for: fixing them one at a time shows the next one each time."""
-    libraries = list(dict.fromkeys(re.findall(r"requires the (\S+) library but it was not found", matched.string)))
+    """Collect every library that one message asks for, so that one command installs them all."""
+    libraries = sorted(set(re.findall(r"requires the (\S+) library but it was not found", matched.string)))
     known = {"PIL": "pillow", "Torchvision": "torchvision", "SentencePiece": "sentencepiece", "PyTorch": "torch"}
     wanted = [known.get(library, library.lower()) for library in libraries]
     return Facts({"libraries": " and ".join(libraries), "distributions": " ".join(wanted)})

@@ -61,7 +61,7 @@ def read_ranges(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts
     if wrong is None:
         return Facts({}, tuple(lines[:6]))
     kind = "labels" if "classes" in wrong.of else "ids"
-    names = {"range": str(wrong), kind: text.value(wrong.name), "limit": str(wrong.room)}
+    names = {"range": str(wrong), kind: text.value(wrong.name), "limit": str(wrong.room), "last": str(wrong.room - 1)}
     return Facts(names, tuple(line for line in lines[:6] if line != str(wrong)))
 
 

@@ -160,7 +160,7 @@ DOWNLOAD_RULES = (
         "missing-local-path",
         DOWNLOAD,
         ("OSError", "HFValidationError"),
-        r"Repo id must (?:be in the form|use alphanumeric)[^']*(?:'repo_name' or 'namespace/repo_name')?[^']*: '(?P<path>[^']+)'",
+        r"Repo id must (?:be in the form|use alphanumeric)[\s\S]*: '(?P<path>[^']+)'",
         (
             "the {local} path {path} does not exist, so it was taken for a repository id.",
             "{path} is neither a directory nor a valid repository id.",

@@ -60,12 +60,12 @@ FILE_RULES = (
         r"no file named (?P<file>\S+?),? .*found in directory (?P<directory>.+?)\.?$",
         (
             "{directory} holds {foreign}, TensorFlow or Flax weights, which transformers 5 does not read.",
-            "{directory} holds an adapter and no model weights.",
+            "{directory} holds {adapter} and no model weights.",
             "{directory} has no weights file.",
         ),
         (
-            'with transformers 4: AutoModel.from_pretrained("{directory}", from_tf=True).save_pretrained("{directory}")',
-            "load the base model of adapter_config.json, then its adapter with PeftModel.from_pretrained",
+            'with transformers 4, for {foreign}: AutoModel.from_pretrained("{directory}", from_tf=True).save_pretrained("{directory}")',
+            "load the base model that {adapter} names, then its adapter with PeftModel.from_pretrained",
             'model.save_pretrained("{directory}")    # or download the weights there',
         ),
         ("ls -l {directory}",),

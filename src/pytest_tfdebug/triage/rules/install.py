@@ -81,7 +81,7 @@ INSTALL_RULES = (
         INSTALL,
         ("ImportError",),
         r"requires the (\S+) library but it was not found in your environment",
-        ("{libraries} is needed and not installed.",),
+        ("not installed, and needed: {libraries}.",),
         ("pip install {distributions}",),
         ("python -m pip check",),
         "transformers.utils.import_utils.requires_backends",
@@ -142,7 +142,7 @@ INSTALL_RULES = (
         "binary-mismatch",
         INSTALL,
         ("ImportError", "OSError"),
-        r"(?P<library>[\w.+-]*(?:torch|flash_attn|bitsandbytes|xformers|deepspeed|cuda|cudart|cublas|cudnn|nccl|nvrtc)[\w.+-]*\.so[\w.]*): "
+        r"(?P<library>[\w.+-]{0,80}(?:torch|flash_attn|bitsandbytes|xformers|deepspeed|cuda|cublas|cudnn|nccl|nvrtc)[\w.+-]{0,80}\.so[\w.]{0,20}): "
         r"(?:undefined symbol|cannot open shared object file)",
         ("{library} does not fit the installed torch or CUDA.",),
         (

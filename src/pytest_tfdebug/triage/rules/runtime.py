@@ -10,7 +10,7 @@ _ON_CPU = "{rerun} --tf-device=cpu    # the same failure with a Python traceback
 _SYNC = "{rerun} --tf-sync-cuda    # the traceback then ends at the operation that failed"
 _RANGE_FIX = (
     "keep {labels} below {limit} (-100 is ignored), or load with num_labels (vocab_size) of the largest label + 1",
-    "keep {ids} between 0 and {limit} - 1; after adding tokens: model.resize_token_embeddings(len(tokenizer))",
+    "keep {ids} between 0 and {last}; after adding tokens: model.resize_token_embeddings(len(tokenizer))",
 )
 
 RUNTIME_RULES = (
@@ -67,6 +67,7 @@ RUNTIME_RULES = (
         _CUDA_ERRORS,
         r"^CUDA error: device-side assert triggered|Assertion `.{0,200}` failed.{0,40}device-side",
         (
+            "a kernel's assertion failed, and every later CUDA call of this process fails too: {range}.",
             "a kernel's assertion failed, most often an id or label out of range; every later CUDA call of this process fails too.",
         ),
         (*_RANGE_FIX, "check that ids are below vocab_size and labels below num_labels"),

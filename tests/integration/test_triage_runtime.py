@@ -1,0 +1,230 @@
+"""Real failures of the bucket ``runtime/cuda``, on the CPU; after the fix that triage names, the call succeeds."""
+
+import pytest
+import torch
+from transformers import BertForSequenceClassification, LlamaForCausalLM
+
+
+@pytest.fixture(scope="module")
+def model(llama):
+    return LlamaForCausalLM.from_pretrained(llama)
+
+
+@pytest.fixture(scope="module")
+def classifier(bert):
+    return BertForSequenceClassification.from_pretrained(bert)
+
+
+def test_id_out_of_range_gives_the_range_under_the_name_that_the_test_gave(triage_of, model):
+    prompt = torch.tensor([[1, 99, 2], [3, 4, 40]])
+
+    finding = triage_of(lambda: model(prompt))
+
+    assert finding.rule == "id-out-of-range"
+    assert finding.bucket == "runtime/cuda"
+    assert finding.what == "prompt holds 1 to 99, the embedding's 32 rows take 0 to 31: 2 of 6 outside."
+    assert finding.fix.startswith("keep prompt between 0 and 31")
+    assert model(prompt.clamp(max=31)) is not None
+
+
+def test_id_out_of_range_in_a_variable_of_the_test(triage_of, model):
+    def fail():
+        prompt = torch.tensor([[1, -3]])
+        model(prompt)
+
+    finding = triage_of(fail)
+
+    assert finding.what == "prompt holds -3 to 1, the embedding's 32 rows take 0 to 31: 1 of 2 outside."
+    assert finding.then == "print(prompt.min(), prompt.max(), model.config.vocab_size, len(tokenizer))"
+
+
+def test_id_of_an_added_token_fits_after_resizing(triage_of, llama):
+    model = LlamaForCausalLM.from_pretrained(llama)
+    ids = torch.tensor([[32]])
+
+    finding = triage_of(lambda: model(ids))
+
+    assert "model.resize_token_embeddings(len(tokenizer))" in finding.fix
+    model.resize_token_embeddings(33)
+    assert model(ids) is not None
+
+
+def test_label_out_of_range_gives_the_classes(triage_of, classifier, bert):
+    ids, labels = torch.tensor([[1, 2]]), torch.tensor([7])
+
+    finding = triage_of(lambda: classifier(ids, labels=labels))
+
+    assert finding.rule == "label-out-of-range"
+    assert finding.what == "labels holds 7 to 7, the 2 classes take 0 to 1: 1 of 1 outside."
+    assert (
+        finding.fix
+        == "keep labels below 2 (-100 is ignored), or load with num_labels (vocab_size) of the largest label + 1"
+    )
+    wider = BertForSequenceClassification.from_pretrained(bert, num_labels=8, ignore_mismatched_sizes=True)
+    assert wider(ids, labels=labels).loss is not None
+
+
+def test_ignored_labels_are_not_counted_as_outside(triage_of, model):
+    ids = torch.tensor([[1, 2, 3, 4]])
+
+    finding = triage_of(lambda: model(ids, labels=torch.tensor([[-100, -100, 64, 1]])))
+
+    assert "1 to 64" in finding.what
+    assert "1 of 2 outside" in finding.what
+
+
+def test_device_side_assert_gives_the_range_from_the_frames(triage_of, model):
+    """The kernel's assert is simulated: its text, raised where an asynchronous error surfaces, in the model's forward."""
+
+    def fail():
+        ids = torch.tensor([[1, 99]])
+        model(ids)
+
+    handle = model.lm_head.register_forward_pre_hook(_assert_triggered)
+    embedding, model.model.embed_tokens.forward = (
+        model.model.embed_tokens.forward,
+        lambda ids: torch.zeros(*ids.shape, 16),
+    )
+    try:
+        finding = triage_of(fail)
+    finally:
+        handle.remove()
+        model.model.embed_tokens.forward = embedding
+
+    assert finding.rule == "device-side-assert"
+    assert "input_ids holds 1 to 99, the 32 ids (vocab_size) take 0 to 31: 1 of 2 outside." in finding.what
+    assert finding.then.startswith("pytest tests/test_model.py::test_it --tf-device=cpu")
+
+
+def _assert_triggered(*_args):
+    raise torch.AcceleratorError(
+        "CUDA error: device-side assert triggered\nCUDA kernel errors might be reported later."
+    )
+
+
+def test_cuda_without_cuda(triage_of):
+    if torch.version.cuda:
+        pytest.skip("this torch is built with CUDA")
+
+    finding = triage_of(lambda: torch.zeros(1).cuda())
+
+    assert finding.rule == "cuda-not-compiled"
+    assert finding.what == "this torch was built without CUDA."
+    assert torch.zeros(1).to("cuda" if torch.cuda.is_available() else "cpu") is not None
+
+
+def test_checkpoint_of_a_gpu_on_a_machine_without(triage_of, tmp_path, monkeypatch):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda _storage: "cuda:0")
+    torch.save(torch.zeros(2), tmp_path / "gpu.pt")
+
+    finding = triage_of(lambda: torch.load(tmp_path / "gpu.pt"))
+
+    assert finding.rule == "cuda-checkpoint-on-cpu"
+    assert torch.load(tmp_path / "gpu.pt", map_location="cpu").tolist() == [0, 0]
+
+
+def test_input_of_another_dtype(triage_of):
+    layer, inputs = torch.nn.Linear(2, 2).half(), torch.zeros(1, 2)
+
+    finding = triage_of(lambda: layer(inputs))
+
+    assert finding.rule == "dtype-mismatch"
+    assert "layer(inputs)" in finding.fix
+    assert layer(inputs.to(layer.weight.dtype)) is not None
+
+
+def test_attention_of_mixed_dtypes(triage_of):
+    query, key = torch.zeros(1, 1, 2, 2).half(), torch.zeros(1, 1, 2, 2)
+
+    finding = triage_of(lambda: torch.nn.functional.scaled_dot_product_attention(query, key, key))
+
+    assert finding.rule == "dtype-mismatch"
+    assert torch.nn.functional.scaled_dot_product_attention(query.to(key.dtype), key, key) is not None
+
+
+def test_ids_that_are_floats(triage_of, model):
+    ids = torch.zeros(1, 2)
+
+    finding = triage_of(lambda: model(ids))
+
+    assert finding.rule == "float-ids"
+    assert finding.what == "the ids are torch.FloatTensor; an embedding takes integers."
+    assert model(ids.long()) is not None
+
+
+def test_mask_value_that_float16_cannot_hold(triage_of):
+    scores = torch.zeros(2).half()
+    mask = torch.ones(2, dtype=torch.bool)
+
+    finding = triage_of(lambda: scores.masked_fill(mask, -1e9))
+
+    assert finding.rule == "value-overflows-dtype"
+    assert "torch.finfo(x.dtype).min" in finding.fix
+    assert scores.masked_fill(mask, torch.finfo(scores.dtype).min) is not None
+
+
+def test_sampling_from_nan(triage_of, model, llama):
+    broken = LlamaForCausalLM.from_pretrained(llama)
+    broken.lm_head.weight.data.fill_(float("nan"))
+    ids = torch.tensor([[1, 2]])
+
+    finding = triage_of(lambda: broken.generate(ids, do_sample=True, max_new_tokens=1))
+
+    assert finding.rule == "non-finite-probabilities"
+    assert "overflow_free" in finding.then
+    assert model.generate(ids, do_sample=True, max_new_tokens=1) is not None
+
+
+def test_parameters_on_the_meta_device(triage_of):
+    layer = torch.nn.Linear(2, 2, device="meta")
+
+    finding = triage_of(lambda: layer.to("cpu"))
+
+    assert finding.rule == "meta-device"
+    assert layer.to_empty(device="cpu")(torch.zeros(1, 2)) is not None
+
+
+def test_bfloat16_in_numpy(triage_of):
+    tensor = torch.zeros(2, dtype=torch.bfloat16)
+
+    finding = triage_of(lambda: tensor.numpy())
+
+    assert finding.rule == "float16-numpy"
+    assert tensor.float().numpy().tolist() == [0, 0]
+
+
+def test_out_of_memory_names_the_batch_of_the_users(triage_of):
+    def fail():
+        batch = torch.zeros(64, 8)
+        return torch.empty(2**48, dtype=torch.float32), batch
+
+    finding = triage_of(fail)
+
+    assert finding.rule == "cpu-out-of-memory"
+    assert finding.facts == ("memory: asked for 1048576.00 GiB", "batch of the failing call: batch (64, 8)")
+    assert "batch[:32]" in finding.fix
+
+
+def test_out_of_memory_inside_a_model_names_its_input(triage_of, model):
+    prompts = torch.ones(4, 8, dtype=torch.long)
+    handle = model.lm_head.register_forward_pre_hook(_out_of_memory)
+    try:
+        finding = triage_of(lambda: _generate(model, prompts))
+    finally:
+        handle.remove()
+
+    assert finding.rule == "cuda-out-of-memory"
+    assert "batch of the failing call: prompts (4, 8)" in finding.facts
+    assert finding.fix.startswith("halve the batch: prompts[:2]")
+
+
+def _generate(model, prompts):
+    return model(prompts)
+
+
+def _out_of_memory(*_args):
+    raise torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 1.00 GiB"
+    )
