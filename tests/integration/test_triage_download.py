@@ -15,7 +15,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 def cache(tmp_path, monkeypatch):
     """An empty cache of the hub, and no network."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # noqa: FBT003 - the constant's value
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     return tmp_path / "hub"
 
 
@@ -69,8 +69,9 @@ def test_revision_that_is_not_cached_names_the_one_that_is(triage_of, fill_cache
     assert AutoModel.from_pretrained("org/tiny", revision=COMMIT) is not None
 
 
-def test_local_files_only_is_named_when_the_call_says_it(triage_of, cache, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # noqa: FBT003 - the constant's value
+@pytest.mark.usefixtures("cache")
+def test_local_files_only_is_named_when_the_call_says_it(triage_of, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
 
     finding = triage_of(lambda: AutoModel.from_pretrained("org/tiny", local_files_only=True))
 
@@ -78,21 +79,24 @@ def test_local_files_only_is_named_when_the_call_says_it(triage_of, cache, monke
     assert finding.what.endswith("and this call forbids the hub with local_files_only=True.")
 
 
-def test_file_of_a_dataset_is_downloaded_as_one(triage_of, cache):
+@pytest.mark.usefixtures("cache")
+def test_file_of_a_dataset_is_downloaded_as_one(triage_of):
     finding = triage_of(lambda: hf_hub_download("org/data", "train.csv", repo_type="dataset"))
 
     assert finding.what.startswith("train.csv of org/data (revision main) is not in the cache")
     assert finding.fix.startswith("hf download org/data --repo-type dataset ")
 
 
-def test_snapshot_that_is_not_cached(triage_of, cache):
+@pytest.mark.usefixtures("cache")
+def test_snapshot_that_is_not_cached(triage_of):
     finding = triage_of(lambda: snapshot_download("org/tiny", revision="v1"))
 
     assert finding.bucket == "download/cache"
     assert finding.fix.startswith("hf download org/tiny --revision v1 ")
 
 
-def test_tokenizer_that_is_not_cached(triage_of, cache):
+@pytest.mark.usefixtures("cache")
+def test_tokenizer_that_is_not_cached(triage_of):
     finding = triage_of(lambda: AutoTokenizer.from_pretrained("org/tiny"))
 
     assert finding.bucket == "download/cache"
@@ -194,7 +198,7 @@ def test_truncated_archive(triage_of, copy):
 
 def test_missing_shard_counts_what_is_missing(triage_of, llama, tmp_path):
     LlamaForCausalLM.from_pretrained(llama).save_pretrained(tmp_path / "sharded", max_shard_size="5KB")
-    shard = sorted((tmp_path / "sharded").glob("model-*-of-*.safetensors"))[0]
+    shard = min((tmp_path / "sharded").glob("model-*-of-*.safetensors"))
     moved = shard.rename(tmp_path / "elsewhere")
 
     finding = triage_of(lambda: AutoModel.from_pretrained(tmp_path / "sharded"))

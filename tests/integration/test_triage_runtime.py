@@ -211,17 +211,13 @@ def test_out_of_memory_inside_a_model_names_its_input(triage_of, model):
     prompts = torch.ones(4, 8, dtype=torch.long)
     handle = model.lm_head.register_forward_pre_hook(_out_of_memory)
     try:
-        finding = triage_of(lambda: _generate(model, prompts))
+        finding = triage_of(lambda: model(input_ids=prompts))
     finally:
         handle.remove()
 
     assert finding.rule == "cuda-out-of-memory"
     assert "batch of the failing call: prompts (4, 8)" in finding.facts
     assert finding.fix.startswith("halve the batch: prompts[:2]")
-
-
-def _generate(model, prompts):
-    return model(prompts)
 
 
 def _out_of_memory(*_args):

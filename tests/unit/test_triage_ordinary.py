@@ -30,7 +30,8 @@ def plain_assertion():
 
 
 def assertion_about_a_cuda_text():
-    assert "CUDA out of memory. Tried to allocate 2.00 GiB" == "ok"
+    text = "CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert text == "ok"
 
 
 def assertion_on_a_handled_error():
@@ -53,7 +54,8 @@ def key_error_cuda():
 
 
 def index_error():
-    return [1, 2][5]
+    values = [1, 2]
+    return values[5]
 
 
 def quoted_index_error():
@@ -151,7 +153,7 @@ def recursion():
 def group_of_ordinary_errors():
     if sys.version_info < (3, 11):
         raise ValueError("no exception groups yet")
-    raise ExceptionGroup("two", [KeyError("cache"), ValueError("cuda")])
+    raise ExceptionGroup("two", [KeyError("cache"), ValueError("cuda")])  # noqa: F821 - new in Python 3.11
 
 
 ORDINARY = [

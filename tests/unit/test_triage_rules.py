@@ -213,8 +213,7 @@ def test_out_of_memory_says_what_was_allocated():
 
     assert finding.what == "the GPU ran out of memory: 2.00 GiB more were asked for."
     assert finding.facts == (
-        "memory: asked for 2.00 GiB, total 79.11 GiB, free 1.20 GiB, allocated by PyTorch 70.00 GiB, "
-        "reserved but unallocated 1.00 GiB",
+        "memory: asked for 2.00 GiB, total 79.11 GiB, free 1.20 GiB, allocated by PyTorch 70.00 GiB, reserved but unallocated 1.00 GiB",
     )
 
 

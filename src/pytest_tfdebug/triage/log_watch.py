@@ -45,22 +45,27 @@ _STATUSES = {
 
 
 @dataclass(frozen=True)
-class Note:
-    """One message that a rule knows, and for whom it was logged.
+class Owner:
+    """For whom a message was logged.
 
     Args:
-        rule: The rule that knows it.
-        message: Its text, without colours.
         test: The node id of the test that ran, empty outside a test.
         fixture: Name and base id of the fixture that was being set up, when its scope is wider than a test.
         importing: Files of the modules that were being imported.
     """
 
+    test: str = ""
+    fixture: tuple[str, str] | None = None
+    importing: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Note:
+    """One message that a rule knows, without colours, and for whom it was logged."""
+
     rule: LogRule
     message: str
-    test: str
-    fixture: tuple[str, str] | None
-    importing: frozenset[str]
+    owner: Owner
 
 
 NOTES = pytest.StashKey[list[Note]]()
@@ -73,9 +78,8 @@ def note(config: pytest.Config, record: logging.LogRecord) -> None:
     notes = config.stash.setdefault(NOTES, [])
     if rule is None or len(notes) >= _MAX_NOTES:
         return
-    test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
-    fixture, importing = _owner(sys._getframe())  # noqa: SLF001 - who is being set up stands only in the frames
-    notes.append(Note(rule, message, test, fixture, importing))
+    owner = _owner(sys._getframe())  # noqa: SLF001 - who runs, and which fixture is being set up, stands only in the frames
+    notes.append(Note(rule, message, owner))
 
 
 def findings_of(item: pytest.Item | pytest.Collector) -> list[Finding]:
@@ -104,27 +108,34 @@ def rows_of(report: str) -> dict[str, list[str]]:
 
 
 def _concerns(entry: Note, item: pytest.Item | pytest.Collector) -> bool:
-    if entry.fixture is not None:
-        name, base = entry.fixture
+    owner = entry.owner
+    if owner.fixture is not None:
+        name, base = owner.fixture
         return name in getattr(item, "fixturenames", ()) and item.nodeid.startswith(base)
-    if entry.test:
-        return entry.test == item.nodeid
-    return str(item.path) in entry.importing
+    if owner.test:
+        return owner.test == item.nodeid
+    return str(item.path) in owner.importing
 
 
-def _owner(frame: FrameType | None) -> tuple[tuple[str, str] | None, frozenset[str]]:
-    """Walk out to the fixture being set up and the modules being imported."""
+def _owner(frame: FrameType | None) -> Owner:
+    """Walk out to the fixture that is set up, the test that runs, or the modules that are imported for collection."""
     importing: set[str] = set()
-    depth = 0
-    while frame is not None and depth < _MAX_DEPTH:
-        if frame.f_code.co_name == "<module>":
+    fixture = None
+    for _ in range(_MAX_DEPTH):
+        if frame is None:
+            break
+        name, values = frame.f_code.co_name, frame.f_locals
+        if name == "<module>":
             importing.add(frame.f_code.co_filename)
-        elif frame.f_code.co_name == "pytest_fixture_setup" and "fixturedef" in frame.f_locals:
-            definition = frame.f_locals["fixturedef"]
-            wide = definition.scope != "function"
-            return ((definition.argname, definition.baseid) if wide else None), frozenset(importing)
-        frame, depth = frame.f_back, depth + 1
-    return None, frozenset(importing)
+        elif name == "pytest_fixture_setup" and fixture is None and "fixturedef" in values:
+            definition = values["fixturedef"]
+            fixture = (definition.argname, definition.baseid) if definition.scope != "function" else None
+        elif name == "pytest_runtest_protocol" and "item" in values:
+            return Owner(values["item"].nodeid, fixture)
+        elif name in {"pytest_make_collect_report", "pytest_load_initial_conftests"}:
+            return Owner(importing=frozenset(importing))
+        frame = frame.f_back
+    return Owner(os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0], fixture)  # another thread of the test
 
 
 def _finding(entry: Note) -> Finding:

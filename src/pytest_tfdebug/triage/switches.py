@@ -78,7 +78,10 @@ class Offline:
 
 
 class Verbosity:
-    """Holds the level of the transformers log, also against a conftest or an earlier test that set another."""
+    """Holds the level of the transformers log, also against a conftest or an earlier test that set another.
+
+    What transformers says once per process is said again in each test: the one that is looked at may be the second.
+    """
 
     def __init__(self, level: str) -> None:
         self._level = level
@@ -89,6 +92,8 @@ class Verbosity:
         loaded = sys.modules.get("transformers.utils.logging")
         if loaded is not None:
             loaded.set_verbosity(loaded.log_levels[self._level])
+            if hasattr(loaded.warning_once, "cache_clear"):
+                loaded.warning_once.cache_clear()
 
 
 def _set(config: pytest.Config, variables: dict[str, str]) -> None:

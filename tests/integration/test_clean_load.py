@@ -1,0 +1,262 @@
+"""Marker ``clean_load``."""
+
+import pytest
+from transformers import PreTrainedModel
+
+
+@pytest.fixture
+def run(pytester, llama, bert):
+    """Return a function that runs a test file; ``LLAMA`` and ``BERT`` in it are directories with tiny models."""
+
+    def run_file(code, *arguments):
+        pytester.makepyfile(test_load=code.replace("LLAMA", repr(str(llama))).replace("BERT", repr(str(bert))))
+        return pytester.runpytest("-p", "no:cacheprovider", *arguments)
+
+    return run_file
+
+
+def test_clean_load_passes(run):
+    result = run(
+        """
+        import pytest
+        from transformers import AutoModelForCausalLM, LlamaForCausalLM
+
+        @pytest.mark.clean_load
+        def test_it():
+            LlamaForCausalLM.from_pretrained(LLAMA)
+            AutoModelForCausalLM.from_pretrained(LLAMA)
+        """
+    )
+
+    result.assert_outcomes(passed=1)
+
+
+def test_random_weights_fail_a_test_that_passes(run, bert):
+    result = run(
+        """
+        import pytest
+        from transformers import LlamaForCausalLM
+
+        @pytest.mark.clean_load
+        def test_it():
+            LlamaForCausalLM.from_pretrained(BERT)
+        """
+    )
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            f"*AssertionError: LlamaForCausalLM loaded from {bert} is not clean: 21 missing, 41 unexpected, 0 mismatched weights.",
+            "*  missing, random now: lm_head.weight, model.embed_tokens.weight, * (15 more)",
+            "*  unexpected, left out: bert.embeddings.LayerNorm.bias, * (35 more)",
+            "*Load it with the class that saved it, or allow keys with @pytest.mark.clean_load(allow=[[]'regex'[]]).",
+            "*- tfdebug triage -*",
+            "bucket: silent correctness (in the transformers log)",
+            "next step: compare the checkpoint's keys with model.state_dict().keys()",
+        ]
+    )
+
+
+def test_a_silenced_log_hides_nothing(run):
+    result = run(
+        """
+        import pytest
+        import transformers
+        from transformers import LlamaForCausalLM
+
+        @pytest.mark.clean_load
+        def test_it():
+            before = transformers.logging.get_verbosity()
+            transformers.logging.set_verbosity_error()
+            LlamaForCausalLM.from_pretrained(BERT)
+            transformers.logging.set_verbosity(before)
+        """
+    )
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*21 missing, 41 unexpected, 0 mismatched weights."])
+
+
+def test_mismatched_weights_fail(run):
+    result = run(
+        """
+        import pytest
+        from transformers import BertForSequenceClassification
+
+        @pytest.mark.clean_load
+        def test_it():
+            BertForSequenceClassification.from_pretrained(BERT, num_labels=5, ignore_mismatched_sizes=True)
+        """
+    )
+
+    result.stdout.fnmatch_lines(
+        ["*0 missing, 0 unexpected, 2 mismatched weights.", "*classifier.weight (checkpoint (2, 16), model (5, 16))"]
+    )
+
+
+def test_test_that_loaded_nothing_fails(run):
+    result = run(
+        """
+        import pytest
+
+        @pytest.mark.clean_load
+        def test_it():
+            pass
+        """
+    )
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*AssertionError: clean_load checked nothing: no transformers model was loaded with from_pretrained in this test or its fixtures.",
+            "*Load the model in the test or in a fixture (not at import), or remove the marker.",
+        ]
+    )
+
+
+def test_keys_can_be_allowed(run):
+    result = run(
+        """
+        import pytest
+        from transformers import BertModel
+
+        @pytest.mark.clean_load(allow=["^classifier"])
+        def test_allowed():
+            BertModel.from_pretrained(BERT)
+
+        @pytest.mark.clean_load
+        def test_not_allowed():
+            BertModel.from_pretrained(BERT)
+        """
+    )
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*unexpected, left out: classifier.bias, classifier.weight"])
+
+
+def test_fixtures_and_test_cases_are_checked(run):
+    result = run(
+        """
+        import unittest
+        import pytest
+        from transformers import BertForSequenceClassification, LlamaForCausalLM
+
+        @pytest.fixture(scope="module")
+        def clean():
+            return BertForSequenceClassification.from_pretrained(BERT)
+
+        @pytest.fixture(scope="module")
+        def unclean():
+            return LlamaForCausalLM.from_pretrained(BERT)
+
+        def test_sets_both_up(clean, unclean):
+            pass
+
+        @pytest.mark.clean_load
+        def test_clean(clean):
+            pass
+
+        @pytest.mark.clean_load
+        def test_unclean(unclean):
+            pass
+
+        @pytest.mark.clean_load
+        class TestClass:
+            def test_unclean_in_class(self):
+                LlamaForCausalLM.from_pretrained(BERT)
+
+        class TestCase(unittest.TestCase):
+            @classmethod
+            def setUpClass(cls):
+                cls.model = LlamaForCausalLM.from_pretrained(BERT)
+
+            @pytest.mark.clean_load
+            def test_unclean_in_case(self):
+                pass
+
+            def test_unmarked(self):
+                pass
+        """,
+        "-rf",
+    )
+
+    result.assert_outcomes(passed=3, failed=3)
+    result.stdout.fnmatch_lines(
+        ["FAILED *test_unclean *", "FAILED *test_unclean_in_class *", "FAILED *test_unclean_in_case *"]
+    )
+
+
+def test_skipped_and_failing_tests_keep_their_outcome(run):
+    result = run(
+        """
+        import pytest
+
+        @pytest.mark.clean_load
+        def test_skipped():
+            pytest.skip("no checkpoint")
+
+        @pytest.mark.clean_load
+        def test_failing():
+            assert 1 == 2
+        """
+    )
+
+    result.assert_outcomes(skipped=1, failed=1)
+    assert "checked nothing" not in result.stdout.str()
+
+
+def test_loading_info_that_the_test_asks_for_is_its_own(run):
+    result = run(
+        """
+        import pytest
+        from transformers import LlamaForCausalLM
+
+        @pytest.mark.clean_load
+        def test_it():
+            model, info = LlamaForCausalLM.from_pretrained(LLAMA, output_loading_info=True)
+            assert not info["missing_keys"]
+        """
+    )
+
+    result.assert_outcomes(passed=1)
+
+
+def test_wrong_marker_arguments_are_named(run):
+    result = run(
+        """
+        import pytest
+
+        @pytest.mark.clean_load(ignore=["x"])
+        def test_it():
+            pass
+        """
+    )
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*clean_load does not take ignore; it takes allow=[[]regex, ...[]]."])
+
+
+def test_from_pretrained_is_put_back(run):
+    before = vars(PreTrainedModel)["from_pretrained"]
+
+    run("import pytest\n\n@pytest.mark.clean_load\ndef test_it():\n    pass\n")
+
+    assert vars(PreTrainedModel)["from_pretrained"] is before
+
+
+def test_workers_check_too(run):
+    result = run(
+        """
+        import pytest
+        from transformers import LlamaForCausalLM
+
+        @pytest.mark.clean_load
+        def test_it():
+            LlamaForCausalLM.from_pretrained(BERT)
+        """,
+        "-n",
+        "1",
+    )
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*is not clean: 21 missing*", "*- tfdebug triage -*"])

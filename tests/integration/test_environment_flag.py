@@ -1,0 +1,91 @@
+"""``--tf-env`` and ``python -m pytest_tfdebug.env``."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+
+
+@pytest.mark.parametrize("arguments", [[], ["-q"], ["-n", "1"]])
+def test_flag_prints_the_environment_once_before_the_tests(pytester, arguments):
+    pytester.makepyfile("def test_it():\n    pass\n")
+
+    result = pytester.runpytest_subprocess("--tf-env", "-p", "no:cacheprovider", *arguments)
+
+    result.stdout.fnmatch_lines(
+        [
+            "*= tfdebug environment =*",
+            "python: 3.*",
+            f"torch: {torch.__version__}",
+            f"transformers: {transformers.__version__}",
+            "os: *",
+            "cpu: *",
+        ]
+    )
+    assert result.stdout.str().count("tfdebug environment") == 1
+    assert result.ret == 0
+
+
+def test_no_flag_prints_nothing(pytester):
+    pytester.makepyfile("def test_it():\n    pass\n")
+
+    assert "tfdebug environment" not in pytester.runpytest("-p", "no:cacheprovider").stdout.str()
+
+
+def printed(*arguments):
+    command = [sys.executable, "-m", "pytest_tfdebug.env", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_module_prints_the_environment():
+    lines = printed().splitlines()
+
+    assert f"torch: {torch.__version__}" in lines
+    assert "default_dtype: float32" in lines
+    assert any(line.startswith("cache: in force=") for line in lines)
+
+
+def test_module_prints_json_with_every_field():
+    described = json.loads(printed("--json"))
+
+    assert list(described) == [
+        "python",
+        "torch",
+        "cuda",
+        "transformers",
+        "safetensors",
+        "huggingface_hub",
+        "tokenizers",
+        "pytest_tfdebug",
+        "os",
+        "cpu",
+        "gpu",
+        "driver",
+        "default_dtype",
+        "tf32",
+        "deterministic",
+        "threads",
+        "attention_implementation",
+        "offline",
+        "cache",
+        "devices",
+        "git_commit",
+        "git_dirty",
+    ]
+    assert described["transformers"] == transformers.__version__
+
+
+def test_no_secret_is_printed(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_aaaabbbbccccddddeeee")
+    monkeypatch.setenv("HUGGING_FACE_HUB_TOKEN", "my-other-secret")
+    monkeypatch.setenv("HF_HOME", "/caches/my-other-secret/hf_aaaabbbbccccddddeeee")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    everything = printed() + printed("--json")
+
+    assert "secret" not in everything
+    assert "hf_aaaa" not in everything
+    assert "HF_HUB_OFFLINE" in everything

@@ -1,0 +1,235 @@
+"""The switches for a second look: ``--tf-offline``, ``--tf-verbosity``, ``--tf-device``, ``--tf-sync-cuda``."""
+
+import os
+import time
+
+import pytest
+import torch
+
+STARTED_CUDA = """
+    import torch
+
+    torch.cuda.is_initialized = lambda: True
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch):
+    """No setting of the machine that the tests run on."""
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TRANSFORMERS_VERBOSITY", "CUDA_LAUNCH_BLOCKING"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_offline_is_set_before_a_conftest_is_imported(pytester):
+    pytester.makeconftest(
+        """
+        import os
+
+        SEEN = {name: os.environ.get(name) for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")}
+
+        import huggingface_hub
+        assert huggingface_hub.is_offline_mode()
+
+        def pytest_report_header():
+            return f"seen: {SEEN}"
+        """
+    )
+    pytester.makepyfile("def test_it():\n    pass\n")
+
+    result = pytester.runpytest_subprocess("--tf-offline", "-p", "no:cacheprovider")
+
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["seen: {'HF_HUB_OFFLINE': '1', 'TRANSFORMERS_OFFLINE': '1'}"])
+
+
+def test_offline_access_fails_at_once_with_the_file_it_wanted(pytester, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    pytester.makepyfile(
+        """
+        import time
+        from huggingface_hub import HfApi, hf_hub_download
+        from transformers import AutoModel
+
+        def test_model():
+            AutoModel.from_pretrained("org/tiny", revision="v2")
+
+        def test_file():
+            hf_hub_download("org/tiny", "weights.bin")
+
+        def test_api():
+            HfApi().model_info("org/tiny")
+        """
+    )
+    start = time.monotonic()
+
+    result = pytester.runpytest_subprocess("--tf-offline", "-p", "no:cacheprovider", "--tb=line")
+
+    assert time.monotonic() - start < 60
+    result.assert_outcomes(failed=3)
+    result = pytester.runpytest_subprocess("--tf-offline", "--tf-triage=off", "-p", "no:cacheprovider")
+    result.stdout.fnmatch_lines(
+        [
+            "*- tfdebug offline -*",
+            "--tf-offline: not in the cache, and the hub is out of bounds: config.json of org/tiny (revision v2)",
+            "*- tfdebug offline -*",
+            "--tf-offline: not in the cache, and the hub is out of bounds: weights.bin of org/tiny (revision main)",
+            "*- tfdebug offline -*",
+            "--tf-offline: not in the cache, and the hub is out of bounds: *org/tiny*",
+        ]
+    )
+
+
+def test_offline_reaches_a_hub_that_was_imported_before(pytester):
+    pytester.makepyfile(
+        early="import huggingface_hub\n",
+        test_it="""
+        import huggingface_hub
+
+        def test_it():
+            assert huggingface_hub.is_offline_mode()
+            assert huggingface_hub.constants.HF_HUB_OFFLINE
+        """,
+    )
+    pytester.syspathinsert()
+
+    result = pytester.runpytest_subprocess("--tf-offline", "-p", "early", "-p", "no:cacheprovider")
+
+    result.assert_outcomes(passed=1)
+
+
+def test_offline_reaches_workers(pytester):
+    pytester.makepyfile("import os\n\ndef test_it():\n    assert os.environ['HF_HUB_OFFLINE'] == '1'\n")
+
+    pytester.runpytest_subprocess("--tf-offline", "-n", "1", "-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+def test_ini_key_sets_a_switch(pytester):
+    pytester.makeini("[pytest]\ntf_offline = true\n")
+    pytester.makepyfile("import os\n\ndef test_it():\n    assert os.environ['TRANSFORMERS_OFFLINE'] == '1'\n")
+
+    pytester.runpytest("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+def test_settings_are_taken_back_after_the_run(pytester):
+    pytester.makepyfile("def test_it():\n    pass\n")
+    before = os.environ.keys() - {"PYTEST_CURRENT_TEST"}
+
+    pytester.runpytest(
+        "--tf-offline", "--tf-verbosity=info", "--tf-device=cpu", "--tf-sync-cuda", "-p", "no:cacheprovider"
+    )
+
+    assert os.environ.keys() - {"PYTEST_CURRENT_TEST"} == before
+
+
+def test_verbosity_is_the_level_of_the_captured_log(pytester, llama):
+    pytester.makepyfile(
+        f"""
+        from transformers import LlamaForCausalLM
+
+        def test_it():
+            LlamaForCausalLM.from_pretrained({str(llama)!r})
+            assert 1 == 2
+        """
+    )
+
+    quiet = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    chatty = pytester.runpytest_subprocess("--tf-verbosity=info", "-p", "no:cacheprovider")
+
+    assert "loading weights file" not in quiet.stdout.str()
+    chatty.stdout.fnmatch_lines(["*- Captured stderr call -*", "*loading weights file*"])
+
+
+def test_verbosity_holds_against_a_level_that_a_test_set(pytester):
+    pytester.makepyfile(
+        """
+        import transformers
+
+        def test_sets_another():
+            transformers.logging.set_verbosity_error()
+
+        def test_it():
+            assert transformers.logging.get_verbosity() == transformers.logging.DEBUG
+        """
+    )
+
+    pytester.runpytest("--tf-verbosity=debug", "-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+def test_verbosity_lets_every_test_hear_what_is_said_once(pytester):
+    pytester.makepyfile(
+        """
+        import pytest
+        from transformers.utils import logging
+
+        @pytest.mark.parametrize("number", [1, 2])
+        def test_it(number):
+            logging.get_logger("transformers.once").warning_once("said to both")
+            assert number == 0
+        """
+    )
+
+    result = pytester.runpytest_subprocess("--tf-verbosity=warning", "-p", "no:cacheprovider")
+
+    assert result.stdout.str().count("[transformers] said to both") == 2
+
+
+def test_verbosity_of_another_kind_is_refused(pytester):
+    result = pytester.runpytest("--tf-verbosity=loud")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--tf-verbosity*'loud'*debug*info*warning*error*"])
+
+
+def test_cpu_hides_the_gpus(pytester):
+    pytester.makeconftest("import os\n\nassert os.environ['CUDA_VISIBLE_DEVICES'] == ''\n")
+    pytester.makepyfile(
+        """
+        import os
+        import torch
+
+        def test_it():
+            assert not torch.cuda.is_available()
+            assert os.environ["TRANSFORMERS_TEST_DEVICE"] == "cpu"
+        """
+    )
+
+    pytester.runpytest_subprocess("--tf-device=cpu", "-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+def test_auto_leaves_the_devices_alone(pytester, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    pytester.makepyfile("import os\n\ndef test_it():\n    assert 'CUDA_VISIBLE_DEVICES' not in os.environ\n")
+
+    pytester.runpytest("--tf-device=auto", "-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_cuda_that_is_not_there_is_refused(pytester):
+    result = pytester.runpytest("--tf-device=cuda")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: --tf-device=cuda, and no CUDA device is available: torch * is built with*. Use --tf-device=cpu or auto."
+        ]
+    )
+
+
+def test_sync_cuda_sets_launch_blocking_first(pytester):
+    pytester.makeconftest("import os\n\nassert os.environ['CUDA_LAUNCH_BLOCKING'] == '1'\n")
+    pytester.makepyfile("def test_it():\n    pass\n")
+
+    pytester.runpytest_subprocess("--tf-sync-cuda", "-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("flag", ["--tf-sync-cuda", "--tf-device=cpu"])
+def test_cuda_that_has_started_is_a_clear_error(pytester, flag):
+    pytester.makepyfile(early=STARTED_CUDA)
+    pytester.syspathinsert()
+
+    result = pytester.runpytest_subprocess(flag, "-p", "early")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(
+        [f"ERROR: {flag} comes too late: CUDA has already started in this process (*). A plugin or an earlier import *"]
+    )
