@@ -58,7 +58,7 @@ def test_missing_name_is_answered_with_the_line_to_write(triage_of, import_line,
 def test_removed_name_says_that_upgrading_will_not_help(triage_of, import_line):
     finding = triage_of(import_line("from transformers import AdamW"))
 
-    assert "AdamW was removed: upgrading transformers will not help" in finding.facts
+    assert "AdamW was removed and is not in transformers 5: upgrading will not help" in finding.facts
 
 
 def test_unknown_name_is_answered_with_an_upgrade(triage_of, import_line):

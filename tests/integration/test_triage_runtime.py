@@ -189,7 +189,7 @@ def test_parameters_on_the_meta_device(triage_of):
 def test_bfloat16_in_numpy(triage_of):
     tensor = torch.zeros(2, dtype=torch.bfloat16)
 
-    finding = triage_of(lambda: tensor.numpy())
+    finding = triage_of(tensor.numpy)
 
     assert finding.rule == "float16-numpy"
     assert tensor.float().numpy().tolist() == [0, 0]

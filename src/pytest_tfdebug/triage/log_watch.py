@@ -142,12 +142,14 @@ def _finding(entry: Note) -> Finding:
     matched = re.search(entry.rule.text, entry.message)
     names = {} if matched is None else {name: text.value(found or "") for name, found in matched.groupdict().items()}
     rows = rows_of(entry.message) if entry.rule.name == "load-report" else {}
-    names["counts"] = ", ".join(f"{len(keys)} {_STATUSES[status].partition(' (')[0]}" for status, keys in rows.items())
+    names["counts"] = ", ".join(
+        f"{sum(map(_weights_in, keys))} {_STATUSES[status].partition(' (')[0]}" for status, keys in rows.items()
+    )
     architecture = _architecture(names.get("path", ""))
     fix = (entry.rule.fix, "load it with the class that saved it, or correct the checkpoint's keys")
     if architecture:
         names["architecture"] = architecture
-    facts = tuple(f"{_STATUSES[status]}: {text.listing(keys)}" for status, keys in rows.items())
+    facts = tuple(f"{_STATUSES[status]}: {text.listing(keys, 4)}" for status, keys in rows.items())
     return Finding(
         entry.rule.name,
         entry.rule.bucket,
@@ -157,6 +159,15 @@ def _finding(entry: Note) -> Finding:
         fill((entry.rule.then,), names),
         facts,
     )
+
+
+def _weights_in(key: str) -> int:
+    """Count the weights behind a key of a report, which writes ``layers.{0, 1}`` and ``layers.{0...31}`` for many."""
+    count = 1
+    for group in re.findall(r"\{([^}]*)\}", key):
+        ends = re.fullmatch(r"(\d+)\.\.\.(\d+)", group)
+        count *= int(ends.group(2)) - int(ends.group(1)) + 1 if ends else group.count(",") + 1
+    return count
 
 
 def _architecture(path: str) -> str | None:

@@ -39,7 +39,7 @@ def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> 
     near = [same] if same else difflib.get_close_matches(name, here, n=3, cutoff=_SIMILARITY)
     if removed:
         names |= {"removed": removed, **_as_code(failure, name, removed)}
-        lines.append(f"{text.value(name)} was removed: upgrading transformers will not help")
+        lines.append(f"{text.value(name)} was removed and is not in transformers 5: upgrading will not help")
     elif elsewhere:
         names["elsewhere"] = elsewhere[0]
         lines.append(f"{text.value(name)} is in: {text.listing(elsewhere)}")
