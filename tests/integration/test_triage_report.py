@@ -136,7 +136,7 @@ def test_workers_send_the_section_home(pytester):
 
 
 def test_collection_error_is_triaged(pytester):
-    pytester.makepyfile("from transformers import AutoModelForVision2Seq\n\ndef test_it():\n    pass\n")
+    pytester.makepyfile("from transformers import AdamW\n\ndef test_it():\n    pass\n")
 
     result = pytester.runpytest("-p", "no:cacheprovider")
 
@@ -144,7 +144,7 @@ def test_collection_error_is_triaged(pytester):
         [
             "*- tfdebug triage -*",
             "bucket: install/version (in collection)",
-            "smallest fix: from transformers import AutoModelForImageTextToText",
+            "smallest fix: from torch.optim import AdamW",
         ]
     )
 
@@ -188,8 +188,7 @@ def test_nothing_is_imported_before_a_failure(pytester):
         def test_it():
             assert not HEAVY & set(sys.modules)
             ours = {name for name in sys.modules if name.startswith("pytest_tfdebug")}
-            light = {"plugin", "options", "errors", "running"}
-            assert ours <= {"pytest_tfdebug", *(f"pytest_tfdebug.{name}" for name in light)}
+            assert not {name for name in ours if name.startswith(("pytest_tfdebug.triage", "pytest_tfdebug.env"))}
         """
     )
 

@@ -172,9 +172,15 @@ def _arguments(marker: pytest.Mark) -> dict[str, tuple[str, ...]]:
 
 
 def _load(model: str, source: str, info: Mapping[str, Any]) -> Load:
-    mismatched = sorted(
-        f"{key} (checkpoint {tuple(theirs)}, model {tuple(ours)})" for key, theirs, ours in info["mismatched_keys"]
-    )
+    mismatched = sorted(_mismatch(entry) for entry in info["mismatched_keys"])
     return Load(
         model, source, tuple(sorted(info["missing_keys"])), tuple(sorted(info["unexpected_keys"])), tuple(mismatched)
     )
+
+
+def _mismatch(entry: str | tuple[str, Any, Any]) -> str:
+    """Name a weight with both shapes; transformers 4 gives the name alone."""
+    if isinstance(entry, str):
+        return entry
+    key, theirs, ours = entry
+    return f"{key} (checkpoint {tuple(theirs)}, model {tuple(ours)})"

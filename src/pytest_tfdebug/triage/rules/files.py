@@ -13,7 +13,7 @@ FILE_RULES = (
         "bad-safetensors",
         DOWNLOAD,
         ("SafetensorError",),
-        r"(?P<detail>header too (?:large|small)|incomplete metadata|invalid header|[Ii]nvalid JSON in header|InvalidHeader\w*|MetadataIncompleteBuffer)",
+        r"(?i)(?P<detail>header ?too ?(?:large|small)|(?:metadata ?)?incomplete (?:metadata|buffer)|metadataincompletebuffer|invalid ?header|invalid json in header)",
         _BROKEN,
         _RESTORE,
         _LOOK,
@@ -57,7 +57,7 @@ FILE_RULES = (
         "missing-weights",
         DOWNLOAD,
         ("OSError",),
-        r"no file named (?P<file>\S+?),? .*found in directory (?P<directory>.+?)\.?$",
+        r"no file named (?P<file>\S+?),? .*found in directory (?P<directory>.+?)\.?(?: but there is a file for|$)",
         (
             "{directory} holds {foreign}, TensorFlow or Flax weights, which transformers 5 does not read.",
             "{directory} holds {adapter} and no model weights.",

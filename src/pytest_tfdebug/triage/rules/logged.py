@@ -14,6 +14,14 @@ LOG_RULES = (
         "transformers.utils.loading_report.log_state_dict_report",
     ),
     LogRule(
+        "weights-of-other-shapes",
+        r"Some weights of (?P<cls>\w+) were not initialized from the model checkpoint at (?P<path>\S+) and are newly initialized because the shapes did not match:\s*(?P<keys>[\s\S]{0,600})",
+        "{cls} was loaded from {path} and weights of other shapes are random: {keys}",
+        "load it with the checkpoint's own num_labels and vocab_size",
+        "mark the test with @pytest.mark.clean_load: it fails by itself on such a load",
+        "transformers 4: PreTrainedModel._load_pretrained_model",
+    ),
+    LogRule(
         "weights-not-initialised",
         r"Some weights of (?P<cls>\w+) were not initialized from the model checkpoint at (?P<path>\S+) and are newly initialized[^\[]*\[(?P<keys>[^\]]*)",
         "{cls} was loaded from {path} and weights are random: {keys}.",
