@@ -64,14 +64,11 @@ class OverflowGuard:
             self._watch.close()
 
     def _conclude(self) -> None:
-        found = self._watch.verdict()
+        found = self._watch.verdict() or self._watch.emptiness(
+            "overflow_guard", "Run a forward of the guarded model inside the block."
+        )
         if found is not None:
             raise ActivationOverflowError(found)
-        empty = self._watch.emptiness()
-        if empty is not None:
-            raise ActivationOverflowError(
-                f"overflow_guard checked nothing: {empty}.\nRun a forward of the guarded model inside the block."
-            )
 
     def _annotate(self, error: BaseException) -> None:
         """Add the report to an exception that the forward raised by itself."""

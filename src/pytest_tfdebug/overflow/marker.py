@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import torch
 
 _NAME = "overflow_free"
+_ADVICE = (
+    "Call the model in the test itself: what fixtures, subprocesses and compiled code run is not seen. "
+    "Or take the marker off."
+)
 #: The error that this plugin raised for a test.
 _RAISED = pytest.StashKey[ActivationOverflowError]()
 
@@ -53,7 +57,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if getattr(item, "_excinfo", None):  # a unittest.TestCase keeps its failure instead of raising it
         _add_section(item, watch)
         return result
-    message = _verdict(watch)
+    message = watch.verdict() or watch.emptiness("overflow_free", _ADVICE)
     if message is not None:
         item.stash[_RAISED] = ActivationOverflowError(message)
         raise item.stash[_RAISED]
@@ -87,19 +91,6 @@ def settings_of(item: pytest.Item) -> Settings:
         return Settings.of(_NAME, *positional, **arguments)
     except TFDebugError as error:
         raise pytest.UsageError(f"{item.nodeid}: {error}") from error
-
-
-def _verdict(watch: Watch) -> str | None:
-    """Return why a test that passed by itself fails, or None."""
-    found = watch.verdict()
-    empty = watch.emptiness()
-    if found is not None or empty is None:
-        return found
-    return (
-        f"overflow_free checked nothing: {empty} in this test.\n"
-        "Call the model in the test itself: what fixtures, subprocesses and compiled code run is not seen. "
-        "Or take the marker off."
-    )
 
 
 def _add_section(item: pytest.Item, watch: Watch) -> None:

@@ -161,13 +161,17 @@ class Watch:
         if self._gradients is not None:
             self._gradients.remove()
 
-    def emptiness(self) -> str | None:
-        """Return why nothing was checked, when nothing was; None otherwise."""
-        if not self.forwards:
-            return "no module ran"
-        if not self.tensors:
-            return "\n".join(["no floating-point tensor with values was seen", *self._remarks()])
-        return None
+    def emptiness(self, subject: str, advice: str) -> str | None:
+        """Return that nothing was checked, when nothing was; None otherwise.
+
+        Args:
+            subject: Who should have checked, ``"overflow_guard"``.
+            advice: What to do.
+        """
+        if self.tensors:
+            return None
+        reason = "no floating-point tensor with values was seen" if self.forwards else "no module ran"
+        return "\n".join([f"{subject} checked nothing: {reason}.", advice, *self._remarks()])
 
     def _remarks(self) -> list[str]:
         return [*render_skipped(self.skipped), *(f"Note: {note}" for note in self.notes)]
