@@ -17,9 +17,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.debug_utils import DebugUnderflowOverflow
 
 from pytest_tfdebug import overflow_guard
+from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
-from pytest_tfdebug.tracing.outermost import intercept_outermost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,17 +42,6 @@ def timed(run: Callable[[], object], device: str) -> float:
     if device != "cpu":
         torch.cuda.synchronize()
     return time.perf_counter() - began
-
-
-def marked() -> AbstractContextManager[None]:
-    """Return what a marked test does around its body."""
-    watch = Watch(Settings(), raises=False)
-
-    def watched(module: torch.nn.Module, _args: object, _kwargs: object, proceed: Callable[[], Any]) -> Any:  # noqa: ANN401
-        with watch.recorder(module, all_threads=False):
-            return proceed()
-
-    return intercept_outermost(watched)
 
 
 def transformers_debug(model: torch.nn.Module) -> Callable[[], None]:
@@ -91,7 +80,7 @@ def main() -> None:
         "bare forward": lambda: run(nullcontext()),
         "overflow_guard": lambda: run(overflow_guard(model)),
         "overflow_guard, headroom": lambda: run(overflow_guard(model, dtype="float16", headroom=2.0)),
-        "overflow_free (marker)": lambda: run(marked()),
+        "overflow_free (marker)": lambda: run(Roots(Watch(Settings(), raises=False)).watching()),
         "DebugUnderflowOverflow": run_transformers,
     }
     for kind in kinds.values():

@@ -118,8 +118,10 @@ def test_a_tensor_that_vanishes_as_a_whole_is_found_on_request():
     assert verdict(model, x, dtype="float16") is None
     assert verdict(model, x, dtype="bfloat16", underflow=1.0) is None
     assert message.splitlines() == [
-        "1 (Scale) vanishes in float16: its largest absolute value is 1.00e-06, below 1 times the smallest normal "
-        "number 6.10e-05.",
+        (
+            "1 (Scale) vanishes in float16: its largest absolute value is 1.00e-06, below 1 times the smallest normal "
+            "number 6.10e-05."
+        ),
         "The 3 smallest modules:",
         "  abs_max= 1.00e-06 < [0] 1: Scale: output",
         "  abs_max= 1.00e-06 < [0] Sequential: Sequential: output",

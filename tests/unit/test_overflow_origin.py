@@ -230,8 +230,7 @@ def test_the_number_in_brackets_counts_forwards():
     model = nn.Sequential(Lambda(lambda value: value / value.clamp(max=0.5)))
 
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
-        for last in (1.0, 2.0, 0.0):
-            model(torch.tensor([[1.0, last]]))
+        list(map(model, torch.tensor([[[1.0, 1.0]], [[1.0, 2.0]], [[1.0, 0.0]]])))
 
     assert headline(str(caught.value)) == "< [2] 0: Lambda: output has nans"
     assert "abs_max= 2.00e+00 > [1] 0: Lambda: input[0]" in str(caught.value)
@@ -259,7 +258,7 @@ def test_an_ignored_module_does_not_hide_a_fault_elsewhere():
 
 
 def test_a_forward_that_raises_after_the_overflow_keeps_its_exception_and_carries_the_report():
-    def fails(value):
+    def fails(_):
         raise ValueError("my own")
 
     model = nn.Sequential(Exploding(), Lambda(fails))

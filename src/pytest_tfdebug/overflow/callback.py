@@ -58,7 +58,7 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
         self.remove()
         self._has_told = False
         self._watch = Watch(self._settings, raises=False)
-        self._recorder = self._watch.recorder(model, all_threads=True)
+        self._recorder = self._watch.eyes(model).recorder
         self._recorder.__enter__()
 
     def on_substep_end(

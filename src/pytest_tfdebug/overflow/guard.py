@@ -27,7 +27,7 @@ class OverflowGuard:
 
     def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
         self._watch = Watch(settings, raises=True)
-        self._recorder = self._watch.recorder(model, all_threads=True)
+        self._recorder = self._watch.eyes(model).recorder
 
     @property
     def forwards(self) -> int:
@@ -125,7 +125,7 @@ class DebugActivationOverflow:
     def __init__(self, model: torch.nn.Module, **settings: Any) -> None:  # noqa: ANN401
         checked = Settings.of("DebugActivationOverflow", **settings)
         self._watch = Watch(checked, raises=True)
-        self._recorder = self._watch.recorder(_module("DebugActivationOverflow", model), all_threads=True)
+        self._recorder = self._watch.eyes(_module("DebugActivationOverflow", model)).recorder
         self._recorder.__enter__()
 
     def remove(self) -> None:

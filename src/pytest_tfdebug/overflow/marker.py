@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
+from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
-from pytest_tfdebug.tracing.outermost import intercept_outermost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
-    import torch
+    from collections.abc import Generator
 
 _NAME = "overflow_free"
 _ADVICE = (
@@ -42,12 +40,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return (yield)
     watch = Watch(settings_of(item), raises=False)
 
-    def watched(module: torch.nn.Module, _args: object, _kwargs: object, proceed: Callable[[], Any]) -> Any:  # noqa: ANN401
-        with watch.recorder(module, all_threads=False):
-            return proceed()
-
     try:
-        with intercept_outermost(watched):
+        with Roots(watch).watching():
             result = yield
     except BaseException:
         _add_section(item, watch)

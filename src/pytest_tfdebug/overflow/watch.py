@@ -29,6 +29,8 @@ from pytest_tfdebug.report.overflow import (
 from pytest_tfdebug.tracing.recorder import Recorder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_tfdebug.overflow.settings import Settings
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.leaves import Leaf
@@ -57,12 +59,12 @@ class Watch:
         self._gradients = Gradients(settings, self.headroom, self.conclude) if settings.gradients else None
         self._lock = threading.Lock()
 
-    def recorder(self, root: torch.nn.Module, *, all_threads: bool) -> Recorder:
-        """Return hooks on a model, to be entered and left.
+    def eyes(self, root: torch.nn.Module, is_wanted: Callable[[Eyes], bool] = lambda eyes: True) -> Eyes:  # noqa: ARG005
+        """Return what sees a model, by the recorder that it holds.
 
         Args:
             root: The model.
-            all_threads: Watch calls from every thread; otherwise those of this thread alone.
+            is_wanted: Whether to look at an outermost call that begins in the running thread.
 
         Raises:
             TFDebugError: If the model is one whose modules cannot be hooked.
@@ -72,9 +74,9 @@ class Watch:
                 "overflow_free cannot watch torch.nn.DataParallel: it runs copies of the model in threads of its own.\n"
                 "Use torch.nn.parallel.DistributedDataParallel, or watch the model without the wrapper."
             )
-        recorder = Recorder(root, _Eyes(self, root, None if all_threads else threading.get_ident()))
-        self.notes.update(dict.fromkeys(recorder.notes))
-        return recorder
+        eyes = Eyes(self, root, is_wanted)
+        self.notes.update(dict.fromkeys(eyes.recorder.notes))
+        return eyes
 
     def begin(self, root: torch.nn.Module, *, is_root: bool) -> Pass | None:
         """An outermost call begins: of the root, or of a module inside it (a checkpoint that is computed again)."""
@@ -204,44 +206,50 @@ class Watch:
             self.fault = Fault(frame, "parameter", frame.path, frame.class_name, frames=frames, details=details(weight))
 
 
-class _Eyes:
+class Eyes:
     """The consumer of one recorder: a :class:`Pass` for each outermost call of each thread.
 
     Args:
         watch: Whose eyes.
-        root: The model that is hooked.
-        thread: Identifier of the only thread to look at; None for all.
+        root: The model.
+        is_wanted: Whether to look at an outermost call that begins in the running thread.
     """
 
-    def __init__(self, watch: Watch, root: torch.nn.Module, thread: int | None) -> None:
+    def __init__(self, watch: Watch, root: torch.nn.Module, is_wanted: Callable[[Eyes], bool]) -> None:
+        self.recorder = Recorder(root, self)
         self._watch = watch
-        self._root = root
-        self._root_name = type(getattr(root, "_orig_mod", root)).__name__
-        self._thread = thread
+        self._is_wanted = is_wanted
+        self._parts = {id(module) for module in root.modules()}
         self._local = threading.local()
 
+    def sees_all(self, module: torch.nn.Module) -> bool:
+        """Tell whether every module inside a module is hooked: some models add modules to themselves."""
+        return all(id(part) in self._parts for part in module.modules())
+
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
+        """A call begins."""
         if call.depth == 0:
-            is_watched = self._thread in (None, threading.get_ident())
-            self._local.running = self._begin(call) if is_watched else None
+            self._local.running = self._begin(call) if self._is_wanted(self) else None
         running = self._running()
         if running is not None:
             running.enter(call, leaves)
 
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401, ARG002
+        """A call has returned."""
         running = self._running()
         if running is not None:
             running.leave(call, leaves)
             self._end(running, call, has_failed=False)
 
     def fail(self, call: Call) -> None:
+        """An exception left a call."""
         running = self._running()
         if running is not None:
             running.fail(call)
             self._end(running, call, has_failed=True)
 
     def _begin(self, call: Call) -> Pass | None:
-        return self._watch.begin(self._root, is_root=call.path == self._root_name)
+        return self._watch.begin(self.recorder.model, is_root=call.path == self.recorder.root_name)
 
     def _running(self) -> Pass | None:
         running: Pass | None = getattr(self._local, "running", None)
@@ -250,4 +258,4 @@ class _Eyes:
     def _end(self, running: Pass, call: Call, *, has_failed: bool) -> None:
         if call.depth == 0:
             self._local.running = None
-            self._watch.end(running, is_root=call.path == self._root_name, has_failed=has_failed)
+            self._watch.end(running, is_root=call.path == self.recorder.root_name, has_failed=has_failed)
