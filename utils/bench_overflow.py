@@ -1,7 +1,8 @@
 """Measure what watching for overflow costs: bare forward, guard and transformers' DebugUnderflowOverflow, in turns.
 
 One process, one model (the 8-layer Llama of the foundation benchmark), one thread count: the runs alternate, so that
-whatever else the machine does falls on all of them alike. Printed are medians and the medians of the paired ratios.
+whatever else the machine does falls on all of them alike. Printed are medians and the medians of the paired ratios, of
+the clock and, on the CPU, of the processor time of all threads: on a busy machine that is the steadier one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import argparse
 import statistics
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -35,13 +36,25 @@ def build(device: str) -> tuple[LlamaForCausalLM, torch.Tensor]:
     return LlamaForCausalLM(config).eval().to(device), torch.randint(0, 8000, (2, 128), device=device)
 
 
-def timed(run: Callable[[], object], device: str) -> float:
-    """Return the seconds of one run."""
-    began = time.perf_counter()
+class Cost(NamedTuple):
+    """What one run took.
+
+    Args:
+        clock: Seconds that went by.
+        processor: Seconds of processor time, all threads together.
+    """
+
+    clock: float
+    processor: float
+
+
+def timed(run: Callable[[], object], device: str) -> Cost:
+    """Return what one run takes."""
+    clock, processor = time.perf_counter(), time.process_time()
     run()
     if device != "cpu":
         torch.cuda.synchronize()
-    return time.perf_counter() - began
+    return Cost(time.perf_counter() - clock, time.process_time() - processor)
 
 
 def transformers_debug(model: torch.nn.Module) -> Callable[[], None]:
@@ -65,18 +78,18 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     model, ids = build(options.device)
 
-    def run(context: AbstractContextManager[Any]) -> float:
+    def run(context: AbstractContextManager[Any]) -> Cost:
         with torch.no_grad(), context:
             return timed(lambda: model(ids), options.device)
 
-    def run_transformers() -> float:
+    def run_transformers() -> Cost:
         remove = transformers_debug(model)
         try:
             return run(nullcontext())
         finally:
             remove()
 
-    kinds: dict[str, Callable[[], float]] = {
+    kinds: dict[str, Callable[[], Cost]] = {
         "bare forward": lambda: run(nullcontext()),
         "overflow_guard": lambda: run(overflow_guard(model)),
         "overflow_guard, headroom": lambda: run(overflow_guard(model, dtype="float16", headroom=2.0)),
@@ -85,15 +98,21 @@ def main() -> None:
     }
     for kind in kinds.values():
         kind()
-    times: dict[str, list[float]] = {name: [] for name in kinds}
+    times: dict[str, list[Cost]] = {name: [] for name in kinds}
     for _ in range(options.runs):
         for name, kind in kinds.items():
             times[name].append(kind())
     bare = times["bare forward"]
-    print(f"{'':26}  median ms  over bare (median of {options.runs} pairs)")
-    for name, values in times.items():
-        ratio = statistics.median(value / base for value, base in zip(values, bare, strict=True))
-        print(f"{name:26}  {statistics.median(values) * 1e3:9.1f}  {ratio:9.2f}x")
+    print(
+        f"{'':26}  median ms  over bare  over bare, processor time  ({options.runs} pairs, {options.threads} threads)"
+    )
+    for name, costs in times.items():
+        pairs = list(zip(costs, bare, strict=True))
+        clock = statistics.median(cost.clock / base.clock for cost, base in pairs)
+        processor = statistics.median(cost.processor / base.processor for cost, base in pairs)
+        print(
+            f"{name:26}  {statistics.median(cost.clock for cost in costs) * 1e3:9.1f}  {clock:8.2f}x  {processor:24.2f}x"
+        )
 
 
 if __name__ == "__main__":
