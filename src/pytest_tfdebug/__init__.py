@@ -7,14 +7,20 @@ from typing import Any
 
 #: Public name -> module that defines it; imported at first use, so that ``import pytest_tfdebug`` costs nothing.
 _PUBLIC: dict[str, str] = {
+    "ActivationOverflowError": "errors",
+    "BatchLimitError": "errors",
+    "DebugActivationOverflow": "overflow.guard",
     "GoldenError": "errors",
+    "OverflowCallback": "overflow.callback",
     "ParityError": "errors",
     "TFDebugError": "errors",
     "TFDebugWarning": "errors",
     "ParityReport": "parity.result",
     "Trace": "tracing.trace",
     "compare": "parity.compare",
+    "detect_overflow": "overflow.guard",
     "golden": "goldens.fixture",
+    "overflow_guard": "overflow.guard",
     "record": "tracing.trace",
     "trace": "tracing.trace",
 }

@@ -17,5 +17,13 @@ class ParityError(AssertionError):
     """A forward differs from what it is held to."""
 
 
+class ActivationOverflowError(AssertionError):
+    """A value is not finite, or too close to the end of its dtype's range."""
+
+
+class BatchLimitError(TFDebugError):
+    """A run was stopped after the forward that ``abort_after_batch`` names."""
+
+
 class TFDebugWarning(UserWarning):
     """Something that is worth knowing and does not fail a check."""

@@ -105,6 +105,10 @@ INI = (
 MARKERS: dict[str, str] = {
     "tf_golden": "tf_golden(*, rtol, atol, tolerances, rename, include, exclude, level): defaults of golden checks.",
     "clean_load": "clean_load(*, allow=()): fail if a model loads with missing, unexpected or mismatched weights.",
+    "overflow_free": (
+        "overflow_free(*, frames, dtype, headroom, underflow, gradients, ignore, trace_batches, abort_after_batch): "
+        "fail when a module that runs in the test gives inf or nan, or leaves too little headroom."
+    ),
 }
 
 

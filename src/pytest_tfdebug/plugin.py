@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 #: Marker -> module whose hooks run the marked tests; registered in a run that has such a test.
 MARKER_PLUGINS: dict[str, str] = {
     "clean_load": "pytest_tfdebug.triage.clean_load",
+    "overflow_free": "pytest_tfdebug.overflow.marker",
 }
 
 _GOLDEN_SESSION = "pytest_tfdebug.goldens.session"

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+#: Told by ``torch.compile(fullgraph=True)``; without ``fullgraph`` the hooks run between compiled pieces.
+_COMPILING = (
+    "pytest-tfdebug is watching the modules of this model, which breaks the graph at every module. "
+    "Watch the model uncompiled, or compile it without fullgraph=True."
+)
+
 
 class Consumer(Protocol):
     """What receives the calls of a forward as they happen."""
@@ -136,6 +142,8 @@ class Recorder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> None:
+        if torch.compiler.is_compiling():  # a constant to the compiler; outside it a call of 50 ns
+            torch._dynamo.graph_break(msg=_COMPILING)  # noqa: SLF001 - its documented name
         stack = self._stack()
         call = Call(
             -1,

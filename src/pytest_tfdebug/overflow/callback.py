@@ -1,0 +1,113 @@
+"""The watch inside ``transformers.Trainer``: what ``--debug activation_overflow`` is for."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from transformers import TrainerCallback
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.overflow.settings import Settings
+from pytest_tfdebug.overflow.watch import Watch
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    from pytest_tfdebug.tracing.recorder import Recorder
+
+OnOverflow = Literal["stop", "warn"]
+logger = logging.getLogger(__name__)
+
+
+class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is not typed
+    """Log the report of the first inf or nan of a training, and stop the training.
+
+    Args:
+        on_overflow: ``"stop"``: log the report as an error and stop after the step. ``"warn"``: log it as a warning,
+            in full the first time and as its first line from then on, and go on.
+        **settings: As for :func:`pytest_tfdebug.overflow_guard`.
+
+    Raises:
+        TFDebugError: An argument is wrong.
+
+    Examples:
+        >>> trainer = Trainer(model, args, callbacks=[OverflowCallback()])  # doctest: +SKIP
+    """
+
+    def __init__(self, on_overflow: OnOverflow = "stop", **settings: Any) -> None:  # noqa: ANN401
+        if on_overflow not in get_args(OnOverflow):
+            valid = ", ".join(get_args(OnOverflow))
+            raise TFDebugError(f"OverflowCallback(on_overflow={on_overflow!r}): on_overflow is one of {valid}.")
+        self._settings = Settings.of("OverflowCallback", **settings)
+        self._on_overflow = on_overflow
+        self._watch: Watch | None = None
+        self._recorder: Recorder | None = None
+        self._has_told = False
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,  # noqa: ARG002
+        control: TrainerControl,  # noqa: ARG002
+        model: torch.nn.Module,
+        **kwargs: Any,  # noqa: ANN401, ARG002
+    ) -> None:
+        """Hook the model."""
+        self.remove()
+        self._has_told = False
+        self._watch = Watch(self._settings, raises=False)
+        self._recorder = self._watch.eyes(model).recorder
+        self._recorder.__enter__()
+
+    def on_substep_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,  # noqa: ANN401, ARG002
+    ) -> None:
+        """Look at a batch of an accumulated step."""
+        self._look(state, control)
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,  # noqa: ANN401, ARG002
+    ) -> None:
+        """Look at a step."""
+        self._look(state, control)
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,  # noqa: ARG002
+        state: TrainerState,  # noqa: ARG002
+        control: TrainerControl,  # noqa: ARG002
+        **kwargs: Any,  # noqa: ANN401, ARG002
+    ) -> None:
+        """Take the hooks off."""
+        self.remove()
+
+    def remove(self) -> None:
+        """Take the hooks off; the Trainer does not say so when a training raises."""
+        if self._recorder is not None and self._watch is not None:
+            self._recorder.__exit__(None, None, None)
+            self._watch.close()
+        self._recorder = self._watch = None
+
+    def _look(self, state: TrainerState, control: TrainerControl) -> None:
+        report = self._watch.verdict() if self._watch is not None else None
+        if report is None or self._watch is None:
+            return
+        if self._on_overflow == "stop":
+            logger.error("Overflow in step %d, training stops.\n%s", state.global_step, report)
+            control.should_training_stop = True
+        elif self._has_told:
+            logger.warning("Overflow in step %d: %s", state.global_step, report.partition("\n")[0])
+        else:
+            logger.warning("Overflow in step %d.\n%s", state.global_step, report)
+        self._has_told = True
+        self._watch.reset()

@@ -1,0 +1,121 @@
+"""A closer look at the culprit: how much of it is not finite, where, and what may be behind it."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from math import isfinite, isnan
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.frames import Details
+from pytest_tfdebug.overflow.masks import has_masked_row
+from pytest_tfdebug.overflow.settings import largest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.frames import Fault, Frame
+    from pytest_tfdebug.records import SourceRange
+
+#: Pattern in the culprit's source (or its class, for modules without source) -> what it may have done.
+_OPERATIONS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"softmax", re.IGNORECASE), "a softmax over a row of -inf is nan, and so is one over a row with inf"),
+    (re.compile(r"\bexp\(|\.exp\b|expm1"), "exp passes the end of float16 at 11.1, of float32 and bfloat16 at 88.7"),
+    (re.compile(r"r?sqrt\("), "the square root of a negative number is nan, and 1 / sqrt(0) is inf"),
+    (re.compile(r"\blog\(|\.log\b|log2|log1p"), "the logarithm of 0 is -inf, of a negative number nan"),
+    (re.compile(r"[^/#]/(?!/)\s*[\w(]|\.div\(|reciprocal"), "a division by 0 gives inf, and 0 / 0 nan"),
+    (re.compile(r"\*\*\s*[\d(]|\.pow\(|square\("), "a power leaves the range long before its base does"),
+)
+_DERIVATIVES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"sqrt\("), "the derivative of the square root at 0 is inf"),
+    (re.compile(r"norm\("), "the derivative of a norm at the zero vector is nan"),
+    (re.compile(r"\blog\(|\.log\b|log2"), "the derivative of the logarithm at 0 is inf"),
+    (re.compile(r"where\("), "torch.where hands nan on from the branch that it does not take: 0 * inf is nan"),
+    (re.compile(r"\*\*\s*[\d(]|\.pow\("), "the derivative of a power below 1 at 0 is inf"),
+    (re.compile(r"[^/#]/(?!/)\s*[\w(]|\.div\(|reciprocal"), "the derivative of a division by a small number is large"),
+)
+_SIGNATURE = re.compile(r"def \w+\(.*?\)[^:]*:(\s*\"{3}.*?\"{3})?", re.DOTALL)
+#: Narrow dtypes, and where to go from there.
+_NARROW = {"float16": "bfloat16 or float32"}
+#: Inputs of this size overflow a narrow dtype when they are multiplied or summed up.
+_LARGE = 1e2
+
+
+@torch.no_grad()
+def details(tensor: torch.Tensor) -> Details:
+    """Count what is not finite in a tensor and find the first such element."""
+    tensor = tensor.detach()
+    nans, finite = tensor.isnan(), tensor.isfinite()
+    bad = finite.numel() - int(finite.sum())
+    first = tuple(torch.nonzero(~finite)[0].tolist()) if bad else ()
+    magnitudes = tensor[finite].abs()
+    low, high = torch.aminmax(magnitudes) if magnitudes.numel() else (torch.tensor(torch.nan),) * 2
+    return Details(int(nans.sum()), bad - int(nans.sum()), finite.numel(), first, float(low), float(high))
+
+
+def weight_facts(module: torch.nn.Module) -> Iterator[str]:
+    """Yield a sentence for each parameter and buffer of a module itself that is not finite."""
+    parameters = [("parameter", name, tensor) for name, tensor in module.named_parameters(recurse=False)]
+    buffers = [("buffer", name, tensor) for name, tensor in module.named_buffers(recurse=False)]
+    for kind, name, tensor in (*parameters, *buffers):
+        if tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()):
+            continue
+        try:
+            found = details(tensor)
+        except RuntimeError:  # dtypes without these operations, such as float8
+            continue
+        if found.nans or found.infs:
+            bad = found.nans + found.infs
+            yield f"The {kind} {name!r} of this module is not finite itself: {bad} / {found.total} elements."
+
+
+def hints(fault: Fault, masks: list[torch.Tensor]) -> Iterator[str]:
+    """Yield what may be behind a fault: what the numbers say, and only without that what the code suggests.
+
+    Args:
+        fault: The fault, without hints.
+        masks: The masks that the running calls were given.
+    """
+    found, dtype = fault.details, fault.frame.extremes.dtype
+    has_nan = found.nans > 0 if found else isnan(fault.frame.extremes.low)
+    is_masked_row = has_nan and any(has_masked_row(mask) for mask in masks)
+    before = _largest_input(fault)
+    is_narrow = dtype in _NARROW and before >= _LARGE
+    if is_masked_row:
+        yield "A row of the mask hides every position: the softmax over it is nan."
+    if is_narrow:
+        yield (
+            f"{dtype} ends at {largest(dtype):.2e}, and the inputs reach {before:.2e}: compute this part in "
+            f"{_NARROW[dtype]}, or scale the values down before it."
+        )
+    if not is_masked_row and not is_narrow:
+        yield from _suggestions(fault, _OPERATIONS)
+
+
+def _suggestions(fault: Fault, table: tuple[tuple[re.Pattern[str], str], ...]) -> Iterator[str]:
+    text = _code(fault.source) or fault.owner_class
+    yield from (f"The code has such an operation: {said}." for pattern, said in table if pattern.search(text))
+
+
+def gradient_hints(fault: Fault) -> Iterator[str]:
+    """Yield what may be behind a gradient that is not finite."""
+    dtype = fault.frame.extremes.dtype
+    if dtype in _NARROW:
+        yield f"{dtype} ends at {largest(dtype):.2e}: scale the loss down, or use {_NARROW[dtype]}."
+    yield from _suggestions(fault, _DERIVATIVES)
+
+
+def _largest_input(fault: Fault) -> float:
+    """Return the largest finite value among the culprit's other frames, or the frames before it."""
+    own = [item for item in fault.frames if item.path == fault.frame.path and item is not fault.frame]
+    near: list[Frame] = own or list(fault.frames[-4:])
+    return max((item.extremes.abs_max for item in near if isfinite(item.extremes.abs_max)), default=0.0)
+
+
+def _code(source: SourceRange | None) -> str:
+    if source is None:
+        return ""
+    lines = linecache.getlines(source.file)[source.first - 1 : source.last]
+    return _SIGNATURE.sub("", "".join(line.partition("#")[0] for line in lines), count=1)

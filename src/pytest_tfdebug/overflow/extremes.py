@@ -1,0 +1,133 @@
+"""One pass over each tensor: its smallest and largest element say whether it is finite and how large it is.
+
+``torch.aminmax`` reads a tensor once, at the speed of memory, and hands nan on. On the CPU its results are read as they
+come; on any other device they wait there until :meth:`Reducer.read_back` fetches all of them at once, so that no module
+makes the host wait for the device.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.frames import Extremes
+from pytest_tfdebug.overflow.masks import without_hidden
+from pytest_tfdebug.overflow.settings import largest
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.overflow.settings import Settings
+
+_DTYPES: dict[torch.dtype, str] = {
+    getattr(torch, name): name for name in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+}
+
+
+def is_read_at_once(tensor: torch.Tensor) -> bool:
+    """Tell whether reading a number of a tensor makes nobody wait."""
+    return tensor.device.type == "cpu"
+
+
+class Reducer:
+    """The extremes of the tensors of one forward; a tensor that is met again unchanged is not read again.
+
+    Args:
+        settings: What values are held to: it decides when a mask has to be taken into account.
+        wants_abs_min: Also find each tensor's smallest absolute value.
+    """
+
+    def __init__(self, settings: Settings, *, wants_abs_min: bool = False) -> None:
+        self.skipped: Counter[str] = Counter()
+        self._settings = settings
+        self._wants_abs_min = wants_abs_min
+        self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, Extremes]] = {}
+        self._waiting: list[tuple[Extremes, str, torch.Tensor]] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether extremes are still on their device, their numbers NaN."""
+        return bool(self._waiting)
+
+    def extremes(self, tensor: torch.Tensor, masks: list[torch.Tensor]) -> Extremes | None:
+        """Return a tensor's extremes; None for what has none: integers, empty tensors, and what is only counted.
+
+        Args:
+            tensor: Any tensor.
+            masks: The masks that the calls under way were given.
+        """
+        name = _DTYPES.get(tensor.dtype)
+        if name is None or tensor.is_meta or tensor.layout != torch.strided:
+            self._skip(tensor)
+            return None
+        if not tensor.numel():
+            return None
+        version = -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - torch's count of in-place writes
+        known = self._known.get(id(tensor))
+        if known is not None and known[1] == version >= 0 and known[0]() is tensor:
+            return known[2]
+        try:
+            found = self._reduce(tensor.detach(), name, masks)
+        except RuntimeError:  # tensors without values: fake, functional, batched by vmap
+            self.skipped[type(tensor).__name__] += 1
+            return None
+        self._known[id(tensor)] = (weakref.ref(tensor), version, found)
+        return found
+
+    def read_back(self) -> None:
+        """Fetch the numbers that wait on devices, one transfer for each device and dtype."""
+        groups: dict[tuple[torch.device, torch.dtype], list[tuple[Extremes, str, torch.Tensor]]] = {}
+        for entry in self._waiting:
+            groups.setdefault((entry[2].device, entry[2].dtype), []).append(entry)
+        for entries in groups.values():
+            numbers = torch.stack([value for _, _, value in entries]).tolist()
+            for (extremes, field, _), number in zip(entries, numbers, strict=True):
+                setattr(extremes, field, number)
+        waited, self._waiting = self._waiting, []
+        for extremes in {id(extremes): extremes for extremes, _, _ in waited}.values():
+            if self._is_lowest(extremes):
+                extremes.rests.append(Extremes(extremes.dtype, extremes.high, extremes.high))
+
+    def _skip(self, tensor: torch.Tensor) -> None:
+        if tensor.is_quantized:
+            self.skipped["quantized"] += 1
+        elif tensor.is_floating_point() or tensor.is_complex():
+            kind = "meta" if tensor.is_meta else str(tensor.dtype).removeprefix("torch.")
+            self.skipped[kind if tensor.layout == torch.strided else str(tensor.layout)] += 1
+
+    def _reduce(self, tensor: torch.Tensor, name: str, masks: list[torch.Tensor]) -> Extremes:
+        if tensor.is_complex():
+            tensor, name = torch.view_as_real(tensor.resolve_conj()), str(tensor.real.dtype).removeprefix("torch.")
+        found = self._measure(tensor, name)
+        if not is_read_at_once(tensor):
+            if masks:
+                found.rests = [self._measure(rest, name) for rest in without_hidden(tensor, masks)]
+        elif not found.is_finite or self._is_large(found):
+            found.rests = [self._measure(rest, name) for rest in without_hidden(tensor, masks)]
+            if self._is_lowest(found):
+                found.rests.append(self._measure(tensor.masked_fill(tensor <= -largest(name) / 2, 0), name))
+        return found
+
+    def _measure(self, tensor: torch.Tensor, name: str) -> Extremes:
+        low, high = torch.aminmax(tensor)
+        abs_min = tensor.abs().amin() if self._wants_abs_min else None
+        if is_read_at_once(tensor):
+            return Extremes(name, float(low), float(high), None if abs_min is None else float(abs_min))
+        found = Extremes(name, float("nan"), float("nan"))
+        self._waiting += [(found, "low", low), (found, "high", high)]
+        if abs_min is not None:
+            self._waiting.append((found, "abs_min", abs_min))
+        return found
+
+    def _is_large(self, found: Extremes) -> bool:
+        if not self._settings.wants_headroom:
+            return False
+        return found.abs_max * (self._settings.headroom or 1.0) > largest(self._settings.target(found.dtype))
+
+    def _is_lowest(self, found: Extremes) -> bool:
+        """Tell whether a tensor holds its dtype's lowest number as a mask, where a narrower dtype is the question."""
+        target = self._settings.dtype
+        if target is None or not found.is_finite:
+            return False
+        return found.low <= -largest(found.dtype) / 2 and largest(found.dtype) > largest(target)

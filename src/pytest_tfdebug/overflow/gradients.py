@@ -1,0 +1,191 @@
+"""The backward under watch: the gradient of every tensor that passed between modules, and of every parameter."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.frames import Details, Extremes, Fault, Frame
+from pytest_tfdebug.overflow.diagnosis import details, gradient_hints
+from pytest_tfdebug.overflow.extremes import Reducer
+from pytest_tfdebug.overflow.judge import is_ignored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias
+
+    from pytest_tfdebug.overflow.headroom import Headroom
+    from pytest_tfdebug.overflow.settings import Settings
+    from pytest_tfdebug.records import Call
+
+    #: What a tensor was in the forward: a frame of each call that took or gave it.
+    Roles: TypeAlias = list[tuple[Frame, Call]]
+
+#: Parameters that the report names, after the first gradient that is not finite.
+_NAMED = 5
+
+
+@dataclass(slots=True)
+class _Event:
+    """A gradient that came by.
+
+    Args:
+        frame: As the report lists it.
+        roles: What its tensor was in the forward; empty for a parameter.
+        ref: The gradient, for as long as it lives.
+    """
+
+    frame: Frame
+    roles: Roles
+    ref: weakref.ref[torch.Tensor]
+
+
+class Gradients:
+    """Hooks on tensors and parameters; judged at the end of each backward, in the order in which gradients came.
+
+    Args:
+        settings: What to watch for.
+        headroom: What keeps the largest values.
+        conclude: Called at the end of each backward, inside the call of ``backward``: it may raise.
+    """
+
+    def __init__(self, settings: Settings, headroom: Headroom, conclude: Callable[[], None]) -> None:
+        self.fault: Fault | None = None
+        self.forward = 0
+        self._settings = settings
+        self._headroom = headroom
+        self._conclude = conclude
+        self.skipped: Counter[str] = Counter()
+        self._reducer = Reducer(settings)
+        self._history: deque[Frame] = deque(maxlen=settings.frames)
+        self._events: list[_Event] = []
+        self._details: Details | None = None
+        self._followed: dict[int, tuple[weakref.ref[torch.Tensor], Roles]] = {}
+        self._parameters: dict[int, weakref.ref[torch.nn.Parameter]] = {}
+        self._handles: list[Any] = []
+        self._is_queued = False
+        self._is_removed = False
+
+    def follow(self, tensor: torch.Tensor, frame: Frame, call: Call) -> None:
+        """Watch the gradient of a tensor of the forward; it may be one call's output and another's input."""
+        if not torch.is_grad_enabled() or isinstance(tensor, torch.nn.Parameter):
+            return
+        known = self._followed.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            known[1].append((frame, call))
+            return
+        roles: Roles = [(frame, call)]
+        self._followed[id(tensor)] = (weakref.ref(tensor), roles)
+        tensor.register_hook(
+            lambda gradient: self._see(lambda extremes: _gradient_frame(roles[0][0], extremes), roles, gradient)
+        )  # type: ignore[no-untyped-call]
+
+    def follow_parameters(self, root: torch.nn.Module) -> None:
+        """Watch the gradients of a model's parameters; those that are watched already stay as they are."""
+        root_name = type(root).__name__
+        for path, module in root.named_modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                known = self._parameters.get(id(parameter))
+                if not parameter.requires_grad or (known is not None and known() is parameter):
+                    continue
+                self._parameters[id(parameter)] = weakref.ref(parameter)
+                owner = (path or root_name, type(module).__name__, name)
+                self._handles.append(parameter.register_post_accumulate_grad_hook(self._parameter_hook(*owner)))
+
+    def settle(self) -> None:
+        """Judge the gradients that came since the last time."""
+        self._reducer.read_back()
+        self.skipped.update(self._reducer.skipped)
+        self._reducer = Reducer(self._settings)
+        events, self._events, self._is_queued = self._events, [], False
+        for position, event in enumerate(events):
+            if self.fault is None:
+                self._history.append(event.frame)
+            if event.frame.extremes.is_finite:
+                self._headroom.see(None, [event.frame])
+            elif self.fault is None and self._is_bad(event.frame):
+                self._blame(event, [item.frame for item in events[position:] if not item.roles])
+
+    def forget_tensors(self) -> None:
+        """A forward has ended: tensors of the next one are others."""
+        self._followed = {}
+
+    def reset(self) -> None:
+        """Forget the fault; the next backward is judged afresh."""
+        self.fault = self._details = None
+
+    def remove(self) -> None:
+        """Take the hooks off; those on tensors stay until their graph goes, and do nothing."""
+        self._is_removed = True
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _parameter_hook(self, path: str, class_name: str, name: str) -> Callable[[torch.Tensor], None]:
+        def hook(parameter: torch.Tensor) -> None:
+            if parameter.grad is not None:
+                self._see(
+                    lambda extremes: Frame(self.forward, path, class_name, "gradient", name, extremes),
+                    [],
+                    parameter.grad,
+                )
+
+        return hook
+
+    def _see(self, frame_of: Callable[[Extremes], Frame], roles: Roles, gradient: torch.Tensor) -> None:
+        if self._is_removed or self.fault is not None:
+            return
+        extremes = self._reducer.extremes(gradient, [])
+        if extremes is None:
+            return
+        frame = frame_of(extremes)
+        self._events.append(_Event(frame, roles, weakref.ref(gradient)))
+        if self._details is None and not self._reducer.is_waiting and self._is_bad(frame):
+            self._details = details(gradient)
+        if not self._is_queued:
+            self._is_queued = True
+            engine = torch.autograd.Variable._execution_engine  # noqa: SLF001 - as torch's distributed wrappers do
+            engine.queue_callback(self._end)
+
+    def _end(self) -> None:
+        self.settle()
+        self._conclude()
+
+    def _is_bad(self, frame: Frame) -> bool:
+        return not frame.extremes.is_finite and not is_ignored(frame.path, self._settings.ignore)
+
+    def _blame(self, event: _Event, parameters: list[Frame]) -> None:
+        """Blame the innermost module that took the tensor: the gradient of its own output was finite."""
+        takers = [role for role in event.roles if role[0].direction == "input"]
+        frame, source = event.frame, None
+        if takers:
+            taken, call = max(takers, key=lambda role: role[1].depth)
+            frame, source = _gradient_frame(taken, event.frame.extremes), call.source
+            self._history.pop()
+            self._history.append(frame)
+        gradient = event.ref()
+        found = self._details or (None if gradient is None else details(gradient))
+        fault = Fault(frame, "gradient", frame.path, frame.class_name, source, tuple(self._history), found)
+        fault.facts.extend(_facts(event, parameters, has_taker=bool(takers)))
+        fault.hints.extend(gradient_hints(fault))
+        self.fault = fault
+
+
+def _gradient_frame(frame: Frame, extremes: Extremes) -> Frame:
+    leaf = f"{frame.direction}{frame.leaf}"
+    return Frame(frame.forward, frame.path, frame.class_name, "gradient", leaf, extremes)
+
+
+def _facts(event: _Event, parameters: list[Frame], *, has_taker: bool) -> Iterator[str]:
+    if event.roles and not has_taker:
+        yield "No module took this output: its gradient came from glue after it, or from the loss."
+    bad = [frame for frame in parameters if not frame.extremes.is_finite]
+    if not bad:
+        yield "No parameter has a gradient that is not finite."
+        return
+    first = ", ".join(f"{frame.path}.{frame.leaf} ({frame.class_name})" for frame in bad[:_NAMED])
+    more = f", and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+    yield f"Parameters whose gradients are not finite, in the order of the backward: {first}{more}."

@@ -1,0 +1,166 @@
+"""The watch outside pytest: a context manager, an object that stays, and a look at one tensor."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
+from pytest_tfdebug.overflow.diagnosis import details
+from pytest_tfdebug.overflow.passes import RUNNING
+from pytest_tfdebug.overflow.settings import Settings
+from pytest_tfdebug.overflow.watch import Watch
+from pytest_tfdebug.report.overflow import render_count, render_probe
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from pytest_tfdebug.frames import Fault, Tight
+
+
+class OverflowGuard:
+    """What :func:`overflow_guard` gives to its block."""
+
+    def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
+        self._watch = Watch(settings, raises=True)
+        self._recorder = self._watch.eyes(model).recorder
+
+    @property
+    def forwards(self) -> int:
+        """Number of outermost calls so far."""
+        return self._watch.forwards
+
+    @property
+    def fault(self) -> Fault | None:
+        """The fault that has not been raised yet, if there is one."""
+        return self._watch.fault
+
+    @property
+    def tightest(self) -> list[Tight]:
+        """The ten modules with the least headroom, least first; empty unless ``dtype`` or ``headroom`` is given."""
+        return self._watch.headroom.tightest()
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Number of tensors that could not be looked at, by kind."""
+        return dict(self._watch.skipped)
+
+    def __enter__(self) -> Self:
+        self._recorder.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._recorder.__exit__(kind, error, tb)
+        try:
+            if error is None:
+                self._conclude()
+            elif not isinstance(error, ActivationOverflowError):
+                self._annotate(error)
+        finally:
+            self._watch.close()
+
+    def _conclude(self) -> None:
+        found = self._watch.verdict() or self._watch.emptiness(
+            "overflow_guard", "Run a forward of the guarded model inside the block."
+        )
+        if found is not None:
+            raise ActivationOverflowError(found)
+
+    def _annotate(self, error: BaseException) -> None:
+        """Add the report to an exception that the forward raised by itself."""
+        report = self._watch.report()
+        if report:
+            vars(error)["__notes__"] = [*getattr(error, "__notes__", ()), report]
+
+
+def overflow_guard(model: torch.nn.Module, **settings: Any) -> OverflowGuard:  # noqa: ANN401
+    """Watch a model inside a ``with`` block: the first inf or nan raises a report, headroom is judged at its end.
+
+    A value that is not finite raises at the end of the forward in which it arose (with ``gradients=True``, of the
+    backward), whatever the device. An exception of the block itself stays what it is, with the report as a note.
+
+    Args:
+        model: The model; in use by any thread.
+        **settings: ``frames``, ``dtype``, ``headroom``, ``underflow``, ``gradients``, ``ignore``, ``trace_batches``,
+            ``abort_after_batch``, as :class:`pytest_tfdebug.overflow.settings.Settings` explains them.
+
+    Returns:
+        The guard, with ``forwards``, ``tightest`` and ``skipped``.
+
+    Raises:
+        ActivationOverflowError: A value is not finite or too large, or no forward ran; an ``AssertionError``.
+        TFDebugError: An argument is wrong, or the model's modules cannot be hooked.
+
+    Examples:
+        >>> with overflow_guard(model, dtype="float16", headroom=2.0) as guard:  # doctest: +SKIP
+        ...     model(input_ids)
+        >>> guard.tightest[0].ratio  # doctest: +SKIP
+        11.3
+    """
+    return OverflowGuard(_module("overflow_guard", model), Settings.of("overflow_guard", **settings))
+
+
+class DebugActivationOverflow:
+    """Watch a model until told to stop: every forward with an inf or a nan raises a report.
+
+    The name is the one of the transformers documentation.
+
+    Args:
+        model: The model.
+        **settings: As for :func:`overflow_guard`; headroom is not judged here, see ``tightest`` there.
+
+    Raises:
+        TFDebugError: An argument is wrong, or the model's modules cannot be hooked.
+
+    Examples:
+        >>> debug_overflow = DebugActivationOverflow(model)  # doctest: +SKIP
+        >>> trainer.train()  # doctest: +SKIP
+        >>> debug_overflow.remove()  # doctest: +SKIP
+    """
+
+    def __init__(self, model: torch.nn.Module, **settings: Any) -> None:  # noqa: ANN401
+        checked = Settings.of("DebugActivationOverflow", **settings)
+        self._watch = Watch(checked, raises=True)
+        self._recorder = self._watch.eyes(_module("DebugActivationOverflow", model)).recorder
+        self._recorder.__enter__()
+
+    def remove(self) -> None:
+        """Take every hook off; harmless when they are off."""
+        self._recorder.__exit__(None, None, None)
+        self._watch.close()
+
+
+def detect_overflow(tensor: torch.Tensor, text: str) -> bool:
+    """Look at one tensor, wherever it is: print its range, and say whether it has an inf or a nan.
+
+    Inside a forward that is being watched the tensor also becomes a line of the report's list of frames.
+
+    Args:
+        tensor: Any floating-point tensor.
+        text: What to call it, ``"after layer_norm"``.
+
+    Returns:
+        Whether some element is not finite.
+    """
+    running = RUNNING.get()
+    while running is not None:
+        running.probe(tensor, text)
+        running = running.outer
+    if not tensor.numel() or tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    found = details(tensor)
+    is_bad = bool(found.nans or found.infs)
+    sys.stdout.write(f"{render_probe(text, found)}\n")
+    if is_bad:
+        sys.stdout.write(f"{render_count(text, found)}\n")
+    return is_bad
+
+
+def _module(name: str, model: object) -> torch.nn.Module:
+    if not isinstance(model, torch.nn.Module):
+        raise TFDebugError(f"{name} needs a torch.nn.Module and got {type(model).__name__}.")
+    return model

@@ -1,0 +1,94 @@
+"""``@pytest.mark.overflow_free``: the hooks of a run that has such a test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
+from pytest_tfdebug.overflow.roots import Roots
+from pytest_tfdebug.overflow.settings import Settings
+from pytest_tfdebug.overflow.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_NAME = "overflow_free"
+_ADVICE = (
+    "Call the model in the test itself: what fixtures, subprocesses and compiled code run is not seen. "
+    "Or take the marker off."
+)
+#: The error that this plugin raised for a test.
+_RAISED = pytest.StashKey[ActivationOverflowError]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse bad marker arguments before any test runs; a worker of xdist can only report them test by test."""
+    if hasattr(session.config, "workerinput"):
+        return
+    for item in session.items:
+        if item.get_closest_marker(_NAME) is not None:
+            settings_of(item)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Watch the modules that run inside a marked test."""
+    marker = item.get_closest_marker(_NAME)
+    if marker is None:
+        return (yield)
+    watch = Watch(settings_of(item), raises=False)
+
+    try:
+        with Roots(watch).watching():
+            result = yield
+    except BaseException:
+        _add_section(item, watch)
+        raise
+    finally:
+        watch.close()
+    if getattr(item, "_excinfo", None):  # a unittest.TestCase keeps its failure instead of raising it
+        _add_section(item, watch)
+        return result
+    message = watch.verdict() or watch.emptiness("overflow_free", _ADVICE)
+    if message is not None:
+        item.stash[_RAISED] = ActivationOverflowError(message)
+        raise item.stash[_RAISED]
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the report alone, without a traceback that ends in this plugin, and its first line in the summary."""
+    report = yield
+    raised = item.stash.get(_RAISED, None)
+    if raised is not None and call.excinfo is not None and call.excinfo.value is raised:
+        shown = call.excinfo.getrepr(style="value")
+        if shown.reprcrash is not None:
+            shown.reprcrash.message = str(raised)
+        report.longrepr = shown
+    return report
+
+
+def settings_of(item: pytest.Item) -> Settings:
+    """Return a test's marker arguments, checked.
+
+    Raises:
+        pytest.UsageError: If one is unknown, positional or has a value that it cannot have.
+    """
+    marker = item.get_closest_marker(_NAME)
+    arguments, positional = (marker.kwargs, marker.args) if marker is not None else ({}, ())
+    try:
+        return Settings.of(_NAME, *positional, **arguments)
+    except TFDebugError as error:
+        raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+
+
+def _add_section(item: pytest.Item, watch: Watch) -> None:
+    """Show what was found beside a failure of the test's own."""
+    report = watch.verdict()
+    if report is not None:
+        item.add_report_section("call", "overflow_free", report)

@@ -1,0 +1,83 @@
+"""What is -inf, or as low as the dtype goes, by design: attention masks and the scores that they hide."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+_MASK = re.compile(r"mask|alibi|(position|attn|attention|relative)\w*_bias", re.IGNORECASE)
+_POSITION = re.compile(r"\[(\d+)\]")
+#: An additive mask hides what it lowers by this much or more: -10000 is the classic value for float16, others lower.
+_HIDES = -1e4
+#: A score of any real size under such a mask stays below this.
+_HIDDEN = -5e3
+
+
+@lru_cache(maxsize=16384)
+def is_mask_input(leaf: str, parameters: tuple[str, ...]) -> bool:
+    """Tell whether an input is named as a mask or an attention bias.
+
+    Args:
+        leaf: Leaf path: ``['attention_mask']``, or ``[1]`` for the positional input that ``parameters`` names.
+        parameters: Names of the forward's positional parameters.
+    """
+    positional = _POSITION.match(leaf)
+    if positional and int(positional[1]) < len(parameters):
+        leaf = parameters[int(positional[1])] + leaf[positional.end() :]
+    return _MASK.search(leaf) is not None
+
+
+@lru_cache(maxsize=16384)
+def is_mask_name(name: str) -> bool:
+    """Tell whether the last part of a module path, a class or a parameter is named as a mask or an attention bias."""
+    return _MASK.search(name.rpartition(".")[2]) is not None
+
+
+def without_hidden(tensor: torch.Tensor, masks: list[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield a tensor with 0 where a mask hides it: once for each mask, and each way to read it, that fits its shape.
+
+    Only elements that are low enough to have been hidden become 0: nan and +inf stay.
+
+    Args:
+        tensor: Most often scores, ``(batch, heads, queries, keys)``.
+        masks: Additive masks (0, and low where they hide), or boolean or 0/1 masks, of any shape that broadcasts;
+            ``(batch, keys)`` masks also fit scores.
+    """
+    for mask in masks:
+        aligned = _aligned(mask, tensor)
+        if aligned is None:
+            continue
+        for hides in _readings(aligned):
+            yield tensor.masked_fill(hides & (tensor < _HIDDEN), 0)
+
+
+def has_masked_row(mask: torch.Tensor) -> bool:
+    """Tell whether some query sees no key at all: the softmax over such a row is nan."""
+    if mask.dim() < 2 or not mask.numel():  # noqa: PLR2004 - a row needs a batch or query axis
+        return False
+    hides = mask <= _HIDES if mask.is_floating_point() else mask == 0
+    return bool(hides.all(-1).any())
+
+
+def _readings(mask: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield where a mask hides: additive masks say it; of boolean and 0/1 masks both polarities are in use."""
+    if mask.is_floating_point():
+        yield mask <= _HIDES
+    else:
+        yield mask == 0
+        yield mask != 0
+
+
+def _aligned(mask: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor | None:
+    if mask.dim() == 2 and tensor.dim() > 2 and mask.shape == (tensor.shape[0], tensor.shape[-1]):  # noqa: PLR2004
+        mask = mask.view(mask.shape[0], *[1] * (tensor.dim() - 2), mask.shape[1])
+    if mask.device != tensor.device or mask.dim() > tensor.dim():
+        return None
+    sizes = zip(reversed(mask.shape), reversed(tensor.shape), strict=False)
+    return mask if all(size in (1, wanted) for size, wanted in sizes) else None

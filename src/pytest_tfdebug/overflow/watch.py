@@ -1,0 +1,261 @@
+"""What a guard, a marked test and a Trainer share: one watch over the forwards of one model or many."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.errors import ActivationOverflowError, BatchLimitError, TFDebugError
+from pytest_tfdebug.frames import Fault, Frame
+from pytest_tfdebug.overflow.diagnosis import details
+from pytest_tfdebug.overflow.extremes import Reducer
+from pytest_tfdebug.overflow.gradients import Gradients
+from pytest_tfdebug.overflow.headroom import Headroom
+from pytest_tfdebug.overflow.judge import is_ignored
+from pytest_tfdebug.overflow.masks import is_mask_name
+from pytest_tfdebug.overflow.passes import RUNNING, Pass
+from pytest_tfdebug.report.overflow import (
+    render_fault,
+    render_headroom,
+    render_skipped,
+    render_trace,
+    render_underflow,
+)
+from pytest_tfdebug.tracing.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_tfdebug.overflow.settings import Settings
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.leaves import Leaf
+
+
+class Watch:
+    """Follows forwards, keeps the first fault and the largest values, and says what is wrong.
+
+    Args:
+        settings: What to watch for.
+        raises: Raise a fault at the end of the forward, or of the backward, in which it arose; otherwise keep it.
+    """
+
+    def __init__(self, settings: Settings, *, raises: bool) -> None:
+        self.settings = settings
+        self.fault: Fault | None = None
+        self.headroom = Headroom(settings)
+        self.skipped: Counter[str] = Counter()
+        self.notes: dict[str, None] = {}
+        self.forwards = 0
+        self.tensors = 0
+        self._raises = raises
+        self._history: deque[Frame] = deque(maxlen=settings.frames)
+        self._numbers: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
+        self._checked: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._gradients = Gradients(settings, self.headroom, self.conclude) if settings.gradients else None
+        self._lock = threading.Lock()
+
+    def eyes(self, root: torch.nn.Module, is_wanted: Callable[[Eyes], bool] = lambda eyes: True) -> Eyes:  # noqa: ARG005
+        """Return what sees a model, by the recorder that it holds.
+
+        Args:
+            root: The model.
+            is_wanted: Whether to look at an outermost call that begins in the running thread.
+
+        Raises:
+            TFDebugError: If the model is one whose modules cannot be hooked.
+        """
+        if any(isinstance(module, torch.nn.DataParallel) for module in root.modules()):
+            raise TFDebugError(
+                "overflow_free cannot watch torch.nn.DataParallel: it runs copies of the model in threads of its own.\n"
+                "Use torch.nn.parallel.DistributedDataParallel, or watch the model without the wrapper."
+            )
+        eyes = Eyes(self, root, is_wanted)
+        self.notes.update(dict.fromkeys(eyes.recorder.notes))
+        return eyes
+
+    def begin(self, root: torch.nn.Module, *, is_root: bool) -> Pass | None:
+        """An outermost call begins: of the root, or of a module inside it (a checkpoint that is computed again)."""
+        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call] # its documented name
+            return None
+        number = self._numbers.get(root, 0)
+        if not is_root:
+            number = max(0, number - 1)
+        if self._gradients is not None:
+            self._gradients.settle()
+            self._gradients.forward = number
+            self._gradients.follow_parameters(root)
+        self._check_weights(root)
+        began = Pass(number, root, self.settings, self._history, self.headroom, self._gradients)
+        RUNNING.set(began)
+        return began
+
+    def end(self, ended: Pass, *, is_root: bool, has_failed: bool) -> None:
+        """An outermost call has ended; raises what has to be raised, unless an exception is under way already."""
+        RUNNING.set(ended.outer)
+        ended.settle()
+        with self._lock:
+            self.forwards += 1
+            self.tensors += ended.tensors
+            self.skipped.update(ended.reducer.skipped)
+            self.fault = self.fault or ended.fault
+            if is_root:
+                self._numbers[ended.root] = ended.number + 1
+            if not ended.is_traced:
+                self._history = ended.history
+        if self._gradients is not None:
+            self._gradients.forget_tensors()
+        if ended.is_traced:
+            sys.stdout.write("\n".join([*render_trace(ended.number, tuple(ended.history)), ""]))
+        if has_failed:
+            return
+        if not ended.is_traced:
+            self.conclude()
+        limit = self.settings.abort_after_batch
+        if is_root and limit is not None and ended.number >= limit:
+            raise BatchLimitError(f"Stopped after forward [{ended.number}], as abort_after_batch={limit} asks.")
+
+    def conclude(self) -> None:
+        """Raise the fault, where this watch raises; the next forward is then watched afresh.
+
+        Raises:
+            ActivationOverflowError: With the report.
+        """
+        self._collect_gradient_fault()
+        if self._raises and self.fault is not None:
+            report = self.report()
+            self.reset()
+            raise ActivationOverflowError(report)
+
+    def verdict(self) -> str | None:
+        """Return what is wrong with all that was seen, or None; reads back what still waits."""
+        if self._gradients is not None:
+            self._gradients.settle()
+            self._collect_gradient_fault()
+        if self.fault is not None:
+            return self.report()
+        if self.headroom.is_short:
+            lines = render_headroom(self.headroom.tightest(), self.settings.headroom or 1.0)
+        elif self.headroom.is_faint:
+            lines = render_underflow(self.headroom.faintest(), self.settings.underflow or 1.0)
+        else:
+            return None
+        return "\n".join([*lines, *self._remarks()])
+
+    def report(self) -> str:
+        """Return the report of the fault; empty without one."""
+        if self.fault is None:
+            return ""
+        return "\n".join([*render_fault(self.fault), *self._remarks()])
+
+    def reset(self) -> None:
+        """Forget the fault."""
+        self.fault = None
+        if self._gradients is not None:
+            self._gradients.reset()
+
+    def close(self) -> None:
+        """Take the hooks off parameters."""
+        if self._gradients is not None:
+            self._gradients.remove()
+
+    def emptiness(self, subject: str, advice: str) -> str | None:
+        """Return that nothing was checked, when nothing was; None otherwise.
+
+        Args:
+            subject: Who should have checked, ``"overflow_guard"``.
+            advice: What to do.
+        """
+        if self.tensors:
+            return None
+        reason = "no floating-point tensor with values was seen" if self.forwards else "no module ran"
+        return "\n".join([f"{subject} checked nothing: {reason}.", advice, *self._remarks()])
+
+    def _remarks(self) -> list[str]:
+        return [*render_skipped(self.skipped), *(f"Note: {note}" for note in self.notes)]
+
+    def _collect_gradient_fault(self) -> None:
+        if self._gradients is not None and self.fault is None:
+            self.fault = self._gradients.fault
+
+    def _check_weights(self, root: torch.nn.Module) -> None:
+        """Look at each parameter once; buffers are looked at when their module is the culprit."""
+        if root in self._checked:
+            return
+        self._checked.add(root)
+        reducer = Reducer(self.settings)
+        found = []
+        for path, module in root.named_modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                extremes = None if is_ignored(path, self.settings.ignore) else reducer.extremes(parameter, [])
+                if extremes is not None:
+                    owner = path or type(root).__name__
+                    frame = Frame(0, owner, type(module).__name__, "parameter", name, extremes)
+                    found.append((frame, parameter))
+        reducer.read_back()
+        bad = [
+            (frame, weight) for frame, weight in found if not frame.extremes.is_finite and not is_mask_name(frame.leaf)
+        ]
+        if bad and self.fault is None:
+            frame, weight = bad[0]
+            frames = tuple(item for item, _ in bad[: self.settings.frames])
+            self.fault = Fault(frame, "parameter", frame.path, frame.class_name, frames=frames, details=details(weight))
+
+
+class Eyes:
+    """The consumer of one recorder: a :class:`Pass` for each outermost call of each thread.
+
+    Args:
+        watch: Whose eyes.
+        root: The model.
+        is_wanted: Whether to look at an outermost call that begins in the running thread.
+    """
+
+    def __init__(self, watch: Watch, root: torch.nn.Module, is_wanted: Callable[[Eyes], bool]) -> None:
+        self.recorder = Recorder(root, self)
+        self._watch = watch
+        self._is_wanted = is_wanted
+        self._parts = {id(module) for module in root.modules()}
+        self._local = threading.local()
+
+    def sees_all(self, module: torch.nn.Module) -> bool:
+        """Tell whether every module inside a module is hooked: some models add modules to themselves."""
+        return all(id(part) in self._parts for part in module.modules())
+
+    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
+        """A call begins."""
+        if call.depth == 0:
+            self._local.running = self._begin(call) if self._is_wanted(self) else None
+        running = self._running()
+        if running is not None:
+            running.enter(call, leaves)
+
+    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401, ARG002
+        """A call has returned."""
+        running = self._running()
+        if running is not None:
+            running.leave(call, leaves)
+            self._end(running, call, has_failed=False)
+
+    def fail(self, call: Call) -> None:
+        """An exception left a call."""
+        running = self._running()
+        if running is not None:
+            running.fail(call)
+            self._end(running, call, has_failed=True)
+
+    def _begin(self, call: Call) -> Pass | None:
+        return self._watch.begin(self.recorder.model, is_root=call.path == self.recorder.root_name)
+
+    def _running(self) -> Pass | None:
+        running: Pass | None = getattr(self._local, "running", None)
+        return running
+
+    def _end(self, running: Pass, call: Call, *, has_failed: bool) -> None:
+        if call.depth == 0:
+            self._local.running = None
+            self._watch.end(running, is_root=call.path == self.recorder.root_name, has_failed=has_failed)

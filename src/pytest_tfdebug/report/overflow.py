@@ -1,0 +1,144 @@
+"""What a watch for overflow found, as people read it: the form of the report that transformers made known."""
+
+from __future__ import annotations
+
+from math import inf, isinf, isnan, nan
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_tfdebug.frames import Details, Fault, Frame, Tight
+
+#: Whether a tensor goes into a module, out of it, back through it, or belongs to it.
+_SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "=", "probe": "="}
+_WHERE = {
+    "module": "the module itself; its inputs are finite",
+    "glue": "glue; everything before these lines is finite",
+    "inputs": "its caller; the model was given these values",
+    "parameter": "its weights, before any forward",
+    "gradient": "its backward; every gradient before it is finite",
+    "probe": "its forward, between the frame above and this detect_overflow",
+}
+
+
+def render_fault(fault: Fault) -> Iterator[str]:
+    """Yield the report of a fault: headline, last frames, what is known of the culprit."""
+    yield f"{place(fault.frame)} {_verdict(fault)}"
+    yield ""
+    yield ""
+    yield f"last {len(fault.frames)} frames:"
+    yield from (frame_line(frame) for frame in fault.frames)
+    yield ""
+    source = f", {fault.source}" if fault.source else ""
+    yield f"Where: {fault.owner} ({fault.owner_class}){source}: {_WHERE[fault.kind]}."
+    found = fault.details
+    if found is None:
+        yield "Its elements were gone when the numbers came back from the device; a run on the CPU counts them."
+    else:
+        yield f"Not finite: {_count(found)}."
+        if not isnan(found.abs_max):
+            yield f"Finite elements: abs_min={found.abs_min:9.2e}, abs_max={found.abs_max:9.2e}."
+    yield from fault.facts
+    yield from (f"Hint: {hint}" for hint in fault.hints)
+
+
+def frame_line(frame: Frame, *, with_abs_min: bool = False) -> str:
+    """Return the line of one tensor, ``abs_max= 1.80e+04 > [0] path: Class: input[0]``."""
+    extremes = frame.extremes
+    low = "" if not with_abs_min or extremes.abs_min is None else f"abs_min={extremes.abs_min:9.2e} "
+    note = f" ({extremes.note})" if extremes.note else ""
+    return f"{low}abs_max={extremes.abs_max:9.2e} {place(frame)}{note}"
+
+
+def place(frame: Frame) -> str:
+    """Return which tensor of which module in which forward: ``< [0] lm_head: Linear: output``."""
+    return f"{_SIGNS[frame.direction]} [{frame.forward}] {frame.path}: {frame.class_name}: {_what(frame)}"
+
+
+def render_trace(number: int, frames: Sequence[Frame]) -> Iterator[str]:
+    """Yield the frames of one forward that was traced instead of judged."""
+    yield f"all {len(frames)} frames of forward [{number}]:"
+    yield from (frame_line(frame, with_abs_min=True) for frame in frames)
+
+
+def render_headroom(tight: Sequence[Tight], wanted: float) -> Iterator[str]:
+    """Yield the modules closest to the end of the dtype's range.
+
+    Args:
+        tight: The closest ones, closest first.
+        wanted: The headroom asked for.
+    """
+    first = tight[0]
+    what = "the square of its input" if first.is_square else "it"
+    yield (
+        f"{first.frame.path} ({first.frame.class_name}) leaves a headroom of {first.ratio:.2g} for {first.dtype}, less "
+        f"than {wanted:g}: {what} reaches {first.value:.2e}, and {first.dtype} ends at {first.limit:.2e}."
+    )
+    yield f"The {len(tight)} tightest modules:" if len(tight) > 1 else "The tightest module:"
+    for item in tight:
+        square = f", squared in the norm: {item.value:.2e}" if item.is_square else ""
+        yield f"  headroom={item.ratio:9.2e} {frame_line(item.frame)}{square}"
+    if any(item.is_square and item.ratio < wanted for item in tight):
+        yield (
+            "A norm whose square overflows gives finite, wrong outputs, unless its kernel accumulates in float32: "
+            "cast its input to float32 in the forward, or exempt it with ignore=."
+        )
+
+
+def render_underflow(faint: Sequence[Tight], wanted: float) -> Iterator[str]:
+    """Yield the modules whose tensors vanish.
+
+    Args:
+        faint: The smallest ones, smallest first.
+        wanted: The factor asked for.
+    """
+    first = faint[0]
+    yield (
+        f"{first.frame.path} ({first.frame.class_name}) vanishes in {first.dtype}: its largest absolute value is "
+        f"{first.value:.2e}, below {wanted:g} times the smallest normal number {first.limit:.2e}."
+    )
+    yield f"The {len(faint)} smallest modules:" if len(faint) > 1 else "The smallest module:"
+    yield from (f"  {frame_line(item.frame)}" for item in faint)
+
+
+def render_skipped(skipped: Mapping[str, int]) -> Iterator[str]:
+    """Yield what could not be looked at."""
+    if skipped:
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(skipped.items()))
+        yield f"Tensors that could not be looked at: {counts}."
+
+
+def render_probe(text: str, found: Details) -> str:
+    """Return the line of ``detect_overflow``, over the finite elements unless there is another."""
+    abs_max = nan if found.nans else inf if found.infs else found.abs_max
+    return f"abs_min={found.abs_min:9.2e} abs_max={abs_max:9.2e} {text}"
+
+
+def render_count(text: str, found: Details) -> str:
+    """Return the verdict of ``detect_overflow`` on a tensor that is not finite."""
+    return f"{text} has {_kinds(nans=found.nans > 0, infs=found.infs > 0)}: {_count(found)}"
+
+
+def _count(found: Details) -> str:
+    bad = found.nans + found.infs
+    return f"{bad} / {found.total} elements ({bad / found.total:.1%}), first at index {found.first}"
+
+
+def _what(frame: Frame) -> str:
+    if frame.direction == "gradient":
+        return f"gradient of {frame.leaf}"
+    if frame.direction in ("parameter", "probe"):
+        return frame.leaf
+    return f"{frame.direction}{frame.leaf}"
+
+
+def _verdict(fault: Fault) -> str:
+    found, extremes = fault.details, fault.frame.extremes
+    if found is not None:
+        return f"has {_kinds(nans=found.nans > 0, infs=found.infs > 0)}"
+    return f"has {_kinds(nans=isnan(extremes.low), infs=isinf(extremes.low) or isinf(extremes.high))}"
+
+
+def _kinds(*, nans: bool, infs: bool) -> str:
+    return " and ".join([*["infs"] * infs, *["nans"] * nans])

@@ -1,0 +1,334 @@
+"""The watch outside pytest: what it raises, when, what it leaves behind, and what it cannot see."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from pytest_tfdebug import (
+    ActivationOverflowError,
+    BatchLimitError,
+    DebugActivationOverflow,
+    TFDebugError,
+    detect_overflow,
+    overflow_guard,
+)
+
+
+class Quotient(nn.Module):
+    def forward(self, x):
+        return x / x
+
+
+def network():
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+
+
+def dividing():
+    return nn.Sequential(nn.Identity(), Quotient())
+
+
+def hooks_of(model):
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules())
+
+
+def feed(model, batches, done):
+    """Run a model over batches and note those that came through."""
+    for number, batch in enumerate(batches):
+        model(batch)
+        done.append(number)
+
+
+ONES, ZEROS = torch.ones(2, 4), torch.zeros(2, 4)
+
+
+def test_the_guard_raises_at_the_end_of_the_forward_in_which_it_happened():
+    model, reached = dividing(), []
+
+    with pytest.raises(AssertionError, match="1: Quotient: output has nans"), overflow_guard(model):
+        feed(model, (ONES, ZEROS, ONES), reached)
+
+    assert reached == [0]
+
+
+def test_a_fault_that_the_block_handles_is_not_raised_again():
+    model = dividing()
+
+    with overflow_guard(model) as guard:
+        with pytest.raises(ActivationOverflowError, match=r"\[0\] 1: Quotient"):
+            model(ZEROS)
+        model(ONES)
+        with pytest.raises(ActivationOverflowError, match=r"\[2\] 1: Quotient"):
+            model(ZEROS)
+
+    assert guard.forwards == 3
+    assert guard.fault is None
+
+
+def test_a_guard_in_which_nothing_ran_fails():
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(network()):
+        pass
+
+    assert str(caught.value) == (
+        "overflow_guard checked nothing: no module ran.\nRun a forward of the guarded model inside the block."
+    )
+
+
+@pytest.mark.parametrize("x", [ONES, ZEROS])
+def test_hooks_are_gone_whatever_happened(x):
+    model = dividing()
+
+    try:
+        with overflow_guard(model, gradients=True):
+            assert hooks_of(model) == 6
+            model(x)
+    except ActivationOverflowError:
+        pass
+
+    assert hooks_of(model) == 0
+
+
+def test_the_output_is_the_models_own():
+    model = network()
+    expected = model(ONES)
+
+    with overflow_guard(model, dtype="float16"):
+        actual = model(ONES)
+
+    assert torch.equal(actual, expected)
+
+
+def test_an_argument_that_does_not_exist_is_refused_with_the_valid_ones():
+    with pytest.raises(TFDebugError) as caught:
+        overflow_guard(network(), headrom=2.0)
+
+    assert str(caught.value) == (
+        "overflow_guard has no argument 'headrom'.\nValid arguments: frames, dtype, headroom, underflow, gradients, "
+        "ignore, trace_batches, abort_after_batch."
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "wanted"),
+    [
+        ("frames", 0, "a number of lines, 1 or more"),
+        ("dtype", "int8", "None or one of float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2"),
+        ("headroom", -2.0, "None or a factor above 0, such as 2.0"),
+        ("underflow", "no", "None or a factor above 0, such as 1.0"),
+        ("gradients", 1, "True or False"),
+        ("ignore", [3], 'a glob of module paths or several, such as "lm_head" or ("*.router", "lm_head")'),
+        ("trace_batches", 3, "a list of numbers of forwards from 0, such as [1, 3]"),
+        ("abort_after_batch", -1, "None or the number of a forward from 0"),
+    ],
+)
+def test_a_value_that_an_argument_cannot_have_is_refused(argument, value, wanted):
+    with pytest.raises(TFDebugError) as caught:
+        overflow_guard(network(), **{argument: value})
+
+    assert str(caught.value).startswith(f"overflow_guard({argument}={value!r}): {argument} is {wanted}.\n")
+
+
+def test_a_dtype_may_be_given_as_torch_names_it():
+    with overflow_guard(network(), dtype=torch.float16) as guard:
+        guard._recorder.model(ONES)
+
+    assert guard.tightest[0].dtype == "float16"
+
+
+def test_debug_activation_overflow_watches_until_it_is_removed():
+    model = dividing()
+
+    debug_overflow = DebugActivationOverflow(model, frames=2)
+    with pytest.raises(AssertionError, match="< \\[0\\] 1: Quotient: output has nans\n\n\nlast 2 frames:"):
+        model(ZEROS)
+    debug_overflow.remove()
+    debug_overflow.remove()
+
+    assert model(ZEROS).isnan().all()
+    assert hooks_of(model) == 0
+
+
+def test_what_is_no_module_cannot_be_watched():
+    with pytest.raises(TFDebugError, match=r"DebugActivationOverflow needs a torch.nn.Module and got str\."):
+        DebugActivationOverflow("model")
+
+
+def test_detect_overflow_prints_the_range_and_says_whether_all_is_finite(capsys):
+    assert not detect_overflow(torch.tensor([0.5, -6.0]), "after layer_norm")
+    assert detect_overflow(torch.tensor([[1.0, float("inf")]]), "after DenseReluDense")
+
+    assert capsys.readouterr().out.splitlines() == [
+        "abs_min= 5.00e-01 abs_max= 6.00e+00 after layer_norm",
+        "abs_min= 1.00e+00 abs_max=      inf after DenseReluDense",
+        "after DenseReluDense has infs: 1 / 2 elements (50.0%), first at index (0, 1)",
+    ]
+
+
+def test_detect_overflow_adds_a_frame_to_the_report_of_a_watched_forward(capsys):
+    class Block(nn.Module):
+        def forward(self, x):
+            detect_overflow(x, "before the division")
+            x = x / 0
+            detect_overflow(x, "after the division")
+            return x
+
+    model = nn.Sequential(nn.Identity(), Block())
+
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        model(ONES)
+    lines = str(caught.value).splitlines()
+
+    assert "after the division has infs" in capsys.readouterr().out
+    assert lines[0] == "= [0] 1: Block: after the division has infs"
+    assert lines[6:8] == [
+        "abs_max= 1.00e+00 = [0] 1: Block: before the division",
+        "abs_max=      inf = [0] 1: Block: after the division",
+    ]
+    assert "its forward, between the frame above and this detect_overflow." in str(caught.value)
+
+
+@pytest.mark.parametrize("tensor", [torch.ones(0), torch.ones(2, dtype=torch.bool), torch.ones(2, device="meta")])
+def test_detect_overflow_has_nothing_to_say_of_tensors_without_range(tensor, capsys):
+    assert not detect_overflow(tensor, "here")
+    assert capsys.readouterr().out == ""
+
+
+def test_traced_batches_are_printed_and_not_judged(capsys):
+    model = dividing()
+
+    with overflow_guard(model, trace_batches=[1]):
+        model(ONES)
+        model(ZEROS)
+        model(ONES)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "all 6 frames of forward [1]:",
+        "abs_min= 0.00e+00 abs_max= 0.00e+00 > [1] 0: Identity: input[0]",
+        "abs_min= 0.00e+00 abs_max= 0.00e+00 < [1] 0: Identity: output",
+        "abs_min= 0.00e+00 abs_max= 0.00e+00 > [1] 1: Quotient: input[0]",
+        "abs_min=      nan abs_max=      nan < [1] 1: Quotient: output",
+        "abs_min= 0.00e+00 abs_max= 0.00e+00 > [1] Sequential: Sequential: input[0]",
+        "abs_min=      nan abs_max=      nan < [1] Sequential: Sequential: output",
+    ]
+
+
+def test_a_run_stops_after_the_batch_that_was_named():
+    model, done = network(), []
+
+    with pytest.raises(BatchLimitError) as caught, overflow_guard(model, abort_after_batch=1):
+        feed(model, [ONES] * 5, done)
+
+    assert done == [0]
+    assert str(caught.value) == "Stopped after forward [1], as abort_after_batch=1 asks."
+
+
+def test_every_thread_is_watched_on_its_own():
+    model, caught = dividing(), {}
+
+    def work(name, x):
+        try:
+            for _ in range(20):
+                model(x)
+        except ActivationOverflowError as error:
+            caught[name] = str(error)
+
+    with overflow_guard(model):
+        threads = [threading.Thread(target=work, args=item) for item in (("fine", ONES), ("bad", ZEROS))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert list(caught) == ["bad"]
+
+
+def test_data_parallel_is_refused_with_the_way_out():
+    with pytest.raises(TFDebugError) as caught:
+        overflow_guard(nn.DataParallel(network()))
+
+    assert "cannot watch torch.nn.DataParallel" in str(caught.value)
+    assert str(caught.value).splitlines()[1] == (
+        "Use torch.nn.parallel.DistributedDataParallel, or watch the model without the wrapper."
+    )
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_tensors_without_values_or_reductions_are_skipped_and_counted():
+    class Odd(nn.Module):
+        def forward(self, x):
+            eighth = x.to(torch.float8_e4m3fn)
+            quantised = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
+            return x, eighth, quantised, x.to_sparse(), torch.ones(3, device="meta")
+
+    with overflow_guard(nn.Sequential(Odd())) as guard:
+        guard._recorder.model(ONES)
+
+    assert guard.skipped == {"float8_e4m3fn": 2, "meta": 2, "quantized": 2, "torch.sparse_coo": 2}
+
+
+def test_a_model_on_the_meta_device_has_nothing_to_check():
+    model = network().to("meta")
+
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        model(torch.ones(2, 4, device="meta"))
+
+    assert str(caught.value).splitlines() == [
+        "overflow_guard checked nothing: no floating-point tensor with values was seen.",
+        "Run a forward of the guarded model inside the block.",
+        "Tensors that could not be looked at: 8 meta.",
+    ]
+
+
+def test_a_compiled_model_shows_its_own_inputs_and_outputs_and_says_so():
+    compiled = torch.compile(dividing(), backend="eager", fullgraph=True)
+
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(compiled):
+        compiled(ZEROS)
+
+    assert str(caught.value).startswith("< [0] Sequential: Sequential: output has nans")
+    assert "Note: The model is compiled: only its own inputs and outputs can be seen." in str(caught.value)
+
+
+def test_a_model_that_is_compiled_in_one_graph_while_it_is_watched_is_refused_with_the_reason():
+    model = network()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+
+    with overflow_guard(model) as guard:
+        with pytest.raises(Exception, match="pytest-tfdebug is watching the modules of this model") as caught:
+            compiled(ONES)
+        model(ONES)
+
+    assert "Watch the model uncompiled, or compile it without fullgraph=True." in str(caught.value)
+    assert guard.forwards == 1
+
+
+def test_a_model_compiled_in_place_is_refused():
+    model = network()
+    model.compile(backend="eager")
+
+    with pytest.raises(TFDebugError, match="was compiled in place"):
+        overflow_guard(model)
+
+
+def test_nothing_but_one_forward_is_kept_alive():
+    """The guard holds numbers; the tensors of the forward go as the forward lets them go."""
+    import weakref
+
+    alive = []
+
+    class Counting(nn.Module):
+        def forward(self, x):
+            x = x + 1
+            kept.append(weakref.ref(x))
+            alive.append(sum(ref() is not None for ref in kept))
+            return x
+
+    kept = []
+    model = nn.Sequential(*(Counting() for _ in range(8)))
+
+    with torch.no_grad(), overflow_guard(model):
+        model(ONES)
+
+    assert max(alive) <= 2
+    assert all(ref() is None for ref in kept)

@@ -1,0 +1,236 @@
+"""Overflow in real architectures: tiny, seeded, with weights scaled until they overflow."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+from transformers.debug_utils import DebugUnderflowOverflow
+
+from pytest_tfdebug import ActivationOverflowError, overflow_guard
+
+IDS = torch.tensor([[5, 17, 3, 42, 8, 21, 60], [9, 1, 33, 2, 7, 50, 11]])
+PADDING = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]])
+WO = "encoder.block.2.layer.1.DenseReluDense.wo"
+
+
+def t5():
+    """Return a T5 whose third encoder layer can be scaled into overflow."""
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=3, num_heads=4, feed_forward_proj="gated-gelu"
+    )
+    return T5ForConditionalGeneration(config).eval()
+
+
+def llama(**config):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    return LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, **config)).eval()
+
+
+def scaled_t5(wi_1, wo):
+    model = t5().half()
+    dense = model.encoder.block[2].layer[1].DenseReluDense
+    with torch.no_grad():
+        dense.wi_0.weight *= 20
+        dense.wi_1.weight *= wi_1
+        dense.wo.weight *= wo
+    return model
+
+
+def run(model, **settings):
+    with torch.no_grad(), overflow_guard(model, **settings) as guard:
+        model(input_ids=IDS, attention_mask=PADDING, decoder_input_ids=IDS)
+    return guard
+
+
+def report_of(model, **settings):
+    with pytest.raises(ActivationOverflowError) as caught:
+        run(model, **settings)
+    return str(caught.value)
+
+
+def test_a_float16_t5_that_overflows_in_wo_is_reported_at_wo():
+    report = report_of(scaled_t5(wi_1=100, wo=2000)).splitlines()
+
+    assert report[0] == f"< [0] {WO}: Linear: output has infs"
+    assert report[-1].startswith("Hint: float16 ends at 6.55e+04, and the inputs reach ")
+    assert report[-1].endswith(": compute this part in bfloat16 or float32, or scale the values down before it.")
+
+
+def test_a_float16_t5_that_overflows_in_the_gated_product_is_reported_in_that_glue():
+    report = report_of(scaled_t5(wi_1=2000, wo=1))
+
+    dropout = WO.replace("wo", "dropout")
+    assert report.startswith(f"> [0] {dropout}: Dropout: input[0] has infs")
+    where = next(line for line in report.splitlines() if line.startswith("Where: "))
+    assert where.startswith(f"Where: {WO.removesuffix('.wo')} (T5DenseGatedActDense), modeling_t5.py:")
+    assert "hidden_gelu * hidden_linear" in lines_of("T5DenseGatedActDense", where)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        WO,
+        "encoder.block.0.layer.0.SelfAttention.v",
+        "encoder.block.1.layer.1.DenseReluDense.wi_1",
+        "decoder.block.0.layer.1.EncDecAttention.k",
+        "decoder.block.2.layer.0.SelfAttention.o",
+    ],
+)
+def test_the_module_that_transformers_names_is_the_one_that_is_named_here(path, capsys):
+    model = t5().half()
+    with torch.no_grad():
+        model.get_submodule(path).weight.copy_(torch.sign(model.get_submodule(path).weight) * 6e4)
+
+    with torch.no_grad(), pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        model(input_ids=IDS, decoder_input_ids=IDS)
+    ours = str(caught.value).partition("\n")[0]
+    DebugUnderflowOverflow(model)
+    with pytest.raises(ValueError, match="inf/nan detected"), torch.no_grad():
+        model(input_ids=IDS, decoder_input_ids=IDS)
+    printed = capsys.readouterr().out.splitlines()
+    last = max(place for place, line in enumerate(printed) if line.startswith(" " * 18))
+    theirs, class_name = printed[last].split()
+
+    assert any(line.split()[1:] == ["inf", "output"] for line in printed[last:])
+    assert theirs == path
+    assert ours == f"< [0] {theirs}: {class_name}: output has infs"
+
+
+def test_gemma3_with_large_activations_fails_for_float16_from_a_float32_run():
+    torch.manual_seed(0)
+    config = Gemma3TextConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+    )
+    model = Gemma3ForCausalLM(config).eval()
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.post_feedforward_layernorm.weight.fill_(4e4)
+
+    with torch.no_grad(), overflow_guard(model, dtype="bfloat16", headroom=2.0):
+        model(IDS, attention_mask=PADDING)
+    with (
+        torch.no_grad(),
+        pytest.raises(ActivationOverflowError) as caught,
+        overflow_guard(model, dtype="float16", headroom=2.0),
+    ):
+        model(IDS, attention_mask=PADDING)
+    lines = str(caught.value).splitlines()
+
+    assert lines[0].startswith("model.layers.1 (Gemma3DecoderLayer) leaves a headroom of 0.")
+    assert lines[0].endswith(", and float16 ends at 6.55e+04.")
+    assert lines[1] == "The 10 tightest modules:"
+    assert len(lines) == 12
+    ratios = [float(line.split("headroom=")[1].split()[0]) for line in lines[2:]]
+    assert ratios == sorted(ratios)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_an_additive_mask_of_minus_infinity_is_no_fault(attention):
+    model = llama(attn_implementation=attention)
+    mask = torch.triu(torch.full((7, 7), float("-inf")), 1).expand(2, 1, 7, 7)
+
+    with torch.no_grad(), overflow_guard(model, dtype="float16", headroom=2.0) as guard:
+        model(IDS, attention_mask=mask)
+
+    assert guard.tightest[0].ratio > 1000
+
+
+def test_a_mask_row_that_hides_everything_is_reported_with_that_hint():
+    model = llama(attn_implementation="eager")
+    mask = torch.triu(torch.full((7, 7), float("-inf")), 1).repeat(2, 1, 1, 1)
+    mask[0, 0, 2] = float("-inf")
+
+    with torch.no_grad(), pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        model(IDS, attention_mask=mask)
+
+    assert str(caught.value).startswith("> [0] model.layers.0.self_attn.o_proj: Linear: input[0] has nans")
+    assert str(caught.value).endswith("Hint: A row of the mask hides every position: the softmax over it is nan.")
+
+
+def test_the_lowest_number_of_float32_as_a_mask_does_not_count_against_float16():
+    guard = run(t5(), dtype="float16", headroom=2.0)
+
+    assert guard.tightest[0].ratio > 100
+
+
+def test_logits_in_a_model_output_are_judged():
+    class Forced(LlamaForCausalLM):
+        def forward(self, *args, **kwargs):
+            output = super().forward(*args, **kwargs)
+            output.logits = output.logits.index_fill(-1, torch.tensor([3]), float("inf"))
+            return output
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4
+    )
+    model = Forced(config).eval()
+
+    with torch.no_grad(), pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        model(IDS)
+    with torch.no_grad(), overflow_guard(model, ignore="Forced"):
+        model(IDS)
+
+    assert str(caught.value).startswith("< [0] Forced: Forced: output.logits has infs")
+    assert "Where: Forced (Forced), test_overflow_models.py:" in str(caught.value)
+    assert "Not finite: 14 / 896 elements (1.6%), first at index (0, 0, 3)." in str(caught.value)
+
+
+def test_the_gradient_of_a_llama_that_overflows_is_named_with_its_parameter():
+    model = llama()
+    model.model.layers[0].mlp.act_fn = SquareRoot()
+
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model, gradients=True):
+        model(IDS, labels=IDS).loss.backward()
+    report = str(caught.value)
+
+    assert report.startswith("^ [0] model.layers.0.mlp.act_fn: SquareRoot: gradient of input[0] has ")
+    assert "Where: model.layers.0.mlp.act_fn (SquareRoot), test_overflow_models.py:" in report
+    assert ": its backward; every gradient before it is finite." in report
+    assert (
+        "Parameters whose gradients are not finite, in the order of the backward: "
+        "model.layers.0.mlp.gate_proj.weight (Linear)" in report
+    )
+    assert "the derivative of the square root at 0 is inf" in report
+
+
+def test_generate_is_watched_step_by_step():
+    model = llama()
+
+    with overflow_guard(model) as guard:
+        model.generate(IDS, attention_mask=torch.ones_like(IDS), max_new_tokens=3, do_sample=False)
+
+    assert guard.forwards == 3
+
+
+class SquareRoot(nn.Module):
+    """An activation with an infinite slope at 0."""
+
+    def forward(self, x):
+        return (x * 0).abs().sqrt()
+
+
+def lines_of(class_name, where):
+    import inspect
+
+    from transformers.models.t5 import modeling_t5
+
+    first, _, last = where.partition("modeling_t5.py:")[2].partition(":")[0].partition("-")
+    lines = inspect.getsource(modeling_t5).splitlines()
+    assert class_name in where
+    return "\n".join(lines[int(first) - 1 : int(last or first)])

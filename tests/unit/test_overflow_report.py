@@ -1,0 +1,192 @@
+"""The text of the report: its form is the one of transformers' documentation."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from pytest_tfdebug import ActivationOverflowError, overflow_guard
+from pytest_tfdebug.frames import Extremes, Fault, Frame
+from pytest_tfdebug.report.overflow import frame_line, render_fault
+
+FRAME = re.compile(
+    r"abs_max= *(inf|nan|\d\.\d\de[+-]\d\d) [<>] \[\d+\] [\w.]+: \w+: (input|output)(\[\d+\]|\['\w+'\]|\.\w+)*"
+)
+
+#: The last lines of the documented report, as the numbers in it read.
+DOCUMENTED = """\
+< [0] encoder.block.2.layer.1.DenseReluDense.wo: Linear: output has infs
+
+
+last 4 frames:
+abs_max= 1.62e+04 > [0] encoder.block.2.layer.1.DenseReluDense.dropout: Dropout: input[0]
+abs_max= 1.80e+04 < [0] encoder.block.2.layer.1.DenseReluDense.dropout: Dropout: output
+abs_max= 1.80e+04 > [0] encoder.block.2.layer.1.DenseReluDense.wo: Linear: input[0]
+abs_max=      inf < [0] encoder.block.2.layer.1.DenseReluDense.wo: Linear: output
+"""
+
+DENSE = "encoder.block.2.layer.1.DenseReluDense"
+
+
+def frame(name, class_name, direction, leaf, value):
+    extremes = Extremes("float16", -value, 0.5)
+    return Frame(0, f"{DENSE}.{name}", class_name, direction, leaf, extremes)
+
+
+def test_the_report_has_the_documented_form_to_the_letter():
+    frames = (
+        frame("dropout", "Dropout", "input", "[0]", 16200.0),
+        frame("dropout", "Dropout", "output", "", 18000.0),
+        frame("wo", "Linear", "input", "[0]", 18000.0),
+        frame("wo", "Linear", "output", "", float("inf")),
+    )
+    fault = Fault(frames[-1], "module", f"{DENSE}.wo", "Linear", frames=frames)
+
+    report = "\n".join(render_fault(fault))
+
+    assert report.startswith(DOCUMENTED)
+    assert report.removeprefix(DOCUMENTED).strip().splitlines() == [
+        f"Where: {DENSE}.wo (Linear): the module itself; its inputs are finite.",
+        "Its elements were gone when the numbers came back from the device; a run on the CPU counts them.",
+    ]
+
+
+def test_forty_frames_are_listed_in_the_order_in_which_modules_end():
+    """Each line is compared with what plain hooks of torch see in the same forward."""
+    model = scaled_t5()
+    expected = lines_from_plain_hooks(model)
+
+    with torch.no_grad(), pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        forward(model)
+    lines = str(caught.value).splitlines()
+
+    assert lines[0] == f"< [0] {DENSE}.wo: Linear: output has infs"
+    assert lines[1:3] == ["", ""]
+    assert lines[3] == "last 40 frames:"
+    assert lines[4:44] == expected[-40:]
+    assert all(FRAME.fullmatch(line) for line in lines[4:44])
+    assert lines[44] == ""
+    assert lines[43] == f"abs_max=      inf < [0] {DENSE}.wo: Linear: output"
+
+
+@pytest.mark.parametrize("frames", [1, 7, 1000])
+def test_the_number_of_frames_is_the_users(frames):
+    model = scaled_t5()
+    expected = lines_from_plain_hooks(model)[-frames:]
+
+    with torch.no_grad(), pytest.raises(ActivationOverflowError) as caught, overflow_guard(model, frames=frames):
+        forward(model)
+    lines = str(caught.value).splitlines()
+
+    assert lines[3] == f"last {len(expected)} frames:"
+    assert lines[4 : 4 + len(expected)] == expected
+
+
+def test_a_note_stands_behind_its_frame():
+    masked = Frame(2, "attn", "Attention", "input", "['mask']", Extremes("float32", -float("inf"), 0.0, note="a mask"))
+
+    assert frame_line(masked) == "abs_max=      inf > [2] attn: Attention: input['mask'] (a mask)"
+
+
+class Softmax(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x * float("-inf"), -1)
+
+
+class Exponential(nn.Module):
+    def forward(self, x):
+        return (x + 200).exp()
+
+
+class Root(nn.Module):
+    def forward(self, x):
+        return torch.rsqrt(x * 0)
+
+
+class Logarithm(nn.Module):
+    def forward(self, x):
+        return torch.log(x - x)
+
+
+class Division(nn.Module):
+    def forward(self, x):
+        return x / (x - x)
+
+
+class Power(nn.Module):
+    def forward(self, x):
+        return (x + 1e20) ** 2
+
+
+@pytest.mark.parametrize(
+    ("culprit", "hint"),
+    [
+        (Softmax, "a softmax over a row of -inf is nan, and so is one over a row with inf"),
+        (Exponential, "exp passes the end of float16 at 11.1, of float32 and bfloat16 at 88.7"),
+        (Root, "the square root of a negative number is nan, and 1 / sqrt(0) is inf"),
+        (Logarithm, "the logarithm of 0 is -inf, of a negative number nan"),
+        (Division, "a division by 0 gives inf, and 0 / 0 nan"),
+        (Power, "a power leaves the range long before its base does"),
+    ],
+)
+def test_the_code_of_the_culprit_suggests_a_cause(culprit, hint):
+    model = nn.Sequential(culprit())
+
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        model(torch.ones(2, 4))
+    hints = [line for line in str(caught.value).splitlines() if line.startswith("Hint: ")]
+
+    assert hints == [f"Hint: The code has such an operation: {hint}."]
+
+
+def scaled_t5():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=3, num_heads=4, feed_forward_proj="gated-gelu"
+    )
+    model = T5ForConditionalGeneration(config).eval().half()
+    dense = model.get_submodule(DENSE)
+    with torch.no_grad():
+        dense.wi_0.weight *= 20
+        dense.wi_1.weight *= 100
+        dense.wo.weight *= 2000
+    return model
+
+
+def forward(model):
+    ids = torch.tensor([[5, 17, 3, 42, 8, 21, 60], [9, 1, 33, 2, 7, 50, 11]])
+    model(input_ids=ids, decoder_input_ids=ids)
+
+
+def lines_from_plain_hooks(model):
+    """Return the frames up to wo's output, made with hooks of torch and nothing of this package."""
+    lines, handles = [], []
+
+    def collect(module, args, kwargs, output, name):
+        named = [(f"input[{place}]", value, ">") for place, value in enumerate(args)]
+        named += [(f"input[{key!r}]", value, ">") for key, value in kwargs.items()]
+        if isinstance(output, tuple):
+            named += [(f"output[{place}]", value, "<") for place, value in enumerate(output)]
+        else:
+            named.append(("output", output, "<"))
+        for what, value, sign in named:
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                largest = value.abs().max().item()
+                lines.append(f"abs_max={largest:9.2e} {sign} [0] {name}: {type(module).__name__}: {what}")
+
+    for name, module in model.named_modules():
+        handles.append(
+            module.register_forward_hook(
+                lambda module, args, kwargs, output, name=name: collect(module, args, kwargs, output, name),
+                with_kwargs=True,
+            )
+        )
+    with torch.no_grad():
+        forward(model)
+    for handle in handles:
+        handle.remove()
+    last = next(place for place, line in enumerate(lines) if line.startswith("abs_max=      inf"))
+    return lines[: last + 1]
