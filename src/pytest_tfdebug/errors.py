@@ -17,5 +17,13 @@ class ParityError(AssertionError):
     """A forward differs from what it is held to."""
 
 
+class InvarianceError(AssertionError):
+    """A model gives another answer when it is asked in another way, or nothing could be asked again."""
+
+
 class TFDebugWarning(UserWarning):
     """Something that is worth knowing and does not fail a check."""
+
+
+class TFDebugMaskWarning(TFDebugWarning):
+    """An attention mask is missing, too short, inverted, additive or under a wrong name, and nobody would say so."""

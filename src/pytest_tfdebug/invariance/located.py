@@ -1,0 +1,164 @@
+"""Trace both forwards and find where they part: module or lines, and the first token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.invariance.align_traces import TraceAligner
+from pytest_tfdebug.invariance.masks import MaskFault, mask_fault
+from pytest_tfdebug.parity.compare import conclude, start_comparison
+from pytest_tfdebug.records import Culprit, Divergence
+from pytest_tfdebug.tracing.trace import Trace, record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_tfdebug.invariance.align_traces import AlignedTraces
+    from pytest_tfdebug.invariance.observed import ObservedCall
+    from pytest_tfdebug.invariance.outcome import Repetition
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.parity.tolerance import Tolerances
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Which real tokens differ.
+
+    Args:
+        row: Row of the first that does.
+        position: Its position among the row's real tokens, from 0.
+        differing: Number of positions at which some row differs.
+        real: Number of real positions.
+    """
+
+    row: int
+    position: int
+    differing: int
+    real: int
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where two forwards part.
+
+    Args:
+        culprit: The module or lines; None when no difference could be placed.
+        parity: The comparison of both traces; None when they could not be compared.
+        tokens: The first token of the culprit's tensor; None when the tensor has no token axis.
+        is_pooling: The culprit's inputs run along the sequence and its diverging tensor does not.
+        fault: What is wrong with the mask, when that is to blame.
+        reason: Why nothing could be placed.
+    """
+
+    culprit: Culprit | None
+    parity: ParityReport | None
+    tokens: Tokens | None = None
+    is_pooling: bool = False
+    fault: MaskFault | None = None
+    reason: str = ""
+
+
+def locate(
+    call: ObservedCall,
+    repetition: Repetition,
+    tolerances: Tolerances,
+    models: tuple[torch.nn.Module, torch.nn.Module] | None = None,
+) -> Located:
+    """Make both calls again, recorded, and compare them at real tokens; inside ``call.restored()``.
+
+    Args:
+        call: The observed call.
+        repetition: The repetition that differs.
+        tolerances: What is allowed.
+        models: Expected and actual model, where they are not the observed one.
+    """
+    expected_model, actual_model = models or (call.model, call.model)
+    try:
+        expected = _recorded(call, repetition.expected_inputs, expected_model)
+        actual = _recorded(call, repetition.inputs, actual_model)
+        traces = TraceAligner(repetition.alignment, tolerances).align(expected, actual)
+        comparator = start_comparison(traces.expected, traces.actual.aliases, None, tolerances)
+        comparator.replay(traces.actual.calls)
+        parity = conclude(comparator)
+    except TFDebugError as error:
+        return Located(None, None, reason=str(error).partition("\n")[0])
+    if parity.culprit is None:
+        first_nan = _first_nan(actual)
+        told = "every module agrees at the real tokens: the difference is in what the root makes of its inputs"
+        return Located(first_nan, None, reason="" if first_nan else told)
+    fault = mask_fault(actual, parity.culprit, repetition.alignment)
+    culprit = fault.culprit if fault else parity.culprit
+    tokens = _tokens(traces, parity.culprit.divergence, tolerances, repetition.alignment.real)
+    return Located(culprit, parity, tokens, _is_pooling(traces, parity.culprit), fault)
+
+
+def _recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module) -> Trace:
+    with record(model) as recorded:
+        call.again(inputs, model)
+    return recorded
+
+
+def _tokens(
+    traces: AlignedTraces, divergence: Divergence | None, tolerances: Tolerances, real: int
+) -> Tokens | None:
+    if divergence is None:
+        return None
+    key = divergence.path, divergence.call, divergence.direction, divergence.leaf
+    axes = traces.axes.get(key, ())
+    found = [_tensor(trace, divergence) for trace in (traces.expected, traces.actual)]
+    expected, actual = found
+    if not axes or expected is None or actual is None:
+        return None
+    tolerance = tolerances.of("", divergence.comparison.dtype)
+    e, a = expected.double(), actual.double()
+    close = (a - e).abs() <= tolerance.atol + tolerance.rtol * e.abs()
+    differs = ~(close | (e == a)).unsqueeze(-1)
+    axis = axes[0]
+    rows = differs.reshape(-1, real, *differs.shape[1:]).flatten(2) if axis == 0 else differs.movedim(axis, 1).flatten(2)
+    rows = rows.any(2)
+    by_position = rows.any(0).nonzero().flatten()
+    if not len(by_position):
+        return None
+    position = int(by_position[0])
+    row = int(rows[:, position].nonzero()[0])
+    return Tokens(row, position, len(by_position), rows.shape[1])
+
+
+def _tensor(trace: Trace, divergence: Divergence) -> torch.Tensor | None:
+    for call in trace:
+        if (call.path, call.call) == (divergence.path, divergence.call):
+            leaves = call.inputs if divergence.direction == "input" else call.outputs or ()
+            return next((item.tensor for item in leaves if item.leaf == divergence.leaf), None)
+    return None
+
+
+def _is_pooling(traces: AlignedTraces, culprit: Culprit) -> bool:
+    """Tell whether the diverging tensor has lost the token axis, as the mean over a sequence or one token of it."""
+    divergence = culprit.divergence
+    if divergence is None or traces.axes.get(
+        (divergence.path, divergence.call, divergence.direction, divergence.leaf), ()
+    ):
+        return False
+    return any(axes and direction == "output" for (_, _, direction, _), axes in traces.axes.items())
+
+
+def _first_nan(trace: Trace) -> Culprit | None:
+    """Return the first call whose outputs have a NaN that none of its inputs has."""
+    ended = sorted((call for call in trace if call.outputs), key=lambda call: (-call.depth, call.index))
+    for call in ended:
+        if _has_nan(call.outputs or ()) and not _has_nan(call.inputs):
+            told = "Its output has NaN at pad positions and its inputs have none."
+            kind = "glue" if any(other.parent == call.index for other in trace) else "module"
+            return Culprit(call.path, kind, call.source, told, call.class_name, None)  # type: ignore[arg-type]
+    return None
+
+
+def _has_nan(records: tuple[Any, ...]) -> bool:
+    return any(
+        item.tensor is not None and item.tensor.is_floating_point() and bool(torch.isnan(item.tensor).any())
+        for item in records
+    )
