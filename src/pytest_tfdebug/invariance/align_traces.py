@@ -56,7 +56,10 @@ class TraceAligner:
         self._blanked: dict[tuple[int, tuple[int, ...]], torch.Tensor] = {}
 
     def align(self, expected: Trace, actual: Trace) -> AlignedTraces:
-        """Return both traces with the tensors that they have in common."""
+        """Return both traces with the tensors that they have in common.
+
+        An encoder that only one of them ran (the other was given its output) is left out.
+        """
         made = AlignedTraces(replace(expected, calls=[]), replace(actual, calls=[]))
         waiting = {(call.path, call.call): call for call in actual}
         partners: dict[int, Call] = {}

@@ -89,7 +89,10 @@ class Alignment:
         rows = torch.tensor(self.rows, device=actual.device)
         per_row, rest = divmod(actual.shape[0], self.batch)
         if not rest and (len(self.rows) == self.batch or actual.shape[0] != expected[0]):
-            yield actual.unflatten(0, (self.batch, per_row)).index_select(0, rows).flatten(0, 1)
+            picked = actual.reshape(self.batch, per_row, *actual.shape[1:]).index_select(0, rows).flatten(0, 1)
+            yield picked
+            if actual.dim() > 1 and actual.shape[1] == self.batch:  # every row with every row, as in contrastive heads
+                yield picked.index_select(1, rows)
         if actual.shape[0] == expected[0]:
             yield actual
 
@@ -120,10 +123,12 @@ class Alignment:
             first = (0, others)[place]
             kept = [*range(first), *range(first + self.start, first + self.start + self.real)]
             kept += range(first + self.total, size + self.pads)
-            return actual.index_select(axis, torch.tensor(kept, device=actual.device)) if others else actual.narrow(
-                axis, self.start, self.real
+            return (
+                actual.index_select(axis, torch.tensor(kept, device=actual.device))
+                if others
+                else actual.narrow(axis, self.start, self.real)
             )
         if size % self.real == 0 and grown == size // self.real * self.total:  # (batch * sequence) in one axis
-            inner = actual.unflatten(axis, (size // self.real, self.total)).narrow(axis + 1, self.start, self.real)
-            return inner.flatten(axis, axis + 1)
+            split = actual.reshape(*actual.shape[:axis], -1, self.total, *actual.shape[axis + 1 :])
+            return split.narrow(axis + 1, self.start, self.real).flatten(axis, axis + 1)
         return None

@@ -85,8 +85,10 @@ def _mask_ignored(f: Findings) -> str:
 RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] = (
     (
         lambda f: f.evidence.has_nan or f.is_at_pads,
-        lambda _: "NaN from a softmax over a row whose keys are all masked; add the dtype's lowest finite number there "
-        "instead of -inf, or leave such rows unmasked.",
+        lambda _: (
+            "NaN from a softmax over a row whose keys are all masked; add the dtype's lowest finite number there "
+            "instead of -inf, or leave such rows unmasked."
+        ),
     ),
     (lambda f: f.stream.is_mask_inferred and f.stream.takes_mask, _no_mask_given),
     (
@@ -95,8 +97,10 @@ RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] 
     ),
     (
         lambda f: f.evidence.positions_help,
-        lambda f: f"position ids are shifted by the pads: with {f.stream.kind.positions} built from the mask the "
-        "answer is right.",
+        lambda f: (
+            f"position ids are shifted by the pads: with {f.stream.kind.positions} built from the mask the "
+            "answer is right."
+        ),
     ),
     (
         lambda f: f.dtype in _INTEGERS and "position" in f.path,
@@ -112,13 +116,17 @@ RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] 
     ),
     (
         lambda f: f.has_class(_NORM),
-        lambda _: "normalisation over time: the statistics of the real tokens include the pads. If that is the "
-        "model's design, declare it with expect='varies' and reason=.",
+        lambda _: (
+            "normalisation over time: the statistics of the real tokens include the pads. If that is the "
+            "model's design, declare it with expect='varies' and reason=."
+        ),
     ),
     (
         lambda f: f.located.is_pooling,
-        lambda f: "pooling over pads: the mean, maximum or position that is taken of the sequence includes them"
-        + ("." if f.evidence.content_matters is not False else ", though not their content."),
+        lambda f: (
+            "pooling over pads: the mean, maximum or position that is taken of the sequence includes them"
+            + ("." if f.evidence.content_matters is not False else ", though not their content.")
+        ),
     ),
     (
         lambda f: f.has_class(_CONVOLUTION) or (f.is_beside_pads() and f.evidence.mask_matters is not False),
@@ -152,4 +160,3 @@ def observations(findings: Findings) -> list[str]:
     if e.ones_matter:
         told.append(f"A {stream.kind.mask} of ones alone, without any pad, changes the answer.")
     return told
-

@@ -113,9 +113,7 @@ def _content_matters(check: PaddingCheck, leak: Leak, made: Repetition) -> bool 
     at = made.alignment
     if at.rows is not None or leak.stream.kind.unit == "pixels":
         return None
-    other = padded(
-        check.call.model, check.call.inputs, leak.stream, at.start, at.total - at.real - at.start, "random"
-    )
+    other = padded(check.call.model, check.call.inputs, leak.stream, at.start, at.total - at.real - at.start, "random")
     changed = {**made.inputs, leak.stream.main: other[leak.stream.main]}
     return _differs(check, replace(leak, repetition=made), changed, made.inputs)
 

@@ -15,7 +15,10 @@ from pytest_tfdebug.records import Culprit, Divergence
 from pytest_tfdebug.tracing.trace import Trace, record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    #: Records the expected and the actual forward.
+    TracePair = Callable[[], tuple[Trace, Trace]]
 
     from pytest_tfdebug.invariance.align_traces import AlignedTraces
     from pytest_tfdebug.invariance.observed import ObservedCall
@@ -66,7 +69,7 @@ def locate(
     call: ObservedCall,
     repetition: Repetition,
     tolerances: Tolerances,
-    models: tuple[torch.nn.Module, torch.nn.Module] | None = None,
+    traces: TracePair | None = None,
 ) -> Located:
     """Make both calls again, recorded, and compare them at real tokens; inside ``call.restored()``.
 
@@ -74,15 +77,13 @@ def locate(
         call: The observed call.
         repetition: The repetition that differs.
         tolerances: What is allowed.
-        models: Expected and actual model, where they are not the observed one.
+        traces: Records the expected and the actual call, where it takes more than other inputs.
     """
-    expected_model, actual_model = models or (call.model, call.model)
     try:
-        expected = _recorded(call, repetition.expected_inputs, expected_model)
-        actual = _recorded(call, repetition.inputs, actual_model)
-        traces = TraceAligner(repetition.alignment, tolerances).align(expected, actual)
-        comparator = start_comparison(traces.expected, traces.actual.aliases, None, tolerances)
-        comparator.replay(traces.actual.calls)
+        expected, actual = traces() if traces else _trace_pair(call, repetition)
+        aligned = TraceAligner(repetition.alignment, tolerances).align(expected, actual)
+        comparator = start_comparison(aligned.expected, aligned.actual.aliases, None, tolerances)
+        comparator.replay(aligned.actual.calls)
         parity = conclude(comparator)
     except TFDebugError as error:
         return Located(None, None, reason=str(error).partition("\n")[0])
@@ -92,19 +93,28 @@ def locate(
         return Located(first_nan, None, reason="" if first_nan else told)
     fault = mask_fault(actual, parity.culprit, repetition.alignment)
     culprit = fault.culprit if fault else parity.culprit
-    tokens = _tokens(traces, parity.culprit.divergence, tolerances, repetition.alignment.real)
-    return Located(culprit, parity, tokens, _is_pooling(traces, parity.culprit), fault)
+    tokens = _tokens(aligned, parity.culprit.divergence, tolerances, repetition.alignment.real)
+    return Located(culprit, parity, tokens, _is_pooling(aligned, parity.culprit), fault)
 
 
-def _recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module) -> Trace:
-    with record(model) as recorded:
+def _trace_pair(call: ObservedCall, repetition: Repetition) -> tuple[Trace, Trace]:
+    return recorded(call, repetition.expected_inputs), recorded(call, repetition.inputs)
+
+
+def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Trace:
+    """Make a call again and record it.
+
+    Args:
+        call: The call.
+        inputs: Named inputs.
+        model: Another model to call; the observed one by default.
+    """
+    with record(model or call.model) as made:
         call.again(inputs, model)
-    return recorded
+    return made
 
 
-def _tokens(
-    traces: AlignedTraces, divergence: Divergence | None, tolerances: Tolerances, real: int
-) -> Tokens | None:
+def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: Tolerances, real: int) -> Tokens | None:
     if divergence is None:
         return None
     key = divergence.path, divergence.call, divergence.direction, divergence.leaf
@@ -118,7 +128,9 @@ def _tokens(
     close = (a - e).abs() <= tolerance.atol + tolerance.rtol * e.abs()
     differs = ~(close | (e == a)).unsqueeze(-1)
     axis = axes[0]
-    rows = differs.reshape(-1, real, *differs.shape[1:]).flatten(2) if axis == 0 else differs.movedim(axis, 1).flatten(2)
+    rows = (
+        differs.reshape(-1, real, *differs.shape[1:]).flatten(2) if axis == 0 else differs.movedim(axis, 1).flatten(2)
+    )
     rows = rows.any(2)
     by_position = rows.any(0).nonzero().flatten()
     if not len(by_position):

@@ -142,8 +142,8 @@ def _named(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
         return f"{type(model).__name__} was given {len(args)} positional inputs and its forward names {len(names)}"
     inputs = {**dict(zip(names, args, strict=False)), **kwargs}
     for name, value in inputs.items():
-        if is_cache(value) and _cached_tokens(value):
-            return f"{type(model).__name__} continues a cache of {_cached_tokens(value)} tokens in {name}"
+        if is_cache(value) and cached_tokens(value):
+            return f"{type(model).__name__} continues a cache of {cached_tokens(value)} tokens in {name}"
         if is_cache(value) and "Static" in type(value).__name__:
             return f"{type(model).__name__} was given a {type(value).__name__}, whose length is fixed, in {name}"
         if name == "past_key_values" and isinstance(value, (tuple, list)) and value:
@@ -151,7 +151,8 @@ def _named(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     return inputs
 
 
-def _cached_tokens(cache: Any) -> int:  # noqa: ANN401 - transformers' caches and those written like them
+def cached_tokens(cache: Any) -> int:  # noqa: ANN401 - transformers' caches and those written like them
+    """Return how many tokens a cache holds; 1 for a state-space cache that holds any."""
     length = getattr(cache, "get_seq_length", None)
     try:
         return int(length()) if callable(length) else int(any(leaf.tensor.numel() for leaf in walk(cache)))

@@ -21,7 +21,12 @@ Inputs = dict[str, Any]
 
 
 def padded(
-    model: torch.nn.Module, inputs: Mapping[str, Any], stream: Stream, before: int, after: int, filler: str | int = "pad"
+    model: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    stream: Stream,
+    before: int,
+    after: int,
+    filler: str | int = "pad",
 ) -> Inputs:
     """Return the inputs of a call with pads before and after every row of one stream.
 
@@ -114,9 +119,7 @@ def _mask_axis(stream: Stream) -> int:
     return stream.axis if stream.kind.unit == "tokens" else 1
 
 
-def _fill(
-    model: torch.nn.Module, tensor: torch.Tensor, stream: Stream, before: int, filler: str | int
-) -> torch.Tensor:
+def _fill(model: torch.nn.Module, tensor: torch.Tensor, stream: Stream, before: int, filler: str | int) -> torch.Tensor:
     """Write the filler where ``tensor`` was extended; it holds zeros there."""
     is_ids = stream.main.endswith("input_ids")
     if filler != "random" and not is_ids:

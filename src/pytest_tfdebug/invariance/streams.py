@@ -151,9 +151,7 @@ def _describe(model: torch.nn.Module, inputs: Mapping[str, Any], kind: StreamKin
         )
     mask, is_inferred = _real_positions(model, kind, main, tensor, given)
     aligned = dict(_aligned(model, inputs, kind, main, lead))
-    return Stream(
-        kind, main, axis, tensor.shape[0], tensor.shape[axis], takes_mask, mask, is_inferred, aligned
-    )
+    return Stream(kind, main, axis, tensor.shape[0], tensor.shape[axis], takes_mask, mask, is_inferred, aligned)
 
 
 def _axis(
