@@ -4,6 +4,10 @@ Failed checks are ``AssertionError`` so that pytest shows them as failures; misu
 ``TFDebugError``; wrong flags and marker arguments are ``pytest.UsageError`` and live with the plugin.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class TFDebugError(Exception):
     """Something was asked of the package that it cannot do; the message says what to do instead."""
@@ -18,7 +22,16 @@ class ParityError(AssertionError):
 
 
 class InvarianceError(AssertionError):
-    """A model gives another answer when it is asked in another way, or nothing could be asked again."""
+    """A model gives another answer when it is asked in another way, or nothing could be asked again.
+
+    Args:
+        message: The report.
+        culprit: The ``Culprit``: where the difference arises; None where that is not known.
+    """
+
+    def __init__(self, message: str, culprit: Any = None) -> None:  # noqa: ANN401 - a ``records.Culprit``
+        super().__init__(message)
+        self.culprit = culprit
 
 
 class TFDebugWarning(UserWarning):

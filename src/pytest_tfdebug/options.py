@@ -131,8 +131,8 @@ MARKERS: dict[str, str] = {
     "tf_golden": "tf_golden(*, rtol, atol, tolerances, rename, include, exclude, level): defaults of golden checks.",
     "clean_load": "clean_load(*, allow=()): fail if a model loads with missing, unexpected or mismatched weights.",
     "padding_invariant": (
-        "padding_invariant(*, side, lengths, filler, position_ids, rtol, atol, expect, reason): every model call of the "
-        "test gives the same answer with padding."
+        "padding_invariant(*, side, lengths, filler, position_ids, rtol, atol, expect, reason): every model call of "
+        "the test gives the same answer with padding."
     ),
     "batch_invariant": "batch_invariant(*, rtol, atol): a row alone gives the answer that it gives in its batch.",
     "cache_invariant": "cache_invariant(*, rtol, atol): decoding with a cache gives the answer of the full forward.",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.invariance.holding import is_in_cache
 from pytest_tfdebug.parity.metrics import compare_leaf
 from pytest_tfdebug.records import TensorRecord
-from pytest_tfdebug.tracing.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.alignment import Aligned, Alignment
     from pytest_tfdebug.parity.tolerance import Tolerances
     from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.trace import Trace
 
 Key = tuple[str, int, str, str]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.observed import ObservedCall
 
 
-def assert_padding_invariant(
+def assert_padding_invariant(  # noqa: PLR0913 - the marker's arguments
     model: torch.nn.Module,
     inputs: Mapping[str, Any],
     *,
@@ -174,4 +174,4 @@ def _run(name: str, model: torch.nn.Module, inputs: Mapping[str, Any], given: di
     try:
         judge(name, settings, calls, refusals, where="the function")
     except InvarianceError as error:
-        raise InvarianceError(*error.args) from None
+        raise InvarianceError(str(error), error.culprit) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -113,7 +114,7 @@ def _decodings(call: ObservedCall, stream: Stream, cache: str) -> Iterator[_Deco
     limit = family.position_limit(model, stream.kind.name)
     is_short = limit is None or stream.length + _PADS <= limit
     if stream.takes_mask and not has_left_pads and is_short and not left_padding_refusal(model, stream):
-        left = padded(model, plain, stream, _PADS, 0)
+        left = padded(model, plain, stream, (_PADS, 0))
         left = with_positions(model, left, stream) if can_take else left
         real = torch.nn.functional.pad(real, (_PADS, 0))
         yield _Decoding(f", {_PADS} pads on the left", _full(call, left), real, stream, cache)
@@ -127,7 +128,10 @@ def _full(call: ObservedCall, inputs: dict[str, Any]) -> dict[str, Any]:
     hidden = getattr(call.again(full), "encoder_last_hidden_state", None)
     if hidden is None:
         return full
-    return {**{name: value for name, value in full.items() if name not in _ENCODER_INPUTS}, "encoder_outputs": (hidden,)}
+    return {
+        **{name: value for name, value in full.items() if name not in _ENCODER_INPUTS},
+        "encoder_outputs": (hidden,),
+    }
 
 
 def _fails(sister: Sister, decoding: _Decoding) -> bool:
@@ -139,7 +143,7 @@ def _fails(sister: Sister, decoding: _Decoding) -> bool:
 def _decode(sister: Sister, decoding: _Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
     """Decode in pieces and hold each to the same positions of the full forward."""
     call, state = sister.call, None
-    for first, end in zip(cuts, cuts[1:], strict=False):
+    for first, end in pairwise(cuts):
         piece = {**decoding.piece(first, end), **({decoding.cache: state} if state is not None else {})}
         at = Alignment(
             end - first, first, decoding.real.shape[1], decoding.stream.batch, mask=decoding.real[:, first:end]

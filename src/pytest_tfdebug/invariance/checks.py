@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from pytest_tfdebug.invariance.save_check import check_save_load
 from pytest_tfdebug.invariance.settings import PaddingSettings, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_tfdebug.invariance.observed import ObservedCall
     from pytest_tfdebug.invariance.outcome import Outcome
@@ -87,7 +86,7 @@ def judge(
     for call in calls:
         outcome = check.run(call, settings)
         if outcome.failure:
-            raise InvarianceError(outcome.failure)
+            raise InvarianceError(outcome.failure, outcome.culprit)
         repeats += outcome.repeats
         notes.extend(outcome.notes)
         skipped.extend(outcome.skipped)

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.invariance import family
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -77,8 +79,7 @@ def _no_mask_given(f: Findings) -> str:
 
 
 def _mask_ignored(f: Findings) -> str:
-    where = "anywhere" if f.evidence.mask_matters is False else "there"
-    return f"{f.stream.kind.mask} never reached attention {where}: the pads are attended to like real tokens."
+    return f"{f.stream.kind.mask} never reached attention there: the pads are attended to like real tokens."
 
 
 #: What is probably wrong: when, and in words. The first that applies is reported.
@@ -103,7 +104,7 @@ RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] 
         ),
     ),
     (
-        lambda f: f.dtype in _INTEGERS and "position" in f.path,
+        lambda f: f.dtype in _INTEGERS and family.is_position_table(f.path),
         lambda _: "position ids are shifted by the pads: they count pads as tokens.",
     ),
     (

@@ -121,10 +121,8 @@ def _report(
     call: ObservedCall, name: str, worst: tuple[str, float, float], lower: torch.nn.Module, inputs: dict[str, Any]
 ) -> list[str]:
     leaf, error, bound = worst
-    lines = [
-        f"{call.name} in {name} is not close to float32: {leaf or 'the returned tensor'} has a relative L2 error of "
-        f"{error:.3g} (up to {bound:.3g} allowed)."
-    ]
+    told = f"{leaf or 'the returned tensor'} has a relative L2 error of {error:.3g} (up to {bound:.3g} allowed)"
+    lines = [f"{call.name} in {name} is not close to float32: {told}."]
     expected, actual = recorded(call, call.inputs), recorded(call, inputs, lower)
     aligner = TraceAligner(unpadded(call), Tolerances(0.0, 0.0))
     aligned = aligner.align(expected, _widened(actual))

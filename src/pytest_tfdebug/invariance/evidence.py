@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.invariance.outcome import Repetition
     from pytest_tfdebug.invariance.padding_check import Leak, PaddingCheck
+    from pytest_tfdebug.invariance.settings import Side
 
 #: The first number of pads is looked for one by one, by at most this many further forwards.
 _MOST_STEPS = 64
@@ -71,8 +72,7 @@ def gather(check: PaddingCheck, leak: Leak) -> tuple[Evidence, Repetition]:
 
 
 def _of_pads(check: PaddingCheck, leak: Leak, pads: int) -> Repetition:
-    side = leak.repetition.side
-    assert side in ("right", "left")  # noqa: S101 - paddings have a side
+    side: Side = "left" if leak.repetition.side == "left" else "right"
     variant = padded_variant(check.call, leak.stream, side, pads, check.settings.filler)
     return variant(leak.has_positions)
 
@@ -113,7 +113,9 @@ def _content_matters(check: PaddingCheck, leak: Leak, made: Repetition) -> bool 
     at = made.alignment
     if at.rows is not None or leak.stream.kind.unit == "pixels":
         return None
-    other = padded(check.call.model, check.call.inputs, leak.stream, at.start, at.total - at.real - at.start, "random")
+    other = padded(
+        check.call.model, check.call.inputs, leak.stream, (at.start, at.total - at.real - at.start), "random"
+    )
     changed = {**made.inputs, leak.stream.main: other[leak.stream.main]}
     return _differs(check, replace(leak, repetition=made), changed, made.inputs)
 

@@ -59,7 +59,7 @@ def setting(model: torch.nn.Module, name: str) -> Any:  # noqa: ANN401 - a confi
     """Return an entry of a model's configuration, its text part included; None where there is none."""
     config = getattr(unwrapped(model), "config", None)
     value = getattr(config, name, None)
-    if value is None and hasattr(config, "get_text_config"):
+    if value is None and config is not None and hasattr(config, "get_text_config"):
         value = getattr(config.get_text_config(), name, None)
     return value
 
@@ -107,12 +107,17 @@ def decodes(model: torch.nn.Module) -> bool:
     return kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or kind in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
 
+def is_position_table(path: str) -> bool:
+    """Tell whether a module path names a table of absolute positions."""
+    return bool(_POSITION_TABLE.search(path.rpartition(".")[2]))
+
+
 def position_tables(model: torch.nn.Module) -> list[tuple[str, torch.nn.Embedding]]:
     """Return the learned tables of absolute positions, by module path."""
     return [
         (path, module)
         for path, module in unwrapped(model).named_modules()
-        if isinstance(module, torch.nn.Embedding) and _POSITION_TABLE.search(path.rpartition(".")[2])
+        if isinstance(module, torch.nn.Embedding) and is_position_table(path)
     ]
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.outcome import Repetition
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tolerance import Tolerances
+    from pytest_tfdebug.records import Kind, TensorRecord
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ def locate(
     repetition: Repetition,
     tolerances: Tolerances,
     traces: TracePair | None = None,
+    *,
+    is_padded: bool = False,
 ) -> Located:
     """Make both calls again, recorded, and compare them at real tokens; inside ``call.restored()``.
 
@@ -78,6 +81,7 @@ def locate(
         repetition: The repetition that differs.
         tolerances: What is allowed.
         traces: Records the expected and the actual call, where it takes more than other inputs.
+        is_padded: The actual call has pads, so that a mask must be on them.
     """
     try:
         expected, actual = traces() if traces else _trace_pair(call, repetition)
@@ -87,12 +91,12 @@ def locate(
         parity = conclude(comparator)
     except TFDebugError as error:
         return Located(None, None, reason=str(error).partition("\n")[0])
+    nan = _first_nan(actual) if not _has_any_nan(expected) else None
     if parity.culprit is None:
-        first_nan = _first_nan(actual)
         told = "every module agrees at the real tokens: the difference is in what the root makes of its inputs"
-        return Located(first_nan, None, reason="" if first_nan else told)
-    fault = mask_fault(actual, parity.culprit, repetition.alignment)
-    culprit = fault.culprit if fault else parity.culprit
+        return Located(nan, None, reason="" if nan else told)
+    fault = mask_fault(actual, parity.culprit, repetition.alignment) if is_padded and not nan else None
+    culprit = nan or (fault.culprit if fault else parity.culprit)
     tokens = _tokens(aligned, parity.culprit.divergence, tolerances, repetition.alignment.real)
     return Located(culprit, parity, tokens, _is_pooling(aligned, parity.culprit), fault)
 
@@ -151,25 +155,35 @@ def _tensor(trace: Trace, divergence: Divergence) -> torch.Tensor | None:
 def _is_pooling(traces: AlignedTraces, culprit: Culprit) -> bool:
     """Tell whether the diverging tensor has lost the token axis, as the mean over a sequence or one token of it."""
     divergence = culprit.divergence
-    if divergence is None or traces.axes.get(
-        (divergence.path, divergence.call, divergence.direction, divergence.leaf), ()
-    ):
+    if divergence is None or "Attention" in culprit.class_name:
         return False
-    return any(axes and direction == "output" for (_, _, direction, _), axes in traces.axes.items())
+    key = divergence.path, divergence.call, divergence.direction, divergence.leaf
+    return not traces.axes.get(key, ()) and any(
+        axes and direction == "output" for (_, _, direction, _), axes in traces.axes.items()
+    )
 
 
 def _first_nan(trace: Trace) -> Culprit | None:
-    """Return the first call whose outputs have a NaN that none of its inputs has."""
-    ended = sorted((call for call in trace if call.outputs), key=lambda call: (-call.depth, call.index))
-    for call in ended:
-        if _has_nan(call.outputs or ()) and not _has_nan(call.inputs):
-            told = "Its output has NaN at pad positions and its inputs have none."
-            kind = "glue" if any(other.parent == call.index for other in trace) else "module"
-            return Culprit(call.path, kind, call.source, told, call.class_name, None)  # type: ignore[arg-type]
+    """Return the innermost call that was the first to return NaN, if its inputs had none."""
+    last_inside = {call.index: call.index for call in trace}
+    for call in reversed(trace.calls):
+        if call.parent is not None:
+            last_inside[call.parent] = max(last_inside[call.parent], last_inside[call.index])
+    for call in sorted(trace, key=lambda call: (last_inside[call.index], -call.depth)):
+        if not _has_nan(call.outputs or ()) and not _has_nan(call.inputs):
+            continue
+        at = trace.calls[call.parent] if _has_nan(call.inputs) and call.parent is not None else call
+        told = "It is the first in which NaN arises, at pad positions or real ones: none of its inputs has any."
+        kind: Kind = "glue" if any(other.parent == at.index for other in trace) else "module"
+        return Culprit(at.path, kind, at.source, told, at.class_name, None)
     return None
 
 
-def _has_nan(records: tuple[Any, ...]) -> bool:
+def _has_any_nan(trace: Trace) -> bool:
+    return any(_has_nan(call.outputs or ()) for call in trace)
+
+
+def _has_nan(records: tuple[TensorRecord, ...]) -> bool:
     return any(
         item.tensor is not None and item.tensor.is_floating_point() and bool(torch.isnan(item.tensor).any())
         for item in records

@@ -48,17 +48,25 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> MaskFaul
         return None
     own = mask_of_call(call)
     if own is not None:
-        described = _describe_fault(own, alignment)
-        if not described:
-            return None
-        while call.parent is not None and _is_same(mask_of_call(trace.calls[call.parent]), own):
-            call = trace.calls[call.parent]
-        if call.parent is None:
-            return None
-        maker = trace.calls[call.parent]
-        return MaskFault(_blame(trace, maker, call, culprit, "makes the mask"), described)
-    if not any("mask" in name for name in call.parameters):
+        return _made_badly(trace, culprit, call, own, alignment)
+    return _dropped(trace, culprit, call, alignment) if any("mask" in name for name in call.parameters) else None
+
+
+def _made_badly(
+    trace: Trace, culprit: Culprit, call: Call, own: TensorRecord, alignment: Alignment
+) -> MaskFault | None:
+    """Blame the forward that made a mask which lets pads through."""
+    described = _describe_fault(own, alignment)
+    while call.parent is not None and _is_same(mask_of_call(trace.calls[call.parent]), own):
+        call = trace.calls[call.parent]
+    if not described or call.parent is None:
         return None
+    maker = trace.calls[call.parent]
+    return MaskFault(_blame(trace, maker, call, culprit, "makes the mask"), described)
+
+
+def _dropped(trace: Trace, culprit: Culprit, call: Call, alignment: Alignment) -> MaskFault | None:
+    """Blame the nearest forward that had a good mask and did not pass it on."""
     below = call
     while below.parent is not None:
         holder = trace.calls[below.parent]

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pytest_tfdebug.invariance.alignment import Alignment
-    from pytest_tfdebug.records import LeafComparison
+    from pytest_tfdebug.records import Culprit, LeafComparison
+
+#: Which of two calls is the one that the test made.
+Recorded = Literal["expected", "actual", ""]
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Repetition:
     inputs: dict[str, Any]
     alignment: Alignment
     expected_inputs: dict[str, Any]
-    recorded: Literal["expected", "actual", ""] = "expected"
+    recorded: Recorded = "expected"
     pads: int = 0
     side: str = ""
 
@@ -57,11 +60,13 @@ class Outcome:
     Args:
         repeats: Number of forwards that were repeated and compared.
         failure: The failure's report; empty when everything holds.
+        culprit: Where the failure arises; None where that is not known.
         skipped: What could not be repeated and why, in sentences.
         notes: What is worth saying although everything holds, in sentences.
     """
 
     repeats: int = 0
     failure: str = ""
+    culprit: Culprit | None = None
     skipped: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -24,8 +24,7 @@ def padded(
     model: torch.nn.Module,
     inputs: Mapping[str, Any],
     stream: Stream,
-    before: int,
-    after: int,
+    pads: tuple[int, int],
     filler: str | int = "pad",
 ) -> Inputs:
     """Return the inputs of a call with pads before and after every row of one stream.
@@ -34,8 +33,7 @@ def padded(
         model: The model, for its pad token.
         inputs: Named inputs.
         stream: Which sequence to pad.
-        before: Pads on the left.
-        after: Pads on the right.
+        pads: Numbers of pads on the left and on the right.
         filler: ``"pad"`` for the pad token (zeros for embeddings, frames and pixels), ``"random"``, or a token id.
 
     Returns:
@@ -43,6 +41,7 @@ def padded(
     """
     changed: Inputs = dict(inputs)
     main: torch.Tensor = inputs[stream.main]
+    before, after = pads
     if stream.kind.unit == "pixels":
         return _padded_pixels(inputs, stream, after)
     changed[stream.main] = _fill(model, extend(main, stream.axis, before, after), stream, before, filler)

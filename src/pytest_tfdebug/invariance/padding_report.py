@@ -66,7 +66,8 @@ def _report(check: PaddingCheck, leak: Leak) -> Iterator[str]:
         yield from render_output(None, leak.mismatch.error)
         yield from render_pads(smallest.side, evidence.failing, evidence.passing, stream.kind.unit, stream.length)
         return
-    located = locate(check.call, smallest, tolerances)
+    located = locate(check.call, smallest, tolerances, is_padded=True)
+    check.outcome.culprit = located.culprit
     findings = Findings(
         stream, smallest, evidence, located, leak.mismatch.is_at_pads, _classes(check.call.model, located.culprit)
     )

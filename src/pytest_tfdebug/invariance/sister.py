@@ -83,6 +83,7 @@ class Sister:
     ) -> Outcome:
         """Put a difference into words: what was repeated, the culprit, the tensors, the diagnosis."""
         located = locate(self.call, repetition, self.tolerances, traces)
+        self.outcome.culprit = located.culprit
         self.outcome.failure = "\n".join(
             [
                 render_headline(self.call.name, self.verdict, repetition.label),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.invariance.observed import ObservedCall
+    from pytest_tfdebug.invariance.outcome import Recorded
     from pytest_tfdebug.invariance.settings import Side
     from pytest_tfdebug.invariance.streams import Stream
 
@@ -33,10 +34,11 @@ def padded_variant(call: ObservedCall, stream: Stream, side: Side, pads: int, fi
     unit = "" if stream.kind.unit == "tokens" else f" {stream.kind.unit}"
 
     def make(positions: bool) -> Repetition:  # noqa: FBT001
-        inputs = padded(call.model, call.inputs, stream, before, after, filler)
+        inputs = padded(call.model, call.inputs, stream, (before, after), filler)
         expected = with_mask(call.inputs, stream)
         label = f"{stream.main} padded by {pads}{unit} on the {side}"
-        return _repetition(call, label, inputs, alignment, expected, stream, positions=positions, pads=pads, side=side)
+        made = Repetition(label, inputs, alignment, expected, pads=pads, side=side)
+        return _repetition(call, stream, made, positions=positions)
 
     return make
 
@@ -63,8 +65,9 @@ def _row_alone(call: ObservedCall, stream: Stream, row: int, first: int, end: in
         inputs = dict(call.inputs)
         label = f"row {row} in its batch, where it has {pads} pads, against the row alone"
         side = "left" if first else "right"
-        made = _repetition(call, label, inputs, alignment, alone, stream, positions=positions, pads=pads, side=side)
-        return replace(made, recorded="" if positions else "actual")
+        recorded: Recorded = "" if positions else "actual"
+        made = Repetition(label, inputs, alignment, alone, recorded, pads, side)
+        return _repetition(call, stream, made, positions=positions)
 
     return make
 
@@ -88,12 +91,12 @@ def ragged_variant(call: ObservedCall, stream: Stream, side: Side) -> Variant | 
     def make(positions: bool) -> Repetition:  # noqa: FBT001
         masked = with_mask(call.inputs, stream)
         alone = window_of(rows_of(masked, [stream.batch - 1], stream.batch), stream, 0, length)
-        shortened = padded(call.model, alone, replace(stream, length=length, batch=1, mask=None), before, after)
+        shortened = padded(call.model, alone, replace(stream, length=length, batch=1, mask=None), (before, after))
         whole = masked if stream.batch > 1 else rows_of(masked, [0, 0], 1)
         inputs = {name: _with_last_row(value, shortened.get(name), batch) for name, value in whole.items()}
         label = f"a batch whose last row has {length} tokens and {pads} pads on the {side}, against that row alone"
-        made = _repetition(call, label, inputs, alignment, alone, stream, positions=positions, pads=pads, side=side)
-        return replace(made, recorded="")
+        made = Repetition(label, inputs, alignment, alone, "", pads, side)
+        return _repetition(call, stream, made, positions=positions)
 
     return make
 
@@ -116,20 +119,17 @@ def _has_frames_or_pixels(call: ObservedCall) -> bool:
 
 def _repetition(
     call: ObservedCall,
-    label: str,
-    inputs: dict[str, Any],
-    alignment: Alignment,
-    expected: dict[str, Any],
     stream: Stream,
+    made: Repetition,
     *,
     positions: bool,
-    pads: int,
-    side: str,
 ) -> Repetition:
-    if positions:
-        label = f"{label}, with {stream.kind.positions}"
-        inputs, expected = (with_positions(call.model, each, stream) for each in (inputs, expected))
-    return Repetition(label, inputs, alignment, expected, pads=pads, side=side)
+    """Return a repetition, with position ids built from the mask on both sides where they are asked for."""
+    if not positions:
+        return made
+    inputs, expected = (with_positions(call.model, each, stream) for each in (made.inputs, made.expected_inputs))
+    label = f"{made.label}, with {stream.kind.positions}"
+    return replace(made, label=label, inputs=inputs, expected_inputs=expected)
 
 
 def _with_last_row(value: Any, last: Any, batch: int) -> Any:  # noqa: ANN401

@@ -10,7 +10,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugMaskWarning
 from pytest_tfdebug.invariance import family
-from pytest_tfdebug.invariance.observed import call_place, cached_tokens
+from pytest_tfdebug.invariance.observed import cached_tokens, call_place
 from pytest_tfdebug.invariance.streams import padless
 from pytest_tfdebug.tracing.leaves import is_cache
 
