@@ -126,7 +126,9 @@ def _report(
     expected, actual = recorded(call, call.inputs), recorded(call, inputs, lower)
     aligner = TraceAligner(unpadded(call), Tolerances(0.0, 0.0))
     aligned = aligner.align(expected, _widened(actual))
-    comparator = start_comparison(aligned.expected, aligned.actual.aliases, None, Tolerances(0.0, 0.0))
+    comparator = start_comparison(
+        aligned.expected, None, Tolerances(0.0, 0.0), modules=expected.modules, aliases=expected.aliases
+    )
     comparator.replay(aligned.actual.calls)
     ranked = sorted(comparator.finish().calls, key=_own_error, reverse=True)
     leaves = [item for item in ranked if not item.call.has_children or item.call.parent is not None]

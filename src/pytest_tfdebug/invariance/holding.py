@@ -114,7 +114,7 @@ def _refuse_nan(comparison: LeafComparison, actual: torch.Tensor) -> LeafCompari
 
 def _nan_at_pads(path: str, tensor: torch.Tensor) -> LeafComparison:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return LeafComparison("output", path, "values", tuple(tensor.shape), dtype, None, None)
+    return LeafComparison("output", path, "values", tuple(tensor.shape), dtype, None)
 
 
 def _record(path: str, tensor: torch.Tensor) -> TensorRecord:

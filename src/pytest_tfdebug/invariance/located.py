@@ -86,7 +86,9 @@ def locate(
     try:
         expected, actual = traces() if traces else _trace_pair(call, repetition)
         aligned = TraceAligner(repetition.alignment, tolerances).align(expected, actual)
-        comparator = start_comparison(aligned.expected, aligned.actual.aliases, None, tolerances)
+        comparator = start_comparison(
+            aligned.expected, None, tolerances, modules=aligned.actual.modules, aliases=aligned.actual.aliases
+        )
         comparator.replay(aligned.actual.calls)
         parity = conclude(comparator)
     except TFDebugError as error:

@@ -17,11 +17,13 @@ Side = Literal["right", "left"]
 
 #: float32: transformers' own batching and left-padding tests allow 1e-5 (``test_modeling_common.py``). float16 and
 #: bfloat16 are never exactly invariant (transformers#25420): 1e-3 and 1e-2. float64 as ``torch.testing.assert_close``.
+#: In deep models the largest of many elements leaves these: the noise is twice that of another padded length in
+#: all-MiniLM-L6-v2 and in random eight-layer models.
 TOLERANCES = {
     "float64": Tolerance(1e-7, 1e-7, scaled=True),
-    "float32": Tolerance(1e-5, 1e-5, scaled=True),
-    "float16": Tolerance(1e-3, 1e-3, scaled=True),
-    "bfloat16": Tolerance(1e-2, 1e-2, scaled=True),
+    "float32": Tolerance(1e-5, 1e-5, scaled=True, noise=2e-6),
+    "float16": Tolerance(1e-3, 1e-3, scaled=True, noise=2e-3),
+    "bfloat16": Tolerance(1e-2, 1e-2, scaled=True, noise=1.6e-2),
 }
 
 

@@ -51,7 +51,7 @@ def render_output(leaf: LeafComparison | None, error: str) -> Iterator[str]:
         yield f"  The repeated call raised {error}"
         return
     yield f"  Output: {leaf.leaf or 'the returned tensor'}, shape {leaf.shape}, {leaf.dtype}"
-    if leaf.metrics is None and leaf.expected_shape is None:
+    if leaf.metrics is None and leaf.expected is None:
         yield "    NaN at pad positions only; the next layer would spread it to real tokens"
     yield from (f"    {line}" for line in list(describe(leaf))[:2])
 
