@@ -1,11 +1,11 @@
 """The sister markers: each passes, fails with a culprit, and fails when it checked nothing."""
 
-import padding_models
 import pytest
 import torch
-from injections import edit
 
+import padding_models
 import pytest_tfdebug
+from injections import edit
 from pytest_tfdebug import InvarianceError, TFDebugError
 
 EVERY = ("bert", "llama", "qwen3", "gpt2", "opt", "t5", "mixtral", "whisper", "roberta", "distilbert")
@@ -136,7 +136,7 @@ def test_the_worst_module_of_a_lower_precision_is_named():
     first, worst = str(caught.value).splitlines()[:2]
     assert "in float16 is not close to float32: " in first
     assert first.endswith("(up to 0.01 allowed).")
-    assert "Worst module: 'model.layers.1.mlp" in worst
+    assert "Worst module: 'model.layers.1.post_attention_layernorm'" in worst
     assert "or give the marker a bound= above" in str(caught.value)
 
 

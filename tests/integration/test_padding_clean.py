@@ -1,19 +1,43 @@
 """No false alarm: models that handle padding pass with default arguments, on every side they support."""
 
-import padding_models
 import pytest
 import torch
 
+import padding_models
 from pytest_tfdebug import InvarianceError, assert_padding_invariant
 from pytest_tfdebug.invariance.observed import observe
 from pytest_tfdebug.invariance.padding_report import check_padding
 from pytest_tfdebug.invariance.settings import PaddingSettings
 
-CLEAN = (
-    "bert bert-classifier bert-tokens bert-masked bert-choices bert-answers roberta distilbert electra llama "
-    "llama-labels llama-classifier llama-eager qwen3 gemma3 gpt2 gpt2-labels opt t5 t5-encoder bart mixtral whisper "
-    "mamba vilt vilt-pixels clip"
-).split()
+CLEAN = [
+    "bert",
+    "bert-classifier",
+    "bert-tokens",
+    "bert-masked",
+    "bert-choices",
+    "bert-answers",
+    "roberta",
+    "distilbert",
+    "electra",
+    "llama",
+    "llama-labels",
+    "llama-classifier",
+    "llama-eager",
+    "qwen3",
+    "gemma3",
+    "gpt2",
+    "gpt2-labels",
+    "opt",
+    "t5",
+    "t5-encoder",
+    "bart",
+    "mixtral",
+    "whisper",
+    "mamba",
+    "vilt",
+    "vilt-pixels",
+    "clip",
+]
 
 
 def check(model, inputs, **settings):
@@ -52,7 +76,7 @@ def test_embeddings_are_padded_in_the_place_of_ids(name):
     assert_padding_invariant(model, {"inputs_embeds": embeds, "attention_mask": inputs["attention_mask"]})
 
 
-@pytest.mark.parametrize("name", ["llama", "bert", "mixtral"])
+@pytest.mark.parametrize("name", ["llama", "bert", "gpt2"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_tolerances_follow_the_dtype(name, dtype):
     model, inputs = padding_models.build(name)
@@ -111,8 +135,9 @@ def test_a_model_that_varies_by_design_can_say_so():
 
     outcome = check(model, inputs, expect="varies", reason="GroupNorm over time")
 
-    assert outcome.notes == [f"Wav2Vec2Model ({outcome.notes[0].split('(')[1].split(')')[0]}) varies with padding as "
-                             "declared: GroupNorm over time"]  # fmt: skip
+    (note,) = outcome.notes
+    assert note.startswith("Wav2Vec2Model (")
+    assert note.endswith(" varies with padding as declared: GroupNorm over time")
 
 
 def test_a_declaration_that_is_no_longer_true_fails():
@@ -146,9 +171,9 @@ def test_rows_of_a_batch_with_several_choices_are_padded_on_their_last_axis():
 
 
 def test_sizes_that_happen_to_be_equal_are_told_apart():
-    model, inputs = padding_models.build("bert-classifier")
+    model, _ = padding_models.build("bert-classifier")
     ids = torch.randint(3, 99, (3, 3), generator=torch.Generator().manual_seed(0))
 
     assert_padding_invariant(model, {"input_ids": ids, "labels": torch.tensor([0, 1, 2])})
-    assert_padding_invariant(model, {"input_ids": ids, "labels": torch.rand(3, 3)})
-    del inputs
+    other, _ = padding_models.build("bert-classifier")
+    assert_padding_invariant(other, {"input_ids": ids, "labels": torch.rand(3, 3)})

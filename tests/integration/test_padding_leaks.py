@@ -2,11 +2,11 @@
 
 import linecache
 
-import padding_models
 import pytest
 import torch
-from padding_leaks import LEAKS
 
+import padding_models
+from padding_leaks import LEAKS
 from pytest_tfdebug.invariance.checks import CHECKS
 from pytest_tfdebug.invariance.observed import observe
 
@@ -39,7 +39,7 @@ def test_a_leak_at_a_block_boundary_names_the_only_padded_length_that_shows_it()
     text = outcome_of(next(leak for leak in LEAKS if "boundary" in leak.name)).failure
 
     assert "First pad length: 23 (padded length 33)" in text
-    assert "23 change the answer; 1, 2, 3" in text
+    assert "  Pads on the left, in tokens: 23 change the answer; 1 to 22 do not" in text
 
 
 def test_a_leak_through_a_convolution_names_the_token_beside_the_pads():

@@ -42,7 +42,11 @@ def test_a_silent_mistake_is_a_warning_at_the_line_that_made_the_call(pytester, 
 
     result.assert_outcomes(passed=2, warnings=1)
     result.stdout.fnmatch_lines(
-        [f"*test_it.py:13: TFDebugMaskWarning: test_it.py:13: BertModel was called {MISTAKES[call]}".replace("[", "[[]")]
+        [
+            f"*test_it.py:12: TFDebugMaskWarning: test_it.py:12: BertModel was called {MISTAKES[call]}".replace(
+                "[", "[[]"
+            )
+        ]
     )
 
 
@@ -65,7 +69,7 @@ def test_marked_tests_are_always_watched(pytester):
 
 
 def test_a_pad_token_that_is_also_the_end_token_is_no_sign_of_padding(pytester):
-    call = 'MODEL.config.eos_token_id = 0; MODEL(IDS)'
+    call = "MODEL.config.eos_token_id = 0; MODEL(IDS)"
 
     run(pytester, call, "--tf-watch-masks").assert_outcomes(passed=2, warnings=0)
 

@@ -1,6 +1,6 @@
-import padding_models
 import torch
 
+import padding_models
 from pytest_tfdebug.invariance import family
 from pytest_tfdebug.invariance.padding import mask_of, padded, with_positions
 from pytest_tfdebug.invariance.streams import find_streams, padless

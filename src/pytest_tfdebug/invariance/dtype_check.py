@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf, isnan
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +22,8 @@ from pytest_tfdebug.parity.compare import start_comparison
 from pytest_tfdebug.parity.tolerance import Tolerances
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_tfdebug.invariance.observed import Leaves, ObservedCall
     from pytest_tfdebug.records import CallComparison, LeafComparison
     from pytest_tfdebug.tracing.trace import Trace
@@ -130,9 +132,7 @@ def _report(
         aligned.expected, None, Tolerances(0.0, 0.0), modules=expected.modules, aliases=expected.aliases
     )
     comparator.replay(aligned.actual.calls)
-    ranked = sorted(comparator.finish().calls, key=_own_error, reverse=True)
-    leaves = [item for item in ranked if not item.call.has_children or item.call.parent is not None]
-    for place, item in enumerate(leaves[:_TOP]):
+    for place, (_, item) in enumerate(_own_errors(comparator.finish().calls)[:_TOP]):
         call_name = f"{item.call.name!r} ({item.call.class_name})"
         numbers = f"relative L2 {_error(item.inputs):.2e} in, {_error(item.outputs):.2e} out"
         lines.append(f"  Worst module: {call_name}: {numbers}" if not place else f"  then {call_name}: {numbers}")
@@ -162,19 +162,26 @@ def _widened(trace: Trace) -> Trace:
     return replace(trace, calls=calls)
 
 
-def _error(leaves: tuple[LeafComparison, ...]) -> float:
+def _error(leaves: Sequence[LeafComparison]) -> float:
     errors = [leaf.metrics.relative_l2 for leaf in leaves if leaf.metrics is not None and leaf.dtype == "float32"]
     return max(errors, default=0.0)
 
 
-def _own_error(item: CallComparison) -> float:
-    """Return the error that a call adds to that of its inputs; what cannot be measured is the worst."""
-    metrics = [leaf.metrics for leaf in item.outputs if leaf.metrics is not None]
-    if any(m.non_finite_actual > m.non_finite_expected for m in metrics):
-        gone_before = any(
-            leaf.metrics is not None and leaf.metrics.non_finite_actual > leaf.metrics.non_finite_expected
-            for leaf in item.inputs
-        )
-        return -1.0 if gone_before else inf
-    own = _error(item.outputs) - _error(item.inputs)
-    return own if isfinite(own) else inf
+def _own_errors(calls: list[CallComparison]) -> list[tuple[float, CallComparison]]:
+    """Return the error that each call adds to that of its inputs and of the calls inside it, the largest first."""
+    inside: dict[int, list[CallComparison]] = {}
+    for item in calls:
+        if item.call.parent is not None:
+            inside.setdefault(item.call.parent, []).append(item)
+    ranked = []
+    for item in calls:
+        given = [*item.inputs, *(leaf for child in inside.get(item.call.index, []) for leaf in child.outputs)]
+        own = inf if _is_gone(item.outputs) and not _is_gone(given) else _error(item.outputs) - _error(given)
+        ranked.append((0.0 if isnan(own) else own, item))  # inf less inf: the error came in
+    return sorted(ranked, key=lambda pair: -pair[0])
+
+
+def _is_gone(leaves: Sequence[LeafComparison]) -> bool:
+    """Tell whether a tensor has inf or NaN that it does not have in float32."""
+    metrics = [leaf.metrics for leaf in leaves if leaf.metrics is not None]
+    return any(m.non_finite_actual > m.non_finite_expected for m in metrics)

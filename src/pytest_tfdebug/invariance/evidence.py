@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.padding_check import Leak, PaddingCheck
     from pytest_tfdebug.invariance.settings import Side
 
-#: The first number of pads is looked for one by one, by at most this many further forwards.
+#: The first number of pads is looked for one by one up to here.
 _MOST_STEPS = 64
 
 
@@ -84,12 +84,12 @@ def _profile(check: PaddingCheck, leak: Leak) -> tuple[tuple[int, ...], tuple[in
     pads, _ = sweep(check.call.model, leak.stream, check.settings)
     results = {number: check.run(leak.stream, _of_pads(check, leak, number)) is not None for number in pads}
     first = min((number for number, fails in results.items() if fails), default=leak.repetition.pads)
-    below = max((number for number, fails in results.items() if not fails and number < first), default=0)
     if leak.stream.is_exact:
-        for number in range(below + 1, min(first, below + _MOST_STEPS)):
-            results[number] = check.run(leak.stream, _of_pads(check, leak, number)) is not None
-            if results[number]:
-                break
+        for number in range(1, min(first, _MOST_STEPS)):
+            if number not in results:
+                results[number] = check.run(leak.stream, _of_pads(check, leak, number)) is not None
+                if results[number]:
+                    break
     failing = tuple(sorted(number for number, fails in results.items() if fails))
     return failing, tuple(sorted(number for number, fails in results.items() if not fails))
 

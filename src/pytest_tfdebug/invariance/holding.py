@@ -34,6 +34,7 @@ def first_mismatch(
     *,
     promises_finite: bool = False,
     with_caches: bool = True,
+    allows_nan: bool = False,
 ) -> Mismatch | None:
     """Return the first output that differs at real tokens, or None when all agree.
 
@@ -44,6 +45,7 @@ def first_mismatch(
         tolerances: What is allowed.
         promises_finite: NaN at pad positions is a mismatch too.
         with_caches: Compare caches too, after everything else.
+        allows_nan: NaN in the same places of both agrees; otherwise NaN at a real token never does.
 
     Raises:
         NothingToCompareError: If no leaf could be compared.
@@ -53,7 +55,7 @@ def first_mismatch(
     for path, tensor in in_order:
         if is_in_cache(path) and not with_caches:
             continue
-        found = compare_aligned(path, tensor, actual.get(path), alignment, tolerances)
+        found = compare_aligned(path, tensor, actual.get(path), alignment, tolerances, allows_nan=allows_nan)
         if found is None:
             continue
         compared += 1
@@ -75,7 +77,13 @@ def is_in_cache(path: str) -> bool:
 
 
 def compare_aligned(
-    path: str, expected: torch.Tensor, actual: torch.Tensor | None, alignment: Alignment, tolerances: Tolerances
+    path: str,
+    expected: torch.Tensor,
+    actual: torch.Tensor | None,
+    alignment: Alignment,
+    tolerances: Tolerances,
+    *,
+    allows_nan: bool = False,
 ) -> LeafComparison | None:
     """Compare one leaf at real tokens; None where no alignment lays the tensors side by side."""
     if actual is None or expected.is_meta or (alignment.rows is not None and not expected.dim()):
@@ -90,7 +98,8 @@ def compare_aligned(
             _record(path, alignment.blank(expected, aligned.axes)),
             tolerances.of("", str(expected.dtype).removeprefix("torch.")),
         )
-        if not comparison.problem and comparison.metrics is not None and comparison.metrics.non_finite_actual:
+        metrics = comparison.metrics
+        if not comparison.problem and metrics is not None and metrics.non_finite_actual and not allows_nan:
             comparison = _refuse_nan(comparison, aligned.tensor)
         likeliest = likeliest or comparison
         if not comparison.problem:

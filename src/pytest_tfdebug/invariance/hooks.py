@@ -41,6 +41,7 @@ class _Observer:
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[[], Any]
     ) -> Any:  # noqa: ANN401
         """Take part in one call."""
+        __tracebackhide__ = True
         watch(model, args, kwargs)
         if not self.is_repeating:
             return proceed()

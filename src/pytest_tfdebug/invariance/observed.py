@@ -99,6 +99,7 @@ def observe(
     Returns:
         The observed call, or why it cannot be made again, in a sentence; and the output.
     """
+    __tracebackhide__ = True
     inputs = _named(model, args, kwargs)
     if isinstance(inputs, str):
         return inputs, proceed()

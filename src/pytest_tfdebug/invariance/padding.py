@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import pad
 
 from pytest_tfdebug.invariance import family
-from pytest_tfdebug.invariance.streams import IGNORED_LABEL, POINTERS
+from pytest_tfdebug.invariance.streams import IGNORED_LABEL, KEEPS_END, POINTERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,11 @@ def padded(
         changed[name] = extend(inputs[name], stream.axis, before, after, value)
     if stream.takes_mask:
         changed[stream.kind.mask] = extend(mask_of(inputs, stream), _mask_axis(stream), before, after)
-    _move_positions(changed, stream, before, before + after)
+    _move_positions(changed, stream, before, before + stream.length + after)
+    keeps = inputs.get(KEEPS_END)
+    if after and isinstance(keeps, int) and keeps > 0 and stream.kind.name in ("encoder", "decoder"):
+        end = before + stream.length
+        changed[KEEPS_END] = torch.arange(max(before, end - keeps), end, device=main.device)
     if before and stream.kind.name == "encoder" and family.shifts_labels(model):
         _ignore_first_label(changed, stream, before)
     return changed

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 Side = Literal["right", "left"]
 
 #: float32: transformers' own batching and left-padding tests allow 1e-5 (``test_modeling_common.py``). float16 and
-#: bfloat16 are never exactly invariant (transformers#25420): 1e-3 and 1e-2. float64 as ``torch.testing.assert_close``.
+#: bfloat16 are never exactly invariant (transformers#25420): 1e-3 and 1e-2. float64: models compute norms
+#: and softmax in float32 all the same, 1e-6.
 #: In deep models the largest of many elements leaves these: the noise is twice that of another padded length in
 #: all-MiniLM-L6-v2 and in random eight-layer models.
 TOLERANCES = {
-    "float64": Tolerance(1e-7, 1e-7, scaled=True),
+    "float64": Tolerance(1e-6, 1e-6, scaled=True, noise=1e-6),
     "float32": Tolerance(1e-5, 1e-5, scaled=True, noise=2e-6),
     "float16": Tolerance(1e-3, 1e-3, scaled=True, noise=2e-3),
     "bfloat16": Tolerance(1e-2, 1e-2, scaled=True, noise=1.6e-2),

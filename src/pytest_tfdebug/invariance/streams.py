@@ -62,6 +62,8 @@ _APART = {
 }
 #: Inputs that point at a position of the sequence: they move with it.
 POINTERS = ("start_positions", "end_positions", "mc_token_ids")
+#: Input that asks for the logits of the last positions only; ``generate`` gives it.
+KEEPS_END = "logits_to_keep"
 #: What transformers' losses ignore.
 IGNORED_LABEL = -100
 

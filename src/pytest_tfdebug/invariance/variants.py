@@ -11,7 +11,7 @@ from pytest_tfdebug.invariance import family
 from pytest_tfdebug.invariance.alignment import Alignment
 from pytest_tfdebug.invariance.outcome import Repetition
 from pytest_tfdebug.invariance.padding import padded, rows_of, window_of, with_mask, with_positions
-from pytest_tfdebug.invariance.streams import KINDS, POINTERS
+from pytest_tfdebug.invariance.streams import KEEPS_END, KINDS, POINTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,8 @@ def rows_alone(call: ObservedCall, stream: Stream) -> Iterator[tuple[Side, Varia
     if stream.mask is None or stream.axis != 1 or stream.kind.unit != "tokens" or _has_frames_or_pixels(call):
         return
     for row, (first, end) in enumerate(stream.windows()):
-        if (first, end) == (0, stream.length) or first == end:
+        is_whole = (first, end) == (0, stream.length) or first == end
+        if is_whole or (end < stream.length and call.inputs.get(KEEPS_END)):
             continue
         yield ("left" if first else "right"), _row_alone(call, stream, row, first, end)
 
@@ -82,6 +83,8 @@ def ragged_variant(call: ObservedCall, stream: Stream, side: Side) -> Variant | 
     is_full = stream.mask is None or bool(stream.mask.all())
     is_plain = stream.kind.unit == "tokens" and stream.axis == 1 and stream.takes_mask
     length = (stream.length + 1) // 2
+    if side == "right" and call.inputs.get(KEEPS_END):
+        return None
     if has_other_sequences or not is_full or not is_plain or length == stream.length:
         return None
     pads, batch = stream.length - length, max(2, stream.batch)

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison
 
+#: More numbers in a row than these are shown as a range.
+_PAIR = 2
+
 
 class Compared(Protocol):
     """A comparison of two traces; ``parity.result.ParityReport`` is one."""
@@ -95,5 +98,16 @@ def render_drift(parity: Compared | None, culprit: Culprit | None) -> Iterator[s
 
 
 def _numbers(values: Sequence[int]) -> str:
-    shown = [str(value) for value in values]
+    """Return ascending numbers in words, three or more in a row as a range."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    shown = [
+        part
+        for run in runs
+        for part in ([f"{run[0]} to {run[-1]}"] if len(run) > _PAIR else [str(each) for each in run])
+    ]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
