@@ -110,9 +110,8 @@ def main() -> None:
         pairs = list(zip(costs, bare, strict=True))
         clock = statistics.median(cost.clock / base.clock for cost, base in pairs)
         processor = statistics.median(cost.processor / base.processor for cost, base in pairs)
-        print(
-            f"{name:26}  {statistics.median(cost.clock for cost in costs) * 1e3:9.1f}  {clock:8.2f}x  {processor:24.2f}x"
-        )
+        milliseconds = statistics.median(cost.clock for cost in costs) * 1e3
+        print(f"{name:26}  {milliseconds:9.1f}  {clock:8.2f}x  {processor:24.2f}x")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,10 @@ Failed checks are ``AssertionError`` so that pytest shows them as failures; misu
 ``TFDebugError``; wrong flags and marker arguments are ``pytest.UsageError`` and live with the plugin.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class TFDebugError(Exception):
     """Something was asked of the package that it cannot do; the message says what to do instead."""
@@ -25,5 +29,22 @@ class BatchLimitError(TFDebugError):
     """A run was stopped after the forward that ``abort_after_batch`` names."""
 
 
+class InvarianceError(AssertionError):
+    """A model gives another answer when it is asked in another way, or nothing could be asked again.
+
+    Args:
+        message: The report.
+        culprit: The ``Culprit``: where the difference arises; None where that is not known.
+    """
+
+    def __init__(self, message: str, culprit: Any = None) -> None:  # noqa: ANN401 - a ``records.Culprit``
+        super().__init__(message)
+        self.culprit = culprit
+
+
 class TFDebugWarning(UserWarning):
     """Something that is worth knowing and does not fail a check."""
+
+
+class TFDebugMaskWarning(TFDebugWarning):
+    """An attention mask is missing, too short, inverted, additive or under a wrong name, and nobody would say so."""

@@ -26,6 +26,7 @@ class Flag:
         metavar: Placeholder for a free value in the help.
         is_switch: A flag without a value.
         bare: Value of the flag when it is given without one; None if it needs one.
+        is_number: A value that is a number >= 0.
     """
 
     dest: str
@@ -36,6 +37,7 @@ class Flag:
     metavar: str | None = None
     is_switch: bool = False
     bare: str | None = None
+    is_number: bool = False
 
     @property
     def ini(self) -> str:
@@ -93,6 +95,26 @@ FLAGS = (
         choices=("cpu", "cuda", "auto"),
     ),
     Flag("sync_cuda", "--tf-sync-cuda", "CUDA_LAUNCH_BLOCKING=1: CUDA errors surface where they arise", is_switch=True),
+    Flag(
+        "watch_masks",
+        "--tf-watch-masks",
+        "warn of attention masks that are missing, too short, inverted, additive or misnamed, in every test",
+        is_switch=True,
+    ),
+    Flag(
+        "invariance_rtol",
+        "--tf-invariance-rtol",
+        "relative tolerance of padding_invariant and its sister markers (default: by dtype)",
+        metavar="RTOL",
+        is_number=True,
+    ),
+    Flag(
+        "invariance_atol",
+        "--tf-invariance-atol",
+        "absolute tolerance of padding_invariant and its sister markers (default: by dtype)",
+        metavar="ATOL",
+        is_number=True,
+    ),
 )
 #: Keys that have no flag.
 INI = (
@@ -102,6 +124,9 @@ INI = (
     ),
 )
 
+#: Key under which a test's notes travel to the terminal summary, also from xdist workers.
+NOTE = "tfdebug_note"
+
 MARKERS: dict[str, str] = {
     "tf_golden": "tf_golden(*, rtol, atol, tolerances, rename, include, exclude, level): defaults of golden checks.",
     "clean_load": "clean_load(*, allow=()): fail if a model loads with missing, unexpected or mismatched weights.",
@@ -109,6 +134,19 @@ MARKERS: dict[str, str] = {
         "overflow_free(*, frames, dtype, headroom, underflow, gradients, ignore, trace_batches, abort_after_batch): "
         "fail when a module that runs in the test gives inf or nan, or leaves too little headroom."
     ),
+    "padding_invariant": (
+        "padding_invariant(*, side, lengths, filler, position_ids, rtol, atol, expect, reason): every model call of "
+        "the test gives the same answer with padding."
+    ),
+    "batch_invariant": "batch_invariant(*, rtol, atol): a row alone gives the answer that it gives in its batch.",
+    "cache_invariant": "cache_invariant(*, rtol, atol): decoding with a cache gives the answer of the full forward.",
+    "attention_invariant": (
+        "attention_invariant(*, implementations, rtol, atol): every attention implementation gives the same answer."
+    ),
+    "save_load_invariant": (
+        "save_load_invariant(*, rtol, atol): the model gives the same answer after it was saved and loaded."
+    ),
+    "dtype_close": "dtype_close(*, dtypes, bound): bfloat16 and float16 stay within a bound of float32.",
 }
 
 
@@ -127,6 +165,9 @@ class Options:
     verbosity: str | None
     device: str
     sync_cuda: bool
+    watch_masks: bool
+    invariance_rtol: float | None
+    invariance_atol: float | None
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
@@ -171,8 +212,22 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
         value = config.getini(flag.ini)
     if value is None or value == "":
         return flag.default
+    if flag.is_number:
+        return _number(flag, value)
     if flag.choices and value not in flag.choices:
         import pytest
 
         raise pytest.UsageError(f"{flag.ini} = {value!r} is not one of {', '.join(flag.choices)} (see {flag.flag}).")
     return value
+
+
+def _number(flag: Flag, text: str) -> float:
+    import pytest
+
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not number >= 0:
+        raise pytest.UsageError(f"{flag.ini} = {text!r} is not a number >= 0 (see {flag.flag}).")
+    return number

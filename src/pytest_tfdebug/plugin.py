@@ -22,10 +22,17 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.fixture import Goldens
     from pytest_tfdebug.tracing.trace import Trace
 
+_INVARIANCE = "pytest_tfdebug.invariance.hooks"
 #: Marker -> module whose hooks run the marked tests; registered in a run that has such a test.
 MARKER_PLUGINS: dict[str, str] = {
     "clean_load": "pytest_tfdebug.triage.clean_load",
     "overflow_free": "pytest_tfdebug.overflow.marker",
+    "padding_invariant": _INVARIANCE,
+    "batch_invariant": _INVARIANCE,
+    "cache_invariant": _INVARIANCE,
+    "attention_invariant": _INVARIANCE,
+    "save_load_invariant": _INVARIANCE,
+    "dtype_close": _INVARIANCE,
 }
 
 _GOLDEN_SESSION = "pytest_tfdebug.goldens.session"
@@ -53,8 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if chosen.triage == "auto":
         config.pluginmanager.register(Triage(config), "tfdebug-triage")
     if chosen.env:
-        module = "pytest_tfdebug.triage.show_environment"
-        config.pluginmanager.register(import_module(module), module)
+        _register(config, "pytest_tfdebug.triage.show_environment")
+    if chosen.watch_masks:
+        _register(config, _INVARIANCE)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -62,8 +70,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
     """Register the hooks behind each marker that a collected test carries."""
     config.stash[_COLLECTED] = tuple(items)
     for marker, module in MARKER_PLUGINS.items():
-        if any(item.get_closest_marker(marker) for item in items) and not config.pluginmanager.has_plugin(module):
-            config.pluginmanager.register(import_module(module), module)
+        if any(item.get_closest_marker(marker) for item in items):
+            _register(config, module)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -114,12 +122,21 @@ def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a worker of pytest
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what became of the goldens."""
+    """Print what became of the goldens, and what passing checks have to say."""
     goldens = _golden_session(config)
     lines = list(goldens.summary(config)) if goldens is not None else []
     if lines:
         terminalreporter.section("tfdebug goldens")
         terminalreporter.write_line("\n".join(lines))
+    notes = [
+        f"{report.nodeid}: {value}"
+        for report in terminalreporter.getreports("passed")
+        for key, value in report.user_properties
+        if key == options.NOTE and report.when == "call"
+    ]
+    if notes:
+        terminalreporter.section("tfdebug notes")
+        terminalreporter.write_line("\n".join(notes))
 
 
 def _golden_session(config: pytest.Config) -> Any:  # noqa: ANN401 - the module, if this run has to do with goldens
@@ -127,6 +144,12 @@ def _golden_session(config: pytest.Config) -> Any:  # noqa: ANN401 - the module,
         return None
     module = import_module(_GOLDEN_SESSION)
     return module if module.is_active(config) else None
+
+
+def _register(config: pytest.Config, module: str) -> None:
+    """Register a module's hooks, once."""
+    if not config.pluginmanager.has_plugin(module):
+        config.pluginmanager.register(import_module(module), module)
 
 
 class Triage(logging.Handler):

@@ -42,8 +42,8 @@ def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
     else:
         yield from _headline(report.subject, culprit)
         if culprit.divergence is not None:
-            yield from _facts_of(culprit.divergence)
-        yield from _drift(report.calls, culprit, len(report.divergences), verbose=verbose)
+            yield from facts_of(culprit.divergence)
+        yield from drift_table(report.calls, culprit, len(report.divergences), verbose=verbose)
         if verbose:
             yield from _all_divergences(report.divergences)
     for note in report.notes:
@@ -57,7 +57,8 @@ def _headline(subject: str, culprit: Culprit) -> Iterator[str]:
     yield from wrap(culprit.explanation, _WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
-def _facts_of(divergence: Divergence) -> Iterator[str]:
+def facts_of(divergence: Divergence) -> Iterator[str]:
+    """Yield which tensor diverges, and by how much."""
     leaf = divergence.comparison
     path = f"{divergence.path}#{divergence.call}" if divergence.call else divergence.path
     name = f"{divergence.direction} {leaf.leaf}".rstrip()
@@ -91,8 +92,15 @@ def describe(leaf: LeafComparison) -> Iterator[str]:
         yield f"Non-finite elements: {metrics.non_finite_actual}, expected {metrics.non_finite_expected}"
 
 
-def _drift(calls: Sequence[CallComparison], culprit: Culprit, count: int, *, verbose: bool) -> Iterator[str]:
-    """Yield the error along depth: the culprit's neighbours, then every layer."""
+def drift_table(calls: Sequence[CallComparison], culprit: Culprit, count: int, *, verbose: bool) -> Iterator[str]:
+    """Yield the error along depth: the culprit's neighbours and every layer; every call when ``verbose``.
+
+    Args:
+        calls: Every compared call.
+        culprit: Whose neighbours are shown.
+        count: Tensors outside tolerance.
+        verbose: Show every call.
+    """
     measured = [item for item in as_they_ended(calls) if item.outputs and item.outputs[0].problem in ("", "values")]
     if not measured:
         return

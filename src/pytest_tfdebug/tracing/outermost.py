@@ -34,11 +34,17 @@ def intercept_outermost(interceptor: Interceptor) -> Iterator[None]:
     inside = threading.local()
 
     def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        __tracebackhide__ = True  # a failure inside a call is shown as it would be without us
         if getattr(inside, "a_call", False) or torch.compiler.is_compiling():
             return original(module, *args, **kwargs)
         inside.a_call = True
+
+        def proceed() -> Any:  # noqa: ANN401
+            __tracebackhide__ = True
+            return original(module, *args, **kwargs)
+
         try:
-            return interceptor(module, args, kwargs, lambda: original(module, *args, **kwargs))
+            return interceptor(module, args, kwargs, proceed)
         finally:
             inside.a_call = False
 

@@ -1,0 +1,1 @@
+"""A model call goes in, asked again in another way; the answer must not change."""

@@ -1,0 +1,134 @@
+"""Lay a tensor of a padded forward beside the same tensor of the forward without padding.
+
+A pad adds one position to every axis along the sequence and none to others, so the axes are found by their sizes:
+those that grew by the pad are narrowed to the real positions. Tensors whose sizes no pad explains (the tokens that a
+router sends to one expert) cannot be laid side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Aligned(NamedTuple):
+    """A tensor in the alignment of the expected one.
+
+    Args:
+        tensor: The real positions, in the expected shape.
+        axes: The axes along the sequence, in the expected shape; empty for a pooled tensor.
+        has_grown: Whether the sequence was longer before.
+    """
+
+    tensor: torch.Tensor
+    axes: tuple[int, ...]
+    has_grown: bool
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Where the expected sequence lies in the actual one.
+
+    Args:
+        real: Length of the expected sequence.
+        start: Number of positions before it.
+        total: Length of the actual sequence.
+        batch: Rows of the actual forward.
+        rows: Rows of the actual forward that the expected one has, in its order; None for the same rows.
+        mask: Real tokens of the expected sequence, ``(rows, real)``, bool; None when all are.
+        is_exact: Every pad adds one position; otherwise (frames, pixels) whatever grew is cut to its beginning.
+    """
+
+    real: int
+    start: int
+    total: int
+    batch: int
+    rows: tuple[int, ...] | None = None
+    mask: torch.Tensor | None = None
+    is_exact: bool = True
+
+    @property
+    def pads(self) -> int:
+        """Number of added positions."""
+        return self.total - self.real
+
+    def candidates(self, actual: torch.Tensor, expected: Sequence[int]) -> Iterator[Aligned]:
+        """Yield every way to lay a tensor beside one of shape ``expected``, the likeliest first."""
+        for of_rows in self._of_rows(actual, expected):
+            for place in (0, 1):
+                aligned = self._narrowed(of_rows, expected, place)
+                if aligned is None or (place and not aligned.has_grown):
+                    break
+                yield aligned
+
+    def blank(self, tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
+        """Return a tensor with 0 at the positions that the mask excludes, along every sequence axis."""
+        mask = self.mask
+        if mask is None or bool(mask.all()):
+            return tensor
+        for axis in axes:
+            if axis == 0 and tensor.shape[0] == mask.numel():
+                shape: tuple[int, ...] = (mask.numel(),)
+            elif axis > 0 and tensor.shape[0] == mask.shape[0] and tensor.shape[axis] == mask.shape[1]:
+                shape = (mask.shape[0], *(1,) * (axis - 1), mask.shape[1])
+            else:
+                continue
+            keep = mask.to(tensor.device).reshape(*shape, *(1,) * (tensor.dim() - len(shape)))
+            tensor = torch.where(keep, tensor, torch.zeros((), dtype=tensor.dtype, device=tensor.device))
+        return tensor
+
+    def _of_rows(self, actual: torch.Tensor, expected: Sequence[int]) -> Iterator[torch.Tensor]:
+        if self.rows is None or not actual.dim():
+            yield actual
+            return
+        rows = torch.tensor(self.rows, device=actual.device)
+        per_row, rest = divmod(actual.shape[0], self.batch)
+        if not rest and (len(self.rows) == self.batch or actual.shape[0] != expected[0]):
+            picked = actual.reshape(self.batch, per_row, *actual.shape[1:]).index_select(0, rows).flatten(0, 1)
+            yield picked
+            if actual.dim() > 1 and actual.shape[1] == self.batch:  # every row with every row, as in contrastive heads
+                yield picked.index_select(1, rows)
+        if actual.shape[0] == expected[0]:
+            yield actual
+
+    def _narrowed(self, actual: torch.Tensor, expected: Sequence[int], place: int) -> Aligned | None:
+        if actual.dim() != len(expected):
+            return None
+        axes, has_grown = [], False
+        for axis, size in enumerate(expected):
+            if actual.shape[axis] == size:
+                if size == self.real and not self.pads and axis:
+                    axes.append(axis)
+                continue
+            narrowed = self._narrow(actual, axis, size, place)
+            if narrowed is None:
+                return None
+            actual, has_grown = narrowed, True
+            axes.append(axis)
+        if not self.pads:
+            axes = axes[:1]
+        return Aligned(actual, tuple(axes), has_grown)
+
+    def _narrow(self, actual: torch.Tensor, axis: int, size: int, place: int) -> torch.Tensor | None:
+        grown = actual.shape[axis]
+        if not self.is_exact:
+            return actual.narrow(axis, 0, size) if grown > size else None
+        if grown == size + self.pads and size >= self.real:
+            others = size - self.real  # an image's patches, say: after the sequence, or before it
+            first = (0, others)[place]
+            kept = [*range(first), *range(first + self.start, first + self.start + self.real)]
+            kept += range(first + self.total, size + self.pads)
+            return (
+                actual.index_select(axis, torch.tensor(kept, device=actual.device))
+                if others
+                else actual.narrow(axis, self.start, self.real)
+            )
+        if size % self.real == 0 and grown == size // self.real * self.total:  # (batch * sequence) in one axis
+            split = actual.reshape(*actual.shape[:axis], -1, self.total, *actual.shape[axis + 1 :])
+            return split.narrow(axis + 1, self.start, self.real).flatten(axis, axis + 1)
+        return None

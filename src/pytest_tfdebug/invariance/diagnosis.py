@@ -1,0 +1,163 @@
+"""From what was observed to what is probably wrong: a table of rules, the most specific first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.invariance import family
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_tfdebug.invariance.evidence import Evidence
+    from pytest_tfdebug.invariance.located import Located
+    from pytest_tfdebug.invariance.outcome import Repetition
+    from pytest_tfdebug.invariance.streams import Stream
+    from pytest_tfdebug.records import Divergence
+
+_NORM = re.compile(r"GroupNorm|InstanceNorm|BatchNorm")
+_CONVOLUTION = re.compile(r"Conv[123]d|Convolution|Mamba|StateSpace|SSM|Mixer|Recurrent|LSTM|GRU|RNN")
+_INTEGERS = ("int64", "int32", "uint8", "int16", "int8", "bool")
+#: A leak into this share of the tokens or fewer is one beside the pads.
+_BESIDE = 0.5
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that is known about a leak.
+
+    Args:
+        stream: The sequence that was padded.
+        repetition: The repetition with the fewest pads that shows it.
+        evidence: What further repetitions showed.
+        located: Where the two forwards part.
+        is_at_pads: NaN at pad positions only.
+        module_classes: Classes of the culprit and of the modules inside it.
+    """
+
+    stream: Stream
+    repetition: Repetition
+    evidence: Evidence
+    located: Located
+    is_at_pads: bool = False
+    module_classes: tuple[str, ...] = ()
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of the first tensor that differs."""
+        divergence = self._divergence
+        return divergence.comparison.dtype if divergence else ""
+
+    @property
+    def path(self) -> str:
+        """Module path of the first tensor that differs."""
+        divergence = self._divergence
+        return divergence.path if divergence else ""
+
+    @property
+    def _divergence(self) -> Divergence | None:
+        parity = self.located.parity
+        return parity.culprit.divergence if parity and parity.culprit else None
+
+    def has_class(self, pattern: re.Pattern[str]) -> bool:
+        """Tell whether the culprit, or a module in it, has a class of this kind."""
+        return any(pattern.search(name) for name in self.module_classes)
+
+    def is_beside_pads(self) -> bool:
+        """Tell whether only a part of the real tokens differ."""
+        tokens = self.located.tokens
+        return tokens is not None and tokens.real > 2 and tokens.differing <= _BESIDE * tokens.real  # noqa: PLR2004
+
+
+def _no_mask_given(f: Findings) -> str:
+    return (
+        f"the call was made without {f.stream.kind.mask} although rows of {f.stream.main} end in pad tokens: the mask "
+        f"never reached attention. Pass {f.stream.kind.mask}."
+    )
+
+
+def _mask_ignored(f: Findings) -> str:
+    return f"{f.stream.kind.mask} never reached attention there: the pads are attended to like real tokens."
+
+
+#: What is probably wrong: when, and in words. The first that applies is reported.
+RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] = (
+    (
+        lambda f: f.evidence.has_nan or f.is_at_pads,
+        lambda _: (
+            "NaN from a softmax over a row whose keys are all masked; add the dtype's lowest finite number there "
+            "instead of -inf, or leave such rows unmasked."
+        ),
+    ),
+    (lambda f: f.stream.is_mask_inferred and f.stream.takes_mask, _no_mask_given),
+    (
+        lambda f: f.evidence.batch_matters,
+        lambda _: "a row's answer depends on the other rows of its batch, without any change of padding.",
+    ),
+    (
+        lambda f: f.evidence.positions_help,
+        lambda f: (
+            f"position ids are shifted by the pads: with {f.stream.kind.positions} built from the mask the "
+            "answer is right."
+        ),
+    ),
+    (
+        lambda f: f.dtype in _INTEGERS and family.is_position_table(f.path),
+        lambda _: "position ids are shifted by the pads: they count pads as tokens.",
+    ),
+    (
+        lambda f: f.dtype in _INTEGERS,
+        lambda f: f"the indices given to {f.path!r} are shifted by the pads or depend on them.",
+    ),
+    (
+        lambda f: f.located.fault is not None,
+        lambda f: f"{f.located.fault.sentence}." if f.located.fault else "",
+    ),
+    (
+        lambda f: f.has_class(_NORM),
+        lambda _: (
+            "normalisation over time: the statistics of the real tokens include the pads. If that is the "
+            "model's design, declare it with expect='varies' and reason=."
+        ),
+    ),
+    (
+        lambda f: f.located.is_pooling,
+        lambda f: (
+            "pooling over pads: the mean, maximum or position that is taken of the sequence includes them"
+            + ("." if f.evidence.content_matters is not False else ", though not their content.")
+        ),
+    ),
+    (
+        lambda f: f.has_class(_CONVOLUTION) or (f.is_beside_pads() and f.evidence.mask_matters is not False),
+        lambda _: "a convolution or state-space scan runs across the pads: set the pads to 0 before it.",
+    ),
+    (lambda f: f.stream.takes_mask, _mask_ignored),
+    (
+        lambda _: True,
+        lambda f: f"the pads reach the real tokens, and the forward takes no {f.stream.kind.mask} to tell them apart.",
+    ),
+)
+
+
+def diagnose(findings: Findings) -> str:
+    """Return what is probably wrong, in a sentence."""
+    return next(say(findings) for applies, say in RULES if applies(findings))
+
+
+def observations(findings: Findings) -> list[str]:
+    """Return what further repetitions showed, in sentences."""
+    e, stream = findings.evidence, findings.stream
+    told = []
+    if e.content_matters is not None:
+        told.append(f"The content of the pads {'matters' if e.content_matters else 'does not matter'}.")
+    if e.mask_matters is not None:
+        told.append(
+            f"{stream.kind.mask} {'changes the answer' if e.mask_matters else 'has no effect at all on the answer'}."
+        )
+    if e.positions_help:
+        told.append(f"With {stream.kind.positions} built from the mask the answer is right.")
+    if e.ones_matter:
+        told.append(f"A {stream.kind.mask} of ones alone, without any pad, changes the answer.")
+    return told

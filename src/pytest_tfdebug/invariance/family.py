@@ -1,0 +1,147 @@
+"""What a model says of itself: its pad token, its positions, whether it decodes, which inputs it takes."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Names of position tables (``position_embeddings``, ``embed_positions``, ``wpe``); T5's relative bias is not one.
+_POSITION_TABLE = re.compile(r"^(?!.*relative).*(?:position|pos_emb|^wpe$)")
+#: Configuration entries that bound the length of a sequence, by stream.
+_LIMITS = {
+    "encoder": ("max_position_embeddings", "n_positions", "max_source_positions"),
+    "decoder": ("max_target_positions", "max_position_embeddings", "n_positions"),
+}
+_AUTO = "transformers.models.auto.modeling_auto"
+
+
+@lru_cache(maxsize=1024)
+def _signature(model_class: type) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(model_class.forward).parameters  # type: ignore[attr-defined] # a class of modules
+    except (TypeError, ValueError):
+        return {}
+
+
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the model behind ``torch.compile``."""
+    inner = getattr(model, "_orig_mod", model)
+    return cast("torch.nn.Module", inner)
+
+
+def parameters(model: torch.nn.Module) -> tuple[str, ...]:
+    """Return the names that a model's forward takes, ``self`` and collecting parameters left out."""
+    taken = _signature(cast("type", type(unwrapped(model))))
+    collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return tuple(name for name, item in taken.items() if item.kind not in collecting)[1:]
+
+
+def collects_keywords(model: torch.nn.Module) -> bool:
+    """Tell whether a forward takes any keyword (``**kwargs``)."""
+    taken = _signature(cast("type", type(unwrapped(model)))).values()
+    return any(item.kind is inspect.Parameter.VAR_KEYWORD for item in taken)
+
+
+def takes(model: torch.nn.Module, name: str, inputs: Mapping[str, Any]) -> bool:
+    """Tell whether a forward takes an input by this name, or the test has given it one."""
+    return name in parameters(model) or inputs.get(name) is not None
+
+
+def setting(model: torch.nn.Module, name: str) -> Any:  # noqa: ANN401 - a configuration entry is of any kind
+    """Return an entry of a model's configuration, its text part included; None where there is none."""
+    config = getattr(unwrapped(model), "config", None)
+    value = getattr(config, name, None)
+    if value is None and config is not None and hasattr(config, "get_text_config"):
+        value = getattr(config.get_text_config(), name, None)
+    return value
+
+
+def pad_token(model: torch.nn.Module) -> int:
+    """Return the id of the pad token, 0 where the configuration names none."""
+    token = setting(model, "pad_token_id")
+    return int(token) if isinstance(token, int) and token >= 0 else 0
+
+
+def distinct_pad_token(model: torch.nn.Module) -> int | None:
+    """Return the pad token when it can stand for nothing else: configured, and not also the end or start token."""
+    token = setting(model, "pad_token_id")
+    ends = setting(model, "eos_token_id")
+    ends = ends if isinstance(ends, (list, tuple)) else [ends]
+    taken = isinstance(token, int) and token >= 0 and token not in (*ends, setting(model, "bos_token_id"))
+    return int(token) if taken else None
+
+
+def vocabulary(model: torch.nn.Module) -> int:
+    """Return the number of token ids, 2 where it cannot be known."""
+    size = setting(model, "vocab_size")
+    if isinstance(size, int):
+        return size
+    tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+    return max((table.num_embeddings for table in tables), default=2)
+
+
+def decodes(model: torch.nn.Module) -> bool:
+    """Tell whether a model, or the family of its architecture, decodes: such models are padded on the left in use.
+
+    It generates, or it has causal attention, or its architecture has a causal or sequence-to-sequence head and no
+    masked-language one (``LlamaModel``, ``MambaModel``, ``T5EncoderModel``).
+    """
+    model = unwrapped(model)
+    can_generate = getattr(type(model), "can_generate", None)
+    if (callable(can_generate) and can_generate()) or any(
+        getattr(module, "is_causal", False) is True for module in model.modules()
+    ):
+        return True
+    auto = sys.modules.get(_AUTO)
+    kind = setting(model, "model_type")
+    if auto is None or kind is None or kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return False
+    return kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or kind in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+
+
+def is_position_table(path: str) -> bool:
+    """Tell whether a module path names a table of absolute positions."""
+    return bool(_POSITION_TABLE.search(path.rpartition(".")[2]))
+
+
+def position_tables(model: torch.nn.Module) -> list[tuple[str, torch.nn.Embedding]]:
+    """Return the learned tables of absolute positions, by module path."""
+    return [
+        (path, module)
+        for path, module in unwrapped(model).named_modules()
+        if isinstance(module, torch.nn.Embedding) and is_position_table(path)
+    ]
+
+
+def position_limit(model: torch.nn.Module, stream: str) -> int | None:
+    """Return the greatest length of a sequence, in tokens; None where nothing bounds it."""
+    for name in _LIMITS.get(stream, ()):
+        value = setting(model, name)
+        if isinstance(value, int) and value > 0:
+            return value - reserved_positions(model)
+    return None
+
+
+def reserved_positions(model: torch.nn.Module) -> int:
+    """Return how many entries a position table keeps for pads: ``padding_idx + 1`` in RoBERTa, 0 in most."""
+    reserved = [table.padding_idx + 1 for _, table in position_tables(model) if table.padding_idx is not None]
+    return max(reserved, default=0)
+
+
+def is_pretrained(model: torch.nn.Module) -> bool:
+    """Tell whether a model is one of transformers', without importing transformers."""
+    return any(base.__name__ == "PreTrainedModel" for base in type(unwrapped(model)).__mro__)
+
+
+def shifts_labels(model: torch.nn.Module) -> bool:
+    """Tell whether the loss compares each token's label with the prediction of the token before it."""
+    kind = getattr(unwrapped(model), "loss_type", None) or type(unwrapped(model)).__name__
+    return bool(re.search(r"CausalLM|LMHeadModel", str(kind)))

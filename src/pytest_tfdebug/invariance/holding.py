@@ -1,0 +1,130 @@
+"""Hold the outputs of a repeated call to those of the call itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.invariance.outcome import Mismatch
+from pytest_tfdebug.parity.metrics import compare_leaf
+from pytest_tfdebug.records import LeafComparison, TensorRecord
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.invariance.alignment import Alignment
+    from pytest_tfdebug.invariance.observed import Leaves
+    from pytest_tfdebug.parity.tolerance import Tolerances
+
+#: Leaves of key-value and state caches.
+_IN_CACHE = re.compile(r"past_key_values|cache_params|_cache\b|\.layers\[\d+\]\.(?:keys|values)|_states\[")
+
+
+class NothingToCompareError(TFDebugError):
+    """No output of the repeated call could be laid beside the expected one."""
+
+
+def first_mismatch(
+    expected: Leaves,
+    actual: Leaves,
+    alignment: Alignment,
+    tolerances: Tolerances,
+    *,
+    promises_finite: bool = False,
+    with_caches: bool = True,
+    allows_nan: bool = False,
+) -> Mismatch | None:
+    """Return the first output that differs at real tokens, or None when all agree.
+
+    Args:
+        expected: Output leaves of the call.
+        actual: Output leaves of the repeated call.
+        alignment: Where the expected tensors lie in the actual ones.
+        tolerances: What is allowed.
+        promises_finite: NaN at pad positions is a mismatch too.
+        with_caches: Compare caches too, after everything else.
+        allows_nan: NaN in the same places of both agrees; otherwise NaN at a real token never does.
+
+    Raises:
+        NothingToCompareError: If no leaf could be compared.
+    """
+    compared = 0
+    in_order = sorted(expected.items(), key=lambda item: is_in_cache(item[0]))
+    for path, tensor in in_order:
+        if is_in_cache(path) and not with_caches:
+            continue
+        found = compare_aligned(path, tensor, actual.get(path), alignment, tolerances, allows_nan=allows_nan)
+        if found is None:
+            continue
+        compared += 1
+        if found.problem:
+            return Mismatch(found, is_in_cache=is_in_cache(path))
+    if promises_finite:
+        for path, tensor in actual.items():
+            if path in expected and tensor.is_floating_point() and bool(torch.isnan(tensor).any()):
+                return Mismatch(_nan_at_pads(path, tensor), is_at_pads=True)
+    if not compared:
+        shapes = ", ".join(f"{path or 'output'} {tuple(tensor.shape)}" for path, tensor in expected.items())
+        raise NothingToCompareError(f"no output could be laid beside the original's ({shapes or 'it has no tensors'})")
+    return None
+
+
+def is_in_cache(path: str) -> bool:
+    """Tell whether a leaf is part of a key-value or state cache."""
+    return bool(_IN_CACHE.search(path))
+
+
+def compare_aligned(
+    path: str,
+    expected: torch.Tensor,
+    actual: torch.Tensor | None,
+    alignment: Alignment,
+    tolerances: Tolerances,
+    *,
+    allows_nan: bool = False,
+) -> LeafComparison | None:
+    """Compare one leaf at real tokens; None where no alignment lays the tensors side by side."""
+    if actual is None or expected.is_meta or (alignment.rows is not None and not expected.dim()):
+        return None
+    if is_in_cache(path) and not _is_whole(expected, actual, alignment):
+        return None
+    likeliest = None
+    for aligned in alignment.candidates(actual, expected.shape):
+        comparison = compare_leaf(
+            "output",
+            _record(path, alignment.blank(aligned.tensor, aligned.axes)),
+            _record(path, alignment.blank(expected, aligned.axes)),
+            tolerances.of("", str(expected.dtype).removeprefix("torch.")),
+        )
+        metrics = comparison.metrics
+        if not comparison.problem and metrics is not None and metrics.non_finite_actual and not allows_nan:
+            comparison = _refuse_nan(comparison, aligned.tensor)
+        likeliest = likeliest or comparison
+        if not comparison.problem:
+            return comparison
+    return likeliest
+
+
+def _is_whole(expected: torch.Tensor, actual: torch.Tensor, alignment: Alignment) -> bool:
+    """Tell whether a cache holds the real tokens: one of fixed size that ends in pads does not."""
+    has_grown = any(a == e + alignment.pads for a, e in zip(actual.shape, expected.shape, strict=False))
+    has_gaps = alignment.mask is not None and not bool(alignment.mask.all())
+    ends_in_pads = has_gaps or alignment.start + alignment.real < alignment.total
+    return has_grown if ends_in_pads else (has_grown or actual.shape[-2:] == expected.shape[-2:])
+
+
+def _refuse_nan(comparison: LeafComparison, actual: torch.Tensor) -> LeafComparison:
+    if not bool(torch.isnan(actual).any()):
+        return comparison
+    return replace(comparison, problem="values")
+
+
+def _nan_at_pads(path: str, tensor: torch.Tensor) -> LeafComparison:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return LeafComparison("output", path, "values", tuple(tensor.shape), dtype, None)
+
+
+def _record(path: str, tensor: torch.Tensor) -> TensorRecord:
+    return TensorRecord(path, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor)

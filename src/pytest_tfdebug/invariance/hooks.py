@@ -1,0 +1,115 @@
+"""Run the tests that carry an invariance marker: watch their calls, repeat them once the body has passed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_tfdebug.errors import InvarianceError, TFDebugError
+from pytest_tfdebug.invariance.checks import CHECKS, judge
+from pytest_tfdebug.invariance.observed import ObservedCall, observe
+from pytest_tfdebug.invariance.settings import Settings, build
+from pytest_tfdebug.invariance.watch import watch
+from pytest_tfdebug.options import NOTE, Options
+from pytest_tfdebug.tracing.outermost import intercept_outermost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    import torch
+
+_FAILURE = pytest.StashKey[InvarianceError]()
+
+
+@dataclass
+class _Observer:
+    """Collects the outermost calls of a test.
+
+    Args:
+        is_repeating: Whether the calls are to be made again; otherwise their masks are watched and no more.
+        calls: Those that can be made again.
+        refusals: Why others cannot.
+    """
+
+    is_repeating: bool
+    calls: list[ObservedCall] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
+
+    def __call__(
+        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[[], Any]
+    ) -> Any:  # noqa: ANN401
+        """Take part in one call."""
+        __tracebackhide__ = True
+        watch(model, args, kwargs)
+        if not self.is_repeating:
+            return proceed()
+        call, output = observe(model, args, kwargs, proceed)
+        if isinstance(call, ObservedCall):
+            self.calls.append(call)
+        else:
+            self.refusals.append(call)
+        return output
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse bad marker arguments before anything runs."""
+    _requests(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Watch the calls of a test's body, and repeat them when it has passed."""
+    requests = _requests(item)
+    if not requests and not Options.of(item.config).watch_masks:
+        return (yield)
+    observer = _Observer(bool(requests))
+    with intercept_outermost(observer):
+        result = yield
+    if getattr(item, "_excinfo", None):  # a TestCase keeps its failure to itself until the report is made
+        return result
+    try:
+        for name, settings in requests.items():
+            verdict = judge(name, settings, observer.calls, observer.refusals)
+            for note in verdict.notes:
+                item.add_report_section("call", name, note)
+                item.user_properties.append((NOTE, note))
+    except InvarianceError as error:
+        item.stash[_FAILURE] = error
+        raise
+    finally:
+        observer.calls.clear()
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the text of a failed check without the frames of the plugin."""
+    report = yield
+    failure = item.stash.get(_FAILURE, None)
+    if failure is not None and call.excinfo is not None and call.excinfo.value is failure:
+        report.longrepr = call.excinfo.getrepr(style="value")
+    return report
+
+
+def _requests(item: pytest.Item) -> dict[str, Settings]:
+    """Return the checks that a test asks for.
+
+    Raises:
+        pytest.UsageError: If a marker's arguments are of no sense.
+    """
+    options = Options.of(item.config)
+    found = {}
+    for name, check in CHECKS.items():
+        marker = item.get_closest_marker(name)
+        if marker is None:
+            continue
+        defaults = {"rtol": options.invariance_rtol, "atol": options.invariance_atol}
+        try:
+            found[name] = build(check.settings, name, marker.args, {**defaults, **marker.kwargs})
+        except TFDebugError as error:
+            raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+    return found

@@ -1,0 +1,192 @@
+"""Trace both forwards and find where they part: module or lines, and the first token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.invariance.align_traces import TraceAligner
+from pytest_tfdebug.invariance.masks import MaskFault, mask_fault
+from pytest_tfdebug.parity.compare import conclude, start_comparison
+from pytest_tfdebug.records import Culprit, Divergence
+from pytest_tfdebug.tracing.trace import Trace, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    #: Records the expected and the actual forward.
+    TracePair = Callable[[], tuple[Trace, Trace]]
+
+    from pytest_tfdebug.invariance.align_traces import AlignedTraces
+    from pytest_tfdebug.invariance.observed import ObservedCall
+    from pytest_tfdebug.invariance.outcome import Repetition
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.parity.tolerance import Tolerances
+    from pytest_tfdebug.records import Kind, TensorRecord
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Which real tokens differ.
+
+    Args:
+        row: Row of the first that does.
+        position: Its position among the row's real tokens, from 0.
+        differing: Number of positions at which some row differs.
+        real: Number of real positions.
+    """
+
+    row: int
+    position: int
+    differing: int
+    real: int
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where two forwards part.
+
+    Args:
+        culprit: The module or lines; None when no difference could be placed.
+        parity: The comparison of both traces; None when they could not be compared.
+        tokens: The first token of the culprit's tensor; None when the tensor has no token axis.
+        is_pooling: The culprit's inputs run along the sequence and its diverging tensor does not.
+        fault: What is wrong with the mask, when that is to blame.
+        reason: Why nothing could be placed.
+    """
+
+    culprit: Culprit | None
+    parity: ParityReport | None
+    tokens: Tokens | None = None
+    is_pooling: bool = False
+    fault: MaskFault | None = None
+    reason: str = ""
+
+
+def locate(
+    call: ObservedCall,
+    repetition: Repetition,
+    tolerances: Tolerances,
+    traces: TracePair | None = None,
+    *,
+    is_padded: bool = False,
+) -> Located:
+    """Make both calls again, recorded, and compare them at real tokens; inside ``call.restored()``.
+
+    Args:
+        call: The observed call.
+        repetition: The repetition that differs.
+        tolerances: What is allowed.
+        traces: Records the expected and the actual call, where it takes more than other inputs.
+        is_padded: The actual call has pads, so that a mask must be on them.
+    """
+    try:
+        expected, actual = traces() if traces else _trace_pair(call, repetition)
+        aligned = TraceAligner(repetition.alignment, tolerances).align(expected, actual)
+        comparator = start_comparison(
+            aligned.expected, None, tolerances, modules=aligned.actual.modules, aliases=aligned.actual.aliases
+        )
+        comparator.replay(aligned.actual.calls)
+        parity = conclude(comparator)
+    except TFDebugError as error:
+        return Located(None, None, reason=str(error).partition("\n")[0])
+    nan = _first_nan(actual) if not _has_any_nan(expected) else None
+    if parity.culprit is None:
+        told = "every module agrees at the real tokens: the difference is in what the root makes of its inputs"
+        return Located(nan, None, reason="" if nan else told)
+    fault = mask_fault(actual, parity.culprit, repetition.alignment) if is_padded and not nan else None
+    culprit = nan or (fault.culprit if fault else parity.culprit)
+    tokens = _tokens(aligned, parity.culprit.divergence, tolerances, repetition.alignment.real)
+    return Located(culprit, parity, tokens, _is_pooling(aligned, parity.culprit), fault)
+
+
+def _trace_pair(call: ObservedCall, repetition: Repetition) -> tuple[Trace, Trace]:
+    return recorded(call, repetition.expected_inputs), recorded(call, repetition.inputs)
+
+
+def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Trace:
+    """Make a call again and record it.
+
+    Args:
+        call: The call.
+        inputs: Named inputs.
+        model: Another model to call; the observed one by default.
+    """
+    with record(model or call.model) as made:
+        call.again(inputs, model)
+    return made
+
+
+def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: Tolerances, real: int) -> Tokens | None:
+    if divergence is None:
+        return None
+    key = divergence.path, divergence.call, divergence.direction, divergence.leaf
+    axes = traces.axes.get(key, ())
+    found = [_tensor(trace, divergence) for trace in (traces.expected, traces.actual)]
+    expected, actual = found
+    if not axes or expected is None or actual is None:
+        return None
+    tolerance = tolerances.of("", divergence.comparison.dtype)
+    e, a = expected.double(), actual.double()
+    close = (a - e).abs() <= tolerance.atol + tolerance.rtol * e.abs()
+    differs = ~(close | (e == a)).unsqueeze(-1)
+    axis = axes[0]
+    rows = (
+        differs.reshape(-1, real, *differs.shape[1:]).flatten(2) if axis == 0 else differs.movedim(axis, 1).flatten(2)
+    )
+    rows = rows.any(2)
+    by_position = rows.any(0).nonzero().flatten()
+    if not len(by_position):
+        return None
+    position = int(by_position[0])
+    row = int(rows[:, position].nonzero()[0])
+    return Tokens(row, position, len(by_position), rows.shape[1])
+
+
+def _tensor(trace: Trace, divergence: Divergence) -> torch.Tensor | None:
+    for call in trace:
+        if (call.path, call.call) == (divergence.path, divergence.call):
+            leaves = call.inputs if divergence.direction == "input" else call.outputs or ()
+            return next((item.tensor for item in leaves if item.leaf == divergence.leaf), None)
+    return None
+
+
+def _is_pooling(traces: AlignedTraces, culprit: Culprit) -> bool:
+    """Tell whether the diverging tensor has lost the token axis, as the mean over a sequence or one token of it."""
+    divergence = culprit.divergence
+    if divergence is None or "Attention" in culprit.class_name:
+        return False
+    key = divergence.path, divergence.call, divergence.direction, divergence.leaf
+    return not traces.axes.get(key, ()) and any(
+        axes and direction == "output" for (_, _, direction, _), axes in traces.axes.items()
+    )
+
+
+def _first_nan(trace: Trace) -> Culprit | None:
+    """Return the innermost call that was the first to return NaN, if its inputs had none."""
+    last_inside = {call.index: call.index for call in trace}
+    for call in reversed(trace.calls):
+        if call.parent is not None:
+            last_inside[call.parent] = max(last_inside[call.parent], last_inside[call.index])
+    for call in sorted(trace, key=lambda call: (last_inside[call.index], -call.depth)):
+        if not _has_nan(call.outputs or ()) and not _has_nan(call.inputs):
+            continue
+        at = trace.calls[call.parent] if _has_nan(call.inputs) and call.parent is not None else call
+        told = "It is the first in which NaN arises, at pad positions or real ones: none of its inputs has any."
+        kind: Kind = "glue" if any(other.parent == at.index for other in trace) else "module"
+        return Culprit(at.path, kind, at.source, told, at.class_name, None)
+    return None
+
+
+def _has_any_nan(trace: Trace) -> bool:
+    return any(_has_nan(call.outputs or ()) for call in trace)
+
+
+def _has_nan(records: tuple[TensorRecord, ...]) -> bool:
+    return any(
+        item.tensor is not None and item.tensor.is_floating_point() and bool(torch.isnan(item.tensor).any())
+        for item in records
+    )

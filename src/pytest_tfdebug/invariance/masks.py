@@ -1,0 +1,146 @@
+"""Follow the attention mask through a recorded forward: where it is dropped, or made so weak that pads get through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.tracing.glue import glue_lines
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.invariance.alignment import Alignment
+    from pytest_tfdebug.records import Call, TensorRecord
+    from pytest_tfdebug.tracing.trace import Trace
+
+#: An additive mask above this leaves more than exp(-88), the smallest float32, of a score within ordinary range.
+WEAK = -88.0
+
+
+@dataclass(frozen=True)
+class MaskFault:
+    """A mask that does not mask.
+
+    Args:
+        culprit: The glue that dropped or made it.
+        sentence: What is wrong with it.
+    """
+
+    culprit: Culprit
+    sentence: str
+
+
+def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> MaskFault | None:
+    """Return what is wrong with the mask that the culprit was given, or None when the culprit had a good one.
+
+    A culprit that attends with the mask it is given is not to blame for the mask: the forward that made the mask is,
+    or the one that had it and did not pass it on.
+
+    Args:
+        trace: The padded forward, as recorded.
+        culprit: What the parity core blames.
+        alignment: Where the real tokens lie.
+    """
+    call = culprit_call(trace, culprit)
+    if call is None or call.parent is None:
+        return None
+    own = mask_of_call(call)
+    if own is not None:
+        return _made_badly(trace, culprit, call, own, alignment)
+    return _dropped(trace, culprit, call, alignment) if any("mask" in name for name in call.parameters) else None
+
+
+def _made_badly(
+    trace: Trace, culprit: Culprit, call: Call, own: TensorRecord, alignment: Alignment
+) -> MaskFault | None:
+    """Blame the forward that made a mask which lets pads through."""
+    described = _describe_fault(own, alignment)
+    while call.parent is not None and _is_same(mask_of_call(trace.calls[call.parent]), own):
+        call = trace.calls[call.parent]
+    if not described or call.parent is None:
+        return None
+    maker = trace.calls[call.parent]
+    return MaskFault(_blame(trace, maker, call, culprit, "makes the mask"), described)
+
+
+def _dropped(trace: Trace, culprit: Culprit, call: Call, alignment: Alignment) -> MaskFault | None:
+    """Blame the nearest forward that had a good mask and did not pass it on."""
+    below = call
+    while below.parent is not None:
+        holder = trace.calls[below.parent]
+        held = mask_of_call(holder)
+        if held is not None and not _describe_fault(held, alignment):
+            told = f"{call.name!r} takes a mask and was given none, although {holder.name!r} had one"
+            return MaskFault(_blame(trace, holder, below, culprit, "does not pass its mask on"), told)
+        below = holder
+    return None
+
+
+def culprit_call(trace: Trace, culprit: Culprit) -> Call | None:
+    """Return the culprit's call in a trace."""
+    divergence = culprit.divergence
+    if divergence is None:
+        return None
+    call = next((call for call in trace if (call.path, call.call) == (divergence.path, divergence.call)), None)
+    while call is not None and call.path != culprit.path:
+        call = None if call.parent is None else trace.calls[call.parent]
+    return call
+
+
+def mask_of_call(call: Call) -> TensorRecord | None:
+    """Return the mask among a call's inputs, None when it was given none."""
+    for record in call.inputs:
+        name = record.leaf
+        if name.startswith("[") and name[1:-1].isdigit() and int(name[1:-1]) < len(call.parameters):
+            name = call.parameters[int(name[1:-1])]
+        if "mask" in name and "head" not in name and record.tensor is not None and record.tensor.dim() >= 2:  # noqa: PLR2004
+            return record
+    return None
+
+
+def _describe_fault(record: TensorRecord, alignment: Alignment) -> str:
+    """Return what lets pads through in a mask, empty when nothing does or the mask is not over these positions."""
+    mask = record.tensor
+    assert mask is not None  # noqa: S101 - mask_of_call asked
+    if mask.shape[-1] != alignment.total or not alignment.pads:
+        return ""
+    if alignment.rows is not None and mask.shape[0] == alignment.batch:
+        mask = mask[list(alignment.rows)]
+    end = alignment.start + alignment.real
+    at_pads = torch.cat([mask[..., : alignment.start], mask[..., end:]], dim=-1)
+    if mask.dim() >= 3 and mask.shape[-2] == alignment.total:  # noqa: PLR2004 - queries of real tokens
+        at_pads = at_pads[..., alignment.start : end, :]
+    if not at_pads.numel():
+        return ""
+    is_switch = mask.dtype is torch.bool or (mask.dim() == 2 and bool((mask >= 0).all()))  # noqa: PLR2004
+    if is_switch:
+        return f"its mask is on at {int((at_pads != 0).sum())} pad positions" if bool((at_pads != 0).any()) else ""
+    highest = float(at_pads.max())
+    if highest <= WEAK:
+        return ""
+    if highest < 0:
+        return f"its additive mask only reaches {highest:.4g}: not large enough for {record.dtype}, pads keep weight"
+    return f"its additive mask is {highest:.4g} at pads: they are attended to like real tokens"
+
+
+def _is_same(record: TensorRecord | None, other: TensorRecord) -> bool:
+    if record is None or record.tensor is None or other.tensor is None:
+        return False
+    return record.tensor is other.tensor or (
+        record.shape == other.shape and record.dtype == other.dtype and torch.equal(record.tensor, other.tensor)
+    )
+
+
+def _blame(trace: Trace, maker: Call, below: Call, first: Culprit, what: str) -> Culprit:
+    siblings = [call for call in trace if call.parent == maker.index and call.index < below.index]
+    return Culprit(
+        maker.path,
+        "glue",
+        glue_lines(maker, siblings[-1] if siblings else None, below),
+        f"The first tensor to change belongs to {first.path!r} ({first.class_name}); the forward of "
+        f"{maker.class_name} {what}, before its call of {below.name!r}.",
+        maker.class_name,
+        first.divergence,
+    )

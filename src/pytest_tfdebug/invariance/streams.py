@@ -1,0 +1,210 @@
+"""Which inputs of a call run along a sequence that can be padded: tokens, decoder tokens, frames or pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from pytest_tfdebug.invariance import family
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Unit = Literal["tokens", "frames", "pixels"]
+
+
+@dataclass(frozen=True)
+class StreamKind:
+    """One way in which sequences enter a forward.
+
+    Args:
+        name: ``encoder`` for the inputs of encoders and of decoder-only models, ``decoder``, ``frames``, ``pixels``.
+        mains: The inputs that carry it, in order of preference.
+        mask: The input that says which positions are real.
+        positions: The input that numbers them, or None.
+        unit: What is counted along it.
+    """
+
+    name: str
+    mains: tuple[str, ...]
+    mask: str
+    positions: str | None
+    unit: Unit
+
+
+KINDS = (
+    StreamKind("encoder", ("input_ids", "inputs_embeds"), "attention_mask", "position_ids", "tokens"),
+    StreamKind(
+        "decoder",
+        ("decoder_input_ids", "decoder_inputs_embeds"),
+        "decoder_attention_mask",
+        "decoder_position_ids",
+        "tokens",
+    ),
+    StreamKind("frames", ("input_features", "input_values"), "attention_mask", None, "frames"),
+    StreamKind("pixels", ("pixel_values",), "pixel_mask", None, "pixels"),
+)
+#: Inputs that never run along a token sequence, whatever their sizes happen to be.
+_APART = {
+    "cross_attn_head_mask",
+    "decoder_head_mask",
+    "encoder_attention_mask",
+    "encoder_hidden_states",
+    "encoder_outputs",
+    "head_mask",
+    "image_embeds",
+    "image_grid_thw",
+    "image_sizes",
+    "past_key_values",
+    *(main for kind in KINDS[2:] for main in (*kind.mains, kind.mask) if main != "attention_mask"),
+}
+#: Inputs that point at a position of the sequence: they move with it.
+POINTERS = ("start_positions", "end_positions", "mc_token_ids")
+#: Input that asks for the logits of the last positions only; ``generate`` gives it.
+KEEPS_END = "logits_to_keep"
+#: What transformers' losses ignore.
+IGNORED_LABEL = -100
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A sequence of one call.
+
+    Args:
+        kind: How it enters.
+        main: Name of the input that carries it.
+        axis: Its axis in the main input.
+        batch: Number of rows.
+        length: Its length, padding of the test's own included.
+        takes_mask: Whether the forward takes a mask for it.
+        mask: Real positions as the test gave them, ``(batch, length)``, bool; None without a mask.
+        is_mask_inferred: The mask was not given and follows from the pad tokens at the ends of the rows.
+        aligned: Every input along it, with what to put at new positions.
+    """
+
+    kind: StreamKind
+    main: str
+    axis: int
+    batch: int
+    length: int
+    takes_mask: bool
+    mask: torch.Tensor | None = None
+    is_mask_inferred: bool = False
+    aligned: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a pad adds one position to every tensor along the sequence: frames and pixels are pooled."""
+        return self.kind.unit == "tokens"
+
+    def windows(self) -> list[tuple[int, int]]:
+        """Return the first real position of each row and the one after its last, by the mask."""
+        if self.mask is None:
+            return [(0, self.length)] * self.batch
+        found = []
+        for row in self.mask.tolist():
+            real = [place for place, is_real in enumerate(row) if is_real]
+            found.append((real[0], real[-1] + 1) if real else (0, 0))
+        return found
+
+
+def find_streams(model: torch.nn.Module, inputs: Mapping[str, Any]) -> tuple[list[Stream], list[str]]:
+    """Return the sequences of a call that can be padded, and why others cannot, in sentences."""
+    streams, reasons = [], []
+    for kind in KINDS:
+        main = next((name for name in kind.mains if isinstance(inputs.get(name), torch.Tensor)), None)
+        if main is None:
+            continue
+        found = _describe(model, inputs, kind, main)
+        if isinstance(found, str):
+            reasons.append(found)
+        else:
+            streams.append(found)
+    if not streams and not reasons:
+        names = ", ".join(name for kind in KINDS for name in kind.mains)
+        given = ", ".join(inputs) or "no named input"
+        reasons.append(f"{type(model).__name__} was given {given}: none of {names}")
+    return streams, reasons
+
+
+def _describe(model: torch.nn.Module, inputs: Mapping[str, Any], kind: StreamKind, main: str) -> Stream | str:
+    tensor: torch.Tensor = inputs[main]
+    given = inputs.get(kind.mask)
+    takes_mask = family.takes(model, kind.mask, inputs) or (
+        kind.name == "encoder" and family.collects_keywords(model) and family.is_pretrained(model)
+    )
+    if kind.unit != "tokens" and not takes_mask:
+        return f"{main} of {type(model).__name__}: its forward takes no {kind.mask}"
+    if given is not None and not isinstance(given, torch.Tensor):
+        return f"{main} of {type(model).__name__}: {kind.mask} is a {type(given).__name__}, not a tensor"
+    axis = _axis(model, kind, main, tensor, given)
+    if axis is None or axis >= tensor.dim() or tensor.shape[axis] == 0 or tensor.shape[0] == 0:
+        return f"{main} of {type(model).__name__}: shape {tuple(tensor.shape)} has no sequence of tokens"
+    lead = tensor.shape[: axis + 1]
+    mask_shape = (tensor.shape[0], *tensor.shape[-2:]) if kind.unit == "pixels" else tuple(lead)
+    if kind.unit == "frames":
+        mask_shape = (tensor.shape[0], tensor.shape[axis])
+    if given is not None and tuple(given.shape) != tuple(mask_shape):
+        return (
+            f"{main} of {type(model).__name__}: {kind.mask} has shape {tuple(given.shape)}; only masks of shape "
+            f"{tuple(mask_shape)} can be padded"
+        )
+    mask, is_inferred = _real_positions(model, kind, main, tensor, given)
+    aligned = dict(_aligned(model, inputs, kind, main, lead))
+    return Stream(kind, main, axis, tensor.shape[0], tensor.shape[axis], takes_mask, mask, is_inferred, aligned)
+
+
+def _axis(
+    model: torch.nn.Module, kind: StreamKind, main: str, tensor: torch.Tensor, mask: torch.Tensor | None
+) -> int | None:
+    if kind.unit == "pixels":
+        return tensor.dim() - 1 if tensor.dim() >= 4 else None  # noqa: PLR2004 - (batch, channels, height, width)
+    if kind.unit == "tokens":
+        axis = tensor.dim() - (2 if main.endswith("embeds") else 1)
+        return axis if axis >= 1 else None
+    if mask is not None and mask.dim() == 2:  # noqa: PLR2004 - (batch, frames)
+        return next((axis for axis in range(1, tensor.dim()) if tensor.shape[axis] == mask.shape[1]), None)
+    bins = family.setting(model, "num_mel_bins")
+    return 2 if tensor.dim() == 3 and tensor.shape[1] == bins else 1  # noqa: PLR2004 - (batch, mel bins, frames)
+
+
+def _real_positions(
+    model: torch.nn.Module, kind: StreamKind, main: str, tensor: torch.Tensor, given: torch.Tensor | None
+) -> tuple[torch.Tensor | None, bool]:
+    """Return the real positions, and whether they follow from pad tokens at the ends of rows."""
+    if given is not None:
+        return (given != 0, False) if given.dim() == 2 and kind.unit == "tokens" else (None, False)  # noqa: PLR2004
+    pad = family.distinct_pad_token(model)
+    if kind.name != "encoder" or main != "input_ids" or pad is None or tensor.dim() != 2:  # noqa: PLR2004
+        return None, False
+    real = padless(tensor, pad)
+    return (None, False) if bool(real.all()) or not bool(real.any(dim=1).all()) else (real, True)
+
+
+def padless(ids: torch.Tensor, pad: int) -> torch.Tensor:
+    """Return which tokens are not in a run of pad tokens at either end of their row, ``(batch, length)``, bool."""
+    real = (ids != pad).int()
+    before, after = real.cumsum(1), real.flip(1).cumsum(1).flip(1)
+    return (before > 0) & (after > 0)
+
+
+def _aligned(
+    model: torch.nn.Module, inputs: Mapping[str, Any], kind: StreamKind, main: str, lead: torch.Size
+) -> Iterator[tuple[str, float]]:
+    if kind.unit != "tokens":
+        return
+    has_decoder = "decoder_input_ids" in family.parameters(model)
+    for name, value in inputs.items():
+        if name == main or not isinstance(value, torch.Tensor) or name in _APART:
+            continue
+        is_decoders = name.startswith("decoder_") or (has_decoder and name.endswith("labels"))
+        if is_decoders != (kind.name == "decoder") or tuple(value.shape[: len(lead)]) != tuple(lead):
+            if name == kind.positions and tuple(value.shape[1:]) == tuple(lead[1:]) and value.shape[0] == 1:
+                yield name, 0  # one row of positions for all
+            continue
+        is_labels = name.endswith(("labels", "label_ids"))
+        if is_labels and value.is_floating_point():
+            continue  # classes of a multi-label head, as many as there are tokens
+        yield name, IGNORED_LABEL if is_labels else 0

@@ -1,0 +1,99 @@
+"""The silent mistakes with masks that transformers accepts without a word, as warnings that name the call site."""
+
+from __future__ import annotations
+
+import warnings
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugMaskWarning
+from pytest_tfdebug.invariance import family
+from pytest_tfdebug.invariance.observed import cached_tokens, call_place
+from pytest_tfdebug.invariance.streams import padless
+from pytest_tfdebug.tracing.leaves import is_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_MASK = "attention_mask"
+#: Names under which a mask is often given to models that call it ``attention_mask``.
+_ALIASES = ("attn_mask", "input_mask", "mask", "padding_mask", "attention_masks", "att_mask")
+#: Masks of other things, whatever their names resemble.
+_OTHERS = ("encoder_attention_mask", "decoder_attention_mask", "cross_attention_mask", "pixel_mask", "head_mask")
+
+
+def watch(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Warn of every mistake in the mask of an outermost call, at the line that made the call."""
+    inputs = {**dict(zip(family.parameters(model), args, strict=False)), **kwargs}
+    found = list(mistakes(model, inputs))
+    if not found:
+        return
+    file, line = call_place() or ("<unknown>", 0)
+    name = type(family.unwrapped(model)).__name__
+    for told in found:
+        place = f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}"
+        warnings.warn_explicit(f"{place}: {name} was called {told}", TFDebugMaskWarning, file, line)
+
+
+def mistakes(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the mask of a call, as the end of the sentence "BertModel was called ..."."""
+    if _MASK not in family.parameters(model):
+        return
+    yield from _misnamed(model, inputs)
+    main = inputs.get("input_ids")
+    main = inputs.get("inputs_embeds") if main is None else main
+    mask = inputs.get(_MASK)
+    if not isinstance(main, torch.Tensor) or main.dim() < 2:  # noqa: PLR2004 - (batch, length)
+        return
+    pads = _pads(model, inputs)
+    if mask is None:
+        if pads is not None:
+            rows = int(pads.any(dim=1).sum())
+            yield (
+                f"without {_MASK}, and {rows} of {len(pads)} rows begin or end with the pad token "
+                f"{family.pad_token(model)}: pads are attended to. Pass {_MASK}."
+            )
+        return
+    if isinstance(mask, torch.Tensor) and mask.dim() == 2:  # noqa: PLR2004 - (batch, length)
+        yield from _misshapen(inputs, mask, main.shape[1], pads)
+
+
+def _misnamed(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
+    known = family.parameters(model)
+    if inputs.get(_MASK) is not None:
+        return
+    for name, value in inputs.items():
+        if name in known or name in _OTHERS or value is None:
+            continue
+        if name in _ALIASES or get_close_matches(name, [_MASK], cutoff=0.8):
+            yield f"with {name}=, which its forward does not know and ignores. Did you mean {_MASK}=?"
+
+
+def _misshapen(inputs: Mapping[str, Any], mask: torch.Tensor, length: int, pads: torch.Tensor | None) -> Iterator[str]:
+    past = next((cached_tokens(value) for value in inputs.values() if is_cache(value)), 0)
+    if mask.shape[1] < length:
+        yield (
+            f"with {_MASK} of shape {tuple(mask.shape)} for {length} tokens: it is shorter than the input. "
+            "Give it one entry for each token."
+        )
+    elif mask.is_floating_point() and bool((mask < 0).any()):
+        lowest = float(mask.min())
+        yield (
+            f"with an additive 2-D {_MASK} (lowest value {lowest:.4g}): 2-D masks are 1 at real tokens and 0 at pads, "
+            "so every non-zero value counts as real."
+        )
+    elif pads is not None and not past and mask.shape == pads.shape:
+        is_on = mask != 0
+        if bool(is_on[pads].all()) and not bool(is_on[~pads].any()):
+            yield f"with an inverted {_MASK}: it is 1 at every pad token and 0 at every other. Write 1 - mask or ~mask."
+
+
+def _pads(model: torch.nn.Module, inputs: Mapping[str, Any]) -> torch.Tensor | None:
+    """Return where rows begin or end with pad tokens, ``(batch, length)``, bool; None when none does."""
+    ids, pad = inputs.get("input_ids"), family.distinct_pad_token(model)
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or pad is None or ids.shape[1] < 2:  # noqa: PLR2004
+        return None
+    pads = ~padless(ids, pad)
+    return pads if bool(pads.any()) and not bool(pads.all()) else None

@@ -1,0 +1,209 @@
+"""The sister markers: each passes, fails with a culprit, and fails when it checked nothing."""
+
+import pytest
+import torch
+
+import padding_models
+import pytest_tfdebug
+from injections import edit
+from pytest_tfdebug import InvarianceError, TFDebugError
+
+EVERY = ("bert", "llama", "qwen3", "gpt2", "opt", "t5", "mixtral", "whisper", "roberta", "distilbert")
+PASSES = {
+    "assert_batch_invariant": (*EVERY, "vit", "clip", "mamba", "text-cnn-normed"),
+    "assert_cache_invariant": ("llama", "qwen3", "gemma3", "gpt2", "opt", "t5", "mixtral", "whisper", "mamba", "bart"),
+    "assert_attention_invariant": (*EVERY, "vit", "gemma3"),
+    "assert_save_load_invariant": (*EVERY, "vit", "gemma3", "bert-classifier"),
+    "assert_dtype_close": (*EVERY, "vit", "gemma3", "mamba"),
+}
+
+
+@pytest.mark.parametrize(("check", "name"), [(check, name) for check, names in PASSES.items() for name in names])
+def test_clean_models_pass(check, name):
+    getattr(pytest_tfdebug, check)(*padding_models.build(name))
+
+
+NOTHING = {
+    "assert_batch_invariant": ("text-cnn", {}, "was given no tensor by name", "Call a model with a batch"),
+    "assert_cache_invariant": (
+        "distilbert",
+        None,
+        "its forward takes no cache (past_key_values or cache_params)",
+        "Call a model that decodes and takes past_key_values, with two tokens or more",
+    ),
+    "assert_attention_invariant": (
+        "text-cnn",
+        None,
+        "has no set_attn_implementation: it is no transformers model",
+        "Call a transformers model with more than one attention implementation",
+    ),
+    "assert_save_load_invariant": (
+        "text-cnn",
+        None,
+        "has no save_pretrained: it is no transformers model",
+        "Call a model that has save_pretrained",
+    ),
+    "assert_dtype_close": ("half", None, "is not a float32 model (float16)", "Call a float32 model"),
+}
+
+
+@pytest.mark.parametrize("check", NOTHING)
+def test_a_check_that_checked_nothing_fails_and_says_why(check):
+    name, inputs, reason, needs = NOTHING[check]
+    if name == "half":
+        model, given = padding_models.build("bert")
+        model = model.half()
+    else:
+        model, given = padding_models.build(name)
+    if inputs is not None:
+        model, given = torch.nn.Identity(), {"input": 3}
+
+    with pytest.raises(InvarianceError) as caught:
+        getattr(pytest_tfdebug, check)(model, given)
+
+    marker = check.removeprefix("assert_")
+    assert str(caught.value).startswith(f"{marker} checked nothing: no model call of the function could be repeated.\n")
+    assert reason in str(caught.value)
+    assert str(caught.value).endswith(f"\n{needs}, or remove the marker.")
+
+
+def test_dropout_in_training_mode_is_not_a_dependence_on_the_batch():
+    model, inputs = padding_models.build("bert")
+
+    with pytest.raises(InvarianceError, match="draws random numbers that change its answer"):
+        pytest_tfdebug.assert_batch_invariant(model.train(), inputs)
+
+
+def test_a_row_alone_is_held_to_itself_beside_another():
+    model, inputs = padding_models.build("bert")
+    edit(
+        "embeddings",
+        "embeddings = self.LayerNorm(embeddings)",
+        "embeddings = self.LayerNorm(embeddings - embeddings.mean(dim=0, keepdim=True))",
+    )(model)
+
+    with pytest.raises(InvarianceError) as caught:
+        pytest_tfdebug.assert_batch_invariant(model, {"input_ids": inputs["input_ids"][:1]})
+
+    assert "depends on its batch: the row beside another one, against the row alone." in str(caught.value)
+    assert caught.value.culprit.path == "embeddings"
+
+
+def test_an_attention_implementation_that_is_unknown_is_told():
+    model, inputs = padding_models.build("bert")
+
+    with pytest.raises(InvarianceError, match="attention_invariant checked nothing") as caught:
+        pytest_tfdebug.assert_attention_invariant(model, inputs, implementations="quick")
+
+    assert "BertModel" in str(caught.value)
+    assert "quick: " in str(caught.value)
+
+
+def test_the_attention_of_a_model_is_left_as_it_was():
+    model, inputs = padding_models.build("llama")
+    before = (model.config._attn_implementation, repr(model.config))
+
+    pytest_tfdebug.assert_attention_invariant(model, inputs)
+
+    assert (model.config._attn_implementation, repr(model.config)) == before
+
+
+def test_a_checkpoint_without_a_weight_is_told_by_its_keys(monkeypatch):
+    model, inputs = padding_models.build("bert-classifier")
+    save = type(model).save_pretrained
+
+    def lossy(self, folder, **more):
+        state = {name: value for name, value in self.state_dict().items() if "classifier.bias" not in name}
+        save(self, folder, state_dict=state, **more)
+
+    monkeypatch.setattr(type(model), "save_pretrained", lossy)
+    with pytest.raises(InvarianceError) as caught:
+        pytest_tfdebug.assert_save_load_invariant(model, inputs)
+
+    assert "is not the same after save_pretrained and from_pretrained: weights do not match." in str(caught.value)
+    assert "  missing_keys: classifier.bias (not in the checkpoint, so newly initialised)" in str(caught.value)
+
+
+def test_the_worst_module_of_a_lower_precision_is_named():
+    model, inputs = padding_models.build("llama")
+    with torch.no_grad():
+        model.model.layers[1].post_attention_layernorm.weight.mul_(1e5)
+        model.model.layers[1].mlp.down_proj.weight.mul_(1e-5)
+
+    with pytest.raises(InvarianceError) as caught:
+        pytest_tfdebug.assert_dtype_close(model, inputs, dtypes="float16")
+
+    first, worst = str(caught.value).splitlines()[:2]
+    assert "in float16 is not close to float32: " in first
+    assert first.endswith("(up to 0.01 allowed).")
+    assert "Worst module: 'model.layers.1.post_attention_layernorm'" in worst
+    assert "or give the marker a bound= above" in str(caught.value)
+
+
+def test_the_bound_is_the_users():
+    model, inputs = padding_models.build("bert")
+
+    with pytest.raises(InvarianceError, match="up to 1e-06 allowed"):
+        pytest_tfdebug.assert_dtype_close(model, inputs, bound=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"dtypes": "int8"}, "assert_dtype_close: dtypes='int8' is not one of 'float16', 'bfloat16'."),
+        ({"dtypes": 3}, "assert_dtype_close: dtypes=3 is not one of 'float16', 'bfloat16'."),
+        ({"bound": 0}, "assert_dtype_close: bound=0 is not a number > 0."),
+    ],
+)
+def test_bad_arguments_are_told(arguments, told):
+    with pytest.raises(TFDebugError) as caught:
+        pytest_tfdebug.assert_dtype_close(torch.nn.Identity(), {}, **arguments)
+
+    assert str(caught.value) == told
+
+
+MARKED = """
+import pytest, torch, unittest
+import padding_models
+
+MARKERS = ["batch_invariant", "cache_invariant", "attention_invariant", "save_load_invariant", "dtype_close"]
+
+def marked(names):
+    return [pytest.param(name, marks=getattr(pytest.mark, name)) for name in names]
+
+@pytest.mark.parametrize("name", marked(MARKERS))
+def test_good(name):
+    model, inputs = padding_models.build("llama")
+    model(**inputs)
+
+@pytest.mark.parametrize("name", marked(MARKERS))
+def test_nothing(name):
+    pass
+
+class Case(unittest.TestCase):
+    @pytest.mark.padding_invariant
+    @pytest.mark.batch_invariant
+    @pytest.mark.cache_invariant
+    @pytest.mark.attention_invariant
+    @pytest.mark.save_load_invariant
+    @pytest.mark.dtype_close(dtypes="bfloat16")
+    def test_all_at_once(self):
+        model, inputs = padding_models.build("llama")
+        model(**inputs)
+
+@pytest.mark.cache_invariant(steps=3)
+def test_bad_argument():
+    pass
+"""
+
+
+def test_each_is_a_marker(pytester):
+    pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
+    pytester.makepyfile(test_it=MARKED)
+
+    result = pytester.runpytest()
+
+    result.assert_outcomes(passed=6, failed=5, errors=1)
+    for name in ("batch_invariant", "cache_invariant", "attention_invariant", "save_load_invariant", "dtype_close"):
+        result.stdout.fnmatch_lines([f"{name} checked nothing: no model call of this test could be repeated."])
+    result.stdout.fnmatch_lines(["*UsageError: *cache_invariant has no argument steps=3; it takes rtol, atol."])

@@ -1,0 +1,64 @@
+"""Every injected leak is found, placed at its module and its lines, and named."""
+
+import linecache
+
+import pytest
+import torch
+
+import padding_models
+from padding_leaks import LEAKS
+from pytest_tfdebug.invariance.checks import CHECKS
+from pytest_tfdebug.invariance.observed import observe
+
+
+def outcome_of(leak):
+    model, inputs = padding_models.build(leak.architecture)
+    leak.inject(model)
+    with torch.no_grad():
+        call, _ = observe(model, (), inputs, lambda: model(**inputs))
+    check = CHECKS[leak.check]
+    return check.run(call, check.settings(**leak.settings))
+
+
+@pytest.mark.parametrize("leak", LEAKS, ids=str)
+def test_a_leak_is_placed_where_it_was_injected(leak):
+    outcome = outcome_of(leak)
+
+    assert outcome.failure
+    assert (outcome.culprit.path, outcome.culprit.kind) == (leak.culprit, leak.kind)
+    assert leak.diagnosis in outcome.failure
+    if leak.lines is not None:
+        source = outcome.culprit.source
+        reported = linecache.getlines(source.file)[source.first - 1 : source.last]
+        assert leak.lines in "".join(reported)
+    if leak.first is not None:
+        assert f"First pad length: {leak.first}" in outcome.failure
+
+
+def test_a_leak_at_a_block_boundary_names_the_only_padded_length_that_shows_it():
+    text = outcome_of(next(leak for leak in LEAKS if "boundary" in leak.name)).failure
+
+    assert "First pad length: 23 (padded length 33)" in text
+    assert "  Pads on the left, in tokens: 23 change the answer; 1 to 22 do not" in text
+
+
+def test_a_leak_through_a_convolution_names_the_token_beside_the_pads():
+    text = outcome_of(next(leak for leak in LEAKS if leak.name == "text-cnn-convolution-over-pads")).failure
+
+    assert "First token: position 9 of row 0; 1 of 10 real positions differ" in text
+
+
+def test_a_report_has_all_its_parts():
+    lines = outcome_of(LEAKS[0]).failure.splitlines()
+
+    beginnings = [line.strip().split(":")[0].split(" at ")[0] for line in lines]
+    for part in ("The padding gets in", "Tensor", "First token", "First pad length", "Output", "Observed", "Diagnosis"):
+        assert part in beginnings
+    assert lines[0].endswith("is not invariant to padding: input_ids padded by 1 on the right.")
+    assert "  Pads on the right, in tokens: 1, 7 and 22 change the answer; none tried leaves it" in lines
+    assert any(line.startswith("  Drift (") for line in lines)
+    assert len(lines) <= 40
+
+
+def test_there_are_enough_leaks_to_mean_something():
+    assert sum(leak.check == "padding_invariant" for leak in LEAKS) >= 15

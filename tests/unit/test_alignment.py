@@ -1,0 +1,92 @@
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_tfdebug.invariance.alignment import Alignment
+from pytest_tfdebug.invariance.padding import extend
+
+SIZES = st.integers(1, 5)
+
+
+def first(alignment, actual, expected):
+    return next(iter(alignment.candidates(actual, expected.shape)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=SIZES, real=SIZES, width=SIZES, before=SIZES, after=st.integers(0, 4))
+def test_what_was_padded_is_narrowed_to_what_it_was(batch, real, width, before, after):
+    hidden, total = torch.randn(batch, real, width), real + before + after
+    alignment = Alignment(real, before, total, batch)
+
+    aligned = first(alignment, extend(hidden, 1, before, after), hidden)
+
+    assert torch.equal(aligned.tensor, hidden)
+    assert aligned.axes == (1,)
+    assert aligned.has_grown
+
+
+def test_attentions_are_narrowed_on_both_axes():
+    weights = torch.randn(2, 3, 4, 4)
+    padded = extend(extend(weights, 2, 2, 1), 3, 2, 1)
+
+    aligned = first(Alignment(4, 2, 7, 2), padded, weights)
+
+    assert torch.equal(aligned.tensor, weights)
+    assert aligned.axes == (2, 3)
+
+
+def test_batch_and_sequence_in_one_axis_are_split():
+    tokens = torch.randn(2, 4, 5)
+
+    aligned = first(Alignment(4, 3, 7, 2), extend(tokens, 1, 3, 0).flatten(0, 1), tokens.flatten(0, 1))
+
+    assert torch.equal(aligned.tensor, tokens.flatten(0, 1))
+    assert aligned.axes == (0,)
+
+
+def test_other_positions_may_stand_before_or_after_the_sequence():
+    tokens, patches = torch.randn(1, 4, 2), torch.randn(1, 3, 2)
+    padded = extend(tokens, 1, 0, 2)
+    ways = Alignment(4, 0, 6, 1).candidates
+    text_first, image_first = torch.cat([tokens, patches], 1), torch.cat([patches, tokens], 1)
+
+    found = list(ways(torch.cat([padded, patches], 1), text_first.shape))
+    other = list(ways(torch.cat([patches, padded], 1), image_first.shape))
+
+    assert torch.equal(found[0].tensor, text_first)
+    assert torch.equal(other[1].tensor, image_first)
+
+
+def test_a_row_is_picked_from_its_batch():
+    batch = torch.randn(3, 5, 2)
+    expected = batch[1:2, 2:]
+
+    aligned = first(Alignment(3, 2, 5, 3, rows=(1,)), batch, expected)
+
+    assert torch.equal(aligned.tensor, expected)
+
+
+def test_a_pooled_tensor_is_taken_as_it_is():
+    pooled = torch.randn(2, 6)
+
+    aligned = first(Alignment(4, 1, 5, 2), pooled, pooled)
+
+    assert torch.equal(aligned.tensor, pooled)
+    assert aligned.axes == ()
+
+
+def test_sizes_that_no_pad_explains_cannot_be_aligned():
+    assert list(Alignment(4, 1, 5, 2).candidates(torch.ones(2, 9), torch.Size([2, 4]))) == []
+    assert list(Alignment(4, 1, 5, 2).candidates(torch.ones(2, 4, 1), torch.Size([2, 4]))) == []
+
+
+def test_masked_positions_are_blanked_on_every_sequence_axis():
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    alignment = Alignment(3, 1, 4, 2, mask=mask)
+
+    hidden = alignment.blank(torch.ones(2, 3, 2), (1,))
+    weights = alignment.blank(torch.ones(2, 1, 3, 3), (2, 3))
+
+    assert hidden[..., 0].tolist() == [[1, 1, 0], [1, 1, 1]]
+    assert weights[0, 0].tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
+    assert bool(weights[1].all())
