@@ -1,0 +1,225 @@
+"""The state of each test in each class, from the definition that the MRO picks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.scan import variants
+from pytest_tfdebug.scan.classes import Linked
+from pytest_tfdebug.scan.facts import SETUPS, Class, Decorator, Function, Value
+from pytest_tfdebug.scan.runner import End
+from pytest_tfdebug.scan.values import Scope, Unknown
+from pytest_tfdebug.scan.workspace import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_tfdebug.scan.effects import Decorators, Effect
+    from pytest_tfdebug.scan.facts import Binding
+    from pytest_tfdebug.scan.runner import Runner
+    from pytest_tfdebug.scan.values import Evaluator
+    from pytest_tfdebug.scan.variants import Expansion, Slot
+    from pytest_tfdebug.scan.workspace import Workspace
+
+#: Decorators whose result is no function, so that pytest does not collect it.
+_NO_FUNCTION = re.compile(r"(?:\w+\.)*(?:property|cached_property|classproperty)|\w+\.(?:setter|deleter|getter)")
+#: Kinds of expression whose value is never a function.
+_NO_CALLABLE = frozenset({"const", "tuple", "list", "set", "dict", "not", "compare", "join"})
+
+
+class State(NamedTuple):
+    """The state of a test in a class, and where and why; empty strings where that is not known or not so."""
+
+    state: str
+    form: str = ""
+    reason: str = ""
+    condition: str = ""
+    file: str = ""
+    line: int = 0
+
+
+RAN = State("ran")
+#: Stands for the class of a function that is defined outside any.
+_MODULE = Class("", 0, (), (), (), {}, frozenset())
+
+
+class _Applied(NamedTuple):
+    """The skips of one kind that apply to a test, and the form to report them under."""
+
+    form: str
+    effects: tuple[Effect, ...]
+
+
+class States:
+    """Decides states; what does not depend on the class is decided once."""
+
+    def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators, runner: Runner) -> None:
+        self._workspace, self._evaluator = workspace, evaluator
+        self._decorators, self._runner = decorators, runner
+        self._expansions: dict[int, Expansion | None] = {}
+        self._pinned: list[Binding] = []
+
+    def of_class(self, cls: Linked) -> _Applied:
+        """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
+        effects: list[Effect] = []
+        for base in cls.mro:
+            for decorator in base.facts.decorators:
+                effects.extend(self._decorators.of(base.source, decorator))
+            mark = base.facts.members.get("pytestmark")
+            if isinstance(mark, Value) and mark.text:
+                effects.extend(self._decorators.of(base.source, Decorator(mark.text, mark.line)))
+        kept = (effect for effect in effects if effect.kind == "pytest" or cls.is_test_case)
+        return _Applied("class-decorator", tuple(kept))
+
+    def state(self, cls: Linked, test: str, on_class: _Applied, on_setup: _Applied) -> State:
+        """Return the state of a test in a class that has it."""
+        definitions = list(cls.definitions(test))
+        expansions = {
+            id(binding): found
+            for definer, binding in definitions
+            if (found := self._expansion(definer, binding)) is not None
+        }
+        if not expansions:
+            definer, binding = definitions[0]
+            return self._slot(cls, variants.Slot(test, definer, binding), on_class, on_setup, None)
+        found = variants.slots(cls, test, expansions)
+        states = [
+            (slot, self._slot(cls, slot, on_class, on_setup, expansions.get(id(slot.binding)))) for slot in found
+        ]
+        return _combined([(slot, state) for slot, state in states if not (slot.is_leftover and state == RAN)])
+
+    def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
+        if id(binding) not in self._expansions:
+            self._pinned.append(binding)
+            self._expansions[id(binding)] = variants.expansion(
+                binding, definer.source, self._workspace, self._evaluator
+            )
+        return self._expansions[id(binding)]
+
+    def on_setup(self, cls: Linked) -> _Applied:
+        """Return the skips of the methods that run before each test of a class."""
+        effects: list[Effect] = []
+        for name in SETUPS:
+            found = cls.find(name)
+            if found is not None and isinstance(found[1], Function) and found[1].body:
+                done, end = self._runner.test(found[0], found[1], cls)
+                effects.extend(_decided(done, end))
+        return _Applied("guard" if effects and effects[0].condition else "body", tuple(effects))
+
+    def _slot(
+        self, cls: Linked, slot: Slot, on_class: _Applied, on_setup: _Applied, expanded: Expansion | None
+    ) -> State:
+        definer, binding = slot.definer, slot.binding
+        extra: tuple[Effect, ...] = ()
+        while isinstance(binding, Value):
+            target = self._function(definer, binding)
+            if target is None:
+                reason = f"{slot.name} = {binding.text}" if binding.text else ""
+                return State("vanished", "vanished", reason, "", definer.source.path, binding.line)
+            effects, found = target
+            extra += effects
+            if found is None:
+                return _judged([_Applied("decorator", extra), on_class, on_setup]) or RAN
+            definer, binding = found
+        if not isinstance(binding, Function):
+            return _judged([on_class, on_setup]) or RAN
+        decorators = binding.decorators if expanded is None else expanded.inner
+        if any(_NO_FUNCTION.fullmatch(decorator.text) for decorator in decorators):
+            return State("vanished", "vanished", "", "", definer.source.path, binding.line)
+        method = self._on_method(definer, decorators, extra)
+        always = _judged([on_class, method, on_setup], only_always=True)
+        if always is not None:
+            return always
+        body, end = self._runner.test(definer, binding, cls) if binding.body else ([], End.ON)
+        effects = _decided(body, end)
+        form = "guard" if any(effect.condition or effect.is_guarded for effect in effects) else "body"
+        if binding.empty and not method.effects and not on_setup.effects:
+            return State("empty", "empty", "", "", definer.source.path, binding.line)
+        return _judged([method, _Applied(form, tuple(effects)), on_setup, on_class]) or RAN
+
+    def _on_method(self, definer: Linked, decorators: Iterable[Decorator], extra: tuple[Effect, ...]) -> _Applied:
+        effects = [effect for decorator in decorators for effect in self._decorators.of(definer.source, decorator)]
+        return _Applied("decorator", (*effects, *extra))
+
+    def _function(
+        self, definer: Linked, value: Value
+    ) -> tuple[tuple[Effect, ...], tuple[Linked, Binding] | None] | None:
+        """Return the function that a name is bound to by assignment and the skips put on it; None for no function."""
+        if not value.text:
+            return (), None
+        expression = self._workspace.parser.expression(value.text)
+        if expression[0] in _NO_CALLABLE:
+            return None
+        if expression[0] == "call":
+            effects = self._decorators.effects(expression, Scope(definer.source))
+            located = tuple(effect._replace(path=definer.source.path, line=value.line) for effect in effects)
+            return located, None
+        if expression[0] != "ref":
+            return (), None
+        return self._referred(definer, value, expression[1])
+
+    def _referred(
+        self, definer: Linked, value: Value, dotted: str
+    ) -> tuple[tuple[Effect, ...], tuple[Linked, Binding] | None] | None:
+        member = value.previous if value.previous is not None else definer.facts.members.get(dotted)
+        if member is not None and member is not value:
+            return (), (definer, member)
+        head, _, name = dotted.rpartition(".")
+        for base in definer.mro:
+            if head and base.name == head.rpartition(".")[2] and name in base.facts.members:
+                return (), (base, base.facts.members[name])
+        symbol = self._workspace.resolve(definer.source, dotted)
+        if isinstance(symbol, Found) and isinstance(symbol.binding, Value):
+            known = self._evaluator.text(symbol.binding.text, Scope(symbol.source))
+            return ((), None) if isinstance(known, Unknown) else None
+        if isinstance(symbol, Found) and isinstance(symbol.binding, Function):
+            return (), (Linked(symbol.source, _MODULE), symbol.binding)
+        return (), None
+
+
+def _decided(effects: list[Effect], end: End) -> list[Effect]:
+    """Return the skips of a body; the one that ends it every time, where there is one."""
+    if end is not End.SKIPPED:
+        return effects
+    always = next((effect for effect in effects if not effect.condition), None)
+    return [always or effects[0]._replace(condition="", is_guarded=True)]
+
+
+def _judged(applied: list[_Applied], *, only_always: bool = False) -> State | None:
+    """Return the state that the skips on a test give it, the nearest first; None where they leave it alone."""
+    for form, effects in applied:
+        for effect in effects:
+            if not effect.condition:
+                return State("skipped", form, effect.reason, "", effect.path, effect.line)
+    found = [(form, effect) for form, effects in applied for effect in effects]
+    if only_always or not found:
+        return None
+    form, first = found[0]
+    reason = next((effect.reason for _, effect in found if effect.reason), "")
+    conditions = dict.fromkeys(effect.condition for _, effect in found)
+    return State("conditional", form, reason, " or ".join(conditions), first.path, first.line)
+
+
+def _combined(states: list[tuple[Slot, State]]) -> State:
+    """Return the state of a test of which a class has several variants."""
+    by_state: dict[str, list[tuple[Slot, State]]] = {}
+    for slot, state in states:
+        by_state.setdefault(state.state, []).append((slot, state))
+    stopped = [*by_state.get("skipped", ()), *by_state.get("vanished", ())]
+    if stopped and len(stopped) == len(states):
+        return stopped[0][1]
+    if stopped:
+        names = ", ".join(slot.name for slot, _ in stopped)
+        return stopped[0][1]._replace(state="conditional", condition=f"only {names}")
+    for state in ("conditional", "ran", "empty"):
+        if state in by_state:
+            return by_state[state][0][1]
+    return RAN
+
+
+def is_test(binding: Binding | None) -> bool:
+    """Tell whether a definition in a mixin is a test: a function, and nothing that turns it into an attribute."""
+    if isinstance(binding, Function):
+        return not any(_NO_FUNCTION.fullmatch(decorator.text) for decorator in binding.decorators)
+    return False
