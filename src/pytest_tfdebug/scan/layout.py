@@ -55,3 +55,11 @@ def is_owned(path: str, owned: Iterable[str]) -> bool:
     prefixes = {"/".join(parts[:count]) + "/" for count in range(1, len(parts))}
     prefixes.add(path)
     return not prefixes.isdisjoint(owned)
+
+
+def is_model_file(path: str, siblings: Iterable[str]) -> bool:
+    """Tell whether a file belongs to one model, from its path and the names of the model tests beside it."""
+    if place(path) is not None:
+        return True
+    found = _MODELS.fullmatch(path)
+    return found is not None and "/" in found.group("below") and any(map(_MODELING.fullmatch, siblings))

@@ -1,0 +1,81 @@
+"""Where a scan and a real run of pytest disagree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: What a real run may do with a test, by what the scan says of it.
+_AGREES = {
+    "absent": {"absent"},
+    "conditional": {"ran", "partial", "skipped"},
+    "partial": {"partial"},
+    "ran": {"ran"},
+    "skipped": {"skipped"},
+    "vanished": {"vanished", "absent"},
+}
+
+
+class Disagreement(NamedTuple):
+    """A test and model of which the scan says one thing and pytest another."""
+
+    test: str
+    model: str
+    scanned: str
+    real: str
+    where: str
+    reason: str
+
+    def __str__(self) -> str:
+        where = f" ({self.where})" if self.where else ""
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{self.test} of {self.model}: scanned {self.scanned}, really {self.real}{where}{reason}"
+
+
+class Comparison(NamedTuple):
+    """A scan held to a real run: how many pairs of test and model there are, and those that differ."""
+
+    pairs: int
+    disagreements: list[Disagreement]
+
+
+def compare(scanned: Mapping[str, dict[str, Any]], real: Mapping[str, dict[str, Any]]) -> Comparison:
+    """Compare the report of a scan with that of ``pytest --tf-skip-report``, for the models of the run."""
+    models = {model for report in real.values() for model in (*report["models_ran"], *report["models_skipped"])}
+    pairs, found = 0, []
+    for test in sorted({*scanned, *real}):
+        expected, actual = scanned.get(test, {}), real.get(test, {})
+        unseen = set(actual.get("models_deselected", ()))
+        for model in sorted(models - unseen):
+            says, does = _pair(expected, model), _pair(actual, model)
+            if says == does == "absent":
+                continue
+            pairs += 1
+            if does not in _AGREES[says]:
+                found.append(Disagreement(test, model, says, does, *_why(expected, actual, model)))
+    return Comparison(pairs, found)
+
+
+def _pair(report: Mapping[str, Any], model: str) -> str:
+    """Return what a report says of a model, of all its classes together."""
+    if model in report.get("models_skipped", ()):
+        states = {entry["state"] for entry in report["tests"] if entry["model"] == model}
+        return "vanished" if states == {"vanished"} else "skipped"
+    for key, state in (
+        ("models_partially_skipped", "partial"),
+        ("models_conditional", "conditional"),
+        ("models_ran", "ran"),
+    ):
+        if model in report.get(key, ()):
+            return "conditional" if model in report["models_conditional"] and state == "partial" else state
+    return "absent"
+
+
+def _why(expected: Mapping[str, Any], actual: Mapping[str, Any], model: str) -> tuple[str, str]:
+    for report in (actual, expected):
+        for entry in report.get("tests", ()):
+            if entry["model"] == model and (entry["reason"] or entry["file"]):
+                return (f"{entry['file']}:{entry['line']}" if entry["file"] else ""), entry["reason"]
+    return "", ""
