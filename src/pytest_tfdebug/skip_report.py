@@ -6,6 +6,7 @@ wrong: ``python -m pytest_tfdebug.scan --against FILE``.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -70,9 +71,11 @@ class SkipReport:
                     self._rows[item.nodeid] = _marked(item, self._rows[item.nodeid])
             self._done.update(self._rows)
         for (node, model), cls in classes.items():
+            kept = {row.test for row in self._rows.values() if row.nodeid.startswith(f"{node}::")}
             for row in _vanished(self._config.rootpath, node, model, cls):
-                self._rows[row.nodeid] = row
-                self._done.add(row.nodeid)
+                if row.test not in kept:
+                    self._rows[row.nodeid] = row
+                    self._done.add(row.nodeid)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Note every item that will not run, so that its absence proves nothing."""
@@ -102,7 +105,7 @@ class SkipReport:
         if output is not None:
             output[_OUTPUT] = [tuple(row) for row in rows]
             return
-        _write(rows, self._path)
+        _write(rows, self._path, is_run=not self._config.option.collectonly)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401 - xdist is not typed
@@ -153,7 +156,7 @@ def _defines(cls: type, test: str, name: str) -> bool:
 
 
 def _is_function(value: object) -> bool:
-    return callable(value) and not isinstance(value, type)
+    return inspect.isfunction(value)
 
 
 def _is_of_a_model(cls: type, root: Path) -> bool:
@@ -220,18 +223,18 @@ def _relative(file: str, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else path.as_posix()
 
 
-def _write(rows: list[Row], path: Path) -> None:
+def _write(rows: list[Row], path: Path, *, is_run: bool) -> None:
     """Write the rows as a scan's report."""
     from pytest_tfdebug.scan.errors import ScanError
     from pytest_tfdebug.scan.report import dumps, write_text
 
     try:
-        write_text(path, lambda: dumps(_report(rows)))
+        write_text(path, lambda: dumps(_report(rows, is_run=is_run)))
     except ScanError as error:
         raise pytest.UsageError(str(error).replace("--output_dir", "--tf-skip-report")) from error
 
 
-def _report(rows: list[Row]) -> dict[str, dict[str, Any]]:
+def _report(rows: list[Row], *, is_run: bool) -> dict[str, dict[str, Any]]:
     from pytest_tfdebug.scan.report import Case, TestReport
 
     tests: dict[str, dict[tuple[str, str], list[Row]]] = {}
@@ -244,6 +247,7 @@ def _report(rows: list[Row]) -> dict[str, dict[str, Any]]:
         cases = tuple(Case(*key, _state(found)) for key, found in sorted(ran.items()) if found)
         entry = TestReport(test, origin, cases).to_dict()
         entry["models_deselected"] = sorted({row.model for found in classes.values() for row in found if row.state == "deselected"})
+        entry["is_run"] = is_run
         report[test] = entry
     return report
 

@@ -110,8 +110,10 @@ class Decorators:
     def _called(self, expression: Expr, scope: Scope) -> list[Effect]:
         function, args = expression[1], expression[2]
         if function[0] == "ref":
+            if function[1].endswith("parametrize"):
+                return [effect for arg in args[1:2] for effect in self._parameters(arg[1], scope)]
             found = self._named(function, args, scope)
-            if found or function[1].rpartition(".")[2] in {"expand", "parametrize", "patch"}:
+            if found or function[1].rpartition(".")[2] in {"expand", "patch"}:
                 return found
         else:
             found = self.effects(function, scope)
@@ -119,6 +121,25 @@ class Decorators:
             if arg[1][0] in {"call", "lambda"}:
                 found = [*found, *self.effects(arg[1], scope)]
         return found
+
+    def _parameters(self, expression: Expr, scope: Scope) -> list[Effect]:
+        """Return the skips that ``pytest.param(..., marks=...)`` puts on some parameters of a test."""
+        kind = expression[0]
+        if scope.depth > _DEPTH:
+            return []
+        if kind in {"list", "tuple"}:
+            return [effect for item in expression[1] for effect in self._parameters(item, scope)]
+        if kind == "star":
+            return self._parameters(expression[1], scope)
+        if kind == "ref":
+            symbol = self.workspace.resolve(scope.source, expression[1])
+            if isinstance(symbol, Found) and isinstance(symbol.binding, Value) and symbol.binding.text:
+                value = self.workspace.parser.expression(symbol.binding.text)
+                return self._parameters(value, Scope(symbol.source, depth=scope.depth + 1))
+        if kind != "call" or expression[1][0] != "ref" or not expression[1][1].endswith("param"):
+            return []
+        marks = [effect for arg in expression[2] if arg[0] == "marks" for effect in self.effects(arg[1], scope)]
+        return [effect._replace(condition=f"only some parameters {effect.condition}".rstrip()) for effect in marks]
 
     def _named(self, function: Expr, args: tuple[Any, ...], scope: Scope) -> list[Effect]:
         dotted = function[1]

@@ -84,10 +84,14 @@ class States:
             definer, binding = definitions[0]
             return self._slot(cls, variants.Slot(test, definer, binding), on_class, on_setup, None)
         found = variants.slots(cls, test, expansions)
-        states = [
-            (slot, self._slot(cls, slot, on_class, on_setup, expansions.get(id(slot.binding)))) for slot in found
-        ]
-        return _combined([(slot, state) for slot, state in states if not (slot.is_leftover and state == RAN)])
+        kept = [slot for slot in found if not slot.is_leftover or self._is_function_again(slot)]
+        states = [(slot, self._slot(cls, slot, on_class, on_setup, expansions.get(id(slot.binding)))) for slot in kept]
+        return _combined(states)
+
+    def _is_function_again(self, leftover: Slot) -> bool:
+        """Tell whether a skip outside ``expand`` has made a test of the ``None`` that it leaves."""
+        decorators = leftover.binding.decorators if isinstance(leftover.binding, Function) else ()
+        return bool(self._on_method(leftover.definer, decorators, ()).effects)
 
     def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
         if id(binding) not in self._expansions:
