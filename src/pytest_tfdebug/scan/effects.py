@@ -77,6 +77,13 @@ class Decorators:
             self._known[key] = tuple(effect._replace(path=source.path, line=decorator.line) for effect in effects)
         return self._known[key]
 
+    def is_mark(self, source: Source, decorator: Decorator) -> bool:
+        """Tell whether a decorator is a mark of pytest, which is callable whatever it is put on."""
+        expression = self.workspace.parser.expression(decorator.text)
+        name = expression[1] if expression[0] == "call" else expression
+        symbol = self.workspace.resolve(source, name[1]) if name[0] == "ref" else None
+        return isinstance(symbol, External) and symbol.name.startswith("pytest.mark.")
+
     def module_skip(self, source: Source, call: Decorator) -> list[Effect]:
         """Return the skip of a ``pytest.skip(..., allow_module_level=True)`` at the top of a module."""
         expression = self.workspace.parser.expression(call.text)

@@ -89,9 +89,14 @@ class States:
         return _combined(states)
 
     def _is_function_again(self, leftover: Slot) -> bool:
-        """Tell whether a skip outside ``expand`` has made a test of the ``None`` that it leaves."""
+        """Tell whether a decorator outside ``expand`` has made something callable of the ``None`` that it leaves.
+
+        ``unittest.skip`` makes a function of it, and a mark of pytest is itself callable: both are then collected.
+        """
         decorators = leftover.binding.decorators if isinstance(leftover.binding, Function) else ()
-        return bool(self._on_method(leftover.definer, decorators, ()).effects)
+        source = leftover.definer.source
+        is_marked = any(self._decorators.is_mark(source, decorator) for decorator in decorators)
+        return is_marked or bool(self._on_method(leftover.definer, decorators, ()).effects)
 
     def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
         if id(binding) not in self._expansions:
