@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan.facts import Class, Function, Import, Value
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     from pytest_tfdebug.scan.facts import Binding
     from pytest_tfdebug.scan.syntax import Expr
     from pytest_tfdebug.scan.workspace import Source, Workspace
+
+#: What is asked of a class: a kind and its arguments.
+Question: TypeAlias = "tuple[Any, ...]"
 
 #: Classes outside the repository that are ``unittest.TestCase``, by name.
 TEST_CASES = frozenset(
@@ -45,13 +48,14 @@ class Unresolved(NamedTuple):
 class Linked:
     """A class with its bases; ``mro`` holds the classes of the repository that it is made of, itself first."""
 
-    __slots__ = ("bases", "externals", "facts", "mro", "source")
+    __slots__ = ("answers", "bases", "externals", "facts", "mro", "source")
 
     def __init__(self, source: Source, facts: Class) -> None:
         self.source, self.facts = source, facts
         self.bases: tuple[Linked, ...] = ()
         self.externals: frozenset[str] = frozenset()
         self.mro: tuple[Linked, ...] = (self,)
+        self.answers: dict[Question, Hashable] = {}
 
     @property
     def name(self) -> str:
@@ -78,6 +82,11 @@ class Linked:
     def find(self, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that Python picks for a name."""
         return next(self.definitions(name), None)
+
+    def after(self, definer: Linked, name: str) -> tuple[Linked, Binding] | None:
+        """Return the definition that ``super()`` picks in a class of the MRO."""
+        following = self.mro[self.mro.index(definer) + 1 :] if definer in self.mro else ()
+        return next(((cls, cls.facts.members[name]) for cls in following if name in cls.facts.members), None)
 
     def writes(self, name: str) -> bool:
         """Tell whether a method of the class or its bases sets an attribute of this name."""
@@ -146,11 +155,6 @@ def is_known(name: str) -> bool:
     """Tell whether a base class outside the repository is one whose tests, if any, are known."""
     last = name.rpartition(".")[2]
     return last in TEST_CASES or name in _NEUTRAL or name in _BUILTIN or name.startswith("builtins.")
-
-
-def is_function(binding: Binding | None) -> bool:
-    """Tell whether a member is a function, or may be one."""
-    return isinstance(binding, (Function, Import))
 
 
 def _merge(sequences: list[list[Linked]]) -> list[Linked] | None:

@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 _DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _STRING = r"(?:\"[^\"\\\n]*\"|'[^'\\\n]*')"
 _STRINGS = rf"{_STRING}(?:\s+{_STRING})*"
+_NUMBER = r"(?:0|[1-9][0-9]*)"
+_ARG = rf"(?:\w+\s*=\s*)?(?:{_STRINGS}|{_DOTTED}|{_NUMBER})"
+_CALL = rf"{_DOTTED}\(\s*(?:{_ARG}\s*,\s*)*(?:{_ARG})?\s*\)"
+_TUPLE = rf"\(\s*(?:{_DOTTED}\s*,\s*)*(?:{_DOTTED})?\s*\)"
+_ATOM = rf"(?:{_CALL}|{_TUPLE}|{_STRINGS}|{_DOTTED})"
 _KEYWORDS = frozenset(keyword.kwlist)
-_CONSTANTS = {"True": True, "False": False, "None": None, "...": ..., "()": None}
+_CONSTANTS = {"True": True, "False": False, "None": None, "...": ...}
 _PIECE = re.compile(_STRING)
+_ARGUMENT = re.compile(rf"(?:(\w+)\s*=\s*)?({_STRINGS}|{_DOTTED}|{_NUMBER})")
 
 
 def plain(text: str) -> Expr | None:
@@ -35,8 +41,7 @@ def plain(text: str) -> Expr | None:
 
 
 def _constant(found: re.Match[str]) -> Expr:
-    text = found.group()
-    return ("tuple", ()) if text == "()" else ("const", _CONSTANTS[text])
+    return ("const", _CONSTANTS[found.group()])
 
 
 def _number(found: re.Match[str]) -> Expr:
@@ -48,35 +53,57 @@ def _reference(found: re.Match[str]) -> Expr | None:
     return None if _KEYWORDS.intersection(text.split(".")) else ("ref", text)
 
 
-def _string(text: str) -> Expr:
-    return ("const", "".join(piece[1:-1] for piece in _PIECE.findall(text)))
-
-
 def _literal(found: re.Match[str]) -> Expr:
-    return _string(found.group())
+    return ("const", "".join(piece[1:-1] for piece in _PIECE.findall(found.group())))
 
 
 def _call(found: re.Match[str]) -> Expr | None:
-    name, word, text = found.group(1), found.group(2) or "", found.group(3)
-    if _KEYWORDS.intersection(name.split(".")) or word in _KEYWORDS:
+    name, given = found.group(1), found.group(2)
+    if _KEYWORDS.intersection(name.split(".")):
         return None
-    if text is None:
-        return ("call", ("ref", name), ())
-    return ("call", ("ref", name), ((word, _string(text), squeeze(text)),))
+    args = []
+    for word, text in _ARGUMENT.findall(given):
+        value = plain(text)
+        if value is None or word in _KEYWORDS:
+            return None
+        args.append((word, value, squeeze(text)))
+    return ("call", ("ref", name), tuple(args))
+
+
+def _super(found: re.Match[str]) -> Expr | None:
+    return None if found.group(1) in _KEYWORDS else ("call", ("attr", ("call", ("ref", "super"), ()), found.group(1)), ())
 
 
 def _names(found: re.Match[str]) -> Expr | None:
-    names = [name.strip() for name in found.group(1).split(",") if name.strip()]
-    if any(_KEYWORDS.intersection(name.split(".")) for name in names):
+    text = found.group(1).strip()
+    names = [plain(name.strip()) for name in text.split(",") if name.strip()]
+    if (names and "," not in text) or None in names:
         return None
-    return ("tuple", tuple(("ref", name) for name in names))
+    return ("tuple", tuple(names))
 
 
+def _not(found: re.Match[str]) -> Expr | None:
+    value = plain(found.group(1))
+    return None if value is None else ("not", value)
+
+
+def _ternary(found: re.Match[str]) -> Expr | None:
+    opened, body, test, orelse, closed = found.groups()
+    values = [plain(text) for text in (test, body, orelse)]
+    if bool(opened) is not bool(closed) or None in values:
+        return None
+    return ("if", *values)
+
+
+#: What a plain expression looks like -> what it means; the first that matches whole decides.
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Expr | None]], ...] = (
-    (re.compile(r"True|False|None|\.\.\.|\(\)"), _constant),
+    (re.compile(r"True|False|None|\.\.\."), _constant),
     (re.compile(_DOTTED), _reference),
-    (re.compile(rf"({_DOTTED})\(\s*(?:(?:(\w+)\s*=\s*)?({_STRINGS})\s*,?\s*)?\)"), _call),
+    (re.compile(rf"({_DOTTED})\(\s*((?:{_ARG}\s*,\s*)*(?:{_ARG})?)\s*\)"), _call),
     (re.compile(_STRINGS), _literal),
-    (re.compile(r"0|[1-9][0-9]*"), _number),
-    (re.compile(rf"\(\s*({_DOTTED}\s*,(?:\s*{_DOTTED}\s*,)*(?:\s*{_DOTTED})?)\s*\)"), _names),
+    (re.compile(_NUMBER), _number),
+    (re.compile(rf"\(({_TUPLE[2:-2]})\)"), _names),
+    (re.compile(rf"not\s+({_CALL}|{_DOTTED})"), _not),
+    (re.compile(rf"(\(\s*)?({_ATOM})\s+if\s+({_CALL}|{_DOTTED})\s+else\s+({_ATOM})(\s*\))?"), _ternary),
+    (re.compile(r"super\(\)\.(\w+)\(\)"), _super),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan.effects import SKIP_CALLS, Effect, negated
 from pytest_tfdebug.scan.facts import Class, Function, squeeze
@@ -12,10 +12,10 @@ from pytest_tfdebug.scan.values import UNKNOWN, Scope
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable
 
     from pytest_tfdebug.scan.bodies import Body
-    from pytest_tfdebug.scan.classes import Linked
+    from pytest_tfdebug.scan.classes import Linked, Question
     from pytest_tfdebug.scan.effects import Decorators
     from pytest_tfdebug.scan.syntax import Expr
     from pytest_tfdebug.scan.values import Evaluator
@@ -27,12 +27,20 @@ _SKIP_ERRORS = re.compile(r"(?:.*\.)?(?:SkipTest|Skipped|skip\.Exception)")
 _CATCH_ALL = re.compile(r"|.*\b(?:BaseException|Exception|SkipTest|Skipped)\b.*", re.DOTALL)
 
 
+#: A call, up to its bracket.
+_HEAD = re.compile(r"([A-Za-z_][\w.]*)\(")
+_MAY_SKIP = re.compile(r"kip|super\(")
+
+
 class End(Enum):
     """How the statements of a block end."""
 
     ON = "the next statement runs"
     LEFT = "it returned or raised"
     SKIPPED = "it skipped"
+
+
+Outcome: TypeAlias = "tuple[list[Effect], End]"
 
 
 class Frame(NamedTuple):
@@ -63,12 +71,26 @@ class Runner:
     def __init__(self, decorators: Decorators, evaluator: Evaluator) -> None:
         self._decorators, self._evaluator = decorators, evaluator
         self._workspace = decorators.workspace
+        self._known: dict[tuple[int, int], dict[tuple[Question, ...], dict[tuple[Hashable, ...], Outcome]]] = {}
         decorators.runner = self
 
     def test(self, definer: Linked, function: Function, cls: Linked) -> tuple[list[Effect], End]:
-        """Return the skips in the body of a test of a class, and how the body ends."""
+        """Return the skips in the body of a test of a class, and how the body ends.
+
+        A mixin's body runs once for all classes that answer alike what it asks of them.
+        """
+        answer = self._evaluator.answer
+        known = self._known.setdefault((id(definer), id(function)), {})
+        for questions, outcomes in known.items():
+            outcome = outcomes.get(tuple([answer(cls, question) for question in questions]))
+            if outcome is not None:
+                return outcome
+        self._evaluator.asked = set()
         frame = Frame(Scope(definer.source, cls), definer, (), [], is_decorator=False, depth=0, nested={})
-        return frame.effects, self._run(self._body(definer.source, function), frame)
+        end = self._run(self._body(definer.source, function), frame)
+        questions = tuple(self._evaluator.asked)
+        known.setdefault(questions, {})[tuple([answer(cls, question) for question in questions])] = frame.effects, end
+        return frame.effects, end
 
     def decorator(self, source: Source, function: Function, local: dict[str, Any], depth: int) -> list[Effect]:
         """Return the skips that a decorator function applies."""
@@ -159,11 +181,29 @@ class Runner:
         return End.LEFT, frame
 
     def _do(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+        if self._is_idle(statement[1], frame):
+            return End.ON, frame
         expression = self._workspace.parser.expression(statement[1])
         if frame.is_decorator:
             for effect in self._decorators.effects(expression, frame.scope):
                 frame.skip(effect.reason, statement[2], effect.condition, effect.kind)
         return self._evaluate(expression, statement[2], frame), frame
+
+    def _is_idle(self, text: str, frame: Frame) -> bool:
+        """Tell, without parsing, that a statement calls nothing that could skip."""
+        head = _HEAD.match(text)
+        if head is None or frame.is_decorator or _MAY_SKIP.search(text):
+            return False
+        dotted = head.group(1)
+        first, _, rest = dotted.partition(".")
+        if first in frame.nested:
+            return False
+        if first in {"self", "cls"} and frame.scope.cls is not None:
+            self._evaluator.asked.add(("find", rest))
+            found = frame.scope.cls.find(rest)
+            return found is None or not isinstance(found[1], Function)
+        symbol = self._workspace.resolve(frame.scope.source, dotted) if first not in frame.scope.local else None
+        return symbol is None or (isinstance(symbol, Found) and not isinstance(symbol.binding, Function))
 
     def _evaluate(self, expression: Expr, line: int, frame: Frame) -> End:
         """Run the calls of an expression that could skip."""
@@ -196,7 +236,8 @@ class Runner:
             return End.SKIPPED
         first, _, rest = dotted.partition(".")
         if first in {"self", "cls"} and frame.scope.cls is not None:
-            return self._method(frame.scope.cls.definitions(rest), args, frame) if "." not in rest else End.ON
+            self._evaluator.asked.add(("find", rest))
+            return self._method(frame.scope.cls.find(rest), args, frame)
         name = self._full_name(dotted, frame)
         if name in SKIP_CALLS:
             frame.skip(self._reason(args, frame), line, kind="pytest")
@@ -217,15 +258,15 @@ class Runner:
     def _inherited(self, name: str, args: tuple[Any, ...], frame: Frame) -> End:
         """Run what ``super().name(...)`` calls."""
         cls, definer = frame.scope.cls, frame.definer
-        if cls is None or definer not in cls.mro:
+        if cls is None or definer is None:
             return End.ON
-        after = cls.mro[cls.mro.index(definer) + 1 :]
-        return self._method(((base, base.facts.members[name]) for base in after if name in base.facts.members), args, frame)
+        self._evaluator.asked.add(("after", definer, name))
+        return self._method(cls.after(definer, name), args, frame)
 
-    def _method(self, definitions: Iterable[tuple[Linked, Any]], args: tuple[Any, ...], frame: Frame) -> End:
-        definer, binding = next(iter(definitions), (None, None))
-        if definer is None or not isinstance(binding, Function):
+    def _method(self, found: tuple[Linked, Any] | None, args: tuple[Any, ...], frame: Frame) -> End:
+        if found is None or not isinstance(found[1], Function):
             return End.ON
+        definer, binding = found
         if not frame.is_decorator:
             for decorator in binding.decorators:
                 for effect in self._decorators.of(definer.source, decorator):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.scan.classes import Unresolved
+    from pytest_tfdebug.scan.effects import Effect
     from pytest_tfdebug.scan.tree import Tree
     from pytest_tfdebug.scan.workspace import Workspace
 
@@ -99,21 +100,18 @@ class Scanner:
             tests = set().union(*(self._tests(base) for base in cls.mro))
             if not tests:
                 continue
-            on_class = self._states.of_class(cls)
-            on_class = on_class._replace(effects=(*on_class.effects, *on_module))
-            on_setup = self._states.on_setup(cls)
             wanted = tests if test is None else tests & {test}
-            states = {found: self._states.state(cls, found, on_class, on_setup) for found in sorted(wanted)}
+            states = self._states.of(cls, wanted, on_module)
             yield ClassTests(where.model, name, where.path, states)
 
-    def _on_module(self, source: Source) -> list:
+    def _on_module(self, source: Source) -> tuple[Effect, ...]:
         mark = source.facts.names.get("pytestmark")
         calls = [Decorator(call.text, call.line) for call in source.facts.calls if "allow_module_level" in call.text]
-        effects = []
+        effects: list[Effect] = []
         if isinstance(mark, Value) and mark.text:
             effects.extend(self._decorators.of(source, Decorator(mark.text, mark.line)))
         effects.extend(effect for call in calls for effect in self._decorators.module_skip(source, call))
-        return effects
+        return tuple(effects)
 
     def _test_classes(self, source: Source) -> Iterator[tuple[str, Linked]]:
         """Yield the classes that pytest collects from a module, imported ones too."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan import variants
 from pytest_tfdebug.scan.classes import Linked
-from pytest_tfdebug.scan.facts import SETUPS, Class, Decorator, Function, Value
+from pytest_tfdebug.scan.facts import SETUPS, Class, Decorator, Function, Value, squeeze
 from pytest_tfdebug.scan.runner import End
 from pytest_tfdebug.scan.values import Scope, Unknown
 from pytest_tfdebug.scan.workspace import Found
@@ -51,6 +52,26 @@ class _Applied(NamedTuple):
     effects: tuple[Effect, ...]
 
 
+class _Own(NamedTuple):
+    """The tests that a class itself binds, with the class, and the names that are expanded."""
+
+    tests: dict[str, tuple[Linked, Binding]]
+    expanded: frozenset[str]
+
+
+@dataclass
+class _Plan:
+    """What a definition does to a test in any class; ``states`` grows with the outcomes of its body."""
+
+    definer: Linked
+    function: Function | None = None
+    method: _Applied = _Applied("decorator", ())
+    vanished: State | None = None
+    always: State | None = None
+    empty: State | None = None
+    states: dict[int, State | None] = field(default_factory=dict)
+
+
 class States:
     """Decides states; what does not depend on the class is decided once."""
 
@@ -58,9 +79,11 @@ class States:
         self._workspace, self._evaluator = workspace, evaluator
         self._decorators, self._runner = decorators, runner
         self._expansions: dict[int, Expansion | None] = {}
-        self._pinned: list[Binding] = []
+        self._owns: dict[Linked, _Own] = {}
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
+        self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
 
-    def of_class(self, cls: Linked) -> _Applied:
+    def _on_class(self, cls: Linked) -> _Applied:
         """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
         effects: list[Effect] = []
         for base in cls.mro:
@@ -72,21 +95,85 @@ class States:
         kept = (effect for effect in effects if effect.kind == "pytest" or cls.is_test_case)
         return _Applied("class-decorator", tuple(kept))
 
-    def state(self, cls: Linked, test: str, on_class: _Applied, on_setup: _Applied) -> State:
-        """Return the state of a test in a class that has it."""
-        definitions = list(cls.definitions(test))
-        expansions = {
-            id(binding): found
-            for definer, binding in definitions
-            if (found := self._expansion(definer, binding)) is not None
+    def of(self, cls: Linked, tests: Iterable[str], on_module: tuple[Effect, ...]) -> dict[str, State]:
+        """Return the state of each of some tests that a class has."""
+        on_class = self._on_class(cls)
+        on_class = on_class._replace(effects=(*on_class.effects, *on_module))
+        base = _judged([self._on_setup(cls), on_class]) or RAN
+        table: dict[str, tuple[Linked, Binding]] = {}
+        expanded: set[str] = set()
+        for linked in reversed(cls.mro):
+            own = self._own(linked)
+            table.update(own.tests)
+            expanded |= own.expanded
+        return {
+            test: self._expanded(cls, test, base) if test in expanded else self._state(cls, test, *table[test], base)
+            for test in sorted(tests)
         }
-        if not expansions:
-            definer, binding = definitions[0]
-            return self._slot(cls, variants.Slot(test, definer, binding), on_class, on_setup, None)
-        found = variants.slots(cls, test, expansions)
-        kept = [slot for slot in found if not slot.is_leftover or self._is_function_again(slot)]
-        states = [(slot, self._slot(cls, slot, on_class, on_setup, expansions.get(id(slot.binding)))) for slot in kept]
+
+    def _own(self, cls: Linked) -> _Own:
+        """Return the tests that a class itself binds, and which of them ``expand`` multiplies."""
+        if cls not in self._owns:
+            tests = {name: (cls, member) for name, member in cls.facts.members.items() if name.startswith("test_")}
+            expanded = {name for name, found in tests.items() if self._expansion(*found) is not None}
+            self._owns[cls] = _Own(tests, frozenset(expanded))
+        return self._owns[cls]
+
+    def _expanded(self, cls: Linked, test: str, base: State) -> State:
+        """Return the state of a test of which some definition is expanded."""
+        involved = tuple(linked for linked in cls.mro if any(name.startswith(test) for name in self._own(linked).tests))
+        key = (test, involved)
+        if key not in self._slots:
+            expansions = {
+                id(binding): found
+                for definer, binding in cls.definitions(test)
+                if (found := self._expansion(definer, binding)) is not None
+            }
+            found = variants.slots(involved, test, expansions)
+            kept = [slot for slot in found if not slot.is_leftover or self._is_function_again(slot)]
+            self._slots[key] = [(slot, expansions.get(id(slot.binding))) for slot in kept]
+        states = []
+        for slot, expansion in self._slots[key]:
+            decorators = expansion.inner if expansion is not None else None
+            states.append((slot, self._state(cls, slot.name, slot.definer, slot.binding, base, decorators)))
         return _combined(states)
+
+    def _state(  # noqa: PLR0913 - a test, its definition and what holds for its class
+        self,
+        cls: Linked,
+        name: str,
+        definer: Linked,
+        binding: Binding,
+        base: State,
+        decorators: tuple[Decorator, ...] | None = None,
+    ) -> State:
+        """Return the state that one definition gives a test of a class."""
+        key = (name, id(definer), id(binding), decorators)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(name, definer, binding, decorators)
+        if plan.vanished is not None:
+            return plan.vanished
+        if base.state == "skipped":
+            return base
+        if plan.always is not None:
+            return plan.always
+        state = None
+        if plan.function is not None and plan.function.body:
+            outcome = self._runner.test(plan.definer, plan.function, cls)
+            state = plan.states.get(id(outcome[0]))
+            if state is None and (outcome[0] or plan.method.effects):
+                state = plan.states[id(outcome[0])] = _judged([plan.method, _on_body(*outcome)])
+        elif plan.method.effects:
+            state = plan.states.get(0) or plan.states.setdefault(0, _judged([plan.method]))
+        return state or plan.empty or base
+
+    def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
+        if id(binding) not in self._expansions:
+            self._expansions[id(binding)] = variants.expansion(
+                binding, definer.source, self._workspace, self._evaluator
+            )
+        return self._expansions[id(binding)]
 
     def _is_function_again(self, leftover: Slot) -> bool:
         """Tell whether a decorator outside ``expand`` has made something callable of the ``None`` that it leaves.
@@ -98,54 +185,40 @@ class States:
         is_marked = any(self._decorators.is_mark(source, decorator) for decorator in decorators)
         return is_marked or bool(self._on_method(leftover.definer, decorators, ()).effects)
 
-    def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
-        if id(binding) not in self._expansions:
-            self._pinned.append(binding)
-            self._expansions[id(binding)] = variants.expansion(
-                binding, definer.source, self._workspace, self._evaluator
-            )
-        return self._expansions[id(binding)]
-
-    def on_setup(self, cls: Linked) -> _Applied:
+    def _on_setup(self, cls: Linked) -> _Applied:
         """Return the skips of the methods that run before each test of a class."""
         effects: list[Effect] = []
         for name in SETUPS:
             found = cls.find(name)
             if found is not None and isinstance(found[1], Function) and found[1].body:
-                done, end = self._runner.test(found[0], found[1], cls)
-                effects.extend(_decided(done, end))
-        return _Applied("guard" if effects and effects[0].condition else "body", tuple(effects))
+                effects.extend(_on_body(*self._runner.test(found[0], found[1], cls)).effects)
+        is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
+        return _Applied("guard" if is_guarded else "body", tuple(effects))
 
-    def _slot(
-        self, cls: Linked, slot: Slot, on_class: _Applied, on_setup: _Applied, expanded: Expansion | None
-    ) -> State:
-        definer, binding = slot.definer, slot.binding
+    def _plan(
+        self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None
+    ) -> _Plan:
+        """Return what a definition does to a test in any class."""
         extra: tuple[Effect, ...] = ()
         while isinstance(binding, Value):
             target = self._function(definer, binding)
             if target is None:
-                reason = f"{slot.name} = {binding.text}" if binding.text else ""
-                return State("vanished", "vanished", reason, "", definer.source.path, binding.line)
+                reason = f"{name} = {squeeze(binding.text)}" if binding.text else ""
+                return _Plan(definer, vanished=State("vanished", "vanished", reason, "", definer.source.path, binding.line))
             effects, found = target
             extra += effects
             if found is None:
-                return _judged([_Applied("decorator", extra), on_class, on_setup]) or RAN
+                return _planned(_Plan(definer, method=_Applied("decorator", extra)))
             definer, binding = found
         if not isinstance(binding, Function):
-            return _judged([on_class, on_setup]) or RAN
-        decorators = binding.decorators if expanded is None else expanded.inner
+            return _Plan(definer)
+        decorators = binding.decorators if decorators is None else decorators
+        where = definer.source.path, binding.line
         if any(_NO_FUNCTION.fullmatch(decorator.text) for decorator in decorators):
-            return State("vanished", "vanished", "", "", definer.source.path, binding.line)
+            return _Plan(definer, vanished=State("vanished", "vanished", "", "", *where))
         method = self._on_method(definer, decorators, extra)
-        always = _judged([on_class, method, on_setup], only_always=True)
-        if always is not None:
-            return always
-        body, end = self._runner.test(definer, binding, cls) if binding.body else ([], End.ON)
-        effects = _decided(body, end)
-        form = "guard" if any(effect.condition or effect.is_guarded for effect in effects) else "body"
-        if binding.empty and not method.effects and not on_setup.effects:
-            return State("empty", "empty", "", "", definer.source.path, binding.line)
-        return _judged([method, _Applied(form, tuple(effects)), on_setup, on_class]) or RAN
+        empty = State("empty", "empty", "", "", *where) if binding.empty and not method.effects else None
+        return _planned(_Plan(definer, binding, method, empty=empty))
 
     def _on_method(self, definer: Linked, decorators: Iterable[Decorator], extra: tuple[Effect, ...]) -> _Applied:
         effects = [effect for decorator in decorators for effect in self._decorators.of(definer.source, decorator)]
@@ -187,12 +260,20 @@ class States:
         return (), None
 
 
-def _decided(effects: list[Effect], end: End) -> list[Effect]:
-    """Return the skips of a body; the one that ends it every time, where there is one."""
-    if end is not End.SKIPPED:
-        return effects
-    always = next((effect for effect in effects if not effect.condition), None)
-    return [always or effects[0]._replace(condition="", is_guarded=True)]
+def _planned(plan: _Plan) -> _Plan:
+    """Return a plan that knows whether its decorators always skip."""
+    state = _judged([plan.method])
+    plan.always = state if state is not None and state.state == "skipped" else None
+    return plan
+
+
+def _on_body(effects: list[Effect], end: End) -> _Applied:
+    """Return the skips of a body; only the one that ends it every time, where there is one."""
+    if end is End.SKIPPED:
+        always = next((effect for effect in effects if not effect.condition), None)
+        effects = [always or effects[0]._replace(condition="", is_guarded=True)]
+    is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
+    return _Applied("guard" if is_guarded else "body", tuple(effects))
 
 
 def _judged(applied: list[_Applied], *, only_always: bool = False) -> State | None:

@@ -9,9 +9,9 @@ from pytest_tfdebug.scan.facts import Class, Function, Value
 from pytest_tfdebug.scan.workspace import Found
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
-    from pytest_tfdebug.scan.classes import Linked
+    from pytest_tfdebug.scan.classes import Linked, Question
     from pytest_tfdebug.scan.syntax import Expr
     from pytest_tfdebug.scan.workspace import Source, Workspace
 
@@ -45,6 +45,8 @@ class Evaluator:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        self._attributes: dict[int, Any] = {}
+        self.asked: set[Question] = set()
 
     def text(self, text: str, scope: Scope) -> Any:  # noqa: ANN401 - a value is of any type
         """Return the value of an expression's source."""
@@ -80,13 +82,22 @@ class Evaluator:
 
     def attribute(self, cls: Linked, name: str) -> Any:  # noqa: ANN401
         """Return the value that a class's MRO gives an attribute of its instances, or ``UNKNOWN``."""
+        self.asked.add(("value", name))
         found = cls.find(name)
         if found is None or cls.writes(name):
             return UNKNOWN
         definer, binding = found
         if not isinstance(binding, Value) or not binding.is_sure:
             return UNKNOWN
-        return self.text(binding.text, Scope(definer.source, cls, depth=1))
+        if id(binding) not in self._attributes:
+            self._attributes[id(binding)] = self.text(binding.text, Scope(definer.source, depth=1))
+        return self._attributes[id(binding)]
+
+    def answer(self, cls: Linked, question: Question) -> Hashable:
+        """Answer what an outcome may depend on; equal answers to equal questions give equal outcomes."""
+        if question not in cls.answers:
+            cls.answers[question] = _QUESTIONS[question[0]](self, cls, *question[1:])
+        return cls.answers[question]
 
     def reference(self, dotted: str, scope: Scope) -> Any:  # noqa: ANN401
         """Return the value of a name."""
@@ -95,6 +106,7 @@ class Evaluator:
             return UNKNOWN if rest else scope.local[first]
         if first in {"self", "cls"} and scope.cls is not None:
             if rest in {"__class__.__name__", "__name__"}:
+                self.asked.add(("name",))
                 return scope.cls.name
             return self.attribute(scope.cls, rest) if rest and "." not in rest else UNKNOWN
         found = self._workspace.resolve(scope.source, dotted)
@@ -225,14 +237,19 @@ def _lookup(evaluator: Evaluator, name: str, args: tuple[Any, ...], scope: Scope
     if scope.cls is None:
         return UNKNOWN
     attribute = args[1][1][1]
+    evaluator.asked.update((("has", attribute), ("value", attribute)))
     if scope.cls.find(attribute) is not None:
         return True if name == "hasattr" else evaluator.attribute(scope.cls, attribute)
-    is_closed = scope.cls.is_closed and not scope.cls.writes(attribute)
-    if not is_closed:
+    if not _lacks(scope.cls, attribute):
         return UNKNOWN
     if name == "hasattr":
         return False
     return evaluator.value(args[2][1], scope) if len(args) > 2 else UNKNOWN  # noqa: PLR2004
+
+
+def _lacks(cls: Linked, name: str) -> bool:
+    """Tell whether the instances of a class surely have no attribute of this name."""
+    return cls.is_closed and cls.find(name) is None and not cls.writes(name)
 
 
 def _has_unknown(values: list[Any]) -> bool:
@@ -243,6 +260,24 @@ def _is_nested_unknown(*values: Any) -> bool:  # noqa: ANN401
     return any(isinstance(value, (tuple, list)) and _has_unknown(list(value)) for value in values)
 
 
+def _identity(found: tuple[Linked, Any] | None) -> int:
+    return 0 if found is None else id(found[1])
+
+
+def _frozen(value: Any) -> Hashable:  # noqa: ANN401
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return (type(value), *map(_frozen, value))
+    return value if value is None or isinstance(value, (str, int, float, bool)) else id(value)
+
+
+#: What a class can be asked -> how it answers; a definition answers with its identity.
+_QUESTIONS: dict[str, Callable[..., Hashable]] = {
+    "after": lambda _, cls, definer, name: _identity(cls.after(definer, name)),
+    "find": lambda _, cls, name: _identity(cls.find(name)),
+    "has": lambda _, cls, name: (cls.find(name) is not None, _lacks(cls, name)),
+    "name": lambda _, cls: cls.name,
+    "value": lambda evaluator, cls, name: _frozen(evaluator.attribute(cls, name)),
+}
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,

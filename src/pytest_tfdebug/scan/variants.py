@@ -70,17 +70,17 @@ def _names(base: str, expression: Any, scope: Scope, evaluator: Evaluator) -> tu
     return tuple(names)
 
 
-def slots(cls: Linked, test: str, expansions: dict[int, Expansion]) -> list[Slot]:
+def slots(mro: tuple[Linked, ...], test: str, expansions: dict[int, Expansion]) -> list[Slot]:
     """Return the functions that a class has for a test, of which some definition is expanded.
 
     Args:
-        cls: The class.
+        mro: The classes of a class's MRO that take part.
         test: Name of the test, without a parameter's suffix.
         expansions: How a function is expanded, by ``id`` of the function.
     """
     child = re.compile(rf"{re.escape(test)}_\d+(?:_\w*)?")
     found: dict[str, Slot] = {}
-    for definer in cls.mro:
+    for definer in mro:
         for name, binding in definer.facts.members.items():
             if child.fullmatch(name):
                 found.setdefault(name, Slot(name, definer, binding))

@@ -58,6 +58,9 @@ class Workspace:
         self._packages: dict[tuple[str, str], str | None] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
         self._mentions: dict[str, Mention] = {}
+        self._resolved: dict[tuple[str, str], Symbol | None] = {}
+        self._files: dict[str, str | None] = {}
+        self._modules: dict[tuple[str, str], str | None] = {}
 
     def source(self, path: str) -> Source | None:
         """Return a module by its path, or None where it cannot be read; ``bad`` then says why."""
@@ -77,10 +80,15 @@ class Workspace:
 
     def resolve(self, source: Source, dotted: str, depth: int = 0) -> Symbol | None:
         """Return what a dotted name of a module means, or None where its first part is not bound there."""
+        key = (source.path, dotted)
+        if key in self._resolved:
+            return self._resolved[key]
         first, *rest = dotted.split(".")
         symbol = self.lookup(source, first, depth)
         for part in rest:
             symbol = self._attribute(symbol, part, depth)
+        if depth == 0:  # a deeper look-up may have been cut short by a cycle
+            self._resolved[key] = symbol
         return symbol
 
     def lookup(self, source: Source, name: str, depth: int = 0) -> Symbol | None:
@@ -146,7 +154,12 @@ class Workspace:
 
     def module_path(self, importer: str, module: str) -> str | None:
         """Return the file that an import in a file names, or None where it is not in the repository."""
-        directory = posixpath.dirname(importer)
+        key = (posixpath.dirname(importer), module)
+        if key not in self._modules:
+            self._modules[key] = self._module_path(*key)
+        return self._modules[key]
+
+    def _module_path(self, directory: str, module: str) -> str | None:
         name = module.lstrip(".")
         dots = len(module) - len(name)
         if dots:
@@ -175,6 +188,11 @@ class Workspace:
 
     def _file(self, path: str) -> str | None:
         """Return the file of a module path without its suffix; a package without ``__init__.py`` has an empty one."""
+        if path not in self._files:
+            self._files[path] = self._find(path)
+        return self._files[path]
+
+    def _find(self, path: str) -> str | None:
         for candidate in (f"{path}.py", f"{path}/__init__.py"):
             if self._tree.is_file(candidate):
                 return candidate
