@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_tfdebug.scan.errors import ScanError
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 #: What a real run may do with a test, by what the scan says of it.
 _AGREES = {
@@ -41,6 +43,18 @@ class Comparison(NamedTuple):
 
     pairs: int
     disagreements: list[Disagreement]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the disagreements and the share of pairs that agree.
+
+        Raises:
+            ScanError: If there is no pair to compare, which would prove nothing.
+        """
+        if not self.pairs:
+            raise ScanError("Nothing to compare: the run collected no common test of a model of this repository.")
+        yield from (f" - {disagreement}" for disagreement in self.disagreements)
+        agreed = self.pairs - len(self.disagreements)
+        yield f"Agreed : {agreed}/{self.pairs} pairs of test and model ({agreed / self.pairs:.3%})"
 
 
 def compare(scanned: Mapping[str, dict[str, Any]], real: Mapping[str, dict[str, Any]]) -> Comparison:

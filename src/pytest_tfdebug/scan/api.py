@@ -6,19 +6,20 @@ import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.scan.errors import BadSourceError, ScanError
+from pytest_tfdebug.scan.cache import Known
+from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.parser import Parser
+from pytest_tfdebug.scan.reading import Reader
 from pytest_tfdebug.scan.report import Case, ScanResult, TestReport
 from pytest_tfdebug.scan.scanner import Scan, Scanner, model_files
-from pytest_tfdebug.scan.source import decode
 from pytest_tfdebug.scan.tree import DiskTree
 from pytest_tfdebug.scan.workspace import Workspace
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from pytest_tfdebug.scan.facts import Module
+    from pytest_tfdebug.scan.layout import Place
     from pytest_tfdebug.scan.tree import Tree
 
 
@@ -47,22 +48,28 @@ def scan_tree(tree: Tree, test: str | None = None, *, exact: bool = False) -> Sc
     Raises:
         ScanError: As for :func:`scan`.
     """
-    workspace = Workspace(tree, reader(tree, exact=exact), Parser(is_exact=exact))
-    scanner = Scanner(workspace, model_files(tree))
-    return result(scanner.scan(test), scanner.common_tests(), test)
+    return scan_with(tree, Reader(tree, Known({}, {}), is_exact=exact), test)
 
 
-def reader(tree: Tree, *, exact: bool) -> Callable[[str], Module]:
-    """Return what reads the facts of a path."""
-    if exact:
-        from pytest_tfdebug.scan.exact import exact as facts
-    else:
-        from pytest_tfdebug.scan.cut import cut as facts
+def scan_with(
+    tree: Tree, reader: Reader, test: str | None, track: Callable[[list[Place]], Iterable[Place]] = iter
+) -> ScanResult:
+    """Scan the files of a tree with facts that a reader may know already.
 
-    def read(path: str) -> Module:
-        return facts(decode(tree.read(path)))
+    Args:
+        tree: The files.
+        reader: Reads facts from the tree.
+        test: The one test to scan; all where it is None.
+        track: Is given the model test files and yields them, showing how far the scan is.
 
-    return read
+    Raises:
+        ScanError: As for :func:`scan`.
+    """
+    places = model_files(tree)
+    reader.prefetch([found.path for found in places])
+    workspace = Workspace(tree, reader.facts, Parser(reader.known.expressions, is_exact=reader.is_exact))
+    scanner = Scanner(workspace, places)
+    return result(scanner.scan(test, track), scanner.common_tests(), test)
 
 
 def result(found: Scan, common: set[str], test: str | None) -> ScanResult:

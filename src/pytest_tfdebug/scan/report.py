@@ -50,50 +50,59 @@ class TestReport(NamedTuple):
     @property
     def models_skipped(self) -> list[str]:
         """Models that have the test and run it in no class."""
-        return [model for model, cases in self.by_model.items() if all(case.state.state in STOPPED for case in cases)]
+        return self.to_dict()["models_skipped"]  # type: ignore[no-any-return]
 
     @property
     def models_ran(self) -> list[str]:
         """Models of which a class collects the test and does not always skip it."""
-        return [model for model, cases in self.by_model.items() if any(case.state.state not in STOPPED for case in cases)]
+        return self.to_dict()["models_ran"]  # type: ignore[no-any-return]
 
     @property
     def skipped_proportion(self) -> float:
         """Share of the models that skip the test among those that have it."""
-        models = len(self.by_model)
-        return round(len(self.models_skipped) / models, 4) if models else 0.0
+        return self.to_dict()["skipped_proportion"]  # type: ignore[no-any-return]
 
-    @property
-    def reasons_skipped(self) -> list[str]:
-        """``model: reason`` for each model that skips the test, and each of its reasons."""
+    def to_dict(self, entries: dict[tuple[str, str, int], dict[str, Any]] | None = None) -> dict[str, Any]:
+        """Return the entry of the JSON report.
+
+        Args:
+            entries: The entries made so far, of this test and others; equal ones are made once.
+        """
+        entries = {} if entries is None else entries
         by_model = self.by_model
-        return [
-            f"{model}: {reason}"
-            for model in self.models_skipped
-            for reason in dict.fromkeys(case.state.reason for case in by_model[model])
-        ]
-
-    def models(self, *states: str) -> list[str]:
-        """Return the models that have a class in one of these states."""
-        return sorted({case.model for case in self.cases if case.state.state in states})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry of the JSON report."""
-        ran = set(self.models_ran)
+        ran, skipped, partial, reasons = [], [], [], []
+        models: dict[str, list[str]] = {"conditional": [], "vanished": [], "empty": []}
+        for model, cases in by_model.items():
+            states = {case.state.state for case in cases}
+            if states <= STOPPED:
+                skipped.append(model)
+                reasons += [f"{model}: {reason}" for reason in dict.fromkeys(case.state.reason for case in cases)]
+            else:
+                ran.append(model)
+                if any(_is_partial(case.state) for case in cases):
+                    partial.append(model)
+            for state in states & models.keys():
+                models[state].append(model)
         return {
             "origin": self.origin,
-            "models_ran": self.models_ran,
-            "models_skipped": self.models_skipped,
-            "skipped_proportion": self.skipped_proportion,
-            "reasons_skipped": self.reasons_skipped,
-            "models_partially_skipped": [
-                model for model in self.models_ran if any(_is_partial(case.state) for case in self.by_model[model])
-            ],
-            "models_conditional": [model for model in self.models("conditional") if model in ran],
-            "models_vanished": self.models("vanished"),
-            "models_empty": self.models("empty"),
-            "tests": [entry(case) for case in self.cases if case.state.state != "ran"],
+            "models_ran": ran,
+            "models_skipped": skipped,
+            "skipped_proportion": round(len(skipped) / len(by_model), 4) if by_model else 0.0,
+            "reasons_skipped": reasons,
+            "models_partially_skipped": partial,
+            "models_conditional": models["conditional"],
+            "models_vanished": models["vanished"],
+            "models_empty": models["empty"],
+            "tests": [_shared(case, entries) for case in self.cases if case.state.state != "ran"],
         }
+
+
+def _shared(case: Case, entries: dict[tuple[str, str, int], dict[str, Any]]) -> dict[str, Any]:
+    key = (case.model, case.cls, id(case.state))
+    found = entries.get(key)
+    if found is None:
+        found = entries[key] = entry(case)
+    return found
 
 
 def _is_partial(state: State) -> bool:
@@ -146,7 +155,8 @@ class ScanResult:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return the JSON report as dictionaries: test name to entry."""
-        return {name: test.to_dict() for name, test in self.tests.items()}
+        entries: dict[tuple[str, str, int], dict[str, Any]] = {}
+        return {name: test.to_dict(entries) for name, test in self.tests.items()}
 
     def to_dataframe(self, by: str = "test") -> pd.DataFrame:
         """Return the result as a table.
@@ -204,7 +214,7 @@ def _value(value: Any, encode: Callable[[Any], str], known: dict[int, str]) -> I
     return ["[\n      ", ",\n      ".join(items), "\n    ]"]
 
 
-def write_text(path: Path, text: Callable[[], str]) -> Path:
+def write_text(path: Path, text: Callable[[], str | bytes]) -> Path:
     """Write a file so that it is either all there or as it was.
 
     Raises:
@@ -214,8 +224,9 @@ def write_text(path: Path, text: Callable[[], str]) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text())
+        content = text()
+        with os.fdopen(handle, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as error:

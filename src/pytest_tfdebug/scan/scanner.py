@@ -16,7 +16,7 @@ from pytest_tfdebug.scan.values import Evaluator, Scope
 from pytest_tfdebug.scan.workspace import Found, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pytest_tfdebug.scan.classes import Unresolved
     from pytest_tfdebug.scan.effects import Effect
@@ -78,14 +78,19 @@ class Scanner:
         self._decorators = decorators
         self._states = States(workspace, self._evaluator, decorators, Runner(decorators, self._evaluator))
         self._mixin_tests: dict[Linked, frozenset[str]] = {}
+        self._used: set[tuple[str, int, str]] = set()
 
-    def scan(self, test: str | None) -> Scan:
+    def scan(self, test: str | None, track: Callable[[list[Place]], Iterable[Place]] = iter) -> Scan:
         """Return the states of one test, or of every common test."""
-        classes = [found for where in self._places for found in self._file(where, test)]
+        classes = [found for where in track(self._places) for found in self._file(where, test)]
         names = {name for found in classes for name in found.states}
         origins = {name: self._origin(name) for name in sorted(names)}
         models = sorted({where.model for where in self._places})
-        return Scan(classes, origins, models, dict(self._workspace.bad), list(self._linker.unresolved))
+        return Scan(classes, origins, models, dict(self._workspace.bad), self._unresolved())
+
+    def _unresolved(self) -> list[Unresolved]:
+        """Return the base classes of test classes that are neither in the repository nor known by name."""
+        return [found for found in self._linker.unresolved if (found.path, found.line, found.cls) in self._used]
 
     def common_tests(self) -> set[str]:
         """Return the names of all common tests, of the classes seen so far."""
@@ -98,6 +103,7 @@ class Scanner:
         on_module = self._on_module(source)
         for name, cls in self._test_classes(source):
             tests = set().union(*(self._tests(base) for base in cls.mro))
+            self._used.update((base.source.path, base.facts.line, base.name) for base in cls.mro)
             if not tests:
                 continue
             wanted = tests if test is None else tests & {test}

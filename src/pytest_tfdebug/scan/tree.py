@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import subprocess
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pytest_tfdebug.scan.errors import BadSourceError, ScanError
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
+    from pathlib import Path
     from types import TracebackType
 
 #: Directories that hold no tests and may hold a great many files.
@@ -72,6 +73,81 @@ class DiskTree:
             raise BadSourceError(error.strerror or str(error)) from error
 
 
+class Record(NamedTuple):
+    """What a tree replied to every question of a scan: while it replies the same, the scan's answer stands."""
+
+    listings: dict[str, str]
+    files: dict[str, bool]
+    directories: dict[str, bool]
+    contents: dict[str, str]
+
+    @classmethod
+    def of(cls, values: list[Any]) -> Record:
+        """Return the record that :meth:`to_list` gave."""
+        return cls(*values)
+
+    def to_list(self) -> list[Any]:
+        """Return the record as plain values."""
+        return list(self)
+
+    def holds(self, tree: Tree) -> bool:
+        """Tell whether a tree still replies the same."""
+        return (
+            all(_listed(list(tree.files(under))) == listed for under, listed in self.listings.items())
+            and all(tree.is_file(path) == reply for path, reply in self.files.items())
+            and all(tree.is_dir(path) == reply for path, reply in self.directories.items())
+            and all(_digest(tree, path) == content for path, content in self.contents.items())
+        )
+
+
+class RecordingTree:
+    """A tree that records its replies."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.record = Record({}, {}, {}, {})
+        self._tree = tree
+
+    def files(self, under: str) -> Iterator[str]:
+        """Yield every path below a directory."""
+        paths = list(self._tree.files(under))
+        self.record.listings[under] = _listed(paths)
+        yield from paths
+
+    def is_file(self, path: str) -> bool:
+        """Tell whether a path is a file."""
+        return self.record.files.setdefault(path, self._tree.is_file(path))
+
+    def is_dir(self, path: str) -> bool:
+        """Tell whether a path is a directory."""
+        return self.record.directories.setdefault(path, self._tree.is_dir(path))
+
+    def read(self, path: str) -> bytes:
+        """Return a file's bytes."""
+        try:
+            content = self._tree.read(path)
+        except BadSourceError as error:
+            self.record.contents[path] = str(error)
+            raise
+        self.record.contents[path] = digest(content).hex()
+        return content
+
+
+def digest(content: bytes) -> bytes:
+    """Return the hash of a file's content."""
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def _listed(paths: list[str]) -> str:
+    return digest("\n".join(paths).encode(errors="surrogateescape")).hex()
+
+
+def _digest(tree: Tree, path: str) -> str:
+    try:
+        return digest(tree.read(path)).hex()
+    except BadSourceError as error:
+        return str(error)
+
+
 class GitTree:
     """A revision, read from git's object store."""
 
@@ -93,6 +169,8 @@ class GitTree:
             raise ScanError(f"{revision!r} is not a revision of {self._root}; `git branch -a` lists some.") from error
 
     def _git(self, *arguments: str) -> bytes:
+        import subprocess
+
         try:
             done = subprocess.run(["git", "-C", self._root, *arguments], check=True, capture_output=True)
         except FileNotFoundError as error:
@@ -128,6 +206,8 @@ class GitTree:
         if path not in self._files:
             raise BadSourceError("no such file")
         if self._batch is None:
+            import subprocess
+
             self._batch = subprocess.Popen(
                 ["git", "-C", self._root, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
