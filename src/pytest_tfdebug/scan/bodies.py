@@ -33,6 +33,7 @@ _HEADER = re.compile(r"(?:async\s+)?(\w+)\b\s*")
 _FOR = re.compile(r"(.*?)\s+in\b", re.DOTALL)
 _AS = re.compile(r"\bas\s+\w+\s*$")
 _CONTINUES = frozenset({"elif", "else", "except", "finally"})
+_NESTED = re.compile(r"def\s+(\w+)\s*\(")
 _NO_EXPRESSION = re.compile(r"(?:assert|del|global|nonlocal|import|from|pass|type)\b")
 
 
@@ -51,8 +52,16 @@ class _Text(NamedTuple):
 
 def cut_body(function: Function, mentions: Mention) -> Body:
     """Return what of a function's body could skip, by a lexical cut of its text."""
-    source = _Text(function.body, lexer.mask(function.body), function.body_line, mentions)
+    masked = lexer.mask(function.body)
+    source = _Text(function.body, masked, function.body_line, with_nested(masked, mentions))
     return _block(source, 0, len(function.body))
+
+
+def with_nested(masked: str, mentions: Mention) -> Mention:
+    """Return patterns that also find calls of the functions defined in a body, which could skip when called."""
+    names = set(_NESTED.findall(masked))
+    calls = tuple(re.compile(rf"{re.escape(name)}\(") for name in sorted(names))
+    return mentions._replace(delegates=(*mentions.delegates, *calls)) if calls else mentions
 
 
 def is_kept(masked: str, mentions: Mention) -> bool:

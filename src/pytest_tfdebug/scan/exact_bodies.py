@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan import lexer
-from pytest_tfdebug.scan.bodies import is_kept, left
+from pytest_tfdebug.scan.bodies import is_kept, left, with_nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ def exact_body(function: Function, mentions: Mention) -> Body:
     indented = function.body[:1] in {" ", "\t"}
     head = "if 1:\n" if indented else "if 1:"
     parsed = Parsed.of(f"{head}{function.body}\n")
-    reader = _Reader(parsed, mentions, function.body_line - (2 if indented else 1))
+    reader = _Reader(parsed, with_nested(lexer.mask(function.body), mentions), function.body_line - (2 if indented else 1))
     return reader.suite(parsed.module.body[0].body)
 
 

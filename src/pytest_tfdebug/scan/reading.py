@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.scan.cache import Known
 from pytest_tfdebug.scan.cut import cut
 from pytest_tfdebug.scan.errors import BadSourceError
+from pytest_tfdebug.scan.layout import place
 from pytest_tfdebug.scan.source import decode
 from pytest_tfdebug.scan.tree import digest
 
@@ -96,6 +97,8 @@ class Reader:
         content = self._contents.pop(path, None)
         if content is None:
             content = self._tree.read(path)
+        if not content.strip() and place(path) is not None:
+            raise BadSourceError("empty")
         key = digest(content)
         if key in self._bad:
             raise BadSourceError(self._bad[key])

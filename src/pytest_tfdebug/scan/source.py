@@ -13,10 +13,8 @@ def decode(content: bytes) -> str:
     """Return the text of a Python file, with ``\\n`` for every line end.
 
     Raises:
-        BadSourceError: If it is empty, holds a null byte, or is not in the encoding that it names or UTF-8.
+        BadSourceError: If it holds a null byte, or is not in the encoding that it names or UTF-8.
     """
-    if not content.strip():
-        raise BadSourceError("empty")
     if b"\0" in content:
         raise BadSourceError("holds a null byte")
     encoding = "utf-8-sig"

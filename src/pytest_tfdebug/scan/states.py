@@ -233,6 +233,8 @@ class States:
         expression = self._workspace.parser.expression(value.text)
         if expression[0] in _NO_CALLABLE:
             return None
+        if expression[0] == "call" and expression[1][0] == "ref" and _NO_FUNCTION.fullmatch(expression[1][1]):
+            return None
         if expression[0] == "call":
             effects = self._decorators.effects(expression, Scope(definer.source))
             located = tuple(effect._replace(path=definer.source.path, line=value.line) for effect in effects)
