@@ -208,7 +208,8 @@ def _vanished(root: Path, node: str, model: str, cls: type) -> Iterator[Row]:
                 continue
             origin = _origin(cls, test, test, root)
             reason = f"{test} = {bound!r}"
-            yield Row(f"{node}::{test}", model, node.rpartition("::")[2], test, test, origin, "vanished", "vanished", reason)
+            name = node.rpartition("::")[2]
+            yield Row(f"{node}::{test}", model, name, test, test, origin, "vanished", "vanished", reason)
 
 
 def _location(longrepr: object) -> tuple[str, int, str]:
@@ -235,7 +236,7 @@ def _write(rows: list[Row], path: Path, *, is_run: bool) -> None:
 
 
 def _report(rows: list[Row], *, is_run: bool) -> dict[str, dict[str, Any]]:
-    from pytest_tfdebug.scan.report import Case, TestReport
+    from pytest_tfdebug.scan.report import Case, CommonTest
 
     tests: dict[str, dict[tuple[str, str], list[Row]]] = {}
     for row in sorted(rows):
@@ -245,8 +246,9 @@ def _report(rows: list[Row], *, is_run: bool) -> dict[str, dict[str, Any]]:
         origin = next(row.origin for found in classes.values() for row in found)
         ran = {key: [row for row in found if row.state != "deselected"] for key, found in classes.items()}
         cases = tuple(Case(*key, _state(found)) for key, found in sorted(ran.items()) if found)
-        entry = TestReport(test, origin, cases).to_dict()
-        entry["models_deselected"] = sorted({row.model for found in classes.values() for row in found if row.state == "deselected"})
+        entry = CommonTest(test, origin, cases).to_dict()
+        rows = [row for found in classes.values() for row in found]
+        entry["models_deselected"] = sorted({row.model for row in rows if row.state == "deselected"})
         entry["is_run"] = is_run
         report[test] = entry
     return report

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.scan.cache import Cache
 
+
 class Answer(NamedTuple):
     """What the command line shows: the JSON report, its summary, and what went wrong on the way."""
 
@@ -38,7 +39,8 @@ class Answer(NamedTuple):
             yield f"warning: {len(self.bad)} file(s) left out:"
             yield from (f"  {path}: {reason}" for path, reason in sorted(self.bad.items()))
         if self.unresolved:
-            yield f"warning: {len(self.unresolved)} base class(es) not found; the tests that they bring are not counted:"
+            count = len(self.unresolved)
+            yield f"warning: {count} base class(es) not found; the tests that they bring are not counted:"
             yield from (f"  {base}" for base in self.unresolved)
 
     def summarize(self, *, verbose: bool = False) -> Iterable[str]:

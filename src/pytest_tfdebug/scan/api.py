@@ -10,7 +10,7 @@ from pytest_tfdebug.scan.cache import Known
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.parser import Parser
 from pytest_tfdebug.scan.reading import Reader
-from pytest_tfdebug.scan.report import Case, ScanResult, TestReport
+from pytest_tfdebug.scan.report import Case, CommonTest, ScanResult
 from pytest_tfdebug.scan.scanner import Scan, Scanner, model_files
 from pytest_tfdebug.scan.tree import DiskTree
 from pytest_tfdebug.scan.workspace import Workspace
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.tree import Tree
 
 
-def scan(
-    repo: str | os.PathLike[str] = ".", test_method_name: str | None = None, *, exact: bool = False
-) -> ScanResult:
+def scan(repo: str | os.PathLike[str] = ".", test_method_name: str | None = None, *, exact: bool = False) -> ScanResult:
     """Scan a transformers-style repository for the common tests that its models skip.
 
     Args:
@@ -92,7 +90,7 @@ def result(found: Scan, common: set[str], test: str | None) -> ScanResult:
         for name, state in cls.states.items():
             cases[name].append(Case(cls.model, cls.name, state))
     tests = {
-        name: TestReport(name, found.origins[name], tuple(sorted(cases[name], key=lambda case: case[:2])))
+        name: CommonTest(name, found.origins[name], tuple(sorted(cases[name], key=lambda case: case[:2])))
         for name in found.origins
     }
     unresolved = [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in found.unresolved]

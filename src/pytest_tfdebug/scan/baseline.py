@@ -46,9 +46,11 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
         raise ScanError(f"Cannot read {path}: {error.strerror or error}; run the scan once to write it.") from error
     except ValueError as error:
         raise ScanError(f"{path} is not JSON ({error}); write it with python -m pytest_tfdebug.scan.") from error
-    if not isinstance(report, dict) or not all(isinstance(test, dict) and set(test) >= _KEYS for test in report.values()):
+    tests = report.values() if isinstance(report, dict) else [None]
+    if not all(isinstance(test, dict) and set(test) >= _KEYS for test in tests):
         raise ScanError(f"{path} is not a report of this scanner; write it with python -m pytest_tfdebug.scan.")
-    return report
+    found: dict[str, dict[str, Any]] = report
+    return found
 
 
 def changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
@@ -105,7 +107,7 @@ def _text(change: Change) -> str:
     return f"{change.test} of {entry['model']}: {reason}  ({entry['class']}, {render.place(entry)})"
 
 
-def annotations(found: list[Change]) -> Iterator[str]:
+def as_annotations(found: list[Change]) -> Iterator[str]:
     """Yield the changes as annotations that GitHub shows at their lines."""
     for change in found:
         title, level, _ = KINDS[change.kind]

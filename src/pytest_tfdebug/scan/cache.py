@@ -87,7 +87,7 @@ class Cache:
             with open(self._directory / "facts", "rb") as file:
                 files, expressions = _Unpickler(file).load()
             return Known(dict(files), dict(expressions))
-        except (OSError, ValueError, TypeError, EOFError, AttributeError, ImportError, IndexError, pickle.UnpicklingError):
+        except (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, pickle.UnpicklingError):
             return Known({}, {})
 
     def keep(self, known: Known) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pytest_tfdebug.scan.facts import Class, Function, Import, Value
+from pytest_tfdebug.scan.facts import Class, Value
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Linker:
         linked.mro = tuple(order if order is not None else _depth_first(linked))
         return linked
 
-    def _base(self, source: Source, facts: Class, expression: Expr) -> Linked | str | None:
+    def _base(self, source: Source, facts: Class, expression: Expr) -> Linked | str | None:  # noqa: PLR0911 - one return for each case
         kind = expression[0]
         if kind == "if":  # Mixin if is_available() else object
             branches = [self._base(source, facts, branch) for branch in expression[2:]]
@@ -173,9 +173,7 @@ def _merge(sequences: list[list[Linked]]) -> list[Linked] | None:
         else:
             return None
         order.append(head)
-        remaining = [
-            rest for other in remaining if (rest := other[1:] if other[0] is head else other)
-        ]
+        remaining = [rest for other in remaining if (rest := other[1:] if other[0] is head else other)]
     return order
 
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.answer import Answer, answer
+from pytest_tfdebug.scan.errors import ScanError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -92,11 +92,7 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
         raise ScanError(f"{options.repo} is not a directory; name the root of a repository with --repo.")
     with GitTree(Path(options.repo), options.base) as tree:
         found = scan_tree(tree, None)
-    return {
-        name: test.to_dict()
-        for name, test in found.tests.items()
-        if options.test_method_name in (None, name)
-    }
+    return {name: test.to_dict() for name, test in found.tests.items() if options.test_method_name in (None, name)}
 
 
 def _target(options: argparse.Namespace, found: Answer) -> Path | None:
@@ -126,13 +122,13 @@ def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
     from pytest_tfdebug.scan import render
 
     if options.format == "json":
-        return [found.json.rstrip("\n")]
+        return [found.json.decode().rstrip("\n")]
     if options.format == "csv":
         return [render.to_csv(found.report).rstrip("\n")]
     if options.format == "markdown":
         return [render.to_markdown(found.report).rstrip("\n")]
     if options.format == "github":
-        return render.annotations(found.report)
+        return render.as_annotations(found.report)
     if options.verbose:
         found = found._replace(summary="")
     return [found.summary] if found.summary else found.summarize(verbose=options.verbose)
@@ -149,7 +145,7 @@ def _compare(options: argparse.Namespace, found: Answer, earlier: dict[str, Any]
 
     changed = baseline.changes(earlier if options.test_method_name is None else _one(earlier, options), found.report)
     is_github = options.format == "github"
-    _print(baseline.annotations(changed) if is_github else baseline.lines(changed, options.baseline or options.base))
+    _print(baseline.as_annotations(changed) if is_github else baseline.lines(changed, options.baseline or options.base))
     return FAILED if baseline.is_failure(changed) else OK
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pytest_tfdebug.scan import lexer
 from pytest_tfdebug.scan.errors import BadSourceError
@@ -114,7 +114,12 @@ def _block(source: _Source, start: int, end: int, scope: _Scope, *, weak: bool) 
             if kind == "if":
                 never = _NEVER.match(source.masked, statement.start) is not None
             if not (kind == "if" and never):
-                _nested(source, statement, scope._replace(calls=[], is_sure=scope.is_sure and kind == "with"), weak=branch_weak)
+                _nested(
+                    source,
+                    statement,
+                    scope._replace(calls=[], is_sure=scope.is_sure and kind == "with"),
+                    weak=branch_weak,
+                )
         decorators = []
 
 
@@ -145,7 +150,9 @@ def _assignment(source: _Source, found: re.Match[str], end: int, scope: _Scope, 
     while following := _NEXT_TARGET.match(source.masked, at, end):
         names.append(following.group(1))
         at = following.end()
-    value = Value(lexer.code(source.text, source.masked, at, end), source.lines.at(found.start()), is_sure=scope.is_sure)
+    value = Value(
+        lexer.code(source.text, source.masked, at, end), source.lines.at(found.start()), is_sure=scope.is_sure
+    )
     for name in names:
         bind(scope.names, name, value, weak=weak)
 
@@ -253,16 +260,18 @@ def _bases(source: _Source, start: int, end: int) -> tuple[tuple[str, ...], tupl
 
 def _settled(source: _Source, names: dict[str, Binding], mentions: Mention, *, top: bool) -> dict[str, Binding]:
     """Give each function its body, now that all names of the file are known."""
-    settled: dict[str, Binding] = {}
-    for name, binding in names.items():
-        if isinstance(binding, _Def):
-            binding = _bodied(source, binding, mentions, top=top)
-        elif isinstance(binding, Class):
-            binding = binding._replace(members=_settled(source, binding.members, mentions, top=False))
-        elif isinstance(binding, Value) and isinstance(binding.previous, _Def):
-            binding = binding._replace(previous=_bodied(source, binding.previous, mentions, top=top))
-        settled[name] = binding
-    return settled
+    return {name: _settle(source, binding, mentions, top=top) for name, binding in names.items()}
+
+
+def _settle(source: _Source, binding: Binding | _Def, mentions: Mention, *, top: bool) -> Binding:
+    if isinstance(binding, _Def):
+        return _bodied(source, binding, mentions, top=top)
+    if isinstance(binding, Class):
+        return binding._replace(members=_settled(source, binding.members, mentions, top=False))
+    previous: Any = binding.previous if isinstance(binding, Value) else None
+    if isinstance(previous, _Def):
+        return binding._replace(previous=_bodied(source, previous, mentions, top=top))  # type: ignore[call-arg]
+    return binding
 
 
 def _bodied(source: _Source, definition: _Def, mentions: Mention, *, top: bool) -> Function:

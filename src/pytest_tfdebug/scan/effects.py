@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.facts import Decorator, Function, Value, squeeze
+from pytest_tfdebug.scan.facts import Class, Decorator, Function, Value, squeeze
 from pytest_tfdebug.scan.values import UNKNOWN, Scope
 from pytest_tfdebug.scan.workspace import External, Found
 
@@ -68,12 +68,12 @@ class Decorators:
         self.runner: Runner
         self._known: dict[tuple[str, Decorator], tuple[Effect, ...]] = {}
 
-    def of(self, source: Source, decorator: Decorator) -> tuple[Effect, ...]:
-        """Return the skips of one decorator of a module."""
+    def of(self, source: Source, decorator: Decorator, body: Class | None = None) -> tuple[Effect, ...]:
+        """Return the skips of one decorator of a module, or of the body of a class."""
         key = (source.path, decorator)
         if key not in self._known:
             expression = self.workspace.parser.expression(decorator.text)
-            effects = self.effects(expression, Scope(source))
+            effects = self.effects(expression, Scope(source, body=body))
             self._known[key] = tuple(effect._replace(path=source.path, line=decorator.line) for effect in effects)
         return self._known[key]
 
@@ -95,7 +95,7 @@ class Decorators:
         reason = self._evaluator.words(expression[2][0][1], Scope(source)) if expression[2] else ""
         return [Effect(reason, "", source.path, call.line, "pytest")]
 
-    def effects(self, expression: Expr, scope: Scope) -> list[Effect]:
+    def effects(self, expression: Expr, scope: Scope) -> list[Effect]:  # noqa: PLR0911 - one return for each case
         """Return the skips of a decorator expression."""
         if scope.depth > _DEPTH:
             return []
@@ -207,4 +207,3 @@ def negated(test: str) -> str:
     """Return the condition that a test is false."""
     text = squeeze(test)
     return text[4:] if re.fullmatch(r"not [\w.]+(\(\))?", text) else f"not ({text})"
-

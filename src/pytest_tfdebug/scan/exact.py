@@ -49,7 +49,7 @@ class Parsed(NamedTuple):
 
     def offset(self, position: Any) -> int:  # noqa: ANN401 - libcst is not typed here
         """Return the offset of a position in the text."""
-        return self.lines[position.line - 1] + int(position.column)
+        return int(self.lines[position.line - 1] + position.column)
 
     def code(self, node: libcst.CSTNode) -> str:
         """Return a node's source as written, with its brackets: libcst's positions leave them out."""
@@ -77,7 +77,8 @@ def _names(parsed: Parsed, body: Sequence[libcst.CSTNode]) -> dict[str, Binding]
 
     builder = _Builder(parsed, Mention.of({}))
     scope = _Scope({}, [], [])
-    builder.block([node for node in body if not isinstance(node, (libcst.ClassDef, libcst.FunctionDef))], scope, weak=False)
+    plain = [node for node in body if not isinstance(node, (libcst.ClassDef, libcst.FunctionDef))]
+    builder.block(plain, scope, weak=False)
     return scope.names
 
 
@@ -115,7 +116,12 @@ class _Builder:
                     self._small(small, scope, weak=weak)
             else:
                 for branch, is_weak in _branches(node, self._parsed, weak=weak):
-                    self._suite(branch, scope._replace(calls=[], is_sure=scope.is_sure and isinstance(node, libcst.With)), weak=is_weak, top=top)
+                    self._suite(
+                        branch,
+                        scope._replace(calls=[], is_sure=scope.is_sure and isinstance(node, libcst.With)),
+                        weak=is_weak,
+                        top=top,
+                    )
 
     def _suite(self, suite: Any, scope: _Scope, *, weak: bool, top: bool) -> None:  # noqa: ANN401
         import libcst

@@ -22,7 +22,8 @@ def exact_body(function: Function, mentions: Mention) -> Body:
     indented = function.body[:1] in {" ", "\t"}
     head = "if 1:\n" if indented else "if 1:"
     parsed = Parsed.of(f"{head}{function.body}\n")
-    reader = _Reader(parsed, with_nested(lexer.mask(function.body), mentions), function.body_line - (2 if indented else 1))
+    found = with_nested(lexer.mask(function.body), mentions)
+    reader = _Reader(parsed, found, function.body_line - (2 if indented else 1))
     return reader.suite(parsed.module.body[0].body)
 
 

@@ -96,7 +96,11 @@ def bind(names: dict[str, Binding], name: str, binding: Binding, *, weak: bool) 
     earlier = names.get(name)
     if weak and earlier is not None:
         return
-    if isinstance(binding, Value) and isinstance(earlier, (Function, Value)) and re.search(rf"\b{name}\b", binding.text):
+    if (
+        isinstance(binding, Value)
+        and isinstance(earlier, (Function, Value))
+        and re.search(rf"\b{name}\b", binding.text)
+    ):
         binding = binding._replace(previous=earlier)
     names.pop(name, None)
     names[name] = binding

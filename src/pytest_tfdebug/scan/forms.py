@@ -71,7 +71,8 @@ def _call(found: re.Match[str]) -> Expr | None:
 
 
 def _super(found: re.Match[str]) -> Expr | None:
-    return None if found.group(1) in _KEYWORDS else ("call", ("attr", ("call", ("ref", "super"), ()), found.group(1)), ())
+    parent = ("call", ("ref", "super"), ())
+    return None if found.group(1) in _KEYWORDS else ("call", ("attr", parent, found.group(1)), ())
 
 
 def _names(found: re.Match[str]) -> Expr | None:

@@ -80,11 +80,10 @@ def statements(masked: str, start: int, end: int) -> Iterator[Statement]:
 def _starts(masked: str, pattern: re.Pattern[str], start: int, end: int) -> list[int]:
     """Return where a line of this indentation begins with all brackets closed."""
     starts: list[int] = []
-    depth = 0
+    last, depth = start, 0
     for found in pattern.finditer(masked, start, end):
         position = found.start()
-        if starts:
-            depth += _depth(masked, last, position)
+        depth += _depth(masked, last, position)
         last = position
         if depth == 0:
             starts.append(position)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan.cache import Known
@@ -54,17 +55,16 @@ class Reader:
     def prefetch(self, paths: list[str]) -> None:
         """Read files that are sure to be needed."""
         for path in paths:
-            try:
+            with suppress(BadSourceError):  # told when its facts are asked for
                 self._contents[path] = self._tree.read(path)
-            except BadSourceError:  # told when its facts are asked for
-                continue
         size = sum(map(len, self._contents.values()))
         self._is_checked = self._is_checked or size <= CHECKED_SIZE
         if self.is_exact or self._is_checked:
             return
         new = {digest(content): content for content in self._contents.values()}
         unknown = [(key, content) for key, content in new.items() if key not in self.known.files]
-        if sum(len(content) for _, content in unknown) >= SHARED_SIZE and hasattr(os, "fork") and (os.cpu_count() or 1) > 1:
+        has_second = hasattr(os, "fork") and (os.cpu_count() or 1) > 1
+        if has_second and sum(len(content) for _, content in unknown) >= SHARED_SIZE:
             self._share(unknown)
 
     def _share(self, files: list[tuple[bytes, bytes]]) -> None:
@@ -142,5 +142,3 @@ def check(text: str) -> None:
         raise BadSourceError(f"line {error.lineno}: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise BadSourceError(f"cannot be compiled: {error}") from error
-
-

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 #: Reasons shown of one test without ``--verbose``.
 SHOWN = 10
-_COLUMNS = ("test", "origin", "models_ran", "models_skipped", "skipped_proportion", "models_partially_skipped")
-_COUNTED = (*_COLUMNS[2:4], *_COLUMNS[5:], "models_conditional", "models_vanished", "models_empty")
 _HEADINGS = {
     "models_ran": "ran",
     "models_skipped": "skipped",
@@ -45,7 +43,8 @@ def one_test(test: str, report: Mapping[str, Any], *, verbose: bool = False) -> 
             yield from _list(found, verbose=verbose)
     conditional = [entry for entry in others if entry["state"] == "conditional"]
     if conditional:
-        yield f"Conditional : {len(report['models_conditional'])}/{total}" + ("" if verbose else " (--verbose lists them)")
+        hint = "" if verbose else " (--verbose lists them)"
+        yield f"Conditional : {len(report['models_conditional'])}/{total}{hint}"
         if verbose:
             yield from _list(conditional, verbose=True)
     if partial and not any(entry["state"] == "skipped" for entry in others):
@@ -84,8 +83,9 @@ def all_tests(report: Mapping[str, Mapping[str, Any]], *, verbose: bool = False)
         rows.append([test, values["origin"], *counts, f"{values['skipped_proportion']:.1%}"])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = [cell.ljust(width) if index < 2 else cell.rjust(width) for index, (cell, width) in enumerate(zip(row, widths, strict=True))]  # noqa: PLR2004 - two columns of words
-        yield "  ".join(cells).rstrip()
+        words = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
+        numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        yield "  ".join([*words, *numbers]).rstrip()
         if verbose and row is not rows[0]:
             entries = [entry for entry in report[row[0]]["tests"] if entry["state"] in {"skipped", "vanished", "empty"}]
             yield from (f"    {line}" for line in _list(entries, verbose=True))
@@ -115,7 +115,8 @@ def to_markdown(report: Mapping[str, Mapping[str, Any]]) -> str:
         if entries:
             lines += ["", f"### {test}", "", "| model | state | reason | where |", "| --- | --- | --- | --- |"]
             lines += [
-                f"| {entry['model']} | {entry['state']} | {_cell(entry['reason'])} | {place(entry)} |" for entry in entries
+                f"| {entry['model']} | {entry['state']} | {_cell(entry['reason'])} | {place(entry)} |"
+                for entry in entries
             ]
     return "\n".join(lines) + "\n"
 
@@ -143,7 +144,7 @@ def _property(text: str) -> str:
     return _escaped(str(text)).replace(":", "%3A").replace(",", "%2C")
 
 
-def annotations(report: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+def as_annotations(report: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
     """Yield an annotation for each skip: a warning where it has no reason or the test vanished or is empty."""
     for test, values in report.items():
         for entry in values["tests"]:

@@ -30,14 +30,12 @@ class Case(NamedTuple):
     state: State
 
 
-class TestReport(NamedTuple):
+class CommonTest(NamedTuple):
     """A common test: where it comes from and what each model does with it."""
 
     name: str
     origin: str
     cases: tuple[Case, ...]
-
-    __test__ = False  # a name that pytest would take for a test class
 
     @property
     def by_model(self) -> dict[str, list[Case]]:
@@ -136,7 +134,7 @@ class ScanResult:
 
     def __init__(
         self,
-        tests: dict[str, TestReport],
+        tests: dict[str, CommonTest],
         models: list[str],
         skipped_files: dict[str, str],
         unresolved_bases: list[str],
@@ -144,7 +142,7 @@ class ScanResult:
         self.tests, self.models = tests, models
         self.skipped_files, self.unresolved_bases = skipped_files, unresolved_bases
 
-    def __getitem__(self, test: str) -> TestReport:
+    def __getitem__(self, test: str) -> CommonTest:
         return self.tests[test]
 
     def __iter__(self) -> Iterator[str]:
@@ -172,12 +170,14 @@ class ScanResult:
 
         if by == "test":
             rows = self.to_dict()
-            return pd.DataFrame.from_dict(rows, orient="index").rename_axis("test")
+            table: pd.DataFrame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("test")
+            return table
         if by == "class":
-            return pd.DataFrame(
+            cases: pd.DataFrame = pd.DataFrame(
                 [{"test": name, **entry(case)} for name, test in self.tests.items() for case in test.cases],
                 columns=["test", "model", "class", "state", "form", "reason", "condition", "file", "line"],
             )
+            return cases
         raise ValueError(f"by={by!r} is not one of 'test', 'class'")
 
     def to_json(self, path: str | os.PathLike[str]) -> Path:
@@ -227,8 +227,8 @@ def write_text(path: Path, text: Callable[[], str | bytes]) -> Path:
         content = text()
         with os.fdopen(handle, "wb") as file:
             file.write(content if isinstance(content, bytes) else content.encode())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
     except OSError as error:
         if temporary:
             Path(temporary).unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan.effects import SKIP_CALLS, Effect, negated
 from pytest_tfdebug.scan.facts import Class, Function, squeeze
-from pytest_tfdebug.scan.values import UNKNOWN, Scope
+from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ class Frame(NamedTuple):
     def skip(self, reason: str, line: int, condition: str = "", kind: str = "unittest") -> None:
         """Note a skip."""
         conditions = [*self.guards, condition] if condition else self.guards
-        self.effects.append(Effect(reason, " and ".join(conditions), self.scope.source.path, line, kind, self.is_guarded))
+        self.effects.append(
+            Effect(reason, " and ".join(conditions), self.scope.source.path, line, kind, self.is_guarded)
+        )
 
 
 class Runner:
@@ -106,6 +108,7 @@ class Runner:
 
     def _run(self, body: Body, frame: Frame) -> End:
         for statement in body:
+            end: End
             end, frame = _STATEMENTS[statement[0]](self, statement, frame)
             if end is not End.ON:
                 return end
@@ -222,7 +225,7 @@ class Runner:
                 self._evaluate(branch, line, frame.guarded("a ternary"))
         return End.ON
 
-    def _call(self, expression: Expr, line: int, frame: Frame) -> End:
+    def _call(self, expression: Expr, line: int, frame: Frame) -> End:  # noqa: PLR0911 - one return for each case
         function, args = expression[1], expression[2]
         if function[0] == "attr" and function[1][:2] == ("call", ("ref", "super")):
             return self._inherited(function[2], args, frame)
@@ -287,7 +290,8 @@ class Runner:
         for keyword, value, _ in args:
             name = keyword or next(positional, "")
             if name in local:
-                local[name] = self._evaluator.value(value, frame.scope)
+                is_self = value in (("ref", "self"), ("ref", "cls")) and frame.scope.cls is not None
+                local[name] = SELF if is_self else self._evaluator.value(value, frame.scope)
         return frame._replace(scope=Scope(source, frame.scope.cls, local), nested={})
 
     def _inline(self, body: Body, frame: Frame) -> End:

@@ -12,7 +12,7 @@ from pytest_tfdebug.scan.facts import Class, Decorator, Function, Import, Value
 from pytest_tfdebug.scan.layout import Place, is_owned, place
 from pytest_tfdebug.scan.runner import Runner
 from pytest_tfdebug.scan.states import State, States, is_test
-from pytest_tfdebug.scan.values import Evaluator, Scope
+from pytest_tfdebug.scan.values import Evaluator
 from pytest_tfdebug.scan.workspace import Found, Source
 
 if TYPE_CHECKING:
@@ -135,12 +135,15 @@ class Scanner:
         for star in source.facts.stars:
             module = self._workspace.module(source.path, star)
             if isinstance(module, Source) and module.path not in seen and _TESTS_DIRECTORY.match(module.path):
-                yield from ((name, found) for name, found in self._classes(module, seen) if name not in source.facts.names)
+                others = self._classes(module, seen)
+                yield from ((name, found) for name, found in others if name not in source.facts.names)
 
     def _bound(self, source: Source, name: str, binding: Class | Function | Value | Import) -> Found | None:
         if isinstance(binding, Class):
             return Found(source, binding)
-        if isinstance(binding, Function) or (isinstance(binding, Value) and not binding.text.replace(".", "").isidentifier()):
+        if isinstance(binding, Function):
+            return None
+        if isinstance(binding, Value) and not binding.text.replace(".", "").isidentifier():
             return None
         if isinstance(binding, Import):
             if not binding.name:
@@ -167,7 +170,8 @@ class Scanner:
         if cls not in self._mixin_tests:
             names: Iterable[str] = ()
             if not is_owned(cls.source.path, self._owned):
-                names = (name for name, member in cls.facts.members.items() if name.startswith("test_") and is_test(member))
+                members = cls.facts.members.items()
+                names = (name for name, member in members if name.startswith("test_") and is_test(member))
             self._mixin_tests[cls] = frozenset(names)
         return self._mixin_tests[cls]
 
@@ -184,9 +188,9 @@ class Scanner:
 
 def _is_abstract(cls: Linked) -> bool:
     """Tell whether a class has abstract methods left and a metaclass that counts them."""
-    if not any(name.rpartition(".")[2] == "ABC" for name in cls.externals) and not any(
-        value.rpartition(".")[2] == "ABCMeta" for base in cls.mro for key, value in base.facts.keywords if key == "metaclass"
-    ):
+    metaclasses = (value for base in cls.mro for key, value in base.facts.keywords if key == "metaclass")
+    counted = {name.rpartition(".")[2] for name in (*cls.externals, *metaclasses)}
+    if counted.isdisjoint({"ABC", "ABCMeta"}):
         return False
     abstract = {
         name

@@ -10,7 +10,7 @@ _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 
 
 def decode(content: bytes) -> str:
-    """Return the text of a Python file, with ``\\n`` for every line end.
+    r"""Return the text of a Python file, with ``\n`` for every line end.
 
     Raises:
         BadSourceError: If it holds a null byte, or is not in the encoding that it names or UTF-8.

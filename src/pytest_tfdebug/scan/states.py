@@ -52,6 +52,9 @@ class _Applied(NamedTuple):
     effects: tuple[Effect, ...]
 
 
+_NOTHING = _Applied("decorator", ())
+
+
 class _Own(NamedTuple):
     """The tests that a class itself binds, with the class, and the names that are expanded."""
 
@@ -65,7 +68,7 @@ class _Plan:
 
     definer: Linked
     function: Function | None = None
-    method: _Applied = _Applied("decorator", ())
+    method: _Applied = _NOTHING
     vanished: State | None = None
     always: State | None = None
     empty: State | None = None
@@ -129,8 +132,8 @@ class States:
                 for definer, binding in cls.definitions(test)
                 if (found := self._expansion(definer, binding)) is not None
             }
-            found = variants.slots(involved, test, expansions)
-            kept = [slot for slot in found if not slot.is_leftover or self._is_function_again(slot)]
+            slots = variants.slots(involved, test, expansions)
+            kept = [slot for slot in slots if not slot.is_leftover or self._is_function_again(slot)]
             self._slots[key] = [(slot, expansions.get(id(slot.binding))) for slot in kept]
         states = []
         for slot, expansion in self._slots[key]:
@@ -138,7 +141,7 @@ class States:
             states.append((slot, self._state(cls, slot.name, slot.definer, slot.binding, base, decorators)))
         return _combined(states)
 
-    def _state(  # noqa: PLR0913 - a test, its definition and what holds for its class
+    def _state(  # noqa: PLR0917 - a test, its definition and what holds for its class
         self,
         cls: Linked,
         name: str,
@@ -195,16 +198,15 @@ class States:
         is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
         return _Applied("guard" if is_guarded else "body", tuple(effects))
 
-    def _plan(
-        self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None
-    ) -> _Plan:
+    def _plan(self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None) -> _Plan:
         """Return what a definition does to a test in any class."""
         extra: tuple[Effect, ...] = ()
         while isinstance(binding, Value):
             target = self._function(definer, binding)
             if target is None:
                 reason = f"{name} = {squeeze(binding.text)}" if binding.text else ""
-                return _Plan(definer, vanished=State("vanished", "vanished", reason, "", definer.source.path, binding.line))
+                state = State("vanished", "vanished", reason, "", definer.source.path, binding.line)
+                return _Plan(definer, vanished=state)
             effects, found = target
             extra += effects
             if found is None:
@@ -221,7 +223,11 @@ class States:
         return _planned(_Plan(definer, binding, method, empty=empty))
 
     def _on_method(self, definer: Linked, decorators: Iterable[Decorator], extra: tuple[Effect, ...]) -> _Applied:
-        effects = [effect for decorator in decorators for effect in self._decorators.of(definer.source, decorator)]
+        effects = [
+            effect
+            for decorator in decorators
+            for effect in self._decorators.of(definer.source, decorator, definer.facts)
+        ]
         return _Applied("decorator", (*effects, *extra))
 
     def _function(
@@ -299,15 +305,12 @@ def _combined(states: list[tuple[Slot, State]]) -> State:
     for slot, state in states:
         by_state.setdefault(state.state, []).append((slot, state))
     stopped = [*by_state.get("skipped", ()), *by_state.get("vanished", ())]
-    if stopped and len(stopped) == len(states):
-        return stopped[0][1]
     if stopped:
+        first: State = stopped[0][1]
         names = ", ".join(slot.name for slot, _ in stopped)
-        return stopped[0][1]._replace(state="conditional", condition=f"only {names}")
-    for state in ("conditional", "ran", "empty"):
-        if state in by_state:
-            return by_state[state][0][1]
-    return RAN
+        is_all = len(stopped) == len(states)
+        return first if is_all else first._replace(state="conditional", condition=f"only {names}")
+    return next((by_state[kind][0][1] for kind in ("conditional", "ran", "empty") if kind in by_state), RAN)
 
 
 def is_test(binding: Binding | None) -> bool:

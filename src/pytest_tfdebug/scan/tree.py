@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from typing_extensions import Self
+
 #: Directories that hold no tests and may hold a great many files.
 _PRUNED = frozenset({".git", "node_modules", "__pycache__", "site-packages", "build", "dist"})
 
@@ -66,7 +68,8 @@ class DiskTree:
             with open(os.path.join(self._root, path), "rb") as file:
                 return file.read()
         except FileNotFoundError as error:
-            raise BadSourceError("broken symlink" if os.path.islink(os.path.join(self._root, path)) else "no such file") from error
+            is_link = os.path.islink(os.path.join(self._root, path))
+            raise BadSourceError("broken symlink" if is_link else "no such file") from error
         except IsADirectoryError as error:
             raise BadSourceError("a directory, not a file") from error
         except OSError as error:
@@ -172,14 +175,14 @@ class GitTree:
         import subprocess
 
         try:
-            done = subprocess.run(["git", "-C", self._root, *arguments], check=True, capture_output=True)
+            done = subprocess.run(["git", "-C", self._root, *arguments], check=True, capture_output=True)  # noqa: S603, S607 - git, with arguments of our own
         except FileNotFoundError as error:
             raise ScanError("git is not installed; --base needs it.") from error
         except subprocess.CalledProcessError as error:
             raise ScanError(f"{self._root} is not a git repository: {error.stderr.decode().strip()}") from error
         return done.stdout
 
-    def __enter__(self) -> GitTree:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -208,12 +211,14 @@ class GitTree:
         if self._batch is None:
             import subprocess
 
-            self._batch = subprocess.Popen(
-                ["git", "-C", self._root, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            self._batch = subprocess.Popen(  # noqa: S603 - git, with arguments of our own
+                ["git", "-C", self._root, "cat-file", "--batch"],  # noqa: S607 - git is found on PATH, as everywhere
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
             )
         stdin, stdout = self._batch.stdin, self._batch.stdout
-        assert stdin is not None
-        assert stdout is not None
+        if stdin is None or stdout is None:
+            raise ScanError("git gives no answer.")
         stdin.write(f"{self._commit}:./{path}\n".encode())
         stdin.flush()
         header = stdout.readline().split()

@@ -29,15 +29,18 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
+#: The value of a parameter to which a test passes itself.
+SELF = object()
 
 
 class Scope(NamedTuple):
-    """Where an expression stands: its module, the class whose instance ``self`` is, and local values."""
+    """Where an expression stands: its module, the class whose instance ``self`` is, local values, the class body."""
 
     source: Source
     cls: Linked | None = None
     local: Mapping[str, Any] = {}
     depth: int = 0
+    body: Class | None = None
 
 
 class Evaluator:
@@ -99,16 +102,21 @@ class Evaluator:
             cls.answers[question] = _QUESTIONS[question[0]](self, cls, *question[1:])
         return cls.answers[question]
 
-    def reference(self, dotted: str, scope: Scope) -> Any:  # noqa: ANN401
+    def reference(self, dotted: str, scope: Scope) -> Any:  # noqa: PLR0911, ANN401
         """Return the value of a name."""
         first, _, rest = dotted.partition(".")
-        if first in scope.local:
+        if scope.local.get(first) is SELF:
+            first, dotted = "self", f"self.{rest}"
+        elif first in scope.local:
             return UNKNOWN if rest else scope.local[first]
         if first in {"self", "cls"} and scope.cls is not None:
             if rest in {"__class__.__name__", "__name__"}:
                 self.asked.add(("name",))
                 return scope.cls.name
             return self.attribute(scope.cls, rest) if rest and "." not in rest else UNKNOWN
+        member = scope.body.members.get(dotted) if scope.body is not None else None
+        if isinstance(member, Value):
+            return self.text(member.text, Scope(scope.source, depth=scope.depth)) if member.is_sure else UNKNOWN
         found = self._workspace.resolve(scope.source, dotted)
         if isinstance(found, Found):
             if isinstance(found.binding, Value) and found.binding.is_sure:
@@ -210,14 +218,14 @@ def _binary(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noq
         return UNKNOWN
 
 
-def _call(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
+def _call(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: PLR0911, ANN401
     function, args = expression[1], expression[2]
     if any(arg[0] for arg in args):
         return UNKNOWN
     if function[0] == "attr" and function[2] == "format":
         values = [evaluator.value(function[1], scope), *(evaluator.value(arg[1], scope) for arg in args)]
         return UNKNOWN if _has_unknown(values) else str(values[0]).format(*values[1:])
-    if function == ("ref", "getattr") or function == ("ref", "hasattr"):
+    if function in (("ref", "getattr"), ("ref", "hasattr")):
         return _lookup(evaluator, function[1], args, scope)
     if function[0] != "ref" or function[1] not in _FUNCTIONS:
         return UNKNOWN

@@ -96,4 +96,3 @@ def slots(mro: tuple[Linked, ...], test: str, expansions: dict[int, Expansion]) 
         for name in expanded.names:
             found.setdefault(name, Slot(name, definer, own))
     return list(found.values())
-

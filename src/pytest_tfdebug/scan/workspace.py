@@ -150,7 +150,8 @@ class Workspace:
         """Return the module that an import in a file names."""
         path = self.module_path(importer, module)
         found = self.source(path) if path is not None else None
-        return found if found is not None else External(module.lstrip(".") or posixpath.dirname(importer).replace("/", "."))
+        name = module.lstrip(".") or posixpath.dirname(importer).replace("/", ".")
+        return found if found is not None else External(name)
 
     def module_path(self, importer: str, module: str) -> str | None:
         """Return the file that an import in a file names, or None where it is not in the repository."""
