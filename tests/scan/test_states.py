@@ -81,7 +81,7 @@ CLASSES = [
     ('class MTest(ModelTesterMixin, unittest.TestCase):\n    pytestmark = pytest.mark.skip(reason="why")', (SKIPPED, "class-decorator", "why", "")),
     ('pytestmark = [pytest.mark.skip(reason="why")]\nclass MTest(ModelTesterMixin, unittest.TestCase): pass', (SKIPPED, "class-decorator", "why", "")),
     ('@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase): pass', (CONDITIONAL, "class-decorator", "test requires a GPU", "require_gpu")),
-    ('@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    def test_forward(self): pass', ("empty", "empty", "", "")),
+    ('@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    def test_forward(self): pass', ("empty", "empty", "", "require_gpu")),
     ('@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    @unittest.skip("why")\n    def test_forward(self): pass', (SKIPPED, "decorator", "why", "")),
     ('@unittest.skip("why")\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    test_forward = None', ("vanished", "vanished", "test_forward = None", "")),
     ('class MTest(ModelTesterMixin, unittest.TestCase):\n    def setUp(self):\n        self.skipTest("why")', (SKIPPED, "body", "why", "")),
