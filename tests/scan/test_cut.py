@@ -18,7 +18,18 @@ SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(
 NAMES = st.sampled_from(["a", "test_a", "test_b", "Base", "unittest", "flag", "has_attentions"])
 DOTTED = st.builds(".".join, st.lists(NAMES, min_size=1, max_size=3))
 STRINGS = st.sampled_from(
-    ['"text"', "'it is'", '"it\'s (not"', "'a # b'", '"""long\n    class X: pass\n"""', "r'\\d'", 'f"a {flag} b"', '"x" "y"', "'\\''", "b'#'"]
+    [
+        '"text"',
+        "'it is'",
+        '"it\'s (not"',
+        "'a # b'",
+        '"""long\n    class X: pass\n"""',
+        "r'\\d'",
+        'f"a {flag} b"',
+        '"x" "y"',
+        "'\\''",
+        "b'#'",
+    ]
 )
 ATOMS = st.one_of(DOTTED, STRINGS, st.sampled_from(["1", "-2.5", "None", "True", "()", "...", "[]", "{}"]))
 EXPRESSIONS = st.recursive(
@@ -91,14 +102,20 @@ def compounds(inner, *, with_return):
     )
 
 
-DECORATORS = st.lists(st.builds("@{}  # note\n".format, st.one_of(DOTTED, st.builds("{}({})".format, DOTTED, EXPRESSIONS))), max_size=2).map("".join)
+DECORATORS = st.lists(
+    st.builds("@{}  # note\n".format, st.one_of(DOTTED, st.builds("{}({})".format, DOTTED, EXPRESSIONS))), max_size=2
+).map("".join)
 FUNCTION_BODIES = st.recursive(
     st.one_of(SIMPLE.filter(lambda text: "import *" not in text), RETURNS),
     lambda inner: compounds(inner, with_return=True),
     max_leaves=6,
 )
 FUNCTIONS = st.builds(
-    "{}def {}(self, a={}, *args: 'b', **kwargs) -> None:\n{}".format, DECORATORS, NAMES, EXPRESSIONS, bodies(FUNCTION_BODIES)
+    "{}def {}(self, a={}, *args: 'b', **kwargs) -> None:\n{}".format,
+    DECORATORS,
+    NAMES,
+    EXPRESSIONS,
+    bodies(FUNCTION_BODIES),
 )
 MEMBERS = st.one_of(SIMPLE.filter(lambda text: "import *" not in text), FUNCTIONS)
 CLASSES = st.builds(
@@ -110,7 +127,12 @@ CLASSES = st.builds(
     bodies(st.one_of(MEMBERS, compounds(MEMBERS, with_return=False))),
 )
 MODULES = st.lists(
-    st.one_of(SIMPLE, FUNCTIONS, CLASSES, compounds(st.one_of(SIMPLE, CLASSES).filter(lambda text: "import *" not in text), with_return=False)),
+    st.one_of(
+        SIMPLE,
+        FUNCTIONS,
+        CLASSES,
+        compounds(st.one_of(SIMPLE, CLASSES).filter(lambda text: "import *" not in text), with_return=False),
+    ),
     min_size=1,
     max_size=4,
 ).map(lambda parts: "\n\n".join(parts) + "\n")
@@ -183,7 +205,10 @@ def test_the_cut_of_source_that_is_laid_out_oddly(text):
     assert cut(text) == exact(text)
 
 
-@pytest.mark.parametrize("text", ["x = 'a\n", "x = (1\n", "class :\n    pass\n", "def (a): pass\n", "class A(B:\n    pass\n", "if x\n    y = 1\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["x = 'a\n", "x = (1\n", "class :\n    pass\n", "def (a): pass\n", "class A(B:\n    pass\n", "if x\n    y = 1\n"],
+)
 def test_source_that_is_cut_wrong_is_refused(text):
     with pytest.raises(BadSourceError):
         cut(text)

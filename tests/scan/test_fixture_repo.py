@@ -85,10 +85,10 @@ def test_pytest_really_does_what_is_expected(fixture_repo, real):
 def test_pytest_collects_no_test_or_class_that_is_not_expected(fixture_repo, real):
     expected = json.loads((fixture_repo / "expected.json").read_text())
 
-    seen = {
-        (test, entry["model"], entry["class"]) for test, values in real.items() for entry in values["tests"]
+    seen = {(test, entry["model"], entry["class"]) for test, values in real.items() for entry in values["tests"]}
+    known = {
+        (test, model, cls) for test, models in expected.items() for model, classes in models.items() for cls in classes
     }
-    known = {(test, model, cls) for test, models in expected.items() for model, classes in models.items() for cls in classes}
     assert set(real) == set(expected)
     assert seen <= known
 

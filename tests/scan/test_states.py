@@ -10,9 +10,18 @@ SKIPPED, CONDITIONAL = "skipped", "conditional"
 METHODS = [
     ('@unittest.skip("why")\ndef test_forward(self): pass', (SKIPPED, "decorator", "why", "")),
     ("@unittest.skip(reason='why')\ndef test_forward(self): pass", (SKIPPED, "decorator", "why", "")),
-    ('@unittest.skip(\n    reason="w"\n    "hy"  # and a comment\n)\ndef test_forward(self): pass', (SKIPPED, "decorator", "why", "")),
-    ('@unittest.skip("it\'s \\"quoted\\" (and bracketed")\ndef test_forward(self): pass', (SKIPPED, "decorator", "it's \"quoted\" (and bracketed", "")),
-    ('@unittest.skip(f"for {WHY} and {missing.name}")\ndef test_forward(self): pass', (SKIPPED, "decorator", "for reasons and {missing.name}", "")),
+    (
+        '@unittest.skip(\n    reason="w"\n    "hy"  # and a comment\n)\ndef test_forward(self): pass',
+        (SKIPPED, "decorator", "why", ""),
+    ),
+    (
+        '@unittest.skip("it\'s \\"quoted\\" (and bracketed")\ndef test_forward(self): pass',
+        (SKIPPED, "decorator", 'it\'s "quoted" (and bracketed', ""),
+    ),
+    (
+        '@unittest.skip(f"for {WHY} and {missing.name}")\ndef test_forward(self): pass',
+        (SKIPPED, "decorator", "for reasons and {missing.name}", ""),
+    ),
     ('@unittest.skip("a {} %s".format("b") % "c")\ndef test_forward(self): pass', (SKIPPED, "decorator", "a b c", "")),
     ('@unittest.skip(WHY + "!")\ndef test_forward(self): pass', (SKIPPED, "decorator", "reasons!", "")),
     ("@unittest.skip\ndef test_forward(self): pass", (SKIPPED, "decorator", "", "")),
@@ -22,28 +31,67 @@ METHODS = [
     ('@unittest.skipIf(True, "why")\ndef test_forward(self): assert 1', (SKIPPED, "decorator", "why", "")),
     ('@unittest.skipIf(False, "why")\ndef test_forward(self): assert 1', ("ran", "", "", "")),
     ('@unittest.skipUnless(OFF, "why")\ndef test_forward(self): assert 1', (SKIPPED, "decorator", "why", "")),
-    ('@unittest.skipIf(sys.flags.dev_mode, reason="why")\ndef test_forward(self): assert 1', (CONDITIONAL, "decorator", "why", "sys.flags.dev_mode")),
-    ('@unittest.skipUnless(sys.flags.dev_mode, "why")\ndef test_forward(self): assert 1', (CONDITIONAL, "decorator", "why", "not (sys.flags.dev_mode)")),
-    ('@pytest.mark.skipif(sys.flags.dev_mode, reason="why")\ndef test_forward(self): assert 1', (CONDITIONAL, "decorator", "why", "sys.flags.dev_mode")),
+    (
+        '@unittest.skipIf(sys.flags.dev_mode, reason="why")\ndef test_forward(self): assert 1',
+        (CONDITIONAL, "decorator", "why", "sys.flags.dev_mode"),
+    ),
+    (
+        '@unittest.skipUnless(sys.flags.dev_mode, "why")\ndef test_forward(self): assert 1',
+        (CONDITIONAL, "decorator", "why", "not (sys.flags.dev_mode)"),
+    ),
+    (
+        '@pytest.mark.skipif(sys.flags.dev_mode, reason="why")\ndef test_forward(self): assert 1',
+        (CONDITIONAL, "decorator", "why", "sys.flags.dev_mode"),
+    ),
     ("@slow\ndef test_forward(self): assert 1", (CONDITIONAL, "decorator", "test is slow", "slow")),
     ("@heavy\ndef test_forward(self): assert 1", (CONDITIONAL, "decorator", "test is slow", "heavy")),
-    ("@require_gpu\n@slow\ndef test_forward(self): assert 1", (CONDITIONAL, "decorator", "test requires a GPU", "require_gpu or slow")),
-    ("@require_nothing_known\ndef test_forward(self): assert 1", (CONDITIONAL, "decorator", "", "require_nothing_known")),
+    (
+        "@require_gpu\n@slow\ndef test_forward(self): assert 1",
+        (CONDITIONAL, "decorator", "test requires a GPU", "require_gpu or slow"),
+    ),
+    (
+        "@require_nothing_known\ndef test_forward(self): assert 1",
+        (CONDITIONAL, "decorator", "", "require_nothing_known"),
+    ),
     ('@slow\n@unittest.skip("why")\ndef test_forward(self): pass', (SKIPPED, "decorator", "why", "")),
     ('def test_forward(self):\n    self.skipTest("why")', (SKIPPED, "body", "why", "")),
     ('def test_forward(self):\n    """Doc."""\n    pytest.skip(reason="why")', (SKIPPED, "body", "why", "")),
     ('def test_forward(self):\n    raise unittest.SkipTest("why")', (SKIPPED, "body", "why", "")),
-    ('def test_forward(self):\n    raise unittest.SkipTest', (SKIPPED, "body", "", "")),
-    ('def test_forward(self):\n    if sys.flags.dev_mode:\n        self.skipTest("why")\n    assert 1', (CONDITIONAL, "guard", "why", "sys.flags.dev_mode")),
-    ('def test_forward(self):\n    if sys.flags.dev_mode:\n        return\n    self.skipTest("why")', (CONDITIONAL, "guard", "why", "not (sys.flags.dev_mode)")),
-    ('def test_forward(self):\n    if sys.flags.dev_mode:\n        assert 1\n    else:\n        self.skipTest("why")', (CONDITIONAL, "guard", "why", "not (sys.flags.dev_mode)")),
-    ('def test_forward(self):\n    if sys.flags.dev_mode:\n        self.skipTest("why")\n    else:\n        self.skipTest("why not")', (SKIPPED, "guard", "why", "")),
-    ('def test_forward(self):\n    try:\n        import nothing\n    except ImportError:\n        self.skipTest("why")\n    assert 1', (CONDITIONAL, "guard", "why", "except ImportError")),
+    ("def test_forward(self):\n    raise unittest.SkipTest", (SKIPPED, "body", "", "")),
+    (
+        'def test_forward(self):\n    if sys.flags.dev_mode:\n        self.skipTest("why")\n    assert 1',
+        (CONDITIONAL, "guard", "why", "sys.flags.dev_mode"),
+    ),
+    (
+        'def test_forward(self):\n    if sys.flags.dev_mode:\n        return\n    self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "not (sys.flags.dev_mode)"),
+    ),
+    (
+        'def test_forward(self):\n    if sys.flags.dev_mode:\n        assert 1\n    else:\n        self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "not (sys.flags.dev_mode)"),
+    ),
+    (
+        'def test_forward(self):\n    if sys.flags.dev_mode:\n        self.skipTest("why")\n    else:\n        self.skipTest("why not")',
+        (SKIPPED, "guard", "why", ""),
+    ),
+    (
+        'def test_forward(self):\n    try:\n        import nothing\n    except ImportError:\n        self.skipTest("why")\n    assert 1',
+        (CONDITIONAL, "guard", "why", "except ImportError"),
+    ),
     ('def test_forward(self):\n    for name in ():\n        self.skipTest("why")\n    assert 1', ("ran", "", "", "")),
-    ('def test_forward(self):\n    for name in sys.path:\n        self.skipTest("why")\n    assert 1', (CONDITIONAL, "guard", "why", "for sys.path")),
-    ('def test_forward(self):\n    sys.flags.dev_mode or self.skipTest("why")', (CONDITIONAL, "guard", "why", "an earlier operand decides")),
+    (
+        'def test_forward(self):\n    for name in sys.path:\n        self.skipTest("why")\n    assert 1',
+        (CONDITIONAL, "guard", "why", "for sys.path"),
+    ),
+    (
+        'def test_forward(self):\n    sys.flags.dev_mode or self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "an earlier operand decides"),
+    ),
     ("def test_forward(self):\n    pytest.importorskip('nothing')", (CONDITIONAL, "guard", "", "no module 'nothing'")),
-    ("def test_forward(self):\n    self.leave()\n    assert 1\n\ndef leave(self):\n    self.skipTest('why')", (SKIPPED, "body", "why", "")),
+    (
+        "def test_forward(self):\n    self.leave()\n    assert 1\n\ndef leave(self):\n    self.skipTest('why')",
+        (SKIPPED, "body", "why", ""),
+    ),
     ("def test_forward(self): super().test_forward()", ("ran", "", "", "")),
     ("def test_forward(self): pass", ("empty", "empty", "", "")),
     ("def test_forward(self): ...", ("empty", "empty", "", "")),
@@ -76,24 +124,69 @@ def test_a_method(repo, method, expected):
 
 
 CLASSES = [
-    ('@unittest.skip("why")\nclass MTest(ModelTesterMixin, unittest.TestCase): pass', (SKIPPED, "class-decorator", "why", "")),
-    ('@unittest.skip("why")\nclass Base(ModelTesterMixin, unittest.TestCase): pass\nclass MTest(Base): pass', (SKIPPED, "class-decorator", "why", "")),
-    ('class MTest(ModelTesterMixin, unittest.TestCase):\n    pytestmark = pytest.mark.skip(reason="why")', (SKIPPED, "class-decorator", "why", "")),
-    ('pytestmark = [pytest.mark.skip(reason="why")]\nclass MTest(ModelTesterMixin, unittest.TestCase): pass', (SKIPPED, "class-decorator", "why", "")),
-    ('@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase): pass', (CONDITIONAL, "class-decorator", "test requires a GPU", "require_gpu")),
-    ('@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    def test_forward(self): pass', ("empty", "empty", "", "require_gpu")),
-    ('@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    @unittest.skip("why")\n    def test_forward(self): pass', (SKIPPED, "decorator", "why", "")),
-    ('@unittest.skip("why")\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    test_forward = None', ("vanished", "vanished", "test_forward = None", "")),
-    ('class MTest(ModelTesterMixin, unittest.TestCase):\n    def setUp(self):\n        self.skipTest("why")', (SKIPPED, "body", "why", "")),
-    ('class MTest(ModelTesterMixin, unittest.TestCase):\n    __test__ = False', None),
+    (
+        '@unittest.skip("why")\nclass MTest(ModelTesterMixin, unittest.TestCase): pass',
+        (SKIPPED, "class-decorator", "why", ""),
+    ),
+    (
+        '@unittest.skip("why")\nclass Base(ModelTesterMixin, unittest.TestCase): pass\nclass MTest(Base): pass',
+        (SKIPPED, "class-decorator", "why", ""),
+    ),
+    (
+        'class MTest(ModelTesterMixin, unittest.TestCase):\n    pytestmark = pytest.mark.skip(reason="why")',
+        (SKIPPED, "class-decorator", "why", ""),
+    ),
+    (
+        'pytestmark = [pytest.mark.skip(reason="why")]\nclass MTest(ModelTesterMixin, unittest.TestCase): pass',
+        (SKIPPED, "class-decorator", "why", ""),
+    ),
+    (
+        "@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase): pass",
+        (CONDITIONAL, "class-decorator", "test requires a GPU", "require_gpu"),
+    ),
+    (
+        "@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    def test_forward(self): pass",
+        ("empty", "empty", "", "require_gpu"),
+    ),
+    (
+        '@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    @unittest.skip("why")\n    def test_forward(self): pass',
+        (SKIPPED, "decorator", "why", ""),
+    ),
+    (
+        '@unittest.skip("why")\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    test_forward = None',
+        ("vanished", "vanished", "test_forward = None", ""),
+    ),
+    (
+        'class MTest(ModelTesterMixin, unittest.TestCase):\n    def setUp(self):\n        self.skipTest("why")',
+        (SKIPPED, "body", "why", ""),
+    ),
+    ("class MTest(ModelTesterMixin, unittest.TestCase):\n    __test__ = False", None),
     ("class MTest(ModelTesterMixin): pass", None),
-    ("Base = ModelTesterMixin if sys.flags.dev_mode else object\nclass MTest(Base, unittest.TestCase): pass", ("ran", "", "", "")),
-    ("if sys.flags.dev_mode:\n    pass\nelse:\n    class MTest(ModelTesterMixin, unittest.TestCase): pass", ("ran", "", "", "")),
-    ("try:\n    class MTest(ModelTesterMixin, unittest.TestCase):\n        test_forward = 0\nexcept NameError: pass", ("vanished", "vanished", "test_forward = 0", "")),
+    (
+        "Base = ModelTesterMixin if sys.flags.dev_mode else object\nclass MTest(Base, unittest.TestCase): pass",
+        ("ran", "", "", ""),
+    ),
+    (
+        "if sys.flags.dev_mode:\n    pass\nelse:\n    class MTest(ModelTesterMixin, unittest.TestCase): pass",
+        ("ran", "", "", ""),
+    ),
+    (
+        "try:\n    class MTest(ModelTesterMixin, unittest.TestCase):\n        test_forward = 0\nexcept NameError: pass",
+        ("vanished", "vanished", "test_forward = 0", ""),
+    ),
     ("class MTest(ModelTesterMixin, unittest.TestCase): pass\ndel MTest", None),
-    ("class Own:\n    test_forward = None\nclass MTest(ModelTesterMixin, Own, unittest.TestCase): pass", ("ran", "", "", "")),
-    ("class Own:\n    test_forward = None\nclass MTest(Own, ModelTesterMixin, unittest.TestCase): pass", ("vanished", "vanished", "test_forward = None", "")),
-    ("class A(ModelTesterMixin): pass\nclass B(ModelTesterMixin):\n    test_forward = None\nclass MTest(A, B, unittest.TestCase): pass", ("vanished", "vanished", "test_forward = None", "")),
+    (
+        "class Own:\n    test_forward = None\nclass MTest(ModelTesterMixin, Own, unittest.TestCase): pass",
+        ("ran", "", "", ""),
+    ),
+    (
+        "class Own:\n    test_forward = None\nclass MTest(Own, ModelTesterMixin, unittest.TestCase): pass",
+        ("vanished", "vanished", "test_forward = None", ""),
+    ),
+    (
+        "class A(ModelTesterMixin): pass\nclass B(ModelTesterMixin):\n    test_forward = None\nclass MTest(A, B, unittest.TestCase): pass",
+        ("vanished", "vanished", "test_forward = None", ""),
+    ),
     ("from unittest import *\nclass MTest(ModelTesterMixin, TestCase): pass", ("ran", "", "", "")),
     ("import unittest.case as uc\nclass MTest(ModelTesterMixin, uc.TestCase): pass", ("ran", "", "", "")),
 ]
@@ -113,9 +206,18 @@ GUARDS = [
     ("has_attentions = not True", (SKIPPED, "guard", "no attentions", "")),
     ("has_attentions = ()", (SKIPPED, "guard", "no attentions", "")),
     ("has_attentions = sys.flags.dev_mode", (CONDITIONAL, "guard", "no attentions", "not self.has_attentions")),
-    ("if sys.flags.dev_mode:\n        has_attentions = False", (CONDITIONAL, "guard", "no attentions", "not self.has_attentions")),
-    ("has_attentions = False\n    def setUp(self):\n        self.has_attentions = True", (CONDITIONAL, "guard", "no attentions", "not self.has_attentions")),
-    ("@property\n    def has_attentions(self): return False", (CONDITIONAL, "guard", "no attentions", "not self.has_attentions")),
+    (
+        "if sys.flags.dev_mode:\n        has_attentions = False",
+        (CONDITIONAL, "guard", "no attentions", "not self.has_attentions"),
+    ),
+    (
+        "has_attentions = False\n    def setUp(self):\n        self.has_attentions = True",
+        (CONDITIONAL, "guard", "no attentions", "not self.has_attentions"),
+    ),
+    (
+        "@property\n    def has_attentions(self): return False",
+        (CONDITIONAL, "guard", "no attentions", "not self.has_attentions"),
+    ),
 ]
 
 
@@ -136,11 +238,20 @@ EXPANDED = """
 """
 VARIANTS = [
     ("pass", ("ran", "", "", "")),
-    ('@unittest.skip("why")\n    def test_forward_1_b(self): pass', (CONDITIONAL, "decorator", "why", "only test_forward_1_b")),
+    (
+        '@unittest.skip("why")\n    def test_forward_1_b(self): pass',
+        (CONDITIONAL, "decorator", "why", "only test_forward_1_b"),
+    ),
     ("test_forward_0_a = test_forward_1_b = None", ("vanished", "vanished", "test_forward_0_a = None", "")),
-    ('@parameterized.expand([("a",), ("b",)])\n    @unittest.skip("why")\n    def test_forward(self, name): pass', (SKIPPED, "decorator", "why", "")),
+    (
+        '@parameterized.expand([("a",), ("b",)])\n    @unittest.skip("why")\n    def test_forward(self, name): pass',
+        (SKIPPED, "decorator", "why", ""),
+    ),
     ('@unittest.skip("why")\n    def test_forward(self): pass', (CONDITIONAL, "decorator", "why", "only test_forward")),
-    ('@parameterized.expand([("c",)])\n    @unittest.skip("why")\n    def test_forward(self, name): pass', (CONDITIONAL, "decorator", "why", "only test_forward_0_c")),
+    (
+        '@parameterized.expand([("c",)])\n    @unittest.skip("why")\n    def test_forward(self, name): pass',
+        (CONDITIONAL, "decorator", "why", "only test_forward_0_c"),
+    ),
 ]
 
 
@@ -160,7 +271,11 @@ def test_a_class_imported_from_another_model_is_collected_again(repo):
 
     report = scan(root)["test_forward"].to_dict()
     assert report["models_skipped"] == ["m", "n"]
-    assert {(entry["model"], entry["class"]) for entry in report["tests"]} == {("m", "MTest"), ("n", "Base"), ("n", "NTest")}
+    assert {(entry["model"], entry["class"]) for entry in report["tests"]} == {
+        ("m", "MTest"),
+        ("n", "Base"),
+        ("n", "NTest"),
+    }
     assert {entry["file"] for entry in report["tests"]} == {"tests/models/m/test_modeling_m.py"}
 
 
