@@ -18,6 +18,8 @@ from pytest_tfdebug.options import Options
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_tfdebug.scan.report import CommonTest
+
 _OUTPUT = "tf_skip_report"
 
 
@@ -232,28 +234,28 @@ def _write(rows: list[Row], path: Path, *, is_run: bool) -> None:
     from pytest_tfdebug.scan.report import dumps, write_text
 
     try:
-        write_text(path, lambda: dumps(_report(rows, is_run=is_run)))
+        write_text(path, lambda: dumps(*_report(rows, is_run=is_run)))
     except ScanError as error:
         raise pytest.UsageError(str(error).replace("--output_dir", "--tf-skip-report")) from error
 
 
-def _report(rows: list[Row], *, is_run: bool) -> dict[str, dict[str, Any]]:
+def _report(rows: list[Row], *, is_run: bool) -> tuple[dict[str, CommonTest], dict[str, dict[str, Any]]]:
+    """Return the tests of the rows, and what is said of each beyond a scan's report."""
     from pytest_tfdebug.scan.report import Case, CommonTest
 
     tests: dict[str, dict[tuple[str, str], list[Row]]] = {}
     for row in sorted(rows):
         tests.setdefault(row.test, {}).setdefault((row.model, row.cls), []).append(row)
-    report = {}
+    report, extra = {}, {}
     for test, classes in sorted(tests.items()):
         origin = next(row.origin for found in classes.values() for row in found)
         ran = {key: [row for row in found if row.state != "deselected"] for key, found in classes.items()}
         cases = tuple(Case(*key, _state(found)) for key, found in sorted(ran.items()) if found)
-        entry = CommonTest(test, origin, cases).to_dict()
+        report[test] = CommonTest(test, origin, cases)
         rows = [row for found in classes.values() for row in found]
-        entry["models_deselected"] = sorted({row.model for row in rows if row.state == "deselected"})
-        entry["is_run"] = is_run
-        report[test] = entry
-    return report
+        left_out = sorted({row.model for row in rows if row.state == "deselected"})
+        extra[test] = {"models_deselected": left_out, "is_run": is_run}
+    return report, extra
 
 
 def _state(rows: list[Row]) -> Any:  # noqa: ANN401 - the scanner's State, imported when a report is written

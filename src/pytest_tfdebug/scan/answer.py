@@ -88,7 +88,6 @@ def _scan(
     from pytest_tfdebug.scan.api import scan_with
     from pytest_tfdebug.scan.cache import Known
     from pytest_tfdebug.scan.reading import Reader
-    from pytest_tfdebug.scan.report import dumps
 
     gc.disable()  # a scan makes much and drops little until it ends
     try:
@@ -98,9 +97,9 @@ def _scan(
         result = scan_with(recording, reader, test, track=_progress)
     finally:
         gc.enable()
-    report = result.to_dict()
+    report = {test: found.summary() for test, found in result.tests.items()} if test is None else result.to_dict()
     summary = "\n".join(summarize(report, is_one=test is not None))
-    found = Answer(name, dumps(report).encode(), summary, result.skipped_files, result.unresolved_bases)
+    found = Answer(name, result.dumps().encode(), summary, result.skipped_files, result.unresolved_bases)
     if cache is not None:
         about = {"summary": found.summary, "bad": found.bad, "unresolved": found.unresolved}
         cache.keep_answer(name, recording.record, about, found.json)

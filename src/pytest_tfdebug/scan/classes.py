@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pytest_tfdebug.scan.facts import Class, Value
+from pytest_tfdebug.scan.facts import Class, Function, Value
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
@@ -82,6 +82,13 @@ class Linked:
     def find(self, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that Python picks for a name."""
         return next(self.definitions(name), None)
+
+    def helper(self, name: str) -> tuple[Linked, Function] | None:
+        """Return the method that Python picks for a name, if it could skip."""
+        found = self.find(name)
+        if found is None or not isinstance(found[1], Function) or not (found[1].body or found[1].decorators):
+            return None
+        return found[0], found[1]
 
     def after(self, definer: Linked, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that ``super()`` picks in a class of the MRO."""

@@ -98,12 +98,9 @@ def bind(names: dict[str, Binding], name: str, binding: Binding, *, weak: bool) 
     earlier = names.get(name)
     if weak and earlier is not None:
         return
-    if (
-        isinstance(binding, Value)
-        and isinstance(earlier, (Function, Value))
-        and re.search(rf"\b{name}\b", binding.text)
-    ):
-        binding = binding._replace(previous=earlier)
+    is_again = isinstance(binding, Value) and earlier is not None and not isinstance(earlier, (Class, Import))
+    if is_again and re.search(rf"\b{name}\b", binding.text):  # type: ignore[union-attr]
+        binding = binding._replace(previous=earlier)  # type: ignore[call-arg]
     names.pop(name, None)
     names[name] = binding
 

@@ -24,10 +24,14 @@ _NUMBER = r"(?:0|[1-9][0-9]*)"
 _ARG = rf"(?:\w+\s*=\s*)?(?:{_STRINGS}|{_DOTTED}|{_NUMBER})"
 _CALL = rf"{_DOTTED}\(\s*(?:{_ARG}\s*,\s*)*(?:{_ARG})?\s*\)"
 _TUPLE = rf"\(\s*(?:{_DOTTED}\s*,\s*)*(?:{_DOTTED})?\s*\)"
-_ATOM = rf"(?:{_CALL}|{_TUPLE}|{_STRINGS}|{_DOTTED})"
+_PAIR = rf"(?:{_STRING}|{_DOTTED})\s*:\s*(?:{_STRING}|{_DOTTED})"
+_DICT = rf"\{{\s*(?:{_PAIR}\s*,\s*)*(?:{_PAIR})?\s*\}}"
+_ATOM = rf"(?:{_CALL}|{_TUPLE}|{_DICT}|{_STRINGS}|{_DOTTED})"
+_OPERATOR = r"==|!=|<=|>=|<|>|\bis\s+not\b|\bis\b|\bnot\s+in\b|\bin\b"
 _KEYWORDS = frozenset(keyword.kwlist)
 _CONSTANTS = {"True": True, "False": False, "None": None, "...": ...}
 _PIECE = re.compile(_STRING)
+_ENTRY = re.compile(rf"({_STRING}|{_DOTTED})\s*:\s*({_STRING}|{_DOTTED})")
 _ARGUMENT = re.compile(rf"(?:(\w+)\s*=\s*)?({_STRINGS}|{_DOTTED}|{_NUMBER})")
 
 
@@ -83,6 +87,16 @@ def _names(found: re.Match[str]) -> Expr | None:
     return ("tuple", tuple(names))
 
 
+def _dict(found: re.Match[str]) -> Expr | None:
+    pairs = [(plain(key), plain(value)) for key, value in _ENTRY.findall(found.group())]
+    return None if any(None in pair for pair in pairs) else ("dict", tuple(pairs))
+
+
+def _compare(found: re.Match[str]) -> Expr | None:
+    left, operator, right = plain(found.group(1)), squeeze(found.group(2)), plain(found.group(3))
+    return None if left is None or right is None else ("compare", left, ((operator, right),))
+
+
 def _not(found: re.Match[str]) -> Expr | None:
     value = plain(found.group(1))
     return None if value is None else ("not", value)
@@ -104,6 +118,8 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Expr | None]], ..
     (re.compile(_STRINGS), _literal),
     (re.compile(_NUMBER), _number),
     (re.compile(rf"\(({_TUPLE[2:-2]})\)"), _names),
+    (re.compile(_DICT), _dict),
+    (re.compile(rf"({_CALL}|{_DOTTED})\s*({_OPERATOR})\s*({_ATOM}|{_NUMBER})"), _compare),
     (re.compile(rf"not\s+({_CALL}|{_DOTTED})"), _not),
     (re.compile(rf"(\(\s*)?({_ATOM})\s+if\s+({_CALL}|{_DOTTED})\s+else\s+({_ATOM})(\s*\))?"), _ternary),
     (re.compile(r"super\(\)\.(\w+)\(\)"), _super),

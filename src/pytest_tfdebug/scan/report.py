@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pytest_tfdebug.scan.errors import ScanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pandas as pd
 
@@ -48,25 +48,20 @@ class CommonTest(NamedTuple):
     @property
     def models_skipped(self) -> list[str]:
         """Models that have the test and run it in no class."""
-        return self.to_dict()["models_skipped"]  # type: ignore[no-any-return]
+        return self.summary()["models_skipped"]  # type: ignore[no-any-return]
 
     @property
     def models_ran(self) -> list[str]:
         """Models of which a class collects the test and does not always skip it."""
-        return self.to_dict()["models_ran"]  # type: ignore[no-any-return]
+        return self.summary()["models_ran"]  # type: ignore[no-any-return]
 
     @property
     def skipped_proportion(self) -> float:
         """Share of the models that skip the test among those that have it."""
-        return self.to_dict()["skipped_proportion"]  # type: ignore[no-any-return]
+        return self.summary()["skipped_proportion"]  # type: ignore[no-any-return]
 
-    def to_dict(self, entries: dict[tuple[str, str, int], dict[str, Any]] | None = None) -> dict[str, Any]:
-        """Return the entry of the JSON report.
-
-        Args:
-            entries: The entries made so far, of this test and others; equal ones are made once.
-        """
-        entries = {} if entries is None else entries
+    def summary(self) -> dict[str, Any]:
+        """Return the entry of the JSON report without its classes."""
         by_model = self.by_model
         ran, skipped, partial, reasons = [], [], [], []
         models: dict[str, list[str]] = {"conditional": [], "vanished": [], "empty": []}
@@ -91,16 +86,11 @@ class CommonTest(NamedTuple):
             "models_conditional": models["conditional"],
             "models_vanished": models["vanished"],
             "models_empty": models["empty"],
-            "tests": [_shared(case, entries) for case in self.cases if case.state.state != "ran"],
         }
 
-
-def _shared(case: Case, entries: dict[tuple[str, str, int], dict[str, Any]]) -> dict[str, Any]:
-    key = (case.model, case.cls, id(case.state))
-    found = entries.get(key)
-    if found is None:
-        found = entries[key] = entry(case)
-    return found
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry of the JSON report."""
+        return {**self.summary(), "tests": [entry(case) for case in self.cases if case.state.state != "ran"]}
 
 
 def _is_partial(state: State) -> bool:
@@ -153,8 +143,7 @@ class ScanResult:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return the JSON report as dictionaries: test name to entry."""
-        entries: dict[tuple[str, str, int], dict[str, Any]] = {}
-        return {name: test.to_dict(entries) for name, test in self.tests.items()}
+        return {name: test.to_dict() for name, test in self.tests.items()}
 
     def to_dataframe(self, by: str = "test") -> pd.DataFrame:
         """Return the result as a table.
@@ -186,32 +175,52 @@ class ScanResult:
         Raises:
             ScanError: If the file cannot be written.
         """
-        return write_text(Path(path), lambda: dumps(self.to_dict()))
+        return write_text(Path(path), self.dumps)
+
+    def dumps(self) -> str:
+        """Return the JSON report as text: two spaces of indentation, a line for each class."""
+        encoder = _Encoder()
+        return encoder.report((name, test.summary(), test.cases) for name, test in self.tests.items())
 
 
-def dumps(report: dict[str, dict[str, Any]]) -> str:
-    """Return the JSON report as text: two spaces of indentation, a line for each class."""
-    return "".join(_pieces(report))
+class _Encoder:
+    """Writes a report as JSON; what many classes share is encoded once."""
+
+    def __init__(self) -> None:
+        self._encode = json.JSONEncoder(ensure_ascii=False).encode
+        self._classes: dict[tuple[str, str], str] = {}
+        self._states: dict[State, str] = {}
+
+    def report(self, tests: Iterable[tuple[str, dict[str, Any], tuple[Case, ...]]]) -> str:
+        """Return the text of a report."""
+        bodies = (f"  {self._encode(name)}: {{\n{self._test(summary, cases)}\n  }}" for name, summary, cases in tests)
+        return "{\n" + ",\n".join(bodies) + "\n}\n"
+
+    def _test(self, summary: dict[str, Any], cases: tuple[Case, ...]) -> str:
+        lines = [f"    {self._encode(key)}: {self._value(value)}" for key, value in summary.items()]
+        entries = [self._case(case) for case in cases if case.state.state != "ran"]
+        lines.insert(9, f'    "tests": {self._listed(entries)}')
+        return ",\n".join(lines)
+
+    def _value(self, value: Any) -> str:  # noqa: ANN401 - values of JSON
+        return self._listed(list(map(self._encode, value))) if isinstance(value, list) else self._encode(value)
+
+    def _listed(self, items: list[str]) -> str:
+        return "[\n      " + ",\n      ".join(items) + "\n    ]" if items else "[]"
+
+    def _case(self, case: Case) -> str:
+        cls = self._classes.get(case[:2])
+        if cls is None:
+            cls = self._classes[case[:2]] = self._encode({"model": case.model, "class": case.cls})[:-1]
+        state = self._states.get(case.state)
+        if state is None:
+            state = self._states[case.state] = self._encode(case.state._asdict())[1:]
+        return f"{cls}, {state}"
 
 
-def _pieces(report: dict[str, dict[str, Any]]) -> Iterator[str]:
-    encode = json.JSONEncoder(ensure_ascii=False).encode
-    known: dict[int, str] = {}
-    yield "{"
-    for index, (name, values) in enumerate(report.items()):
-        yield f"{',' if index else ''}\n  {encode(name)}: {{"
-        for number, (key, value) in enumerate(values.items()):
-            yield f"{',' if number else ''}\n    {encode(key)}: "
-            yield from _value(value, encode, known)
-        yield "\n  }"
-    yield "\n}\n"
-
-
-def _value(value: Any, encode: Callable[[Any], str], known: dict[int, str]) -> Iterable[str]:  # noqa: ANN401
-    if not isinstance(value, list) or not value:
-        return [encode(value)]
-    items = [known.get(id(item)) or known.setdefault(id(item), encode(item)) for item in value]
-    return ["[\n      ", ",\n      ".join(items), "\n    ]"]
+def dumps(tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]]) -> str:
+    """Return the JSON report of tests, each with further keys."""
+    return _Encoder().report((name, {**test.summary(), **extra[name]}, test.cases) for name, test in tests.items())
 
 
 def write_text(path: Path, text: Callable[[], str | bytes]) -> Path:

@@ -203,9 +203,8 @@ class Runner:
         if first in frame.nested:
             return False
         if first in {"self", "cls"} and frame.scope.cls is not None:
-            self._evaluator.asked.add(("find", rest))
-            found = frame.scope.cls.find(rest)
-            return found is None or not isinstance(found[1], Function)
+            self._evaluator.asked.add(("helper", rest))
+            return frame.scope.cls.helper(rest) is None
         symbol = self._workspace.resolve(frame.scope.source, dotted) if first not in frame.scope.local else None
         return symbol is None or (isinstance(symbol, Found) and not isinstance(symbol.binding, Function))
 
@@ -240,8 +239,8 @@ class Runner:
             return End.SKIPPED
         first, _, rest = dotted.partition(".")
         if first in {"self", "cls"} and frame.scope.cls is not None:
-            self._evaluator.asked.add(("find", rest))
-            return self._method(frame.scope.cls.find(rest), args, frame)
+            self._evaluator.asked.add(("helper", rest))
+            return self._method(frame.scope.cls.helper(rest), args, frame)
         name = self._full_name(dotted, frame)
         if name in SKIP_CALLS:
             frame.skip(self._reason(args, frame), line, kind="pytest")

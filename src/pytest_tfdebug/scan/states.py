@@ -10,7 +10,7 @@ from pytest_tfdebug.scan import variants
 from pytest_tfdebug.scan.classes import Linked
 from pytest_tfdebug.scan.facts import SETUPS, Class, Decorator, Function, Value, squeeze
 from pytest_tfdebug.scan.runner import End
-from pytest_tfdebug.scan.values import Scope, Unknown
+from pytest_tfdebug.scan.values import CLASS_NAME, Scope, Unknown
 from pytest_tfdebug.scan.workspace import Found
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class States:
         on_class = self._on_class(cls)
         on_class = on_class._replace(effects=(*on_class.effects, *on_module))
         base = _judged([self._on_setup(cls), on_class]) or RAN
+        base = base._replace(reason=base.reason.replace(CLASS_NAME, cls.name))
         table: dict[str, tuple[Linked, Binding]] = {}
         expanded: set[str] = set()
         for linked in reversed(cls.mro):
@@ -171,6 +172,8 @@ class States:
             state = plan.states.get(0) or plan.states.setdefault(0, _judged([plan.method]))
         if state is None and plan.empty is not None:
             return plan.empty._replace(condition=base.condition) if base.condition else plan.empty
+        if state is not None and CLASS_NAME in state.reason:
+            return state._replace(reason=state.reason.replace(CLASS_NAME, cls.name))
         return state or base
 
     def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 _DEPTH = 12  # of constants defined by constants
 
 
+#: Stands in a reason for the name of the class, so that classes can share what a body does to them.
+CLASS_NAME = "\x02"
+_CLASS_NAMES = (("ref", "self.__class__.__name__"), ("ref", "cls.__name__"))
+
+
 class Unknown:
     """The value of an expression that the source does not decide."""
 
@@ -57,10 +62,8 @@ class Evaluator:
 
     def value(self, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
         """Return the value of an expression, or ``UNKNOWN``."""
-        if scope.depth > _DEPTH:
-            return UNKNOWN
         evaluate = _KINDS.get(expression[0])
-        return UNKNOWN if evaluate is None else evaluate(self, expression, scope._replace(depth=scope.depth + 1))
+        return UNKNOWN if evaluate is None or scope.depth > _DEPTH else evaluate(self, expression, scope)
 
     def truth(self, expression: Expr, scope: Scope) -> bool | None:
         """Return whether an expression is true, or None where the source does not decide it."""
@@ -69,9 +72,9 @@ class Evaluator:
 
     def words(self, expression: Expr, scope: Scope) -> str:
         """Return a reason as a string; what is not known in it stands in braces as its source."""
-        value = self.value(expression, scope)
-        if isinstance(value, Unknown) and expression[0] == "join":
+        if expression[0] == "join":
             return "".join(self._part(part, scope) for part in expression[1])
+        value = self.value(expression, scope)
         if isinstance(value, Unknown) and expression[0] == "binary":
             left, right = (self.words(side, scope) for side in expression[2:])
             return f"{left}{right}" if expression[1] == "+" else left
@@ -80,6 +83,8 @@ class Evaluator:
         return "" if value is None else str(value)
 
     def _part(self, part: Expr, scope: Scope) -> str:
+        if part[0] == "show" and part[1] in _CLASS_NAMES and scope.cls is not None:
+            return CLASS_NAME
         value = self.value(part[1] if part[0] == "show" else part, scope)
         return f"{{{part[2]}}}" if isinstance(value, Unknown) else str(value)
 
@@ -110,17 +115,17 @@ class Evaluator:
         elif first in scope.local:
             return UNKNOWN if rest else scope.local[first]
         if first in {"self", "cls"} and scope.cls is not None:
-            if rest in {"__class__.__name__", "__name__"}:
+            if ("ref", f"{first}.{rest}") in _CLASS_NAMES:
                 self.asked.add(("name",))
                 return scope.cls.name
             return self.attribute(scope.cls, rest) if rest and "." not in rest else UNKNOWN
         member = scope.body.members.get(dotted) if scope.body is not None else None
         if isinstance(member, Value):
-            return self.text(member.text, Scope(scope.source, depth=scope.depth)) if member.is_sure else UNKNOWN
+            return self.text(member.text, Scope(scope.source, depth=scope.depth + 1)) if member.is_sure else UNKNOWN
         found = self._workspace.resolve(scope.source, dotted)
         if isinstance(found, Found):
             if isinstance(found.binding, Value) and found.binding.is_sure:
-                return self.text(found.binding.text, Scope(found.source, depth=scope.depth))
+                return self.text(found.binding.text, Scope(found.source, depth=scope.depth + 1))
             if isinstance(found.binding, (Class, Function)):
                 return found.binding  # as an object: it is true
         return UNKNOWN
@@ -281,7 +286,7 @@ def _frozen(value: Any) -> Hashable:  # noqa: ANN401
 #: What a class can be asked -> how it answers; a definition answers with its identity.
 _QUESTIONS: dict[str, Callable[..., Hashable]] = {
     "after": lambda _, cls, definer, name: _identity(cls.after(definer, name)),
-    "find": lambda _, cls, name: _identity(cls.find(name)),
+    "helper": lambda _, cls, name: _identity(cls.helper(name)),
     "has": lambda _, cls, name: (cls.find(name) is not None, _lacks(cls, name)),
     "name": lambda _, cls: cls.name,
     "value": lambda evaluator, cls, name: _frozen(evaluator.attribute(cls, name)),
