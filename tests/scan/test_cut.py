@@ -1,4 +1,4 @@
-"""The lexical cut, the plain forms and the cut of bodies, each held to libcst."""
+"""The lexical cut, the quick reading of expressions and the cut of bodies, each held to libcst."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +10,7 @@ from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.exact import exact
 from pytest_tfdebug.scan.exact_bodies import exact_body
 from pytest_tfdebug.scan.facts import Class, Function, Mention
-from pytest_tfdebug.scan.forms import plain
+from pytest_tfdebug.scan.quick import quick
 from pytest_tfdebug.scan.syntax import parse
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -170,8 +170,8 @@ def test_the_cut_of_a_body_finds_what_libcst_finds(body):
 
 @SETTINGS
 @given(EXPRESSIONS)
-def test_a_plain_form_means_what_libcst_says(text):
-    form = plain(text)
+def test_a_quick_reading_means_what_libcst_says(text):
+    form = quick(text)
 
     assert form is None or form == parse(text)
 

@@ -65,7 +65,7 @@ def scan_with(
     """
     places = model_files(tree)
     reader.prefetch([found.path for found in places])
-    workspace = Workspace(tree, reader.facts, Parser(reader.known.expressions, is_exact=reader.is_exact))
+    workspace = Workspace(tree, reader, Parser(reader.known.expressions, is_exact=reader.is_exact))
     scanner = Scanner(workspace, places)
     return result(scanner.scan(test, track), scanner.common_tests(), test)
 

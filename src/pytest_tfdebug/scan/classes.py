@@ -8,7 +8,7 @@ from pytest_tfdebug.scan.facts import Class, Function, Value
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.scan.facts import Binding
     from pytest_tfdebug.scan.syntax import Expr
@@ -46,21 +46,32 @@ class Unresolved(NamedTuple):
 
 
 class Linked:
-    """A class with its bases; ``mro`` holds the classes of the repository that it is made of, itself first."""
+    """A class with its bases.
 
-    __slots__ = ("answers", "bases", "externals", "facts", "mro", "source")
+    ``head`` is its header; ``mro`` holds the classes of the repository that it is made of, itself first.
+    """
 
-    def __init__(self, source: Source, facts: Class) -> None:
-        self.source, self.facts = source, facts
+    __slots__ = ("_facts", "_fill", "answers", "bases", "externals", "head", "mro", "source")
+
+    def __init__(self, source: Source, head: Class, fill: Callable[[Source, Class], Class]) -> None:
+        self.source, self.head = source, head
+        self._fill, self._facts = fill, head if head.span is None else None
         self.bases: tuple[Linked, ...] = ()
         self.externals: frozenset[str] = frozenset()
         self.mro: tuple[Linked, ...] = (self,)
-        self.answers: dict[Question, Hashable] = {}
+        self.answers: dict[frozenset[Question], int] = {}
 
     @property
     def name(self) -> str:
         """The name of the class."""
-        return self.facts.name
+        return self.head.name
+
+    @property
+    def facts(self) -> Class:
+        """The class with what its body binds; it is read when that is first asked for."""
+        if self._facts is None:
+            self._facts = self._fill(self.source, self.head)
+        return self._facts
 
     @property
     def is_test_case(self) -> bool:
@@ -120,7 +131,7 @@ class Linker:
         return self._linked[key]
 
     def _link(self, source: Source, facts: Class) -> Linked:
-        linked = Linked(source, facts)
+        linked = Linked(source, facts, self._workspace.filled)
         bases: list[Linked] = []
         externals: set[str] = set()
         for text in facts.bases:

@@ -78,8 +78,20 @@ class _Def(NamedTuple):
     function: Function
 
 
-def cut(text: str) -> Module:
-    """Return the facts of a file from its text.
+class Outline(NamedTuple):
+    """A file whose classes' bodies are not read yet, with its text, masked too, from which they can be."""
+
+    module: Module
+    text: str
+    masked: str
+
+    def filled(self, cls: Class) -> Class:
+        """Return a class of the file with what its body binds."""
+        return _filled(_Source(self.text, self.masked, _Lines(self.text)), cls, Mention.of(self.module.names))
+
+
+def outline(text: str) -> Outline:
+    """Return the facts of a file from its text, but for the bodies of its classes.
 
     Raises:
         BadSourceError: If a string or bracket does not end, or a class or function has no header.
@@ -89,7 +101,46 @@ def cut(text: str) -> Module:
     _block(source, 0, len(text), scope, weak=False)
     mentions = Mention.of(scope.names)
     calls = [call for call in scope.calls if mentions.skips_in(call.text)]
-    return Module(_settled(source, scope.names, mentions, top=True), tuple(scope.stars), tuple(calls))
+    names = _settled(source, scope.names, mentions, top=True)
+    return Outline(Module(names, tuple(scope.stars), tuple(calls)), text, source.masked)
+
+
+def cut(text: str, *, is_whole: bool = True) -> Module:
+    """Return the facts of a file from its text.
+
+    Args:
+        text: The source.
+        is_whole: Read the bodies of all classes, not only of those that look like tests of a model.
+
+    Raises:
+        BadSourceError: As for :func:`outline`.
+    """
+    found = outline(text)
+    names = {
+        name: found.filled(binding)
+        if isinstance(binding, Class) and (is_whole or _is_likely(binding, found.masked))
+        else binding
+        for name, binding in found.module.names.items()
+    }
+    return found.module._replace(names=names)
+
+
+def _is_likely(cls: Class, masked: str) -> bool:
+    """Tell whether a class is worth reading at once: it inherits from more than a test case, and has tests."""
+    if cls.span is None or all(base.endswith("TestCase") for base in cls.bases):
+        return False
+    return cls.name.endswith("Test") or masked.find("test_", *cls.span) >= 0
+
+
+def _filled(source: _Source, cls: Class, mentions: Mention) -> Class:
+    if cls.span is None:
+        return cls
+    scope = _Scope({}, [], [])
+    start, end = cls.span
+    _nested(source, lexer.Statement("class", start, start, end), scope, weak=False)
+    members = _settled(source, scope.names, mentions, top=False)
+    writes = frozenset(WRITE.findall(source.masked, start, end))
+    return cls._replace(members=members, writes=writes, span=None)
 
 
 def _block(source: _Source, start: int, end: int, scope: _Scope, *, weak: bool) -> None:
@@ -236,11 +287,9 @@ def _class(source: _Source, statement: lexer.Statement, decorators: tuple[Decora
         raise BadSourceError(f"line {source.lines.at(statement.start)}: not a class definition")
     line = source.lines.at(statement.start)
     bases, keywords = _bases(source, found.end(), statement.header_end)
-    scope = _Scope({}, [], [])
-    _nested(source, statement, scope, weak=False)
-    writes = frozenset(WRITE.findall(source.masked, statement.header_end, statement.end))
+    span = statement.header_end, statement.end
     name = found.group(1)
-    return name, Class(name, line, decorators, bases, keywords, scope.names, writes)
+    return name, Class(name, line, decorators, bases, keywords, {}, frozenset(), span)
 
 
 def _bases(source: _Source, start: int, end: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
@@ -266,8 +315,8 @@ def _settled(source: _Source, names: dict[str, Binding], mentions: Mention, *, t
 def _settle(source: _Source, binding: Binding | _Def, mentions: Mention, *, top: bool) -> Binding:
     if isinstance(binding, _Def):
         return _bodied(source, binding, mentions, top=top)
-    if isinstance(binding, Class):
-        return binding._replace(members=_settled(source, binding.members, mentions, top=False))
+    if isinstance(binding, Class) and not top:
+        return _filled(source, binding, mentions)
     previous: Any = binding.previous if isinstance(binding, Value) else None
     if isinstance(previous, _Def):
         return binding._replace(previous=_bodied(source, previous, mentions, top=top))  # type: ignore[call-arg]

@@ -71,7 +71,11 @@ class Function(NamedTuple):
 
 
 class Class(NamedTuple):
-    """A class: its bases as written, what its body binds, and the attributes its methods set on ``self``."""
+    """A class: its bases as written, what its body binds, and the attributes its methods set on ``self``.
+
+    Most classes of a test file are never asked for a member; ``span`` is then where the statement stands in the text,
+    and ``members`` and ``writes`` are empty. It is None once the body has been read.
+    """
 
     name: str
     line: int
@@ -80,6 +84,7 @@ class Class(NamedTuple):
     keywords: tuple[tuple[str, str], ...]
     members: dict[str, Binding]
     writes: frozenset[str]
+    span: tuple[int, int] | None = None
 
 
 Binding: TypeAlias = "Function | Value | Import | Class"
@@ -100,7 +105,7 @@ def bind(names: dict[str, Binding], name: str, binding: Binding, *, weak: bool) 
         return
     is_again = isinstance(binding, Value) and earlier is not None and not isinstance(earlier, (Class, Import))
     if is_again and re.search(rf"\b{name}\b", binding.text):  # type: ignore[union-attr]
-        binding = binding._replace(previous=earlier)  # type: ignore[call-arg]
+        binding = binding._replace(previous=earlier)  # type: ignore[call-arg, arg-type]
     names.pop(name, None)
     names[name] = binding
 

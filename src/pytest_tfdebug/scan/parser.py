@@ -1,4 +1,4 @@
-"""The meaning of source text, each text once: plain forms by pattern, the rest by libcst."""
+"""The meaning of source text, each text once: what is plain by precedence, the rest by libcst."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan.bodies import cut_body
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.forms import plain
+from pytest_tfdebug.scan.quick import quick
 
 if TYPE_CHECKING:
     from pytest_tfdebug.scan.bodies import Body
@@ -19,7 +19,7 @@ class Parser:
 
     Args:
         known: Meanings from an earlier run, by text; grows as texts are parsed.
-        is_exact: Parse everything with libcst, plain forms and bodies too.
+        is_exact: Parse everything with libcst, plain expressions and bodies too.
     """
 
     def __init__(self, known: dict[str, Expr] | None = None, *, is_exact: bool = False) -> None:
@@ -34,7 +34,7 @@ class Parser:
         found = self._plain.get(text) or self.known.get(text)
         if found is not None:
             return found
-        form = None if self._is_exact else plain(text)
+        form = None if self._is_exact else quick(text)
         if form is not None:
             self._plain[text] = form
             return form

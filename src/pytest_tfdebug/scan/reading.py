@@ -9,8 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan.cache import Known
-from pytest_tfdebug.scan.cut import cut
+from pytest_tfdebug.scan.cut import Outline, cut, outline
 from pytest_tfdebug.scan.errors import BadSourceError
+from pytest_tfdebug.scan.facts import Class
 from pytest_tfdebug.scan.layout import place
 from pytest_tfdebug.scan.source import decode
 from pytest_tfdebug.scan.tree import digest
@@ -39,18 +40,30 @@ class Reader:
         self.known, self.is_exact = known, is_exact
         self._tree, self._is_checked = tree, is_checked
         self._contents: dict[str, bytes] = {}
-        self._used: dict[bytes, Module] = {}
+        self._used: dict[bytes, tuple[str, Module]] = {}
+        self._filled: dict[tuple[str, tuple[int, int] | None], Class] = {}
+        self._outlines: dict[str, Outline] = {}
         self._expressions = len(known.expressions)
         self._bad: dict[bytes, str] = {}
 
     @property
     def has_news(self) -> bool:
         """Whether something is known that was not before."""
-        return len(self.known.expressions) > self._expressions or self._used.keys() != self.known.files.keys()
+        is_other = len(self.known.expressions) > self._expressions or self._used.keys() != self.known.files.keys()
+        return is_other or bool(self._filled)
 
     def used(self) -> Known:
         """Return the facts of the files that were read, and of no others."""
-        return Known(self._used, self.known.expressions)
+        files = {
+            key: facts._replace(
+                names={
+                    name: self._filled.get((path, binding.span), binding) if isinstance(binding, Class) else binding
+                    for name, binding in facts.names.items()
+                }
+            )
+            for key, (path, facts) in self._used.items()
+        }
+        return Known(files, self.known.expressions)
 
     def prefetch(self, paths: list[str]) -> None:
         """Read files that are sure to be needed."""
@@ -88,6 +101,15 @@ class Reader:
                 else:
                     self.known.files[key] = facts
 
+    def filled(self, path: str, cls: Class) -> Class:
+        """Return a class of a file with what its body binds."""
+        key = (path, cls.span)
+        if key not in self._filled:
+            if path not in self._outlines:
+                self._outlines[path] = outline(decode(self._tree.read(path)))
+            self._filled[key] = self._outlines[path].filled(cls)
+        return self._filled[key]
+
     def facts(self, path: str) -> Module:
         """Return the facts of a file.
 
@@ -105,7 +127,7 @@ class Reader:
         facts = self.known.files.get(key)
         if facts is None or self._is_checked:
             facts = self._read(content)
-        self._used[key] = facts
+        self._used[key] = path, facts
         return facts
 
     def _read(self, content: bytes) -> Module:
@@ -116,12 +138,12 @@ class Reader:
             from pytest_tfdebug.scan.exact import exact
 
             return exact(text)
-        return cut(text)
+        return cut(text, is_whole=False)
 
 
 def _cut(content: bytes) -> Module | str:
     try:
-        return cut(decode(content))
+        return cut(decode(content), is_whole=False)
     except BadSourceError as error:
         return str(error)
 

@@ -189,7 +189,7 @@ class _Encoder:
     def __init__(self) -> None:
         self._encode = json.JSONEncoder(ensure_ascii=False).encode
         self._classes: dict[tuple[str, str], str] = {}
-        self._states: dict[State, str] = {}
+        self._states: dict[int, str] = {}  # by identity: the cases keep the states alive
 
     def report(self, tests: Iterable[tuple[str, dict[str, Any], tuple[Case, ...]]]) -> str:
         """Return the text of a report."""
@@ -212,10 +212,10 @@ class _Encoder:
         cls = self._classes.get(case[:2])
         if cls is None:
             cls = self._classes[case[:2]] = self._encode({"model": case.model, "class": case.cls})[:-1]
-        state = self._states.get(case.state)
+        state = self._states.get(id(case.state))
         if state is None:
-            state = self._states[case.state] = self._encode(case.state._asdict())[1:]
-        return f"{cls}, {state}"
+            state = self._states[id(case.state)] = f", {self._encode(case.state._asdict())[1:]}"
+        return cls + state
 
 
 def dumps(tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]]) -> str:

@@ -12,8 +12,6 @@ from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from pytest_tfdebug.scan.bodies import Body
     from pytest_tfdebug.scan.classes import Linked, Question
     from pytest_tfdebug.scan.effects import Decorators
@@ -73,7 +71,8 @@ class Runner:
     def __init__(self, decorators: Decorators, evaluator: Evaluator) -> None:
         self._decorators, self._evaluator = decorators, evaluator
         self._workspace = decorators.workspace
-        self._known: dict[tuple[int, int], dict[tuple[Question, ...], dict[tuple[Hashable, ...], Outcome]]] = {}
+        self._known: dict[tuple[int, int], dict[frozenset[Question], dict[int, Outcome]]] = {}
+        self._asked: dict[frozenset[Question], frozenset[Question]] = {}
         decorators.runner = self
 
     def test(self, definer: Linked, function: Function, cls: Linked) -> tuple[list[Effect], End]:
@@ -81,18 +80,18 @@ class Runner:
 
         A mixin's body runs once for all classes that answer alike what it asks of them.
         """
-        answer = self._evaluator.answer
         known = self._known.setdefault((id(definer), id(function)), {})
         for questions, outcomes in known.items():
-            outcome = outcomes.get(tuple([answer(cls, question) for question in questions]))
+            outcome = outcomes.get(self._evaluator.answer(cls, questions))
             if outcome is not None:
                 return outcome
         self._evaluator.asked = set()
         frame = Frame(Scope(definer.source, cls), definer, (), [], is_decorator=False, depth=0, nested={})
         end = self._run(self._body(definer.source, function), frame)
-        questions = tuple(self._evaluator.asked)
-        known.setdefault(questions, {})[tuple([answer(cls, question) for question in questions])] = frame.effects, end
-        return frame.effects, end
+        asked = frozenset(self._evaluator.asked)
+        questions = self._asked.setdefault(asked, asked)
+        outcome = known.setdefault(questions, {})[self._evaluator.answer(cls, questions)] = frame.effects, end
+        return outcome
 
     def decorator(self, source: Source, function: Function, local: dict[str, Any], depth: int) -> list[Effect]:
         """Return the skips that a decorator function applies."""
@@ -177,6 +176,9 @@ class Runner:
         return (End.LEFT if end is End.ON else end), frame
 
     def _raise(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+        head = _HEAD.match(statement[1])
+        if head is not None and not _SKIP_ERRORS.fullmatch(self._full_name(head.group(1), frame)):
+            return End.LEFT, frame
         error = self._workspace.parser.expression(statement[1].partition(" from ")[0]) if statement[1] else ("code", "")
         function, args = (error[1], error[2]) if error[0] == "call" else (error, ())
         if function[0] == "ref" and _SKIP_ERRORS.fullmatch(self._full_name(function[1], frame)):

@@ -101,10 +101,14 @@ class Scanner:
         if source is None:
             return
         on_module = self._on_module(source)
-        for name, cls in self._test_classes(source):
+        for name, found in self._classes(source, set()):
+            cls = self._linker.link(found)
+            if cls is None:
+                continue
+            if cls.is_test_case or name.startswith("Test"):
+                self._used.update((base.source.path, base.head.line, base.name) for base in cls.mro)
             tests = set().union(*(self._tests(base) for base in cls.mro))
-            self._used.update((base.source.path, base.facts.line, base.name) for base in cls.mro)
-            if not tests:
+            if not tests or not self._is_collected(name, cls):
                 continue
             wanted = tests if test is None else tests & {test}
             states = self._states.of(cls, wanted, on_module)
@@ -119,14 +123,8 @@ class Scanner:
         effects.extend(effect for call in calls for effect in self._decorators.module_skip(source, call))
         return tuple(effects)
 
-    def _test_classes(self, source: Source) -> Iterator[tuple[str, Linked]]:
-        """Yield the classes that pytest collects from a module, imported ones too."""
-        for name, found in self._classes(source, set()):
-            cls = self._linker.link(found)
-            if cls is not None and self._is_collected(name, cls):
-                yield name, cls
-
     def _classes(self, source: Source, seen: set[str]) -> Iterator[tuple[str, Found]]:
+        """Yield the classes in a module's namespace, imported ones too, as pytest goes through it."""
         seen.add(source.path)
         for name, binding in source.facts.names.items():
             found = self._bound(source, name, binding)
@@ -188,7 +186,7 @@ class Scanner:
 
 def _is_abstract(cls: Linked) -> bool:
     """Tell whether a class has abstract methods left and a metaclass that counts them."""
-    metaclasses = (value for base in cls.mro for key, value in base.facts.keywords if key == "metaclass")
+    metaclasses = (value for base in cls.mro for key, value in base.head.keywords if key == "metaclass")
     counted = {name.rpartition(".")[2] for name in (*cls.externals, *metaclasses)}
     if counted.isdisjoint({"ABC", "ABCMeta"}):
         return False

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 #: Decorators whose result is no function, so that pytest does not collect it.
 _NO_FUNCTION = re.compile(r"(?:\w+\.)*(?:property|cached_property|classproperty)|\w+\.(?:setter|deleter|getter)")
+_NUMBER = re.compile(r"_\d+(?=_|$)")
 #: Kinds of expression whose value is never a function.
 _NO_CALLABLE = frozenset({"const", "tuple", "list", "set", "dict", "not", "compare", "join"})
 
@@ -55,13 +56,6 @@ class _Applied(NamedTuple):
 _NOTHING = _Applied("decorator", ())
 
 
-class _Own(NamedTuple):
-    """The tests that a class itself binds, with the class, and the names that are expanded."""
-
-    tests: dict[str, tuple[Linked, Binding]]
-    expanded: frozenset[str]
-
-
 @dataclass
 class _Plan:
     """What a definition does to a test in any class; ``states`` grows with the outcomes of its body."""
@@ -71,8 +65,17 @@ class _Plan:
     method: _Applied = _NOTHING
     vanished: State | None = None
     always: State | None = None
+    state: State | None = None
     empty: State | None = None
     states: dict[int, State | None] = field(default_factory=dict)
+
+
+class _Own(NamedTuple):
+    """What a class itself does to the tests that it binds, and the names that are expanded."""
+
+    plans: dict[str, _Plan]
+    expanded: frozenset[str]
+    bases: set[str]  # the names, also without the number that ``expand`` adds
 
 
 class States:
@@ -90,7 +93,7 @@ class States:
         """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
         effects: list[Effect] = []
         for base in cls.mro:
-            for decorator in base.facts.decorators:
+            for decorator in base.head.decorators:
                 effects.extend(self._decorators.of(base.source, decorator))
             mark = base.facts.members.get("pytestmark")
             if isinstance(mark, Value) and mark.text:
@@ -104,28 +107,31 @@ class States:
         on_class = on_class._replace(effects=(*on_class.effects, *on_module))
         base = _judged([self._on_setup(cls), on_class]) or RAN
         base = base._replace(reason=base.reason.replace(CLASS_NAME, cls.name))
-        table: dict[str, tuple[Linked, Binding]] = {}
+        plans: dict[str, _Plan] = {}
         expanded: set[str] = set()
         for linked in reversed(cls.mro):
             own = self._own(linked)
-            table.update(own.tests)
+            plans.update(own.plans)
             expanded |= own.expanded
         return {
-            test: self._expanded(cls, test, base) if test in expanded else self._state(cls, test, *table[test], base)
+            test: self._expanded(cls, test, base) if test in expanded else self._planned(cls, plans[test], base)
             for test in sorted(tests)
         }
 
     def _own(self, cls: Linked) -> _Own:
-        """Return the tests that a class itself binds, and which of them ``expand`` multiplies."""
-        if cls not in self._owns:
-            tests = {name: (cls, member) for name, member in cls.facts.members.items() if name.startswith("test_")}
-            expanded = {name for name, found in tests.items() if self._expansion(*found) is not None}
-            self._owns[cls] = _Own(tests, frozenset(expanded))
-        return self._owns[cls]
+        """Return what a class itself does to the tests that it binds, and which of them ``expand`` multiplies."""
+        own = self._owns.get(cls)
+        if own is None:
+            members = [(name, member) for name, member in cls.facts.members.items() if name.startswith("test_")]
+            plans = {name: self._plan(name, cls, member, None) for name, member in members}
+            expanded = frozenset(name for name, member in members if self._expansion(cls, member) is not None)
+            bases = {name[: found.start()] for name in plans for found in _NUMBER.finditer(name)}
+            own = self._owns[cls] = _Own(plans, expanded, bases | plans.keys())
+        return own
 
     def _expanded(self, cls: Linked, test: str, base: State) -> State:
         """Return the state of a test of which some definition is expanded."""
-        involved = tuple(linked for linked in cls.mro if any(name.startswith(test) for name in self._own(linked).tests))
+        involved = tuple(linked for linked in cls.mro if test in self._own(linked).bases)
         key = (test, involved)
         if key not in self._slots:
             expansions = {
@@ -139,42 +145,34 @@ class States:
         states = []
         for slot, expansion in self._slots[key]:
             decorators = expansion.inner if expansion is not None else None
-            states.append((slot, self._state(cls, slot.name, slot.definer, slot.binding, base, decorators)))
+            known = (slot.name, id(slot.definer), id(slot.binding), decorators)
+            if known not in self._plans:
+                self._plans[known] = self._plan(slot.name, slot.definer, slot.binding, decorators)
+            states.append((slot, self._planned(cls, self._plans[known], base)))
         return _combined(states)
 
-    def _state(  # noqa: PLR0917 - a test, its definition and what holds for its class
-        self,
-        cls: Linked,
-        name: str,
-        definer: Linked,
-        binding: Binding,
-        base: State,
-        decorators: tuple[Decorator, ...] | None = None,
-    ) -> State:
+    def _planned(self, cls: Linked, plan: _Plan, base: State) -> State:
         """Return the state that one definition gives a test of a class."""
-        key = (name, id(definer), id(binding), decorators)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = self._plan(name, definer, binding, decorators)
         if plan.vanished is not None:
             return plan.vanished
         if base.state == "skipped":
             return base
         if plan.always is not None:
             return plan.always
-        state = None
+        state = plan.state
         if plan.function is not None and plan.function.body:
             outcome = self._runner.test(plan.definer, plan.function, cls)
-            state = plan.states.get(id(outcome[0]))
-            if state is None and (outcome[0] or plan.method.effects):
-                state = plan.states[id(outcome[0])] = _judged([plan.method, _on_body(*outcome)])
-        elif plan.method.effects:
-            state = plan.states.get(0) or plan.states.setdefault(0, _judged([plan.method]))
-        if state is None and plan.empty is not None:
+            if outcome[0]:
+                state = plan.states.get(id(outcome[0]))
+                if state is None:
+                    state = plan.states[id(outcome[0])] = _judged([plan.method, _on_body(*outcome)])
+        if state is None:
+            if plan.empty is None:
+                return base
             return plan.empty._replace(condition=base.condition) if base.condition else plan.empty
-        if state is not None and CLASS_NAME in state.reason:
-            return state._replace(reason=state.reason.replace(CLASS_NAME, cls.name))
-        return state or base
+        return (
+            state._replace(reason=state.reason.replace(CLASS_NAME, cls.name)) if CLASS_NAME in state.reason else state
+        )
 
     def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
         if id(binding) not in self._expansions:
@@ -269,14 +267,14 @@ class States:
             known = self._evaluator.text(symbol.binding.text, Scope(symbol.source))
             return ((), None) if isinstance(known, Unknown) else None
         if isinstance(symbol, Found) and isinstance(symbol.binding, Function):
-            return (), (Linked(symbol.source, _MODULE), symbol.binding)
+            return (), (Linked(symbol.source, _MODULE, self._workspace.filled), symbol.binding)
         return (), None
 
 
 def _planned(plan: _Plan) -> _Plan:
     """Return a plan that knows whether its decorators always skip."""
-    state = _judged([plan.method])
-    plan.always = state if state is not None and state.state == "skipped" else None
+    plan.state = _judged([plan.method])
+    plan.always = plan.state if plan.state is not None and plan.state.state == "skipped" else None
     return plan
 
 

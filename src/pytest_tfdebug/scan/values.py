@@ -54,6 +54,8 @@ class Evaluator:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._attributes: dict[int, Any] = {}
+        self._ordered: dict[frozenset[Question], tuple[Question, ...]] = {}
+        self._numbers: dict[tuple[Hashable, ...], int] = {}
         self.asked: set[Question] = set()
 
     def text(self, text: str, scope: Scope) -> Any:  # noqa: ANN401 - a value is of any type
@@ -101,11 +103,14 @@ class Evaluator:
             self._attributes[id(binding)] = self.text(binding.text, Scope(definer.source, depth=1))
         return self._attributes[id(binding)]
 
-    def answer(self, cls: Linked, question: Question) -> Hashable:
-        """Answer what an outcome may depend on; equal answers to equal questions give equal outcomes."""
-        if question not in cls.answers:
-            cls.answers[question] = _QUESTIONS[question[0]](self, cls, *question[1:])
-        return cls.answers[question]
+    def answer(self, cls: Linked, questions: frozenset[Question]) -> int:
+        """Return a number for how a class answers questions: classes with the same number answer alike."""
+        number = cls.answers.get(questions)
+        if number is None:
+            ordered = self._ordered.setdefault(questions, tuple(questions))
+            answers = tuple([_QUESTIONS[question[0]](self, cls, *question[1:]) for question in ordered])
+            number = cls.answers[questions] = self._numbers.setdefault(answers, len(self._numbers))
+        return number
 
     def reference(self, dotted: str, scope: Scope) -> Any:  # noqa: PLR0911, ANN401
         """Return the value of a name."""

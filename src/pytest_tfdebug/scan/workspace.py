@@ -9,9 +9,8 @@ from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.facts import Class, Function, Import, Mention, Module, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_tfdebug.scan.parser import Parser
+    from pytest_tfdebug.scan.reading import Reader
     from pytest_tfdebug.scan.tree import Tree
 
 _DEPTH = 20  # of a chain of re-exports
@@ -46,14 +45,14 @@ class Workspace:
 
     Args:
         tree: Where the files are.
-        facts: Returns the facts of a path.
+        reader: Reads the facts of a path.
         parser: Gives expressions their meaning.
     """
 
-    def __init__(self, tree: Tree, facts: Callable[[str], Module], parser: Parser) -> None:
+    def __init__(self, tree: Tree, reader: Reader, parser: Parser) -> None:
         self.parser = parser
         self.bad: dict[str, str] = {}
-        self._tree, self._facts = tree, facts
+        self._tree, self._reader = tree, reader
         self._sources: dict[str, Source | None] = {}
         self._packages: dict[tuple[str, str], str | None] = {}
         self._roots: dict[str, tuple[str, ...]] = {}
@@ -66,11 +65,15 @@ class Workspace:
         """Return a module by its path, or None where it cannot be read; ``bad`` then says why."""
         if path not in self._sources:
             try:
-                self._sources[path] = Source(path, self._facts(path))
+                self._sources[path] = Source(path, self._reader.facts(path))
             except BadSourceError as error:
                 self.bad[path] = str(error)
                 self._sources[path] = None
         return self._sources[path]
+
+    def filled(self, source: Source, cls: Class) -> Class:
+        """Return a class of a module with what its body binds."""
+        return cls if cls.span is None else self._reader.filled(source.path, cls)
 
     def mentions(self, source: Source) -> Mention:
         """Return the patterns for a skip in a module, its aliases included."""
@@ -135,7 +138,7 @@ class Workspace:
             found = self.lookup(symbol, name, depth + 1)
             return found if found is not None else self._submodule(symbol, name)
         if isinstance(symbol, Found) and isinstance(symbol.binding, Class):
-            member = symbol.binding.members.get(name)
+            member = self.filled(symbol.source, symbol.binding).members.get(name)
             return Found(symbol.source, member) if isinstance(member, (Class, Function, Value)) else None
         return None
 
