@@ -160,9 +160,9 @@ def _links(error: BaseException) -> Iterator[Link]:
         seen.add(id(current))
         types = tuple(kind.__name__ for kind in type(current).__mro__ if kind is not object)
         yield Link(current, types, _message(current))
-        inner = list(_members(current))
         if _OWN_ERROR in types:
             continue
+        inner = list(_members(current))
         if current.__cause__ is not None:
             inner.append(current.__cause__)
         elif current.__context__ is not None and not current.__suppress_context__ and not _VERDICTS & set(types):
