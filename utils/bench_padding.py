@@ -19,9 +19,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
-import padding_models
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
+import padding_models
 from pytest_tfdebug.invariance.observed import ObservedCall, observe
 from pytest_tfdebug.invariance.padding_report import check_padding
 from pytest_tfdebug.invariance.settings import PaddingSettings
@@ -50,7 +50,11 @@ def _ids(length: int) -> dict[str, torch.Tensor]:
     return {"input_ids": torch.randint(3, 8000, (4, length)), "attention_mask": torch.ones(4, length).long()}
 
 
-CASES: dict[str, Callable[[int], Case]] = {"all-MiniLM-L6-v2": _minilm, "Llama, 6 layers": _llama, "BERT, 6 layers": _bert}
+CASES: dict[str, Callable[[int], Case]] = {
+    "all-MiniLM-L6-v2": _minilm,
+    "Llama, 6 layers": _llama,
+    "BERT, 6 layers": _bert,
+}
 
 
 def measure(model: torch.nn.Module, inputs: dict[str, Any], pairs: int) -> tuple[int, float, float]:
@@ -87,7 +91,7 @@ def _inputs_of_a_check(model: torch.nn.Module, inputs: dict[str, Any]) -> list[d
         seen.append(dict(given))
         return again(given, other)
 
-    call.again = remember  # type: ignore[method-assign] # to see what is repeated
+    call.again = remember  # type: ignore[method-assign,assignment] # to see what is repeated
     check_padding(call, PaddingSettings())
     return seen
 
