@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
-import padding_models
+import padding_models  # type: ignore[import-not-found]  # the folder is put on the path above
 from pytest_tfdebug.invariance.observed import ObservedCall, observe
 from pytest_tfdebug.invariance.padding_report import check_padding
 from pytest_tfdebug.invariance.settings import PaddingSettings

@@ -1,5 +1,8 @@
 """The marker: functions, classes, test cases, options, messages."""
 
+import os
+import sys
+
 import pytest
 import torch
 
