@@ -115,6 +115,12 @@ FLAGS = (
         metavar="ATOL",
         is_number=True,
     ),
+    Flag(
+        "skip_report",
+        "--tf-skip-report",
+        "write which common tests each model ran and skipped, in the form of python -m pytest_tfdebug.scan",
+        metavar="FILE",
+    ),
 )
 #: Keys that have no flag.
 INI = (
@@ -168,6 +174,7 @@ class Options:
     watch_masks: bool
     invariance_rtol: float | None
     invariance_atol: float | None
+    skip_report: str | None
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:

@@ -63,6 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _register(config, "pytest_tfdebug.triage.show_environment")
     if chosen.watch_masks:
         _register(config, _INVARIANCE)
+    if chosen.skip_report:
+        _register(config, "pytest_tfdebug.skip_report")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,0 +1,184 @@
+"""Classes linked to their bases across files, in C3 order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from pytest_tfdebug.scan.facts import Class, Value
+from pytest_tfdebug.scan.workspace import External, Found
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from pytest_tfdebug.scan.facts import Binding
+    from pytest_tfdebug.scan.syntax import Expr
+    from pytest_tfdebug.scan.workspace import Source, Workspace
+
+#: What is asked of a class: a kind and its arguments.
+Question: TypeAlias = "tuple[Any, ...]"
+
+#: Classes outside the repository that are ``unittest.TestCase``, by name.
+TEST_CASES = frozenset(
+    {
+        "AccelerateTestCase",
+        "AsyncTestCase",
+        "DjangoTestCase",
+        "IsolatedAsyncioTestCase",
+        "MultiProcessTestCase",
+        "TempDirTestCase",
+        "TestCase",
+        "TestCasePlus",
+        "TransactionTestCase",
+    }
+)
+#: Classes outside the repository that bring no tests, by full name.
+_NEUTRAL = frozenset({"abc.ABC", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol", "enum.Enum"})
+_BUILTIN = frozenset({"object", "Exception", "dict", "list", "tuple", "str", "int", "float"})
+
+
+class Unresolved(NamedTuple):
+    """A base class that is neither in the repository nor known by name."""
+
+    base: str
+    cls: str
+    path: str
+    line: int
+
+
+class Linked:
+    """A class with its bases; ``mro`` holds the classes of the repository that it is made of, itself first."""
+
+    __slots__ = ("answers", "bases", "externals", "facts", "mro", "source")
+
+    def __init__(self, source: Source, facts: Class) -> None:
+        self.source, self.facts = source, facts
+        self.bases: tuple[Linked, ...] = ()
+        self.externals: frozenset[str] = frozenset()
+        self.mro: tuple[Linked, ...] = (self,)
+        self.answers: dict[Question, Hashable] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the class."""
+        return self.facts.name
+
+    @property
+    def is_test_case(self) -> bool:
+        """Whether ``unittest.TestCase`` is anywhere in the bases."""
+        return any(name.rpartition(".")[2] in TEST_CASES or name.endswith("TestCase") for name in self.externals)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether all bases are known, so that an attribute that none of them binds is not there."""
+        return all(map(is_known, self.externals))
+
+    def definitions(self, name: str) -> Iterator[tuple[Linked, Binding]]:
+        """Yield each class that binds a name, in the order in which Python looks, with what it binds."""
+        for cls in self.mro:
+            member = cls.facts.members.get(name)
+            if member is not None:
+                yield cls, member
+
+    def find(self, name: str) -> tuple[Linked, Binding] | None:
+        """Return the definition that Python picks for a name."""
+        return next(self.definitions(name), None)
+
+    def after(self, definer: Linked, name: str) -> tuple[Linked, Binding] | None:
+        """Return the definition that ``super()`` picks in a class of the MRO."""
+        following = self.mro[self.mro.index(definer) + 1 :] if definer in self.mro else ()
+        return next(((cls, cls.facts.members[name]) for cls in following if name in cls.facts.members), None)
+
+    def writes(self, name: str) -> bool:
+        """Tell whether a method of the class or its bases sets an attribute of this name."""
+        return any(name in cls.facts.writes for cls in self.mro)
+
+
+class Linker:
+    """Links classes, each once."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.unresolved: dict[Unresolved, None] = {}
+        self._workspace = workspace
+        self._linked: dict[tuple[str, int, str], Linked | None] = {}
+
+    def link(self, found: Found) -> Linked | None:
+        """Return a class with its bases; None while it is being linked, as a class cannot be its own base."""
+        facts = found.binding
+        if not isinstance(facts, Class):
+            return None
+        key = (found.source.path, facts.line, facts.name)
+        if key not in self._linked:
+            self._linked[key] = None
+            self._linked[key] = self._link(found.source, facts)
+        return self._linked[key]
+
+    def _link(self, source: Source, facts: Class) -> Linked:
+        linked = Linked(source, facts)
+        bases: list[Linked] = []
+        externals: set[str] = set()
+        for text in facts.bases:
+            base = self._base(source, facts, self._workspace.parser.expression(text))
+            if isinstance(base, Linked):
+                bases.append(base)
+            elif base is not None:
+                externals.add(base)
+                if not is_known(base):
+                    self.unresolved[Unresolved(text, facts.name, source.path, facts.line)] = None
+        linked.bases = tuple(bases)
+        linked.externals = frozenset(externals).union(*(base.externals for base in bases))
+        order = _merge([[linked], *(list(base.mro) for base in bases), list(bases)])
+        linked.mro = tuple(order if order is not None else _depth_first(linked))
+        return linked
+
+    def _base(self, source: Source, facts: Class, expression: Expr) -> Linked | str | None:  # noqa: PLR0911 - one return for each case
+        kind = expression[0]
+        if kind == "if":  # Mixin if is_available() else object
+            branches = [self._base(source, facts, branch) for branch in expression[2:]]
+            return next((branch for branch in branches if isinstance(branch, Linked)), branches[0])
+        if kind == "item":  # Generic[T]
+            return self._base(source, facts, expression[1])
+        if kind != "ref":
+            return "" if kind == "call" else None
+        symbol = self._workspace.resolve(source, expression[1])
+        if isinstance(symbol, External):
+            return symbol.name
+        if isinstance(symbol, Found):
+            if isinstance(symbol.binding, Class):
+                return self.link(symbol)
+            if isinstance(symbol.binding, Value) and symbol.binding.text:
+                value = self._workspace.parser.expression(symbol.binding.text)
+                return None if value == expression else self._base(symbol.source, facts, value)
+        return str(expression[1])
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a base class outside the repository is one whose tests, if any, are known."""
+    last = name.rpartition(".")[2]
+    return last in TEST_CASES or name in _NEUTRAL or name in _BUILTIN or name.startswith("builtins.")
+
+
+def _merge(sequences: list[list[Linked]]) -> list[Linked] | None:
+    """Return the C3 linearization, or None where there is none and Python would refuse the class.
+
+    Source:
+        https://docs.python.org/3/howto/mro.html
+    """
+    order: list[Linked] = []
+    remaining = [sequence for sequence in sequences if sequence]
+    while remaining:
+        for sequence in remaining:
+            head = sequence[0]
+            if not any(head in other[1:] for other in remaining):
+                break
+        else:
+            return None
+        order.append(head)
+        remaining = [rest for other in remaining if (rest := other[1:] if other[0] is head else other)]
+    return order
+
+
+def _depth_first(linked: Linked) -> list[Linked]:
+    order = [linked]
+    for base in linked.bases:
+        order.extend(cls for cls in base.mro if cls not in order)
+    return order

@@ -1,0 +1,162 @@
+"""The command line: ``python -m pytest_tfdebug.scan``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.scan.answer import Answer, answer
+from pytest_tfdebug.scan.errors import ScanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+OK, FAILED, UNANSWERED = 0, 1, 2
+_FORMATS = ("json", "csv", "markdown", "github")
+_SUFFIXES = {"csv": ".csv", "markdown": ".md"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a scan and return its exit code: 0, 1 for a failed ratchet or comparison, 2 for no answer."""
+    options = parser().parse_args(argv)
+    try:
+        return _run(options)
+    except ScanError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the command line prints
+        return UNANSWERED
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        sys.stderr.close()
+        return OK
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    found = argparse.ArgumentParser(
+        prog="python -m pytest_tfdebug.scan",
+        description="Which common tests does each model of a transformers-style repository skip, and why.",
+    )
+    add = found.add_argument
+    add("--repo", default=".", metavar="DIR", help="root of the repository (default: the current directory)")
+    add("--test_method_name", metavar="NAME", help="scan one common test, such as test_inputs_embeds")
+    add("--output_dir", metavar="DIR", help="where the JSON report goes (default: the current directory)")
+    add("--format", choices=_FORMATS, help="print this instead of the summary; csv and markdown are saved too")
+    add("--verbose", action="store_true", help="list everything that the summary counts")
+    add("--no_cache", action="store_true", help="neither read nor write the cache")
+    add("--exact", action="store_true", help="parse every file whole with libcst: slow, for proof")
+    add("--strict", action="store_true", help="exit with 2 if a file cannot be read; checks the syntax of every file")
+    compare = found.add_mutually_exclusive_group()
+    compare.add_argument("--baseline", metavar="FILE", help="compare with an earlier report; exit with 1 on a new skip")
+    compare.add_argument("--base", metavar="REV", help="compare with a git revision; exit with 1 on a new skip")
+    compare.add_argument("--against", metavar="FILE", help="compare with a report of pytest --tf-skip-report")
+    return found
+
+
+def _run(options: argparse.Namespace) -> int:
+    earlier = _earlier(options)
+    found = answer(
+        Path(options.repo),
+        options.test_method_name,
+        is_cached=not options.no_cache,
+        is_exact=options.exact,
+        is_strict=options.strict,
+    )
+    for warning in found.warnings:
+        _tell(warning)
+    if options.strict and found.bad:
+        raise ScanError(f"{len(found.bad)} unreadable file(s), named above, with --strict.")
+    target = _target(options, found)
+    saved = [] if target is None else _save(target, options.format, found)
+    code = OK if earlier is None else _compare(options, found, earlier)
+    if earlier is None:
+        _print(_summary(options, found))
+    for path in saved:
+        _tell(f"📄 {path.suffix[1:].upper().replace('MD', 'Markdown')} saved to {path.resolve()}")
+    return code
+
+
+def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the report to compare with; it is read before anything is scanned or written."""
+    from pytest_tfdebug.scan import baseline
+
+    file = options.baseline or options.against
+    if file is not None:
+        return baseline.load(Path(file))
+    if options.base is None:
+        return None
+    from pytest_tfdebug.scan.api import scan_tree
+    from pytest_tfdebug.scan.tree import GitTree
+
+    if not Path(options.repo).is_dir():
+        raise ScanError(f"{options.repo} is not a directory; name the root of a repository with --repo.")
+    with GitTree(Path(options.repo), options.base) as tree:
+        found = scan_tree(tree, None)
+    return {name: test.to_dict() for name, test in found.tests.items() if options.test_method_name in (None, name)}
+
+
+def _target(options: argparse.Namespace, found: Answer) -> Path | None:
+    """Return where the JSON report goes; a comparison writes none unless it is told where."""
+    if options.output_dir is None and (options.baseline or options.base or options.against):
+        return None
+    target = Path(options.output_dir or ".").expanduser() / f"{found.name}.json"
+    for other in (options.baseline, options.against):
+        if other is not None and target.exists() and target.samefile(other):
+            raise ScanError(f"{target} is what the scan is compared with; name another directory with --output_dir.")
+    return target
+
+
+def _save(target: Path, form: str | None, found: Answer) -> list[Path]:
+    from pytest_tfdebug.scan import render
+    from pytest_tfdebug.scan.report import write_text
+
+    saved = [write_text(target, lambda: found.json)]
+    if form in _SUFFIXES:
+        write = {"csv": render.to_csv, "markdown": render.to_markdown}[form]
+        saved.append(write_text(target.with_suffix(_SUFFIXES[form]), lambda: write(found.report)))
+    return saved
+
+
+def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
+    """Return what is printed: a summary, or the report in the form that was asked for."""
+    from pytest_tfdebug.scan import render
+
+    if options.format == "json":
+        return [found.json.decode().rstrip("\n")]
+    if options.format == "csv":
+        return [render.to_csv(found.report).rstrip("\n")]
+    if options.format == "markdown":
+        return [render.to_markdown(found.report).rstrip("\n")]
+    if options.format == "github":
+        return render.as_annotations(found.report)
+    if options.verbose:
+        found = found._replace(summary="")
+    return [found.summary] if found.summary else found.summarize(verbose=options.verbose)
+
+
+def _compare(options: argparse.Namespace, found: Answer, earlier: dict[str, Any]) -> int:
+    if options.against:
+        from pytest_tfdebug.scan.against import compare
+
+        result = compare(found.report, earlier if options.test_method_name is None else _one(earlier, options))
+        _print(result.lines())
+        return FAILED if result.disagreements else OK
+    from pytest_tfdebug.scan import baseline
+
+    changed = baseline.changes(earlier if options.test_method_name is None else _one(earlier, options), found.report)
+    is_github = options.format == "github"
+    _print(baseline.as_annotations(changed) if is_github else baseline.lines(changed, options.baseline or options.base))
+    return FAILED if baseline.is_failure(changed) else OK
+
+
+def _one(earlier: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    return {name: values for name, values in earlier.items() if name == options.test_method_name}
+
+
+def _print(lines: Iterable[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

@@ -1,0 +1,297 @@
+"""A file's facts by a lexical cut: no parser runs, and text that cannot matter is never looked at."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from pytest_tfdebug.scan import lexer
+from pytest_tfdebug.scan.errors import BadSourceError
+from pytest_tfdebug.scan.facts import (
+    EMPTY,
+    WRITE,
+    Binding,
+    Class,
+    Decorator,
+    Function,
+    Import,
+    Mention,
+    Module,
+    Value,
+    bind,
+)
+
+_CLASS = re.compile(r"class[ \t]+(\w+)\s*")
+_DEF = re.compile(r"(?:async[ \t]+)?def[ \t]+(\w+)\s*")
+_IMPORT = re.compile(r"import[ \t]+(.*)", re.DOTALL)
+_FROM = re.compile(r"from[ \t]*([.\w \t]+?)[ \t]*\bimport\b(.*)", re.DOTALL)
+_ALIAS = re.compile(r"\s*([\w.]+|\*)(?:\s+as\s+(\w+))?\s*")
+_TARGET = re.compile(r"(\w+)\s*(?::[^=\n]*)?=(?!=)\s*")
+_NEXT_TARGET = re.compile(r"(\w+)\s*=(?!=)\s*")
+_TARGETS = re.compile(r"\(?\s*(\w+(?:\s*,\s*\w+)*)\s*,?\s*\)?\s*=(?!=)")
+_AUGMENTED = re.compile(r"(\w+)\s*(?:[-+*/%@&|^]|//|\*\*|<<|>>)=")
+_DELETE = re.compile(r"del[ \t]+(.*)")
+_KEYWORD = re.compile(r"(\w+)\s*=(?!=)\s*(.*)", re.DOTALL)
+_PARAM = re.compile(r"\**(\w+)")
+_CALL = re.compile(r"[\w.]+\s*\(")
+_NEVER = re.compile(r"if\s+(?:TYPE_CHECKING|typing\.TYPE_CHECKING|False|0)\s*:")
+
+#: Compound statements whose body binds only where the first branch has not.
+_WEAK = frozenset({"elif", "else", "except", "case"})
+#: Compound statements without a scope of their own.
+_BLOCKS = _WEAK | {"if", "try", "finally", "with", "for", "while", "match"}
+
+
+class _Source(NamedTuple):
+    text: str
+    masked: str
+    lines: _Lines
+
+
+class _Lines:
+    """Line numbers of offsets that mostly grow."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._offset, self._line = text, 0, 1
+
+    def at(self, offset: int) -> int:
+        """Return the number of the line that holds ``offset``, from 1."""
+        if offset < self._offset:
+            return self._line - self._text.count("\n", offset, self._offset)
+        self._line += self._text.count("\n", self._offset, offset)
+        self._offset = offset
+        return self._line
+
+
+class _Scope(NamedTuple):
+    names: dict[str, Binding]
+    stars: list[str]
+    calls: list[Value]
+    is_sure: bool = True
+
+
+class _Def(NamedTuple):
+    """A function whose body waits until all the file's names are known; ``params`` is the offset of its parameters."""
+
+    params: int
+    statement: lexer.Statement
+    function: Function
+
+
+def cut(text: str) -> Module:
+    """Return the facts of a file from its text.
+
+    Raises:
+        BadSourceError: If a string or bracket does not end, or a class or function has no header.
+    """
+    source = _Source(text, lexer.mask(text), _Lines(text))
+    scope = _Scope({}, [], [])
+    _block(source, 0, len(text), scope, weak=False)
+    mentions = Mention.of(scope.names)
+    calls = [call for call in scope.calls if mentions.skips_in(call.text)]
+    return Module(_settled(source, scope.names, mentions, top=True), tuple(scope.stars), tuple(calls))
+
+
+def _block(source: _Source, start: int, end: int, scope: _Scope, *, weak: bool) -> None:
+    decorators: list[Decorator] = []
+    never = False
+    for statement in lexer.statements(source.masked, start, end):
+        kind = statement.kind
+        if kind == "":
+            _simple(source, statement.start, statement.header_end, scope, weak=weak)
+        elif kind == "@":
+            at = statement.start + 1
+            text = lexer.code(source.text, source.masked, at, statement.header_end)
+            decorators.append(Decorator(text, source.lines.at(statement.start)))
+            continue
+        elif kind == "def":
+            function = _function(source, statement, tuple(decorators))
+            bind(scope.names, function.function.name, function, weak=weak)  # type: ignore[arg-type]
+        elif kind == "class":
+            bind(scope.names, *_class(source, statement, tuple(decorators)), weak=weak)
+        elif kind in _BLOCKS:
+            branch_weak = weak or (kind in _WEAK and not never)
+            if kind == "if":
+                never = _NEVER.match(source.masked, statement.start) is not None
+            if not (kind == "if" and never):
+                _nested(
+                    source,
+                    statement,
+                    scope._replace(calls=[], is_sure=scope.is_sure and kind == "with"),
+                    weak=branch_weak,
+                )
+        decorators = []
+
+
+def _nested(source: _Source, statement: lexer.Statement, scope: _Scope, *, weak: bool) -> None:
+    start = statement.header_end
+    if source.masked.startswith("\n", start):
+        _block(source, start + 1, statement.end, scope, weak=weak)
+    else:
+        _simple(source, start, lexer.line_end(source.masked, start, statement.end), scope, weak=weak)
+
+
+def _simple(source: _Source, start: int, end: int, scope: _Scope, *, weak: bool) -> None:
+    """Bind what the simple statements of one logical line bind."""
+    masked = source.masked
+    marks = lexer.top_level(masked, start, end, ";") if masked.find(";", start, end) >= 0 else []
+    for begin, finish in zip([start, *(mark + 1 for mark in marks)], [*marks, end], strict=True):
+        piece = masked[begin:finish]
+        at = begin + len(piece) - len(piece.lstrip())
+        for pattern, handle in _SIMPLE:
+            found = pattern.match(masked, at, finish)
+            if found is not None:
+                handle(source, found, finish, scope, weak)
+                break
+
+
+def _assignment(source: _Source, found: re.Match[str], end: int, scope: _Scope, weak: bool) -> None:  # noqa: FBT001 - a handler of the table
+    names, at = [found.group(1)], found.end()
+    while following := _NEXT_TARGET.match(source.masked, at, end):
+        names.append(following.group(1))
+        at = following.end()
+    value = Value(
+        lexer.code(source.text, source.masked, at, end), source.lines.at(found.start()), is_sure=scope.is_sure
+    )
+    for name in names:
+        bind(scope.names, name, value, weak=weak)
+
+
+def _assignments(source: _Source, found: re.Match[str], end: int, scope: _Scope, weak: bool) -> None:  # noqa: FBT001
+    names = [name.strip() for name in found.group(1).split(",")]
+    start, finish = lexer.unwrap(source.masked, found.end(), end)
+    texts = lexer.split(source.text, source.masked, start, finish, ",")
+    if len(texts) != len(names):
+        texts = [""] * len(names)
+    line = source.lines.at(found.start())
+    for name, text in zip(names, texts, strict=True):
+        bind(scope.names, name, Value(text, line, is_sure=scope.is_sure), weak=weak)
+
+
+def _augmented(source: _Source, found: re.Match[str], end: int, scope: _Scope, weak: bool) -> None:  # noqa: ARG001, FBT001
+    bind(scope.names, found.group(1), Value("", source.lines.at(found.start()), is_sure=scope.is_sure), weak=weak)
+
+
+def _delete(source: _Source, found: re.Match[str], end: int, scope: _Scope, weak: bool) -> None:  # noqa: ARG001, FBT001
+    if not weak:
+        for name in found.group(1).strip("() ").split(","):
+            scope.names.pop(name.strip(), None)
+
+
+def _import(source: _Source, found: re.Match[str], end: int, scope: _Scope, weak: bool) -> None:  # noqa: ARG001, FBT001
+    line = source.lines.at(found.start())
+    for module, alias in _aliases(found.group(1)):
+        name, bound = alias or module.partition(".")[0], module if alias else module.partition(".")[0]
+        bind(scope.names, name, Import(bound, "", line), weak=weak)
+
+
+def _from(source: _Source, found: re.Match[str], end: int, scope: _Scope, weak: bool) -> None:  # noqa: ARG001, FBT001
+    line, module = source.lines.at(found.start()), re.sub(r"\s", "", found.group(1))
+    for name, alias in _aliases(found.group(2).strip().strip("()")):
+        if name == "*":
+            scope.stars.append(module)
+        else:
+            bind(scope.names, alias or name, Import(module, name, line), weak=weak)
+
+
+def _aliases(text: str) -> list[tuple[str, str]]:
+    parts = [part for part in text.split(",") if part.strip()]
+    aliases = []
+    for part in parts:
+        found = _ALIAS.fullmatch(part)
+        if found is None:
+            raise BadSourceError(f"cannot read the import of {part.strip()!r}")
+        aliases.append((found.group(1), found.group(2) or ""))
+    return aliases
+
+
+def _call(source: _Source, found: re.Match[str], end: int, scope: _Scope, weak: bool) -> None:  # noqa: ARG001, FBT001
+    text = lexer.code(source.text, source.masked, found.start(), end)
+    scope.calls.append(Value(text, source.lines.at(found.start())))
+
+
+#: What a simple statement looks like -> what it binds; the first that matches wins.
+_SIMPLE = (
+    (_FROM, _from),
+    (_IMPORT, _import),
+    (_DELETE, _delete),
+    (_TARGET, _assignment),
+    (_AUGMENTED, _augmented),
+    (_TARGETS, _assignments),
+    (_CALL, _call),
+)
+
+
+def _function(source: _Source, statement: lexer.Statement, decorators: tuple[Decorator, ...]) -> _Def:
+    found = _DEF.match(source.masked, statement.start)
+    if found is None:
+        raise BadSourceError(f"line {source.lines.at(statement.start)}: not a function definition")
+    line = source.lines.at(statement.start)
+    return _Def(found.end(), statement, Function(found.group(1), line, decorators, (), "", 0, empty=False))
+
+
+def _class(source: _Source, statement: lexer.Statement, decorators: tuple[Decorator, ...]) -> tuple[str, Class]:
+    found = _CLASS.match(source.masked, statement.start)
+    if found is None:
+        raise BadSourceError(f"line {source.lines.at(statement.start)}: not a class definition")
+    line = source.lines.at(statement.start)
+    bases, keywords = _bases(source, found.end(), statement.header_end)
+    scope = _Scope({}, [], [])
+    _nested(source, statement, scope, weak=False)
+    writes = frozenset(WRITE.findall(source.masked, statement.header_end, statement.end))
+    name = found.group(1)
+    return name, Class(name, line, decorators, bases, keywords, scope.names, writes)
+
+
+def _bases(source: _Source, start: int, end: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    masked = source.masked
+    if masked.startswith("[", start):  # type parameters
+        start = masked.index("]", start) + 1
+    opened = masked.find("(", start, end)
+    if opened < 0:
+        return (), ()
+    parts = lexer.split(source.text, masked, opened + 1, masked.rindex(")", opened, end), ",")
+    keywords = [_KEYWORD.fullmatch(part) for part in parts]
+    return (
+        tuple(part for part, keyword in zip(parts, keywords, strict=True) if keyword is None),
+        tuple((keyword.group(1), keyword.group(2)) for keyword in keywords if keyword is not None),
+    )
+
+
+def _settled(source: _Source, names: dict[str, Binding], mentions: Mention, *, top: bool) -> dict[str, Binding]:
+    """Give each function its body, now that all names of the file are known."""
+    return {name: _settle(source, binding, mentions, top=top) for name, binding in names.items()}
+
+
+def _settle(source: _Source, binding: Binding | _Def, mentions: Mention, *, top: bool) -> Binding:
+    if isinstance(binding, _Def):
+        return _bodied(source, binding, mentions, top=top)
+    if isinstance(binding, Class):
+        return binding._replace(members=_settled(source, binding.members, mentions, top=False))
+    previous: Any = binding.previous if isinstance(binding, Value) else None
+    if isinstance(previous, _Def):
+        return binding._replace(previous=_bodied(source, previous, mentions, top=top))  # type: ignore[call-arg]
+    return binding
+
+
+def _bodied(source: _Source, definition: _Def, mentions: Mention, *, top: bool) -> Function:
+    function, start, end = definition.function, definition.statement.header_end, definition.statement.end
+    masked = source.masked[start:end]
+    empty = EMPTY.fullmatch(masked) is not None
+    if empty or not (top or mentions.keeps(function.name, masked)):
+        return function._replace(empty=empty)
+    begin, finish = start + len(masked) - len(masked.lstrip()), start + len(masked.rstrip())
+    if source.masked.find("\n", start, begin) >= 0:
+        begin = source.masked.rindex("\n", start, begin) + 1
+    return function._replace(
+        params=_parameters(source, definition.params, start),
+        body=source.text[begin:finish],
+        body_line=source.lines.at(begin),
+    )
+
+
+def _parameters(source: _Source, start: int, end: int) -> tuple[str, ...]:
+    opened = source.masked.index("(", start, end)
+    closed = lexer.top_level(source.masked, opened + 1, end, ")")
+    parts = lexer.split(source.text, source.masked, opened + 1, closed[0] if closed else end, ",")
+    return tuple(found.group(1) for part in parts if (found := _PARAM.match(part)))

@@ -1,0 +1,147 @@
+"""What is known of one file: the names it binds, its classes, and the functions that could skip.
+
+Facts hold source text, not syntax trees: :mod:`~pytest_tfdebug.scan.cut` and :mod:`~pytest_tfdebug.scan.exact` both
+make them, from a lexical pass and from libcst, and must make the same ones. Expressions are parsed when an answer
+needs them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple, TypeAlias
+
+#: What in a body could skip by itself: a call named after skipping, or a skip that is raised. Each pattern of the
+#: two tables begins with literal text, which ``re`` finds ten times as fast as a class of characters.
+SKIPS = (r"kip(?:[\w.]*\s*\(|Test\b|ped\b)",)
+#: What a test may delegate its skip to: another test, or a helper that skips in its place.
+DELEGATES = (r"super\(", r"\.test_\w+\(", r"\(\s*self\s*[,)]", r"self\._?(?:test|skip|check|require|maybe)\w*\(")
+#: Statements that can end a body before a skip that follows.
+LEAVE = re.compile(r"(?:return|raise|continue|break)\b")
+#: Methods that run before every test of a class and can skip in its place.
+SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")
+#: What a statement may be for a body to count as empty, on text whose strings are ``\x01``.
+EMPTY = re.compile(r"(?:\s|;|(?:\b[rRuUbBfF]{1,2})?\x01|\bpass\b|\.\.\.|\breturn(?:[ \t]+None)?\b)*")
+#: An attribute that a method sets on its instance, which the class body then does not decide.
+WRITE = re.compile(r"self\.(\w+)(?:[ \t]*:[^=\n]*)?[ \t]*=(?!=)")
+_SKIP_WORD = re.compile(r"[sS]kip")
+_SPACES = re.compile(r"\s+")
+
+
+class Decorator(NamedTuple):
+    """One decorator: its expression as written and its line."""
+
+    text: str
+    line: int
+
+
+class Value(NamedTuple):
+    """A name bound to the value of an expression; ``text`` is empty where the expression is not known.
+
+    ``previous`` is what the name was bound to where the expression uses it; ``is_sure`` is False under an ``if``,
+    ``try`` or loop, where another value may win.
+    """
+
+    text: str
+    line: int
+    previous: Function | Value | None = None
+    is_sure: bool = True
+
+
+class Import(NamedTuple):
+    """A name bound by an import: ``module`` with its leading dots, ``name`` empty for the module itself."""
+
+    module: str
+    name: str
+    line: int
+
+
+class Function(NamedTuple):
+    """A function; ``body`` is kept only where it could skip (see :class:`Mention`)."""
+
+    name: str
+    line: int
+    decorators: tuple[Decorator, ...]
+    params: tuple[str, ...]
+    body: str
+    body_line: int
+    empty: bool
+
+
+class Class(NamedTuple):
+    """A class: its bases as written, what its body binds, and the attributes its methods set on ``self``."""
+
+    name: str
+    line: int
+    decorators: tuple[Decorator, ...]
+    bases: tuple[str, ...]
+    keywords: tuple[tuple[str, str], ...]
+    members: dict[str, Binding]
+    writes: frozenset[str]
+
+
+Binding: TypeAlias = "Function | Value | Import | Class"
+
+
+class Module(NamedTuple):
+    """A file: the names it binds at its top level, its star imports, and its top-level calls that could skip."""
+
+    names: dict[str, Binding]
+    stars: tuple[str, ...]
+    calls: tuple[Value, ...]
+
+
+def bind(names: dict[str, Binding], name: str, binding: Binding, *, weak: bool) -> None:
+    """Bind a name as executing the statement would; a weak binding (``else``, ``except``) yields to an earlier one."""
+    earlier = names.get(name)
+    if weak and earlier is not None:
+        return
+    if (
+        isinstance(binding, Value)
+        and isinstance(earlier, (Function, Value))
+        and re.search(rf"\b{name}\b", binding.text)
+    ):
+        binding = binding._replace(previous=earlier)
+    names.pop(name, None)
+    names[name] = binding
+
+
+class Mention(NamedTuple):
+    """Patterns that tell, on text with strings and comments blanked, whether a body could skip."""
+
+    skips: tuple[re.Pattern[str], ...]
+    delegates: tuple[re.Pattern[str], ...]
+
+    @classmethod
+    def of(cls, names: dict[str, Binding]) -> Mention:
+        """Add the names under which a file knows a skip, as in ``from unittest import SkipTest as Later``."""
+        return _mention(tuple(sorted(name for name, binding in names.items() if _is_alias(name, binding))))
+
+    def skips_in(self, masked: str) -> bool:
+        """Tell whether the text could skip by itself."""
+        return any(pattern.search(masked) for pattern in self.skips)
+
+    def keeps(self, name: str, masked: str) -> bool:
+        """Tell whether the body of a method of this name is kept."""
+        if self.skips_in(masked):
+            return True
+        delegates = name.startswith("test") or name in SETUPS
+        return delegates and any(pattern.search(masked) for pattern in self.delegates)
+
+
+@cache
+def _mention(aliases: tuple[str, ...]) -> Mention:
+    skips = (*SKIPS, *(rf"{re.escape(alias)}\b" for alias in aliases))
+    return Mention(tuple(map(re.compile, skips)), tuple(map(re.compile, DELEGATES)))
+
+
+def _is_alias(name: str, binding: Binding) -> bool:
+    if _SKIP_WORD.search(name):
+        return False
+    text = binding.name if isinstance(binding, Import) else binding.text if isinstance(binding, Value) else ""
+    return _SKIP_WORD.search(text) is not None
+
+
+def squeeze(text: str) -> str:
+    """Return the text of an expression on one line."""
+    return _SPACES.sub(" ", text).strip()

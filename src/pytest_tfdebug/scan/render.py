@@ -1,0 +1,155 @@
+"""A result as text: pure functions from a report's dictionaries to lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+#: Reasons shown of one test without ``--verbose``.
+SHOWN = 10
+_HEADINGS = {
+    "models_ran": "ran",
+    "models_skipped": "skipped",
+    "models_partially_skipped": "partial",
+    "models_conditional": "conditional",
+    "models_vanished": "vanished",
+    "models_empty": "empty",
+}
+
+
+def one_test(test: str, report: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:
+    """Yield the summary of one test: how many models ran and skipped it, and why."""
+    ran, skipped = report["models_ran"], report["models_skipped"]
+    total = len(ran) + len(skipped)
+    yield f"== {test} =="
+    yield f"Ran    : {len(ran)}/{total}"
+    yield f"Skipped : {len(skipped)}/{total} ({report['skipped_proportion']:.1%})"
+    stopped = [entry for entry in report["tests"] if entry["model"] in set(skipped)]
+    others = [entry for entry in report["tests"] if entry["model"] not in set(skipped)]
+    partial = set(report["models_partially_skipped"])
+    yield from _list(stopped, verbose=verbose)
+    for title, states in (
+        ("Skipped by a part of the model's classes", {"skipped"}),
+        ("Vanished: bound to something that is not a function", {"vanished"}),
+        ("Empty: the body tests nothing", {"empty"}),
+    ):
+        found = [entry for entry in others if entry["state"] in states]
+        if found:
+            yield f"{title} : {len({entry['model'] for entry in found})}"
+            yield from _list(found, verbose=verbose)
+    conditional = [entry for entry in others if entry["state"] == "conditional"]
+    if conditional:
+        hint = "" if verbose else " (--verbose lists them)"
+        yield f"Conditional : {len(report['models_conditional'])}/{total}{hint}"
+        if verbose:
+            yield from _list(conditional, verbose=True)
+    if partial and not any(entry["state"] == "skipped" for entry in others):
+        yield f"Skipped for a part of its parameters : {', '.join(sorted(partial))}"
+
+
+def _list(entries: list[dict[str, Any]], *, verbose: bool) -> Iterator[str]:
+    shown = entries if verbose else entries[:SHOWN]
+    for entry in shown:
+        yield f" - {entry['model']}: {_why(entry)}  ({entry['class']}, {place(entry)})"
+    if len(entries) > len(shown):
+        yield f" - ... {len(entries) - len(shown)} more, with --verbose"
+
+
+def _why(entry: Mapping[str, Any]) -> str:
+    condition = f" [if {entry['condition']}]" if entry["condition"] else ""
+    return f"{entry['reason'] or '(no reason)'}{condition}"
+
+
+def place(entry: Mapping[str, Any]) -> str:
+    """Return ``file:line`` of an entry, which terminals open."""
+    return f"{entry['file']}:{entry['line']}"
+
+
+def by_proportion(report: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the tests of a report, those that most models skip first."""
+    return sorted(report, key=lambda test: (-report[test]["skipped_proportion"], test))
+
+
+def all_tests(report: Mapping[str, Mapping[str, Any]], *, verbose: bool = False) -> Iterator[str]:
+    """Yield a table of all tests, sorted by the share of models that skip them, and with ``verbose`` every skip."""
+    rows = [["test", "origin", *_HEADINGS.values(), "skipped %"]]
+    for test in by_proportion(report):
+        values = report[test]
+        counts = [str(len(values[key])) for key in _HEADINGS]
+        rows.append([test, values["origin"], *counts, f"{values['skipped_proportion']:.1%}"])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        words = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
+        numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        yield "  ".join([*words, *numbers]).rstrip()
+        if verbose and row is not rows[0]:
+            entries = [entry for entry in report[row[0]]["tests"] if entry["state"] in {"skipped", "vanished", "empty"}]
+            yield from (f"    {line}" for line in _list(entries, verbose=True))
+
+
+def to_csv(report: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a row per test and class that does not simply run it."""
+    columns = ("test", "origin", "model", "class", "state", "form", "reason", "condition", "file", "line")
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    for test in by_proportion(report):
+        for entry in report[test]["tests"]:
+            writer.writerow({"test": test, "origin": report[test]["origin"], **entry})
+    return out.getvalue()
+
+
+def to_markdown(report: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a table of the tests, and the skips of each."""
+    lines = ["| test | origin | ran | skipped | share |", "| --- | --- | ---: | ---: | ---: |"]
+    for test in by_proportion(report):
+        values = report[test]
+        counts = f"{len(values['models_ran'])} | {len(values['models_skipped'])} | {values['skipped_proportion']:.1%}"
+        lines.append(f"| `{test}` | {values['origin']} | {counts} |")
+    for test in by_proportion(report):
+        entries = [entry for entry in report[test]["tests"] if entry["state"] != "conditional"]
+        if entries:
+            lines += ["", f"### {test}", "", "| model | state | reason | where |", "| --- | --- | --- | --- |"]
+            lines += [
+                f"| {entry['model']} | {entry['state']} | {_cell(entry['reason'])} | {place(entry)} |"
+                for entry in entries
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def annotation(level: str, entry: Mapping[str, Any], title: str) -> str:
+    """Return a workflow command that GitHub shows at a line.
+
+    Source:
+        https://docs.github.com/actions/reference/workflow-commands-for-github-actions
+    """
+    text = _escaped(f"{entry['model']} ({entry['class']}): {_why(entry)}")
+    properties = f"file={_property(entry['file'])},line={entry['line']},title={_property(title)}"
+    return f"::{level} {properties}::{text}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(str(text)).replace(":", "%3A").replace(",", "%2C")
+
+
+def as_annotations(report: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+    """Yield an annotation for each skip: a warning where it has no reason or the test vanished or is empty."""
+    for test, values in report.items():
+        for entry in values["tests"]:
+            if entry["state"] == "skipped":
+                level = "notice" if entry["reason"] else "warning"
+                yield annotation(level, entry, f"{test} is skipped" + ("" if entry["reason"] else " without a reason"))
+            elif entry["state"] in {"vanished", "empty"}:
+                yield annotation("warning", entry, f"{test} is {entry['state']}")

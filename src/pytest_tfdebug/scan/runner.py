@@ -1,0 +1,332 @@
+"""Follows a body as Python would, as far as its skips go."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from pytest_tfdebug.scan.effects import SKIP_CALLS, Effect, negated
+from pytest_tfdebug.scan.facts import Class, Function, squeeze
+from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope
+from pytest_tfdebug.scan.workspace import External, Found
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from pytest_tfdebug.scan.bodies import Body
+    from pytest_tfdebug.scan.classes import Linked, Question
+    from pytest_tfdebug.scan.effects import Decorators
+    from pytest_tfdebug.scan.syntax import Expr
+    from pytest_tfdebug.scan.values import Evaluator
+    from pytest_tfdebug.scan.workspace import Source
+
+_DEPTH = 5  # of helpers that call helpers
+_IMPORT_OR_SKIP = frozenset({"pytest.importorskip", "_pytest.outcomes.importorskip"})
+_SKIP_ERRORS = re.compile(r"(?:.*\.)?(?:SkipTest|Skipped|skip\.Exception)")
+_CATCH_ALL = re.compile(r"|.*\b(?:BaseException|Exception|SkipTest|Skipped)\b.*", re.DOTALL)
+
+
+#: A call, up to its bracket.
+_HEAD = re.compile(r"([A-Za-z_][\w.]*)\(")
+_MAY_SKIP = re.compile(r"kip|super\(")
+
+
+class End(Enum):
+    """How the statements of a block end."""
+
+    ON = "the next statement runs"
+    LEFT = "it returned or raised"
+    SKIPPED = "it skipped"
+
+
+Outcome: TypeAlias = "tuple[list[Effect], End]"
+
+
+class Frame(NamedTuple):
+    """Where a body runs: its names, the class that defines it, and what must hold for it to be reached."""
+
+    scope: Scope
+    definer: Linked | None
+    guards: tuple[str, ...]
+    effects: list[Effect]
+    is_decorator: bool
+    depth: int
+    nested: dict[str, Body]
+    is_guarded: bool = False
+
+    def guarded(self, guard: str) -> Frame:
+        """Return the frame of a branch."""
+        return self._replace(guards=(*self.guards, squeeze(guard)))
+
+    def skip(self, reason: str, line: int, condition: str = "", kind: str = "unittest") -> None:
+        """Note a skip."""
+        conditions = [*self.guards, condition] if condition else self.guards
+        self.effects.append(
+            Effect(reason, " and ".join(conditions), self.scope.source.path, line, kind, self.is_guarded)
+        )
+
+
+class Runner:
+    """Runs bodies for their skips."""
+
+    def __init__(self, decorators: Decorators, evaluator: Evaluator) -> None:
+        self._decorators, self._evaluator = decorators, evaluator
+        self._workspace = decorators.workspace
+        self._known: dict[tuple[int, int], dict[tuple[Question, ...], dict[tuple[Hashable, ...], Outcome]]] = {}
+        decorators.runner = self
+
+    def test(self, definer: Linked, function: Function, cls: Linked) -> tuple[list[Effect], End]:
+        """Return the skips in the body of a test of a class, and how the body ends.
+
+        A mixin's body runs once for all classes that answer alike what it asks of them.
+        """
+        answer = self._evaluator.answer
+        known = self._known.setdefault((id(definer), id(function)), {})
+        for questions, outcomes in known.items():
+            outcome = outcomes.get(tuple([answer(cls, question) for question in questions]))
+            if outcome is not None:
+                return outcome
+        self._evaluator.asked = set()
+        frame = Frame(Scope(definer.source, cls), definer, (), [], is_decorator=False, depth=0, nested={})
+        end = self._run(self._body(definer.source, function), frame)
+        questions = tuple(self._evaluator.asked)
+        known.setdefault(questions, {})[tuple([answer(cls, question) for question in questions])] = frame.effects, end
+        return frame.effects, end
+
+    def decorator(self, source: Source, function: Function, local: dict[str, Any], depth: int) -> list[Effect]:
+        """Return the skips that a decorator function applies."""
+        scope = Scope(source, None, local, depth)
+        frame = Frame(scope, None, (), [], is_decorator=True, depth=0, nested={})
+        self._run(self._body(source, function), frame)
+        return frame.effects
+
+    def _body(self, source: Source, function: Function) -> Body:
+        if not function.body:
+            return ()
+        return self._workspace.parser.body(source.path, function, self._workspace.mentions(source))
+
+    def _run(self, body: Body, frame: Frame) -> End:
+        for statement in body:
+            end: End
+            end, frame = _STATEMENTS[statement[0]](self, statement, frame)
+            if end is not End.ON:
+                return end
+        return End.ON
+
+    def _if(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401 - statements are tuples
+        _, test, body, orelse = statement
+        truth = self._evaluator.truth(self._workspace.parser.expression(test), frame.scope)
+        if truth is not None:
+            return self._run(body if truth else orelse, frame._replace(is_guarded=True)), frame
+        ends = self._run(body, frame.guarded(test)), self._run(orelse, frame.guarded(negated(test)))
+        if ends[0] is ends[1]:
+            return ends[0], frame
+        if End.ON not in ends:
+            return End.LEFT, frame
+        if ends[0] is End.LEFT:
+            return End.ON, frame.guarded(negated(test))
+        return End.ON, frame.guarded(test) if ends[1] is End.LEFT else frame
+
+    def _loop(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+        kind, iterable, body, orelse = statement
+        value = self._evaluator.text(iterable, frame.scope) if kind == "for" else UNKNOWN
+        if isinstance(value, (tuple, list)):
+            if not value:
+                return self._run(orelse, frame), frame
+            end = self._run(body, frame._replace(is_guarded=True))
+            return (end if end is End.SKIPPED else End.ON), frame
+        end = self._run(body, frame.guarded(f"{kind} {iterable}"))
+        after = frame.guarded(f"the loop over {iterable} ends") if end is End.LEFT else frame
+        return self._run(orelse, after), after
+
+    def _try(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+        _, body, handlers, orelse, final = statement
+        is_caught = any(_CATCH_ALL.fullmatch(error) for error, _ in handlers)
+        end = self._run(body, frame.guarded("no handler catches it") if is_caught else frame)
+        for error, handler in handlers:
+            self._run(handler, frame.guarded(f"except {error}" if error else "except"))
+        if end is End.ON:
+            end = self._run(orelse, frame)
+        last = self._run(final, frame)
+        if last is not End.ON:
+            return last, frame
+        return (End.ON if handlers and end is not End.ON and (is_caught or end is End.LEFT) else end), frame
+
+    def _with(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+        return self._run(statement[2], frame), frame
+
+    def _maybe(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+        self._run(statement[2], frame.guarded(f"case {statement[1]}"))
+        return End.ON, frame
+
+    def _def(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+        """Run a nested function: of a decorator at once, as it is what replaces the test; else when it is called."""
+        if frame.is_decorator:
+            self._run(statement[2], frame)
+        else:
+            frame.nested[statement[1]] = statement[2]
+        return End.ON, frame
+
+    def _leave(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401, ARG002
+        return End.LEFT, frame
+
+    def _return(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+        end = self._do(statement, frame)[0] if statement[1] else End.ON
+        return (End.LEFT if end is End.ON else end), frame
+
+    def _raise(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+        error = self._workspace.parser.expression(statement[1].partition(" from ")[0]) if statement[1] else ("code", "")
+        function, args = (error[1], error[2]) if error[0] == "call" else (error, ())
+        if function[0] == "ref" and _SKIP_ERRORS.fullmatch(self._full_name(function[1], frame)):
+            frame.skip(self._reason(args, frame), statement[2])
+            return End.SKIPPED, frame
+        return End.LEFT, frame
+
+    def _do(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+        if self._is_idle(statement[1], frame):
+            return End.ON, frame
+        expression = self._workspace.parser.expression(statement[1])
+        if frame.is_decorator:
+            for effect in self._decorators.effects(expression, frame.scope):
+                frame.skip(effect.reason, statement[2], effect.condition, effect.kind)
+        return self._evaluate(expression, statement[2], frame), frame
+
+    def _is_idle(self, text: str, frame: Frame) -> bool:
+        """Tell, without parsing, that a statement calls nothing that could skip."""
+        head = _HEAD.match(text)
+        if head is None or frame.is_decorator or _MAY_SKIP.search(text):
+            return False
+        dotted = head.group(1)
+        first, _, rest = dotted.partition(".")
+        if first in frame.nested:
+            return False
+        if first in {"self", "cls"} and frame.scope.cls is not None:
+            self._evaluator.asked.add(("find", rest))
+            found = frame.scope.cls.find(rest)
+            return found is None or not isinstance(found[1], Function)
+        symbol = self._workspace.resolve(frame.scope.source, dotted) if first not in frame.scope.local else None
+        return symbol is None or (isinstance(symbol, Found) and not isinstance(symbol.binding, Function))
+
+    def _evaluate(self, expression: Expr, line: int, frame: Frame) -> End:
+        """Run the calls of an expression that could skip."""
+        kind = expression[0]
+        if kind == "call":
+            return self._call(expression, line, frame)
+        if kind in {"and", "or"}:
+            decided = self._evaluator.truth(expression[1][0], frame.scope)
+            guard = "an earlier operand decides" if decided is None else ""
+            if decided is None or decided is (kind == "and"):
+                inner = frame.guarded(guard) if guard else frame
+                end = self._evaluate(expression[1][-1], line, inner)
+                return End.ON if guard else end
+        if kind == "if":
+            for branch in expression[2:]:
+                self._evaluate(branch, line, frame.guarded("a ternary"))
+        return End.ON
+
+    def _call(self, expression: Expr, line: int, frame: Frame) -> End:  # noqa: PLR0911 - one return for each case
+        function, args = expression[1], expression[2]
+        if function[0] == "attr" and function[1][:2] == ("call", ("ref", "super")):
+            return self._inherited(function[2], args, frame)
+        if function[0] != "ref":
+            return End.ON
+        dotted = function[1]
+        if dotted in frame.nested:
+            return self._inline(frame.nested.pop(dotted), frame)
+        if dotted.endswith(".skipTest"):
+            frame.skip(self._reason(args, frame), line)
+            return End.SKIPPED
+        first, _, rest = dotted.partition(".")
+        if first in {"self", "cls"} and frame.scope.cls is not None:
+            self._evaluator.asked.add(("find", rest))
+            return self._method(frame.scope.cls.find(rest), args, frame)
+        name = self._full_name(dotted, frame)
+        if name in SKIP_CALLS:
+            frame.skip(self._reason(args, frame), line, kind="pytest")
+            return End.SKIPPED
+        if name in _IMPORT_OR_SKIP:
+            frame.skip("", line, f"no module {squeeze(args[0][2])}" if args else "no module", "pytest")
+            return End.ON
+        return self._helper(dotted, args, frame)
+
+    def _helper(self, dotted: str, args: tuple[Any, ...], frame: Frame) -> End:
+        """Run a function of the repository, or a method called through its class."""
+        symbol = self._workspace.resolve(frame.scope.source, dotted)
+        if not isinstance(symbol, Found) or not isinstance(symbol.binding, Function) or frame.is_decorator:
+            return End.ON
+        body = self._body(symbol.source, symbol.binding)
+        return self._inline(body, self._entered(symbol.source, symbol.binding, args, frame, is_method=False))
+
+    def _inherited(self, name: str, args: tuple[Any, ...], frame: Frame) -> End:
+        """Run what ``super().name(...)`` calls."""
+        cls, definer = frame.scope.cls, frame.definer
+        if cls is None or definer is None:
+            return End.ON
+        self._evaluator.asked.add(("after", definer, name))
+        return self._method(cls.after(definer, name), args, frame)
+
+    def _method(self, found: tuple[Linked, Any] | None, args: tuple[Any, ...], frame: Frame) -> End:
+        if found is None or not isinstance(found[1], Function):
+            return End.ON
+        definer, binding = found
+        if not frame.is_decorator:
+            for decorator in binding.decorators:
+                for effect in self._decorators.of(definer.source, decorator):
+                    if effect.kind == "unittest":  # a mark of pytest is read only from the test that is collected
+                        frame.skip(effect.reason, effect.line, effect.condition)
+                        if not effect.condition:
+                            return End.SKIPPED
+        entered = self._entered(definer.source, binding, args, frame, is_method=True)
+        return self._inline(self._body(definer.source, binding), entered._replace(definer=definer))
+
+    def _entered(
+        self, source: Source, function: Function, args: tuple[Any, ...], frame: Frame, *, is_method: bool
+    ) -> Frame:
+        """Return the frame of a call, with the parameters bound."""
+        params = function.params[1:] if is_method and function.params[:1] in (("self",), ("cls",)) else function.params
+        local: dict[str, Any] = {name: UNKNOWN for name in params if name not in {"self", "cls"}}
+        positional = iter(params)
+        for keyword, value, _ in args:
+            name = keyword or next(positional, "")
+            if name in local:
+                is_self = value in (("ref", "self"), ("ref", "cls")) and frame.scope.cls is not None
+                local[name] = SELF if is_self else self._evaluator.value(value, frame.scope)
+        return frame._replace(scope=Scope(source, frame.scope.cls, local), nested={})
+
+    def _inline(self, body: Body, frame: Frame) -> End:
+        if frame.depth >= _DEPTH:
+            return End.ON
+        end = self._run(body, frame._replace(depth=frame.depth + 1))
+        return End.SKIPPED if end is End.SKIPPED else End.ON
+
+    def _full_name(self, dotted: str, frame: Frame) -> str:
+        if dotted.partition(".")[0] in frame.scope.local:
+            return dotted
+        symbol = self._workspace.resolve(frame.scope.source, dotted)
+        if isinstance(symbol, External):
+            return symbol.name
+        if isinstance(symbol, Found) and isinstance(symbol.binding, Class):
+            return symbol.binding.bases[0] if symbol.binding.bases else dotted
+        return dotted if symbol is None else ""
+
+    def _reason(self, args: tuple[Any, ...], frame: Frame) -> str:
+        for keyword, value, _ in args:
+            if keyword in {"", "reason", "msg"}:
+                return self._evaluator.words(value, frame.scope)
+        return ""
+
+
+_STATEMENTS: dict[str, Any] = {
+    "def": Runner._def,  # noqa: SLF001 - the table of this class
+    "do": Runner._do,  # noqa: SLF001
+    "for": Runner._loop,  # noqa: SLF001
+    "if": Runner._if,  # noqa: SLF001
+    "leave": Runner._leave,  # noqa: SLF001
+    "maybe": Runner._maybe,  # noqa: SLF001
+    "raise": Runner._raise,  # noqa: SLF001
+    "return": Runner._return,  # noqa: SLF001
+    "try": Runner._try,  # noqa: SLF001
+    "while": Runner._loop,  # noqa: SLF001
+    "with": Runner._with,  # noqa: SLF001
+}

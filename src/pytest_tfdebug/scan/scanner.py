@@ -1,0 +1,205 @@
+"""From a repository to the state of every common test in every model's test classes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.scan.classes import Linked, Linker
+from pytest_tfdebug.scan.effects import Decorators
+from pytest_tfdebug.scan.errors import ScanError
+from pytest_tfdebug.scan.facts import Class, Decorator, Function, Import, Value
+from pytest_tfdebug.scan.layout import Place, is_owned, place
+from pytest_tfdebug.scan.runner import Runner
+from pytest_tfdebug.scan.states import State, States, is_test
+from pytest_tfdebug.scan.values import Evaluator
+from pytest_tfdebug.scan.workspace import Found, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pytest_tfdebug.scan.classes import Unresolved
+    from pytest_tfdebug.scan.effects import Effect
+    from pytest_tfdebug.scan.tree import Tree
+    from pytest_tfdebug.scan.workspace import Workspace
+
+#: Mixins that the report calls by another name.
+ORIGINS = {"ModelTesterMixin": "common", "GenerationTesterMixin": "GenerationMixin"}
+_ABSTRACT = re.compile(r"(?:\w+\.)*abstract(?:method|property|classmethod|staticmethod)")
+_TESTS_DIRECTORY = re.compile(r"(?:^|.*/)tests?/")
+
+
+class ClassTests(NamedTuple):
+    """A test class that pytest collects for a model, and the state of each common test that it has."""
+
+    model: str
+    name: str
+    path: str
+    states: dict[str, State]
+
+
+class Scan(NamedTuple):
+    """What a scan found."""
+
+    classes: list[ClassTests]
+    origins: dict[str, str]
+    models: list[str]
+    bad: dict[str, str]
+    unresolved: list[Unresolved]
+
+
+def model_files(tree: Tree) -> list[Place]:
+    """Return the model test files of a repository.
+
+    Raises:
+        ScanError: If there are none.
+    """
+    for under in ("tests/models", "tests", ""):
+        if under and not tree.is_dir(under):
+            continue
+        places = [found for path in tree.files(under) if (found := place(path)) is not None]
+        if places:
+            return sorted(places)
+    raise ScanError(
+        "No model tests here: no file such as tests/models/bert/test_modeling_bert.py; "
+        "run in the root of a repository or name it with --repo."
+    )
+
+
+class Scanner:
+    """Scans the files of a workspace."""
+
+    def __init__(self, workspace: Workspace, places: list[Place]) -> None:
+        self._workspace, self._places = workspace, places
+        self._owned = frozenset(found.owned for found in places)
+        self._linker = Linker(workspace)
+        self._evaluator = Evaluator(workspace)
+        decorators = Decorators(workspace, self._evaluator)
+        self._decorators = decorators
+        self._states = States(workspace, self._evaluator, decorators, Runner(decorators, self._evaluator))
+        self._mixin_tests: dict[Linked, frozenset[str]] = {}
+        self._used: set[tuple[str, int, str]] = set()
+
+    def scan(self, test: str | None, track: Callable[[list[Place]], Iterable[Place]] = iter) -> Scan:
+        """Return the states of one test, or of every common test."""
+        classes = [found for where in track(self._places) for found in self._file(where, test)]
+        names = {name for found in classes for name in found.states}
+        origins = {name: self._origin(name) for name in sorted(names)}
+        models = sorted({where.model for where in self._places})
+        return Scan(classes, origins, models, dict(self._workspace.bad), self._unresolved())
+
+    def _unresolved(self) -> list[Unresolved]:
+        """Return the base classes of test classes that are neither in the repository nor known by name."""
+        return [found for found in self._linker.unresolved if (found.path, found.line, found.cls) in self._used]
+
+    def common_tests(self) -> set[str]:
+        """Return the names of all common tests, of the classes seen so far."""
+        return set().union(*self._mixin_tests.values())
+
+    def _file(self, where: Place, test: str | None) -> Iterator[ClassTests]:
+        source = self._workspace.source(where.path)
+        if source is None:
+            return
+        on_module = self._on_module(source)
+        for name, cls in self._test_classes(source):
+            tests = set().union(*(self._tests(base) for base in cls.mro))
+            self._used.update((base.source.path, base.facts.line, base.name) for base in cls.mro)
+            if not tests:
+                continue
+            wanted = tests if test is None else tests & {test}
+            states = self._states.of(cls, wanted, on_module)
+            yield ClassTests(where.model, name, where.path, states)
+
+    def _on_module(self, source: Source) -> tuple[Effect, ...]:
+        mark = source.facts.names.get("pytestmark")
+        calls = [Decorator(call.text, call.line) for call in source.facts.calls if "allow_module_level" in call.text]
+        effects: list[Effect] = []
+        if isinstance(mark, Value) and mark.text:
+            effects.extend(self._decorators.of(source, Decorator(mark.text, mark.line)))
+        effects.extend(effect for call in calls for effect in self._decorators.module_skip(source, call))
+        return tuple(effects)
+
+    def _test_classes(self, source: Source) -> Iterator[tuple[str, Linked]]:
+        """Yield the classes that pytest collects from a module, imported ones too."""
+        for name, found in self._classes(source, set()):
+            cls = self._linker.link(found)
+            if cls is not None and self._is_collected(name, cls):
+                yield name, cls
+
+    def _classes(self, source: Source, seen: set[str]) -> Iterator[tuple[str, Found]]:
+        seen.add(source.path)
+        for name, binding in source.facts.names.items():
+            found = self._bound(source, name, binding)
+            if found is not None:
+                yield name, found
+        for star in source.facts.stars:
+            module = self._workspace.module(source.path, star)
+            if isinstance(module, Source) and module.path not in seen and _TESTS_DIRECTORY.match(module.path):
+                others = self._classes(module, seen)
+                yield from ((name, found) for name, found in others if name not in source.facts.names)
+
+    def _bound(self, source: Source, name: str, binding: Class | Function | Value | Import) -> Found | None:
+        if isinstance(binding, Class):
+            return Found(source, binding)
+        if isinstance(binding, Function):
+            return None
+        if isinstance(binding, Value) and not binding.text.replace(".", "").isidentifier():
+            return None
+        if isinstance(binding, Import):
+            if not binding.name:
+                return None
+            module = self._workspace.module_path(source.path, binding.module)
+            if module is None or not _TESTS_DIRECTORY.match(module):
+                return None
+        symbol = self._workspace.lookup(source, name)
+        return symbol if isinstance(symbol, Found) and isinstance(symbol.binding, Class) else None
+
+    def _is_collected(self, name: str, cls: Linked) -> bool:
+        """Tell whether pytest collects a class under a name."""
+        marked = self._evaluator.attribute(cls, "__test__") if cls.find("__test__") else None
+        if marked is False:
+            return False
+        if cls.is_test_case:
+            return not _is_abstract(cls)
+        if not name.startswith("Test") and marked is not True:
+            return False
+        return cls.find("__init__") is None and cls.find("__new__") is None
+
+    def _tests(self, cls: Linked) -> frozenset[str]:
+        """Return the tests that a class defines for others to inherit; none if it belongs to a model."""
+        if cls not in self._mixin_tests:
+            names: Iterable[str] = ()
+            if not is_owned(cls.source.path, self._owned):
+                members = cls.facts.members.items()
+                names = (name for name, member in members if name.startswith("test_") and is_test(member))
+            self._mixin_tests[cls] = frozenset(names)
+        return self._mixin_tests[cls]
+
+    def _origin(self, test: str) -> str:
+        """Return where a test comes from: the mixin at the root of those that define it."""
+        found = {
+            ORIGINS.get(cls.name, cls.name): len(cls.mro) for cls, names in self._mixin_tests.items() if test in names
+        }
+        for name in ORIGINS.values():
+            if name in found:
+                return name
+        return min(found, key=lambda name: (found[name], name))
+
+
+def _is_abstract(cls: Linked) -> bool:
+    """Tell whether a class has abstract methods left and a metaclass that counts them."""
+    metaclasses = (value for base in cls.mro for key, value in base.facts.keywords if key == "metaclass")
+    counted = {name.rpartition(".")[2] for name in (*cls.externals, *metaclasses)}
+    if counted.isdisjoint({"ABC", "ABCMeta"}):
+        return False
+    abstract = {
+        name
+        for base in cls.mro
+        for name, member in base.facts.members.items()
+        if isinstance(member, Function) and any(_ABSTRACT.fullmatch(found.text) for found in member.decorators)
+    }
+    return any(
+        isinstance(found := (cls.find(name) or (None, None))[1], Function)
+        and any(_ABSTRACT.fullmatch(decorator.text) for decorator in found.decorators)
+        for name in abstract
+    )

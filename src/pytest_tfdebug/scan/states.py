@@ -1,0 +1,320 @@
+"""The state of each test in each class, from the definition that the MRO picks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_tfdebug.scan import variants
+from pytest_tfdebug.scan.classes import Linked
+from pytest_tfdebug.scan.facts import SETUPS, Class, Decorator, Function, Value, squeeze
+from pytest_tfdebug.scan.runner import End
+from pytest_tfdebug.scan.values import Scope, Unknown
+from pytest_tfdebug.scan.workspace import Found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_tfdebug.scan.effects import Decorators, Effect
+    from pytest_tfdebug.scan.facts import Binding
+    from pytest_tfdebug.scan.runner import Runner
+    from pytest_tfdebug.scan.values import Evaluator
+    from pytest_tfdebug.scan.variants import Expansion, Slot
+    from pytest_tfdebug.scan.workspace import Workspace
+
+#: Decorators whose result is no function, so that pytest does not collect it.
+_NO_FUNCTION = re.compile(r"(?:\w+\.)*(?:property|cached_property|classproperty)|\w+\.(?:setter|deleter|getter)")
+#: Kinds of expression whose value is never a function.
+_NO_CALLABLE = frozenset({"const", "tuple", "list", "set", "dict", "not", "compare", "join"})
+
+
+class State(NamedTuple):
+    """The state of a test in a class, and where and why; empty strings where that is not known or not so."""
+
+    state: str
+    form: str = ""
+    reason: str = ""
+    condition: str = ""
+    file: str = ""
+    line: int = 0
+
+
+RAN = State("ran")
+#: Stands for the class of a function that is defined outside any.
+_MODULE = Class("", 0, (), (), (), {}, frozenset())
+
+
+class _Applied(NamedTuple):
+    """The skips of one kind that apply to a test, and the form to report them under."""
+
+    form: str
+    effects: tuple[Effect, ...]
+
+
+_NOTHING = _Applied("decorator", ())
+
+
+class _Own(NamedTuple):
+    """The tests that a class itself binds, with the class, and the names that are expanded."""
+
+    tests: dict[str, tuple[Linked, Binding]]
+    expanded: frozenset[str]
+
+
+@dataclass
+class _Plan:
+    """What a definition does to a test in any class; ``states`` grows with the outcomes of its body."""
+
+    definer: Linked
+    function: Function | None = None
+    method: _Applied = _NOTHING
+    vanished: State | None = None
+    always: State | None = None
+    empty: State | None = None
+    states: dict[int, State | None] = field(default_factory=dict)
+
+
+class States:
+    """Decides states; what does not depend on the class is decided once."""
+
+    def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators, runner: Runner) -> None:
+        self._workspace, self._evaluator = workspace, evaluator
+        self._decorators, self._runner = decorators, runner
+        self._expansions: dict[int, Expansion | None] = {}
+        self._owns: dict[Linked, _Own] = {}
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
+        self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
+
+    def _on_class(self, cls: Linked) -> _Applied:
+        """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
+        effects: list[Effect] = []
+        for base in cls.mro:
+            for decorator in base.facts.decorators:
+                effects.extend(self._decorators.of(base.source, decorator))
+            mark = base.facts.members.get("pytestmark")
+            if isinstance(mark, Value) and mark.text:
+                effects.extend(self._decorators.of(base.source, Decorator(mark.text, mark.line)))
+        kept = (effect for effect in effects if effect.kind == "pytest" or cls.is_test_case)
+        return _Applied("class-decorator", tuple(kept))
+
+    def of(self, cls: Linked, tests: Iterable[str], on_module: tuple[Effect, ...]) -> dict[str, State]:
+        """Return the state of each of some tests that a class has."""
+        on_class = self._on_class(cls)
+        on_class = on_class._replace(effects=(*on_class.effects, *on_module))
+        base = _judged([self._on_setup(cls), on_class]) or RAN
+        table: dict[str, tuple[Linked, Binding]] = {}
+        expanded: set[str] = set()
+        for linked in reversed(cls.mro):
+            own = self._own(linked)
+            table.update(own.tests)
+            expanded |= own.expanded
+        return {
+            test: self._expanded(cls, test, base) if test in expanded else self._state(cls, test, *table[test], base)
+            for test in sorted(tests)
+        }
+
+    def _own(self, cls: Linked) -> _Own:
+        """Return the tests that a class itself binds, and which of them ``expand`` multiplies."""
+        if cls not in self._owns:
+            tests = {name: (cls, member) for name, member in cls.facts.members.items() if name.startswith("test_")}
+            expanded = {name for name, found in tests.items() if self._expansion(*found) is not None}
+            self._owns[cls] = _Own(tests, frozenset(expanded))
+        return self._owns[cls]
+
+    def _expanded(self, cls: Linked, test: str, base: State) -> State:
+        """Return the state of a test of which some definition is expanded."""
+        involved = tuple(linked for linked in cls.mro if any(name.startswith(test) for name in self._own(linked).tests))
+        key = (test, involved)
+        if key not in self._slots:
+            expansions = {
+                id(binding): found
+                for definer, binding in cls.definitions(test)
+                if (found := self._expansion(definer, binding)) is not None
+            }
+            slots = variants.slots(involved, test, expansions)
+            kept = [slot for slot in slots if not slot.is_leftover or self._is_function_again(slot)]
+            self._slots[key] = [(slot, expansions.get(id(slot.binding))) for slot in kept]
+        states = []
+        for slot, expansion in self._slots[key]:
+            decorators = expansion.inner if expansion is not None else None
+            states.append((slot, self._state(cls, slot.name, slot.definer, slot.binding, base, decorators)))
+        return _combined(states)
+
+    def _state(  # noqa: PLR0917 - a test, its definition and what holds for its class
+        self,
+        cls: Linked,
+        name: str,
+        definer: Linked,
+        binding: Binding,
+        base: State,
+        decorators: tuple[Decorator, ...] | None = None,
+    ) -> State:
+        """Return the state that one definition gives a test of a class."""
+        key = (name, id(definer), id(binding), decorators)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(name, definer, binding, decorators)
+        if plan.vanished is not None:
+            return plan.vanished
+        if base.state == "skipped":
+            return base
+        if plan.always is not None:
+            return plan.always
+        state = None
+        if plan.function is not None and plan.function.body:
+            outcome = self._runner.test(plan.definer, plan.function, cls)
+            state = plan.states.get(id(outcome[0]))
+            if state is None and (outcome[0] or plan.method.effects):
+                state = plan.states[id(outcome[0])] = _judged([plan.method, _on_body(*outcome)])
+        elif plan.method.effects:
+            state = plan.states.get(0) or plan.states.setdefault(0, _judged([plan.method]))
+        return state or plan.empty or base
+
+    def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
+        if id(binding) not in self._expansions:
+            self._expansions[id(binding)] = variants.expansion(
+                binding, definer.source, self._workspace, self._evaluator
+            )
+        return self._expansions[id(binding)]
+
+    def _is_function_again(self, leftover: Slot) -> bool:
+        """Tell whether a decorator outside ``expand`` has made something callable of the ``None`` that it leaves.
+
+        ``unittest.skip`` makes a function of it, and a mark of pytest is itself callable: both are then collected.
+        """
+        decorators = leftover.binding.decorators if isinstance(leftover.binding, Function) else ()
+        source = leftover.definer.source
+        is_marked = any(self._decorators.is_mark(source, decorator) for decorator in decorators)
+        return is_marked or bool(self._on_method(leftover.definer, decorators, ()).effects)
+
+    def _on_setup(self, cls: Linked) -> _Applied:
+        """Return the skips of the methods that run before each test of a class."""
+        effects: list[Effect] = []
+        for name in SETUPS:
+            found = cls.find(name)
+            if found is not None and isinstance(found[1], Function) and found[1].body:
+                effects.extend(_on_body(*self._runner.test(found[0], found[1], cls)).effects)
+        is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
+        return _Applied("guard" if is_guarded else "body", tuple(effects))
+
+    def _plan(self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None) -> _Plan:
+        """Return what a definition does to a test in any class."""
+        extra: tuple[Effect, ...] = ()
+        while isinstance(binding, Value):
+            target = self._function(definer, binding)
+            if target is None:
+                reason = f"{name} = {squeeze(binding.text)}" if binding.text else ""
+                state = State("vanished", "vanished", reason, "", definer.source.path, binding.line)
+                return _Plan(definer, vanished=state)
+            effects, found = target
+            extra += effects
+            if found is None:
+                return _planned(_Plan(definer, method=_Applied("decorator", extra)))
+            definer, binding = found
+        if not isinstance(binding, Function):
+            return _Plan(definer)
+        decorators = binding.decorators if decorators is None else decorators
+        where = definer.source.path, binding.line
+        if any(_NO_FUNCTION.fullmatch(decorator.text) for decorator in decorators):
+            return _Plan(definer, vanished=State("vanished", "vanished", "", "", *where))
+        method = self._on_method(definer, decorators, extra)
+        empty = State("empty", "empty", "", "", *where) if binding.empty and not method.effects else None
+        return _planned(_Plan(definer, binding, method, empty=empty))
+
+    def _on_method(self, definer: Linked, decorators: Iterable[Decorator], extra: tuple[Effect, ...]) -> _Applied:
+        effects = [
+            effect
+            for decorator in decorators
+            for effect in self._decorators.of(definer.source, decorator, definer.facts)
+        ]
+        return _Applied("decorator", (*effects, *extra))
+
+    def _function(
+        self, definer: Linked, value: Value
+    ) -> tuple[tuple[Effect, ...], tuple[Linked, Binding] | None] | None:
+        """Return the function that a name is bound to by assignment and the skips put on it; None for no function."""
+        if not value.text:
+            return (), None
+        expression = self._workspace.parser.expression(value.text)
+        if expression[0] in _NO_CALLABLE:
+            return None
+        if expression[0] == "call" and expression[1][0] == "ref" and _NO_FUNCTION.fullmatch(expression[1][1]):
+            return None
+        if expression[0] == "call":
+            effects = self._decorators.effects(expression, Scope(definer.source))
+            located = tuple(effect._replace(path=definer.source.path, line=value.line) for effect in effects)
+            return located, None
+        if expression[0] != "ref":
+            return (), None
+        return self._referred(definer, value, expression[1])
+
+    def _referred(
+        self, definer: Linked, value: Value, dotted: str
+    ) -> tuple[tuple[Effect, ...], tuple[Linked, Binding] | None] | None:
+        member = value.previous if value.previous is not None else definer.facts.members.get(dotted)
+        if member is not None and member is not value:
+            return (), (definer, member)
+        head, _, name = dotted.rpartition(".")
+        for base in definer.mro:
+            if head and base.name == head.rpartition(".")[2] and name in base.facts.members:
+                return (), (base, base.facts.members[name])
+        symbol = self._workspace.resolve(definer.source, dotted)
+        if isinstance(symbol, Found) and isinstance(symbol.binding, Value):
+            known = self._evaluator.text(symbol.binding.text, Scope(symbol.source))
+            return ((), None) if isinstance(known, Unknown) else None
+        if isinstance(symbol, Found) and isinstance(symbol.binding, Function):
+            return (), (Linked(symbol.source, _MODULE), symbol.binding)
+        return (), None
+
+
+def _planned(plan: _Plan) -> _Plan:
+    """Return a plan that knows whether its decorators always skip."""
+    state = _judged([plan.method])
+    plan.always = state if state is not None and state.state == "skipped" else None
+    return plan
+
+
+def _on_body(effects: list[Effect], end: End) -> _Applied:
+    """Return the skips of a body; only the one that ends it every time, where there is one."""
+    if end is End.SKIPPED:
+        always = next((effect for effect in effects if not effect.condition), None)
+        effects = [always or effects[0]._replace(condition="", is_guarded=True)]
+    is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
+    return _Applied("guard" if is_guarded else "body", tuple(effects))
+
+
+def _judged(applied: list[_Applied], *, only_always: bool = False) -> State | None:
+    """Return the state that the skips on a test give it, the nearest first; None where they leave it alone."""
+    for form, effects in applied:
+        for effect in effects:
+            if not effect.condition:
+                return State("skipped", form, effect.reason, "", effect.path, effect.line)
+    found = [(form, effect) for form, effects in applied for effect in effects]
+    if only_always or not found:
+        return None
+    form, first = found[0]
+    reason = next((effect.reason for _, effect in found if effect.reason), "")
+    conditions = dict.fromkeys(effect.condition for _, effect in found)
+    return State("conditional", form, reason, " or ".join(conditions), first.path, first.line)
+
+
+def _combined(states: list[tuple[Slot, State]]) -> State:
+    """Return the state of a test of which a class has several variants."""
+    by_state: dict[str, list[tuple[Slot, State]]] = {}
+    for slot, state in states:
+        by_state.setdefault(state.state, []).append((slot, state))
+    stopped = [*by_state.get("skipped", ()), *by_state.get("vanished", ())]
+    if stopped:
+        first: State = stopped[0][1]
+        names = ", ".join(slot.name for slot, _ in stopped)
+        is_all = len(stopped) == len(states)
+        return first if is_all else first._replace(state="conditional", condition=f"only {names}")
+    return next((by_state[kind][0][1] for kind in ("conditional", "ran", "empty") if kind in by_state), RAN)
+
+
+def is_test(binding: Binding | None) -> bool:
+    """Tell whether a definition in a mixin is a test: a function, and nothing that turns it into an attribute."""
+    if isinstance(binding, Function):
+        return not any(_NO_FUNCTION.fullmatch(decorator.text) for decorator in binding.decorators)
+    return False

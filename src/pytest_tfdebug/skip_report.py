@@ -1,0 +1,268 @@
+"""``--tf-skip-report=FILE``: what pytest really collected and skipped, in the scanner's own form.
+
+The answer comes from live classes and reports alone, never from source, so that it can prove the scanner right or
+wrong: ``python -m pytest_tfdebug.scan --against FILE``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from pytest_tfdebug.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OUTPUT = "tf_skip_report"
+
+
+class Row(NamedTuple):
+    """What happened to one test item; plain values, so that an xdist worker can send it."""
+
+    nodeid: str
+    model: str
+    cls: str
+    test: str
+    name: str
+    origin: str
+    state: str
+    form: str = ""
+    reason: str = ""
+    file: str = ""
+    line: int = 0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the hooks of a run that asks for a report."""
+    path = Options.of(config).skip_report
+    if path:
+        config.pluginmanager.register(SkipReport(config, path))
+
+
+class SkipReport:
+    """The hooks of one run.
+
+    Args:
+        config: The run's configuration.
+        path: The file to write.
+    """
+
+    def __init__(self, config: pytest.Config, path: str) -> None:
+        self._config, self._path = config, Path(path)
+        self._rows: dict[str, Row] = {}
+        self._done: set[str] = set()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note every item that will run."""
+        classes: dict[tuple[str, str], type] = {}
+        for item in session.items:
+            row = _row(item)
+            if row is not None:
+                self._rows[item.nodeid] = row
+                classes[item.nodeid.rpartition("::")[0], row.model] = item.cls  # type: ignore[attr-defined]
+        if self._config.option.collectonly:
+            for item in session.items:
+                if item.nodeid in self._rows:
+                    self._rows[item.nodeid] = _marked(item, self._rows[item.nodeid])
+            self._done.update(self._rows)
+        for (node, model), cls in classes.items():
+            kept = {row.test for row in self._rows.values() if row.nodeid.startswith(f"{node}::")}
+            for row in _vanished(self._config.rootpath, node, model, cls):
+                if row.test not in kept:
+                    self._rows[row.nodeid] = row
+                    self._done.add(row.nodeid)
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        """Note every item that will not run, so that its absence proves nothing."""
+        for item in items:
+            row = _row(item)
+            if row is not None:
+                self._rows[item.nodeid] = row._replace(state="deselected")
+                self._done.add(item.nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note how an item ended."""
+        row = self._rows.get(report.nodeid)
+        if row is None:
+            return
+        self._done.add(report.nodeid)
+        if report.skipped and not hasattr(report, "wasxfail"):
+            file, line, reason = _location(report.longrepr)
+            relative = _relative(file, self._config.rootpath)
+            self._rows[report.nodeid] = row._replace(
+                state="skipped", form=row.form or "guard", reason=reason, file=relative, line=line
+            )
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the report; a worker hands its part to the controller."""
+        rows = [row for nodeid, row in self._rows.items() if nodeid in self._done]
+        output = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            output[_OUTPUT] = [tuple(row) for row in rows]
+            return
+        _write(rows, self._path, is_run=not self._config.option.collectonly)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401 - xdist is not typed
+        """Take what a worker saw."""
+        for values in getattr(node, "workeroutput", {}).get(_OUTPUT, ()):
+            row = Row(*values)
+            known = self._rows.get(row.nodeid)
+            if known is None or known.state == "deselected":
+                self._rows[row.nodeid] = row
+            self._done.add(row.nodeid)
+
+
+def _row(item: pytest.Item) -> Row | None:
+    """Return the row of an item that is a common test of a model, before it runs."""
+    from pytest_tfdebug.scan.layout import place
+
+    cls = getattr(item, "cls", None)
+    where = place(_relative(str(item.path), item.config.rootpath))
+    if cls is None or where is None or item.parent is None:
+        return None
+    name = getattr(item, "originalname", None) or item.name.partition("[")[0]
+    test = _base(cls, name)
+    origin = _origin(cls, test, name, item.config.rootpath)
+    if not origin:
+        return None
+    return Row(item.nodeid, where.model, item.parent.name, test, item.name, origin, "ran", _form(item, cls, name))
+
+
+def _base(cls: type, name: str) -> str:
+    """Return the name of a test before ``parameterized.expand`` gave it a suffix."""
+    for base in cls.__mro__:
+        original = getattr(vars(base).get(name), "place_as", None)
+        if original is not None and name.startswith(f"{original.__name__}_"):
+            return str(original.__name__)
+    return name
+
+
+def _origin(cls: type, test: str, name: str, root: Path) -> str:
+    """Return the mixin at the root of those outside the models that define a test; empty where there is none."""
+    from pytest_tfdebug.scan.scanner import ORIGINS
+
+    found = [base for base in cls.__mro__ if _defines(base, test, name) and not _is_of_a_model(base, root)]
+    return ORIGINS.get(found[-1].__name__, found[-1].__name__) if found and test.startswith("test_") else ""
+
+
+def _defines(cls: type, test: str, name: str) -> bool:
+    return any(_is_function(vars(cls).get(found)) for found in (test, name))
+
+
+def _is_function(value: object) -> bool:
+    return inspect.isfunction(value)
+
+
+def _is_of_a_model(cls: type, root: Path) -> bool:
+    """Tell whether a class stands in a file that belongs to one model."""
+    from pytest_tfdebug.scan.layout import is_model_file
+
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if file is None:
+        return False
+    relative = _relative(file, root)
+    return is_model_file(relative, (path.name for path in Path(file).parent.glob("test_modeling_*.py")))
+
+
+def _form(item: pytest.Item, cls: type, name: str) -> str:
+    """Return which kind of decorator could skip an item, or nothing where only its body could."""
+    function = getattr(cls, name, None)
+    if getattr(cls, "__unittest_skip__", False):
+        return "class-decorator"
+    if getattr(function, "__unittest_skip__", False):
+        return "decorator"
+    marks = [(node, mark) for kind in ("skip", "skipif") for node, mark in item.iter_markers_with_node(kind)]
+    return "" if not marks else "decorator" if marks[0][0] is item else "class-decorator"
+
+
+def _marked(item: pytest.Item, row: Row) -> Row:
+    """Return the row of an item that is collected and not run: its decorators are all that is known."""
+    from _pytest.skipping import evaluate_skip_marks
+
+    cls: Any = getattr(item, "cls", None)
+    function = getattr(cls, row.name.partition("[")[0], None)
+    mark = evaluate_skip_marks(item)
+    if mark is not None:
+        return row._replace(state="skipped", reason=mark.reason)
+    for skipped in (cls, function):
+        is_heeded = skipped is function or hasattr(cls, "countTestCases")
+        if getattr(skipped, "__unittest_skip__", False) and is_heeded:
+            return row._replace(state="skipped", reason=str(getattr(skipped, "__unittest_skip_why__", "")))
+    return row
+
+
+def _vanished(root: Path, node: str, model: str, cls: type) -> Iterator[Row]:
+    """Yield a row for each common test that a class binds to something that is not a function."""
+    for base in cls.__mro__[1:]:
+        if _is_of_a_model(base, root):
+            continue
+        for test, value in vars(base).items():
+            bound = getattr(cls, test, None)
+            if not test.startswith("test_") or not _is_function(value) or hasattr(value, "place_as") or callable(bound):
+                continue
+            origin = _origin(cls, test, test, root)
+            reason = f"{test} = {bound!r}"
+            name = node.rpartition("::")[2]
+            yield Row(f"{node}::{test}", model, name, test, test, origin, "vanished", "vanished", reason)
+
+
+def _location(longrepr: object) -> tuple[str, int, str]:
+    if isinstance(longrepr, tuple):
+        file, line, reason = longrepr
+        return str(file), int(line), str(reason).removeprefix("Skipped: ").removeprefix("Skipped")
+    return "", 0, str(longrepr)
+
+
+def _relative(file: str, root: Path) -> str:
+    path = Path(file)
+    return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else path.as_posix()
+
+
+def _write(rows: list[Row], path: Path, *, is_run: bool) -> None:
+    """Write the rows as a scan's report."""
+    from pytest_tfdebug.scan.errors import ScanError
+    from pytest_tfdebug.scan.report import dumps, write_text
+
+    try:
+        write_text(path, lambda: dumps(_report(rows, is_run=is_run)))
+    except ScanError as error:
+        raise pytest.UsageError(str(error).replace("--output_dir", "--tf-skip-report")) from error
+
+
+def _report(rows: list[Row], *, is_run: bool) -> dict[str, dict[str, Any]]:
+    from pytest_tfdebug.scan.report import Case, CommonTest
+
+    tests: dict[str, dict[tuple[str, str], list[Row]]] = {}
+    for row in sorted(rows):
+        tests.setdefault(row.test, {}).setdefault((row.model, row.cls), []).append(row)
+    report = {}
+    for test, classes in sorted(tests.items()):
+        origin = next(row.origin for found in classes.values() for row in found)
+        ran = {key: [row for row in found if row.state != "deselected"] for key, found in classes.items()}
+        cases = tuple(Case(*key, _state(found)) for key, found in sorted(ran.items()) if found)
+        entry = CommonTest(test, origin, cases).to_dict()
+        rows = [row for found in classes.values() for row in found]
+        entry["models_deselected"] = sorted({row.model for row in rows if row.state == "deselected"})
+        entry["is_run"] = is_run
+        report[test] = entry
+    return report
+
+
+def _state(rows: list[Row]) -> Any:  # noqa: ANN401 - the scanner's State, imported when a report is written
+    """Return the state of a test in a class from what became of its variants."""
+    from pytest_tfdebug.scan.states import RAN, State
+
+    stopped = [row for row in rows if row.state != "ran"]
+    if not stopped:
+        return RAN
+    first = stopped[0]
+    state = State(first.state, first.form, first.reason, "", first.file, first.line)
+    if len(stopped) < len(rows):
+        return state._replace(state="conditional", condition=f"only {', '.join(row.name for row in stopped)}")
+    return state
