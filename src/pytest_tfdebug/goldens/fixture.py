@@ -18,6 +18,7 @@ from pytest_tfdebug.options import Options
 from pytest_tfdebug.parity.compare import conclude, start_comparison
 from pytest_tfdebug.parity.drift import assess
 from pytest_tfdebug.parity.rename import renamer
+from pytest_tfdebug.parity.tolerance import flattened
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.selection import selection
@@ -152,10 +153,11 @@ class Goldens:
 
         if settings.rename is not None and callable(settings.rename):
             return "No repro: rename= is a function; a dict can be written."
+        allowed = flattened(settings.tolerances)
         options = {
-            "rtol": settings.tolerances.rtol,
-            "atol": settings.tolerances.atol,
-            "tolerances": {key: (pair.rtol, pair.atol) for key, pair in settings.tolerances.overrides},
+            "rtol": allowed.rtol,
+            "atol": allowed.atol,
+            "tolerances": {key: (pair.rtol, pair.atol) for key, pair in allowed.overrides},
             "rename": None if settings.rename is None else dict(settings.rename),
         }
         check = (

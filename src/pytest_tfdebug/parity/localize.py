@@ -77,11 +77,13 @@ class _Tree:
         self.children: dict[int | None, list[CallComparison]] = {}
         for item in compared.calls:
             self.children.setdefault(item.call.parent, []).append(item)
-        self.roots = self.children.get(None, [])
+        self.tops = self.children.get(None, [])
+        #: The forwards of the model; a call in a thread of its own has no parent either.
+        self.roots = [item for item in self.tops if item.call.path == self.tops[0].call.path]
 
     def events(self) -> Iterator[tuple[CallComparison, tuple[LeafComparison, ...]]]:
         """Yield each call's inputs as it begins and its outputs as it ends."""
-        todo: list[tuple[CallComparison, bool]] = [(root, False) for root in reversed(self.roots)]
+        todo: list[tuple[CallComparison, bool]] = [(top, False) for top in reversed(self.tops)]
         while todo:
             item, ended = todo.pop()
             if ended:
