@@ -71,7 +71,7 @@ FLAGS = (
     Flag(
         "repro",
         "--tf-repro",
-        "write a directory that runs alone for each failed parity, padding or overflow check (default: tfdebug-repro)",
+        "write a directory that runs alone for each failed golden check (default: tfdebug-repro)",
         metavar="DIR",
         bare="tfdebug-repro",
     ),
