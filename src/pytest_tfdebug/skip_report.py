@@ -198,18 +198,20 @@ def _marked(item: pytest.Item, row: Row) -> Row:
 
 
 def _vanished(root: Path, node: str, model: str, cls: type) -> Iterator[Row]:
-    """Yield a row for each common test that a class binds to something that is not a function."""
+    """Yield a row for each common test, or variant of one, that a class binds to something that is not a function."""
     for base in cls.__mro__[1:]:
         if _is_of_a_model(base, root):
             continue
-        for test, value in vars(base).items():
-            bound = getattr(cls, test, None)
-            if not test.startswith("test_") or not _is_function(value) or hasattr(value, "place_as") or callable(bound):
+        for name, value in vars(base).items():
+            bound = getattr(cls, name, None)
+            if not name.startswith("test_") or not _is_function(value) or callable(bound):
                 continue
-            origin = _origin(cls, test, test, root)
-            reason = f"{test} = {bound!r}"
-            name = node.rpartition("::")[2]
-            yield Row(f"{node}::{test}", model, name, test, test, origin, "vanished", "vanished", reason)
+            test = _base(cls, name)
+            origin = _origin(cls, test, name, root)
+            is_plain = bound is None or isinstance(bound, (bool, int, float, str, tuple))
+            reason = f"{name} = {bound!r}" if is_plain else f"{name} is a {type(bound).__name__}"
+            place = node.rpartition("::")[2]
+            yield Row(f"{node}::{name}", model, place, test, name, origin, "vanished", "vanished", reason)
 
 
 def _location(longrepr: object) -> tuple[str, int, str]:

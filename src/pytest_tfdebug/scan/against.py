@@ -80,13 +80,10 @@ def _pair(report: Mapping[str, Any], model: str) -> str:
     if model in report.get("models_skipped", ()):
         states = {entry["state"] for entry in report["tests"] if entry["model"] == model}
         return "vanished" if states == {"vanished"} else "skipped"
-    for key, state in (
-        ("models_partially_skipped", "partial"),
-        ("models_conditional", "conditional"),
-        ("models_ran", "ran"),
-    ):
+    for key, state in (("models_partially_skipped", "partial"), ("models_ran", "ran")):
         if model in report.get(key, ()):
-            return "conditional" if model in report["models_conditional"] and state == "partial" else state
+            is_conditional = any(entry["model"] == model and entry["condition"] for entry in report["tests"])
+            return "conditional" if is_conditional else state
     return "absent"
 
 

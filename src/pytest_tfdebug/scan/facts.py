@@ -14,8 +14,10 @@ from typing import NamedTuple, TypeAlias
 #: What in a body could skip by itself: a call named after skipping, or a skip that is raised. Each pattern of the
 #: two tables begins with literal text, which ``re`` finds ten times as fast as a class of characters.
 SKIPS = (r"kip(?:[\w.]*\s*\(|Test\b|ped\b)",)
+#: Methods called on every other line, which skip nothing.
+_HELPERS = r"self\.(?!assert|fail|subTest|_prepare_for_class)\w+\("
 #: What a test may delegate its skip to: another test, or a helper that skips in its place.
-DELEGATES = (r"super\(", r"\.test_\w+\(", r"\(\s*self\s*[,)]", r"self\._?(?:test|skip|check|require|maybe)\w*\(")
+DELEGATES = (r"super\(", r"\.test_\w+\(", r"\(\s*self\s*[,)]", _HELPERS)
 #: Statements that can end a body before a skip that follows.
 LEAVE = re.compile(r"(?:return|raise|continue|break)\b")
 #: Methods that run before every test of a class and can skip in its place.

@@ -107,11 +107,12 @@ class Runner:
         return self._workspace.parser.body(source.path, function, self._workspace.mentions(source))
 
     def _run(self, body: Body, frame: Frame) -> End:
+        entered = len(frame.guards)
         for statement in body:
             end: End
             end, frame = _STATEMENTS[statement[0]](self, statement, frame)
-            if end is not End.ON:
-                return end
+            if end is not End.ON:  # an earlier statement may have left: then it is not sure to skip
+                return End.LEFT if len(frame.guards) > entered else end
         return End.ON
 
     def _if(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401 - statements are tuples

@@ -169,7 +169,9 @@ class States:
                 state = plan.states[id(outcome[0])] = _judged([plan.method, _on_body(*outcome)])
         elif plan.method.effects:
             state = plan.states.get(0) or plan.states.setdefault(0, _judged([plan.method]))
-        return state or plan.empty or base
+        if state is None and plan.empty is not None:
+            return plan.empty._replace(condition=base.condition) if base.condition else plan.empty
+        return state or base
 
     def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
         if id(binding) not in self._expansions:

@@ -1,0 +1,356 @@
+"""Source of a test class -> the state of its tests: state, form, reason, condition."""
+
+import pytest
+
+from pytest_tfdebug.scan import scan
+
+SKIPPED, CONDITIONAL = "skipped", "conditional"
+
+#: What stands before or in ``class MTest(ModelTesterMixin, unittest.TestCase)`` for ``test_forward``.
+METHODS = [
+    ('@unittest.skip("why")\ndef test_forward(self): pass', (SKIPPED, "decorator", "why", "")),
+    ("@unittest.skip(reason='why')\ndef test_forward(self): pass", (SKIPPED, "decorator", "why", "")),
+    (
+        '@unittest.skip(\n    reason="w"\n    "hy"  # and a comment\n)\ndef test_forward(self): pass',
+        (SKIPPED, "decorator", "why", ""),
+    ),
+    (
+        '@unittest.skip("it\'s \\"quoted\\" (and bracketed")\ndef test_forward(self): pass',
+        (SKIPPED, "decorator", 'it\'s "quoted" (and bracketed', ""),
+    ),
+    (
+        '@unittest.skip(f"for {WHY} and {missing.name}")\ndef test_forward(self): pass',
+        (SKIPPED, "decorator", "for reasons and {missing.name}", ""),
+    ),
+    ('@unittest.skip("a {} %s".format("b") % "c")\ndef test_forward(self): pass', (SKIPPED, "decorator", "a b c", "")),
+    ('@unittest.skip(WHY + "!")\ndef test_forward(self): pass', (SKIPPED, "decorator", "reasons!", "")),
+    ("@unittest.skip\ndef test_forward(self): pass", (SKIPPED, "decorator", "", "")),
+    ("@pytest.mark.skip\ndef test_forward(self): pass", (SKIPPED, "decorator", "", "")),
+    ('@pytest.mark.skip("why")\ndef test_forward(self): pass', (SKIPPED, "decorator", "why", "")),
+    ('@broken("the cache")\ndef test_forward(self): pass', (SKIPPED, "decorator", "broken: the cache", "")),
+    ('@unittest.skipIf(True, "why")\ndef test_forward(self): assert 1', (SKIPPED, "decorator", "why", "")),
+    ('@unittest.skipIf(False, "why")\ndef test_forward(self): assert 1', ("ran", "", "", "")),
+    ('@unittest.skipUnless(OFF, "why")\ndef test_forward(self): assert 1', (SKIPPED, "decorator", "why", "")),
+    (
+        '@unittest.skipIf(sys.flags.dev_mode, reason="why")\ndef test_forward(self): assert 1',
+        (CONDITIONAL, "decorator", "why", "sys.flags.dev_mode"),
+    ),
+    (
+        '@unittest.skipUnless(sys.flags.dev_mode, "why")\ndef test_forward(self): assert 1',
+        (CONDITIONAL, "decorator", "why", "not (sys.flags.dev_mode)"),
+    ),
+    (
+        '@pytest.mark.skipif(sys.flags.dev_mode, reason="why")\ndef test_forward(self): assert 1',
+        (CONDITIONAL, "decorator", "why", "sys.flags.dev_mode"),
+    ),
+    ("@slow\ndef test_forward(self): assert 1", (CONDITIONAL, "decorator", "test is slow", "slow")),
+    ("@heavy\ndef test_forward(self): assert 1", (CONDITIONAL, "decorator", "test is slow", "heavy")),
+    (
+        "@require_gpu\n@slow\ndef test_forward(self): assert 1",
+        (CONDITIONAL, "decorator", "test requires a GPU", "require_gpu or slow"),
+    ),
+    (
+        "@require_nothing_known\ndef test_forward(self): assert 1",
+        (CONDITIONAL, "decorator", "", "require_nothing_known"),
+    ),
+    ('@slow\n@unittest.skip("why")\ndef test_forward(self): pass', (SKIPPED, "decorator", "why", "")),
+    ('def test_forward(self):\n    self.skipTest("why")', (SKIPPED, "body", "why", "")),
+    ('def test_forward(self):\n    """Doc."""\n    pytest.skip(reason="why")', (SKIPPED, "body", "why", "")),
+    ('def test_forward(self):\n    raise unittest.SkipTest("why")', (SKIPPED, "body", "why", "")),
+    ("def test_forward(self):\n    raise unittest.SkipTest", (SKIPPED, "body", "", "")),
+    (
+        'def test_forward(self):\n    if sys.flags.dev_mode:\n        self.skipTest("why")\n    assert 1',
+        (CONDITIONAL, "guard", "why", "sys.flags.dev_mode"),
+    ),
+    (
+        'def test_forward(self):\n    if sys.flags.dev_mode:\n        return\n    self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "not (sys.flags.dev_mode)"),
+    ),
+    (
+        'def test_forward(self):\n    if sys.flags.dev_mode:\n        assert 1\n    else:\n        self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "not (sys.flags.dev_mode)"),
+    ),
+    (
+        'def test_forward(self):\n    if sys.flags.dev_mode:\n        self.skipTest("why")\n    else:\n        self.skipTest("why not")',
+        (SKIPPED, "guard", "why", ""),
+    ),
+    (
+        'def test_forward(self):\n    try:\n        import nothing\n    except ImportError:\n        self.skipTest("why")\n    assert 1',
+        (CONDITIONAL, "guard", "why", "except ImportError"),
+    ),
+    ('def test_forward(self):\n    for name in ():\n        self.skipTest("why")\n    assert 1', ("ran", "", "", "")),
+    (
+        'def test_forward(self):\n    for name in sys.path:\n        self.skipTest("why")\n    assert 1',
+        (CONDITIONAL, "guard", "why", "for sys.path"),
+    ),
+    (
+        'def test_forward(self):\n    sys.flags.dev_mode or self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "an earlier operand decides"),
+    ),
+    ("def test_forward(self):\n    pytest.importorskip('nothing')", (CONDITIONAL, "guard", "", "no module 'nothing'")),
+    (
+        "def test_forward(self):\n    self.leave()\n    assert 1\n\ndef leave(self):\n    self.skipTest('why')",
+        (SKIPPED, "body", "why", ""),
+    ),
+    ("def test_forward(self): super().test_forward()", ("ran", "", "", "")),
+    ("def test_forward(self): pass", ("empty", "empty", "", "")),
+    ("def test_forward(self): ...", ("empty", "empty", "", "")),
+    ("def test_forward(self): return", ("empty", "empty", "", "")),
+    ('def test_forward(self):\n    r"""Only a docstring."""\n    # and a comment', ("empty", "empty", "", "")),
+    ("@slow\ndef test_forward(self): pass", (CONDITIONAL, "decorator", "test is slow", "slow")),
+    ("test_forward = False", ("vanished", "vanished", "test_forward = False", "")),
+    ("test_forward = None", ("vanished", "vanished", "test_forward = None", "")),
+    ("test_forward: bool = False", ("vanished", "vanished", "test_forward = False", "")),
+    ("@property\ndef test_forward(self): return 1", ("vanished", "vanished", "", "")),
+    ("test_forward = ModelTesterMixin.test_attentions", ("ran", "", "", "")),
+    ('test_forward = unittest.skip("why")(ModelTesterMixin.test_forward)', (SKIPPED, "decorator", "why", "")),
+    ("assert 1", ("ran", "", "", "")),
+]
+
+
+def state_of(root, test="test_forward", cls="MTest", model="m"):
+    for case in scan(root)[test].cases:
+        if (case.model, case.cls) == (model, cls):
+            return case.state[:4]
+    return None
+
+
+@pytest.mark.parametrize(("method", "expected"), METHODS)
+def test_a_method(repo, method, expected):
+    indented = "\n".join(f"    {line}" for line in method.splitlines())
+    root = repo(m=f'WHY = "reasons"\nOFF = False\n\nclass MTest(ModelTesterMixin, unittest.TestCase):\n{indented}\n')
+
+    assert state_of(root) == expected
+
+
+CLASSES = [
+    (
+        '@unittest.skip("why")\nclass MTest(ModelTesterMixin, unittest.TestCase): pass',
+        (SKIPPED, "class-decorator", "why", ""),
+    ),
+    (
+        '@unittest.skip("why")\nclass Base(ModelTesterMixin, unittest.TestCase): pass\nclass MTest(Base): pass',
+        (SKIPPED, "class-decorator", "why", ""),
+    ),
+    (
+        'class MTest(ModelTesterMixin, unittest.TestCase):\n    pytestmark = pytest.mark.skip(reason="why")',
+        (SKIPPED, "class-decorator", "why", ""),
+    ),
+    (
+        'pytestmark = [pytest.mark.skip(reason="why")]\nclass MTest(ModelTesterMixin, unittest.TestCase): pass',
+        (SKIPPED, "class-decorator", "why", ""),
+    ),
+    (
+        "@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase): pass",
+        (CONDITIONAL, "class-decorator", "test requires a GPU", "require_gpu"),
+    ),
+    (
+        "@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    def test_forward(self): pass",
+        ("empty", "empty", "", "require_gpu"),
+    ),
+    (
+        '@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    @unittest.skip("why")\n    def test_forward(self): pass',
+        (SKIPPED, "decorator", "why", ""),
+    ),
+    (
+        '@unittest.skip("why")\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    test_forward = None',
+        ("vanished", "vanished", "test_forward = None", ""),
+    ),
+    (
+        'class MTest(ModelTesterMixin, unittest.TestCase):\n    def setUp(self):\n        self.skipTest("why")',
+        (SKIPPED, "body", "why", ""),
+    ),
+    ("class MTest(ModelTesterMixin, unittest.TestCase):\n    __test__ = False", None),
+    ("class MTest(ModelTesterMixin): pass", None),
+    (
+        "Base = ModelTesterMixin if sys.flags.dev_mode else object\nclass MTest(Base, unittest.TestCase): pass",
+        ("ran", "", "", ""),
+    ),
+    (
+        "if sys.flags.dev_mode:\n    pass\nelse:\n    class MTest(ModelTesterMixin, unittest.TestCase): pass",
+        ("ran", "", "", ""),
+    ),
+    (
+        "try:\n    class MTest(ModelTesterMixin, unittest.TestCase):\n        test_forward = 0\nexcept NameError: pass",
+        ("vanished", "vanished", "test_forward = 0", ""),
+    ),
+    ("class MTest(ModelTesterMixin, unittest.TestCase): pass\ndel MTest", None),
+    (
+        "class Own:\n    test_forward = None\nclass MTest(ModelTesterMixin, Own, unittest.TestCase): pass",
+        ("ran", "", "", ""),
+    ),
+    (
+        "class Own:\n    test_forward = None\nclass MTest(Own, ModelTesterMixin, unittest.TestCase): pass",
+        ("vanished", "vanished", "test_forward = None", ""),
+    ),
+    (
+        "class A(ModelTesterMixin): pass\nclass B(ModelTesterMixin):\n    test_forward = None\nclass MTest(A, B, unittest.TestCase): pass",
+        ("vanished", "vanished", "test_forward = None", ""),
+    ),
+    ("from unittest import *\nclass MTest(ModelTesterMixin, TestCase): pass", ("ran", "", "", "")),
+    ("import unittest.case as uc\nclass MTest(ModelTesterMixin, uc.TestCase): pass", ("ran", "", "", "")),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), CLASSES)
+def test_a_class(repo, source, expected):
+    other = "\nclass OtherTest(ModelTesterMixin, unittest.TestCase): pass\n"
+    root = repo(m=f"{source}\n{other}")
+
+    assert state_of(root) == expected
+
+
+GUARDS = [
+    ("has_attentions = False", (SKIPPED, "guard", "no attentions", "")),
+    ("has_attentions = True", ("ran", "", "", "")),
+    ("has_attentions = not True", (SKIPPED, "guard", "no attentions", "")),
+    ("has_attentions = ()", (SKIPPED, "guard", "no attentions", "")),
+    ("has_attentions = sys.flags.dev_mode", (CONDITIONAL, "guard", "no attentions", "not self.has_attentions")),
+    (
+        "if sys.flags.dev_mode:\n        has_attentions = False",
+        (CONDITIONAL, "guard", "no attentions", "not self.has_attentions"),
+    ),
+    (
+        "has_attentions = False\n    def setUp(self):\n        self.has_attentions = True",
+        (CONDITIONAL, "guard", "no attentions", "not self.has_attentions"),
+    ),
+    (
+        "@property\n    def has_attentions(self): return False",
+        (CONDITIONAL, "guard", "no attentions", "not self.has_attentions"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("attribute", "expected"), GUARDS)
+def test_a_guard_on_an_attribute(repo, attribute, expected):
+    root = repo(m=f"class MTest(ModelTesterMixin, unittest.TestCase):\n    {attribute}\n")
+
+    assert state_of(root, "test_attentions") == expected
+
+
+EXPANDED = """
+    from parameterized import parameterized
+
+    class ModelTesterMixin:
+        @parameterized.expand([("a",), ("b",)])
+        def test_forward(self, name):
+            assert name
+"""
+VARIANTS = [
+    ("pass", ("ran", "", "", "")),
+    (
+        '@unittest.skip("why")\n    def test_forward_1_b(self): pass',
+        (CONDITIONAL, "decorator", "why", "only test_forward_1_b"),
+    ),
+    ("test_forward_0_a = test_forward_1_b = None", ("vanished", "vanished", "test_forward_0_a = None", "")),
+    (
+        '@parameterized.expand([("a",), ("b",)])\n    @unittest.skip("why")\n    def test_forward(self, name): pass',
+        (SKIPPED, "decorator", "why", ""),
+    ),
+    ('@unittest.skip("why")\n    def test_forward(self): pass', (CONDITIONAL, "decorator", "why", "only test_forward")),
+    (
+        '@parameterized.expand([("c",)])\n    @unittest.skip("why")\n    def test_forward(self, name): pass',
+        (CONDITIONAL, "decorator", "why", "only test_forward_0_c"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "expected"), VARIANTS)
+def test_an_expanded_test(repo, body, expected):
+    root = repo(EXPANDED, m=f"class MTest(ModelTesterMixin, unittest.TestCase):\n    {body}\n")
+
+    assert state_of(root) == expected
+    assert list(scan(root)) == ["test_forward"]
+
+
+def test_a_class_imported_from_another_model_is_collected_again(repo):
+    root = repo(
+        m='class MTest(ModelTesterMixin, unittest.TestCase):\n    @unittest.skip("why")\n    def test_forward(self): pass\n',
+        n="from ..m.test_modeling_m import MTest as Base\nclass NTest(Base): pass\n",
+    )
+
+    report = scan(root)["test_forward"].to_dict()
+    assert report["models_skipped"] == ["m", "n"]
+    assert {(entry["model"], entry["class"]) for entry in report["tests"]} == {
+        ("m", "MTest"),
+        ("n", "Base"),
+        ("n", "NTest"),
+    }
+    assert {entry["file"] for entry in report["tests"]} == {"tests/models/m/test_modeling_m.py"}
+
+
+def test_what_a_model_defines_for_itself_is_no_common_test(repo):
+    root = repo(m="class MTest(ModelTesterMixin, unittest.TestCase):\n    def test_own(self): pass\n")
+
+    assert set(scan(root)) == {"test_attentions", "test_forward"}
+
+
+def test_the_models_of_a_test_by_what_they_do_with_it(repo):
+    test = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
+    skip = '@unittest.skip("why")\n    def test_forward(self): pass'
+    root = repo(
+        always=test.format("A", skip),
+        vanish=test.format("V", "test_forward = None"),
+        both=test.format("B", skip) + test.format("C", "test_forward = None"),
+        part=test.format("P", skip) + test.format("Q", "pass"),
+        slowly=test.format("S", "@slow\n    def test_forward(self): assert 1"),
+        hollow=test.format("H", "def test_forward(self): pass"),
+        runs=test.format("R", "pass"),
+        none="class NTest(unittest.TestCase): pass\n",
+    )
+
+    report = scan(root)["test_forward"].to_dict()
+    assert {key: value for key, value in report.items() if key != "tests"} == {
+        "origin": "common",
+        "models_ran": ["hollow", "part", "runs", "slowly"],
+        "models_skipped": ["always", "both", "vanish"],
+        "skipped_proportion": 0.4286,
+        "reasons_skipped": ["always: why", "both: why", "both: test_forward = None", "vanish: test_forward = None"],
+        "models_partially_skipped": ["part"],
+        "models_conditional": ["slowly"],
+        "models_vanished": ["both", "vanish"],
+        "models_empty": ["hollow"],
+    }
+    assert report["tests"][0] == {
+        "model": "always",
+        "class": "ATest",
+        "state": "skipped",
+        "form": "decorator",
+        "reason": "why",
+        "condition": "",
+        "file": "tests/models/always/test_modeling_always.py",
+        "line": 8,
+    }
+
+
+def test_a_file_for_each_model_and_a_mixin_in_the_models_directory(repo):
+    root = repo(
+        m="",
+        extra={
+            "tests/models/testing_utils/common.py": "class ModelTesterMixin:\n    def test_config(self): assert 1\n",
+            "tests/models/unets/test_models_unet_2d.py": "import pytest\nfrom ..testing_utils.common import ModelTesterMixin\n\nclass TestUNet(ModelTesterMixin):\n    @pytest.mark.skip('why')\n    def test_config(self): pass\n",
+        },
+    )
+
+    assert scan(root)["test_config"].models_skipped == ["unet_2d"]
+
+
+def test_a_nested_tests_directory(repo):
+    root = repo(
+        extra={
+            "tests/transformers/tests/test_modeling_common.py": "class ModelTesterMixin:\n    def test_config(self): assert 1\n",
+            "tests/transformers/tests/models/m/test_modeling_m.py": "import unittest\nfrom ...test_modeling_common import ModelTesterMixin\n\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    test_config = None\n",
+        },
+    )
+
+    assert scan(root)["test_config"].models_skipped == ["m"]
+
+
+def test_a_base_that_is_not_found_is_reported_and_a_well_known_one_is_not(repo):
+    root = repo(
+        m="from elsewhere import Strange\nfrom transformers.testing_utils import TestCasePlus\nclass MTest(ModelTesterMixin, Strange, TestCasePlus): pass\n"
+    )
+
+    result = scan(root)
+    assert result.unresolved_bases == ["tests/models/m/test_modeling_m.py:9: Strange, a base of MTest"]
+    assert result["test_forward"].models_ran == ["m"]
