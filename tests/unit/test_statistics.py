@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_tfdebug.records import TensorRecord
@@ -14,6 +14,10 @@ DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.flo
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(floats, min_size=1, max_size=30))
+@example([0.0, 1.509010081844003e-21])
+@example([1e-44, 0.0])
+@example([3e38, -3e38])
+@example([3e38, 3e38])
 def test_summaries_equal_those_of_plain_torch_in_float64(values):
     tensor = torch.tensor(values, dtype=torch.float32)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 #: Below this norm the squares of float32 numbers may have vanished.
-_TINY = 1e-18
+_TINY = 1e-15
 
 
 @torch.no_grad()

@@ -55,7 +55,7 @@ def write(path: str | os.PathLike[str], trace: Trace, extra: dict[str, Any] | No
     from safetensors.torch import save_file
 
     tensors, document = encode(trace)
-    text = json.dumps({**document, "extra": extra or {}}, separators=(",", ":"), sort_keys=True, allow_nan=True)
+    text = json.dumps({**document, "extra": extra or {}}, separators=(",", ":"), allow_nan=True)
     replace_atomically(Path(path), lambda temporary: save_file(tensors, temporary, metadata={_KEY: text}))
 
 
