@@ -17,6 +17,10 @@ class GoldenError(TFDebugError):
     """A golden file cannot be read or written, or is not a golden."""
 
 
+class MissingGoldenError(GoldenError, AssertionError):
+    """A test has no golden yet: the check fails, and its message says what to type."""
+
+
 class ParityError(AssertionError):
     """A forward differs from what it is held to."""
 

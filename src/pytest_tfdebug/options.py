@@ -25,6 +25,7 @@ class Flag:
         choices: The valid values; empty for free text.
         metavar: Placeholder for a free value in the help.
         is_switch: A flag without a value.
+        is_path: In an ini file the value is relative to that file, not to where pytest is started.
         bare: Value of the flag when it is given without one; None if it needs one.
         is_number: A value that is a number >= 0.
     """
@@ -36,6 +37,7 @@ class Flag:
     choices: tuple[str, ...] = ()
     metavar: str | None = None
     is_switch: bool = False
+    is_path: bool = False
     bare: str | None = None
     is_number: bool = False
 
@@ -58,6 +60,7 @@ FLAGS = (
         "--tf-golden-dir",
         "directory of the goldens (default: goldens/ beside the test file)",
         metavar="DIR",
+        is_path=True,
     ),
     Flag(
         "golden_prune",
@@ -68,7 +71,7 @@ FLAGS = (
     Flag(
         "repro",
         "--tf-repro",
-        "write a directory that runs alone for each failed parity, padding or overflow check (default: tfdebug-repro)",
+        "write a directory that runs alone for each failed golden check (default: tfdebug-repro)",
         metavar="DIR",
         bare="tfdebug-repro",
     ),
@@ -217,6 +220,8 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
         value = getattr(config.known_args_namespace, f"tf_{flag.dest}", None)
     if value is None:
         value = config.getini(flag.ini)
+        if value and flag.is_path:
+            value = str((config.inipath.parent if config.inipath else config.rootpath) / value)
     if value is None or value == "":
         return flag.default
     if flag.is_number:

@@ -110,9 +110,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Find the goldens whose test is gone."""
     goldens = _golden_session(session.config)
     if goldens is not None:
-        goldens.finish(session.config, session.config.stash.get(_COLLECTED, ()))
-        if goldens.GoldenSession.of(session.config).clashes and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        goldens.finish(session, session.config.stash.get(_COLLECTED, ()))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -122,7 +122,7 @@ def test_a_golden_is_missing_then_recorded_then_checked_and_left_alone(pytester,
     missing.stdout.fnmatch_lines(
         [
             "*test_it.py::test_port has no golden yet: goldens/test_it/test_port.safetensors does not exist.",
-            "*To record it, run: pytest 'test_it.py::test_port' --tf-golden=missing",
+            "*To record it, run: pytest test_it.py::test_port --tf-golden=missing",
         ]
     )
     recorded.assert_outcomes(passed=8)

@@ -67,6 +67,19 @@ def test_a_check_that_checked_nothing_fails_and_says_why(check):
     assert str(caught.value).endswith(f"\n{needs}, or remove the marker.")
 
 
+def test_a_cache_of_fixed_size_that_ends_in_pads_is_left_out():
+    model, inputs = padding_models.build("qwen3")
+
+    pytest_tfdebug.assert_attention_invariant(model, inputs)
+
+
+def test_the_loss_of_a_router_is_not_asked_for_step_by_step():
+    model, inputs = padding_models.build("mixtral")
+    model.config.output_router_logits = True
+
+    pytest_tfdebug.assert_cache_invariant(model, inputs)
+
+
 def test_dropout_in_training_mode_is_not_a_dependence_on_the_batch():
     model, inputs = padding_models.build("bert")
 

@@ -1,7 +1,6 @@
 """The switches for a second look: ``--tf-offline``, ``--tf-verbosity``, ``--tf-device``, ``--tf-sync-cuda``."""
 
 import os
-import time
 
 import pytest
 import torch
@@ -46,9 +45,14 @@ def test_offline_access_fails_at_once_with_the_file_it_wanted(pytester, monkeypa
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     pytester.makepyfile(
         """
-        import time
+        import socket
         from huggingface_hub import HfApi, hf_hub_download
         from transformers import AutoModel
+
+        def reach_out(*_arguments, **_options):
+            raise RuntimeError("the network was tried")
+
+        socket.getaddrinfo = reach_out
 
         def test_model():
             AutoModel.from_pretrained("org/tiny", revision="v2")
@@ -60,12 +64,7 @@ def test_offline_access_fails_at_once_with_the_file_it_wanted(pytester, monkeypa
             HfApi().model_info("org/tiny")
         """
     )
-    start = time.monotonic()
 
-    result = pytester.runpytest_subprocess("--tf-offline", "-p", "no:cacheprovider", "--tb=line")
-
-    assert time.monotonic() - start < 60
-    result.assert_outcomes(failed=3)
     result = pytester.runpytest_subprocess("--tf-offline", "--tf-triage=off", "-p", "no:cacheprovider")
     result.stdout.fnmatch_lines(
         [
@@ -77,6 +76,7 @@ def test_offline_access_fails_at_once_with_the_file_it_wanted(pytester, monkeypa
             "--tf-offline: not in the cache, and the hub is out of bounds: *org/tiny*",
         ]
     )
+    assert "Error: the network was tried" not in result.stdout.str()
 
 
 def test_offline_reaches_a_hub_that_was_imported_before(pytester):
@@ -171,8 +171,8 @@ def test_verbosity_lets_every_test_hear_what_is_said_once(pytester):
 
     result = pytester.runpytest_subprocess("--tf-verbosity=warning", "-p", "no:cacheprovider")
 
-    heard = [line for line in result.stdout.lines if line.endswith("said to both")]
-    assert len(heard) == 2
+    second = result.stdout.str().partition("_ test_it[2] _")[2]
+    assert any(line.endswith("said to both") for line in second.splitlines())
 
 
 def test_verbosity_of_another_kind_is_refused(pytester):

@@ -90,3 +90,11 @@ def test_masked_positions_are_blanked_on_every_sequence_axis():
     assert hidden[..., 0].tolist() == [[1, 1, 0], [1, 1, 1]]
     assert weights[0, 0].tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
     assert bool(weights[1].all())
+
+
+def test_rows_may_be_the_second_axis():
+    memory = torch.randn(5, 3, 2)
+
+    ways = list(Alignment(5, 0, 5, 3, rows=(2, 1, 0)).candidates(memory, memory.shape))
+
+    assert any(torch.equal(way.tensor, memory.flip(1)) for way in ways)

@@ -39,12 +39,19 @@ def differing(recorded: Mapping[str, str], present: Mapping[str, str], to_record
         present: Fingerprint of the model under test.
         to_recorded: Module path of the model under test -> module path of the golden.
     """
-    found = []
-    for name, value in present.items():
+    return [name for name, there in common(recorded, present, to_recorded).items() if recorded[there] != present[name]]
+
+
+def common(
+    recorded: Mapping[str, str], present: Mapping[str, str], to_recorded: Callable[[str], str]
+) -> dict[str, str]:
+    """Return the present model's parameters that the golden knows, each with its name there."""
+    found = {}
+    for name in present:
         path, _, parameter = name.rpartition(".")
-        mapped = f"{to_recorded(path)}.{parameter}" if path else name
-        if recorded.get(mapped, value) != value:
-            found.append(name)
+        there = f"{to_recorded(path)}.{parameter}" if path else name
+        if there in recorded:
+            found[name] = there
     return found
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-from pytest_tfdebug.errors import GoldenError, ParityError, TFDebugError
-from pytest_tfdebug.goldens.fingerprint import differing, fingerprint
+from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError, TFDebugError
+from pytest_tfdebug.goldens.fingerprint import common, differing, fingerprint
 from pytest_tfdebug.goldens.paths import golden_path, shown
 from pytest_tfdebug.goldens.provenance import changes, provenance
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
@@ -18,11 +19,12 @@ from pytest_tfdebug.options import Options
 from pytest_tfdebug.parity.compare import conclude, start_comparison
 from pytest_tfdebug.parity.drift import assess
 from pytest_tfdebug.parity.rename import renamer
+from pytest_tfdebug.parity.tolerance import flattened
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.selection import selection
 from pytest_tfdebug.tracing.state import preserved
-from pytest_tfdebug.tracing.trace import shared_paths, trace
+from pytest_tfdebug.tracing.trace import check_model, shared_paths, trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -89,7 +91,7 @@ class Goldens:
 
         Raises:
             ParityError: If the forward diverges; the message names the culprit.
-            GoldenError: If the golden is missing, damaged or cannot be written.
+            GoldenError: If the golden is missing (an ``AssertionError`` as well), damaged or cannot be written.
             TFDebugError: If an argument makes no sense.
         """
         __tracebackhide__ = True
@@ -102,6 +104,8 @@ class Goldens:
             "exclude": exclude,
             "level": level,
         }
+        own = {**arguments, "reference": reference, "name": name}
+        check_model(model, {key: value for key, value in own.items() if value is not None}, "check")
         settings = settle(self._item, arguments, self._options.golden_tolerances)
         path = self._claim(name)
         if self._options.golden == "off":
@@ -110,8 +114,8 @@ class Goldens:
             self._record(path, _recorded_model(model, reference), args, kwargs, settings)
             return None
         if not path.exists():
-            raise GoldenError(self._missing(path))
-        report = _compare_with(load(path), model, args, kwargs, settings)
+            raise MissingGoldenError(self._missing(path))
+        report = _compare_with(self._load(path), model, args, kwargs, settings)
         self._session.add(Outcome(str(path), self._item.nodeid, "checked", ()))
         if not report.ok:
             report.subject = f"{'Port' if reference is not None else 'Model'} diverges from its golden"
@@ -126,6 +130,7 @@ class Goldens:
         return report
 
     def _claim(self, name: str | None) -> Path:
+        __tracebackhide__ = True
         path = golden_path(self._item, self._options.golden_dir, name)
         if name in self._names:
             which = f"name={name!r}" if name else "no name"
@@ -152,10 +157,11 @@ class Goldens:
 
         if settings.rename is not None and callable(settings.rename):
             return "No repro: rename= is a function; a dict can be written."
+        allowed = flattened(settings.tolerances)
         options = {
-            "rtol": settings.tolerances.rtol,
-            "atol": settings.tolerances.atol,
-            "tolerances": {key: (pair.rtol, pair.atol) for key, pair in settings.tolerances.overrides},
+            "rtol": allowed.rtol,
+            "atol": allowed.atol,
+            "tolerances": {key: (pair.rtol, pair.atol) for key, pair in allowed.overrides},
             "rename": None if settings.rename is None else dict(settings.rename),
         }
         check = (
@@ -172,14 +178,23 @@ class Goldens:
     def _missing(self, path: Path) -> str:
         return (
             f"{self._item.nodeid} has no golden yet: {shown(path, self._item.config)} does not exist.\n"
-            f"To record it, run: pytest {self._item.nodeid!r} --tf-golden=missing"
+            f"To record it, run: pytest {quote(self._item.nodeid)} --tf-golden=missing"
         )
+
+    def _load(self, path: Path) -> TraceFile:
+        __tracebackhide__ = True
+        try:
+            return load(path)
+        except GoldenError as error:
+            again = f"To record it again, run: pytest {quote(self._item.nodeid)} --tf-golden=update"
+            raise GoldenError(f"{error}\n{again}") from error
 
 
 def goldens_of(item: pytest.Item) -> Goldens:
     """Return the goldens of a test, the same object however it asks for them."""
     if _GOLDENS not in item.stash:
         item.stash[_GOLDENS] = Goldens(item)
+        item.addfinalizer(lambda: item.stash.__delitem__(_GOLDENS))  # a test that is run again starts anew
     return item.stash[_GOLDENS]
 
 
@@ -222,8 +237,6 @@ def _compare_with(
     settings: CheckSettings,
 ) -> ParityReport:
     """Run a model and compare each tensor with its golden while it is alive."""
-    if not isinstance(model, torch.nn.Module):
-        raise TFDebugError(f"check needs a torch.nn.Module and got {type(model).__name__}.")
     to_golden = renamer(settings.rename)
     picked = selection(settings.include, settings.exclude, settings.level, to_golden)
     comparator = start_comparison(
@@ -246,7 +259,8 @@ def _circumstances(
     golden_file: TraceFile, model: torch.nn.Module, report: ParityReport, to_golden: Callable[[str], str]
 ) -> list[str]:
     """Say whether weights and environment are those of the golden."""
-    wrong = differing(golden_file.extra["weights"], fingerprint(model), to_golden)
+    recorded, present = golden_file.extra["weights"], fingerprint(model)
+    wrong = differing(recorded, present, to_golden)
     culprit = report.culprit
     own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
     if own:
@@ -255,8 +269,10 @@ def _circumstances(
     elif wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         lines = [f"  Weights that are not the recorded ones: {wrong[0]!r}{more}."]
-    else:
+    elif common(recorded, present, to_golden):
         lines = ["  The weights are the recorded ones, where their names agree."]
+    else:
+        lines = ["  No weight has the name of a recorded one: give rename= to have them compared."]
     since = list(changes(golden_file.extra["provenance"], provenance(model)))
     lines += [f"  Changed since it was recorded: {'; '.join(since)}."] if since else []
     return [*lines, f"  {assess(report, since, wrong)}"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Characters that every file system takes; others become ``_`` and the name gets a hash, so that it stays unique.
 _UNSAFE = re.compile(r"[^\w\-\[\]=,+.@ ]")
-#: Longest file name without its ending; file systems take 255 bytes.
+#: Longest file name without its ending, in bytes; file systems take 255.
 _LONGEST = 150
 SUFFIX = ".safetensors"
 
@@ -35,18 +35,20 @@ def golden_path(item: pytest.Item, golden_dir: str | None, name: str | None) -> 
     Raises:
         TFDebugError: If ``name`` is empty or holds a path separator.
     """
-    if name is not None and (not name or _UNSAFE.search(name) or name.startswith(".")):
+    if name is not None and not (isinstance(name, str) and name and not _UNSAFE.search(name) and name[0] != "."):
         raise TFDebugError(f"name={name!r} of a golden is made of letters, digits and -_=,+@[] (no path separators).")
-    test = ".".join(item.nodeid.partition("::")[2].split("::")) or item.name
+    classes = item.nodeid.removesuffix(item.name).partition("::")[2].split("::")
+    test = ".".join([*filter(None, classes), item.name])  # a parameter id may hold "::" as well
     label = f"{test}.{name}" if name else test
     return directory_of(item, golden_dir) / _safe(item.path.stem) / f"{_safe(label)}{SUFFIX}"
 
 
 def _safe(text: str) -> str:
     cleaned = _UNSAFE.sub("_", text)
-    if cleaned == text and len(text) <= _LONGEST and not text.startswith("."):
+    if cleaned == text and len(text.encode()) <= _LONGEST and not text.startswith("."):
         return text
-    return f"{cleaned.lstrip('.')[:_LONGEST]}-{blake2b(text.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
+    short = cleaned.lstrip(".").encode()[:_LONGEST].decode("utf-8", "ignore")
+    return f"{short}-{blake2b(text.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
 
 
 def shown(path: Path, config: pytest.Config) -> str:

@@ -46,12 +46,14 @@ class GoldenSession:
         claims: Golden file -> node id of the test that uses it.
         stale: Goldens whose test no longer exists.
         clashes: Sentences about files that two tests use.
+        pruned: Goldens that were deleted.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
     claims: dict[str, str] = field(default_factory=dict)
     stale: list[str] = field(default_factory=list)
     clashes: list[str] = field(default_factory=list)
+    pruned: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, config: pytest.Config) -> GoldenSession:
@@ -100,40 +102,40 @@ def is_active(config: pytest.Config) -> bool:
     return _SESSION in config.stash or Options.of(config).golden_prune
 
 
-def finish(config: pytest.Config, collected: Sequence[pytest.Item]) -> None:
+def finish(session: pytest.Session, collected: Sequence[pytest.Item]) -> None:
     """Look for goldens without a test, once the tests have run; a worker hands its part over.
 
     Args:
-        config: The run's.
+        session: The run. It fails if two tests in different workers used one golden.
         collected: Every test that the run collected, those that it then left out too.
     """
+    config = session.config
     found = GoldenSession.of(config)
     if collected and not _is_narrowed(config):
         found.stale = sorted(_unclaimed(config, collected, found))
     workeroutput = getattr(config, "workeroutput", None)
     if workeroutput is not None:
         workeroutput[WORKER_KEY] = found.to_json()
-
-
-def prune(config: pytest.Config) -> list[str]:
-    """Delete the goldens without a test if that was asked for, and return their paths."""
-    options = Options.of(config)
-    found = GoldenSession.of(config)
+        return
     found.stale = [path for path in found.stale if path not in found.claims]
-    if options.golden != "update" or not options.golden_prune:
-        return []
-    for path in found.stale:
-        Path(path).unlink(missing_ok=True)
-        folder = Path(path).parent
-        if not any(folder.iterdir()):
-            folder.rmdir()
-    return found.stale
+    options = Options.of(config)
+    if options.golden == "update" and options.golden_prune:
+        found.pruned, found.stale = found.stale, []
+        _delete(found.pruned)
+    if found.clashes and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _delete(paths: Sequence[str]) -> None:
+    for path in map(Path, paths):
+        path.unlink(missing_ok=True)
+        if not any(path.parent.iterdir()):
+            path.parent.rmdir()
 
 
 def summary(config: pytest.Config) -> Iterator[str]:
     """Yield the lines of the terminal summary; none when every golden was checked and is in use."""
     found = GoldenSession.of(config)
-    pruned = prune(config)
     written = sorted((item for item in found.outcomes if item.status != "checked"), key=lambda item: item.path)
     counts = {status: sum(item.status == status for item in written) for status in ("new", "changed", "unchanged")}
     if written:
@@ -143,11 +145,11 @@ def summary(config: pytest.Config) -> Iterator[str]:
             yield f"  {item.status:<8} {shown(Path(item.path), config)}"
             yield from (f"           {line}" for line in item.review)
     yield from found.clashes
-    if pruned:
+    if found.pruned:
         yield "Deleted, for their tests no longer exist:"
     elif found.stale:
         yield "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
-    for path in pruned or found.stale:
+    for path in found.pruned or found.stale:
         yield f"  {shown(Path(path), config)}"
 
 
@@ -164,19 +166,36 @@ def _is_narrowed(config: pytest.Config) -> bool:
 
 
 def _unclaimed(config: pytest.Config, collected: Sequence[pytest.Item], found: GoldenSession) -> Iterator[str]:
+    """Yield the goldens that no test can have written: when in doubt, a golden is in use.
+
+    A golden knows the node id of its test, which begins at the root directory of the run that recorded it. Only the
+    file's name and what follows it are the same from wherever pytest is started.
+    """
     from pytest_tfdebug.tracing.codec import read_extra
 
     golden_dir = Options.of(config).golden_dir
-    nodeids = {item.nodeid for item in collected}
-    files = {nodeid.partition("::")[0] for nodeid in nodeids}
+    tests = {_portable(item.nodeid) for item in collected}
+    files = {file for file, _ in tests}
     for directory in {directory_of(item, golden_dir) for item in collected}:
         for path in directory.glob(f"*/*{SUFFIX}"):
             if str(path) in found.claims:
                 continue
             extra: dict[str, Any] | None = read_extra(path)
-            test = (extra or {}).get("test")
-            if not isinstance(test, str) or test in nodeids:
+            recorded = (extra or {}).get("test")
+            if not isinstance(recorded, str) or _portable(recorded) in tests:
                 continue
-            file = test.partition("::")[0]
-            if file in files or not (config.rootpath / file).exists():
+            if _portable(recorded)[0] in files or not _exists(recorded.partition("::")[0], directory, config):
                 yield str(path)
+
+
+def _portable(nodeid: str) -> tuple[str, str]:
+    file, _, test = nodeid.partition("::")
+    return file.rpartition("/")[2], test
+
+
+def _exists(file: str, directory: Path, config: pytest.Config) -> bool:
+    """Tell whether a test file exists, from this run's root directory or another one, or beside its goldens."""
+    parts = file.split("/")
+    above = [root / file for root in (config.rootpath, *config.rootpath.parents)]
+    below = [config.rootpath.joinpath(*parts[start:]) for start in range(1, len(parts))]
+    return any(place.exists() for place in (*above, *below, directory.parent / parts[-1]))

@@ -95,6 +95,8 @@ class Alignment:
                 yield picked.index_select(1, rows)
         if actual.shape[0] == expected[0]:
             yield actual
+        if actual.dim() > 1 and actual.shape[1] == self.batch:  # the batch is the second axis, as in XLNet's memories
+            yield actual.index_select(1, rows)
 
     def _narrowed(self, actual: torch.Tensor, expected: Sequence[int], place: int) -> Aligned | None:
         if actual.dim() != len(expected):

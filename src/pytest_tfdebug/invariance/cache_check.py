@@ -32,6 +32,8 @@ _STEPS = 8
 _CHUNKS = 3
 #: Left pads of the padded variant.
 _PADS = 3
+#: Asks mixtures of experts for a loss over a whole sequence; transformers' own generation leaves it out as well.
+_ROUTER = "output_router_logits"
 _ENCODER_INPUTS = ("input_ids", "inputs_embeds", "input_features")
 _DIAGNOSIS = (
     "the cache does not hold what a full forward computes: pads kept in it, positions that restart with each step, or "
@@ -123,6 +125,8 @@ def _decodings(call: ObservedCall, stream: Stream, cache: str) -> Iterator[_Deco
 def _full(call: ObservedCall, inputs: dict[str, Any]) -> dict[str, Any]:
     """Return the inputs of the full forward: without cache, and with an encoder's output computed once."""
     full = {**inputs, "use_cache": False}
+    if _ROUTER in family.parameters(call.model):
+        full[_ROUTER] = False
     if "encoder_outputs" not in family.parameters(call.model):
         return full
     hidden = getattr(call.again(full), "encoder_last_hidden_state", None)

@@ -14,6 +14,7 @@ from pytest_tfdebug.report.invariance import (
     render_output,
     render_pads,
     render_place,
+    wrapped,
 )
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def _report(check: PaddingCheck, leak: Leak) -> Iterator[str]:
     yield from render_drift(located.parity, located.culprit)
     told = observations(findings)
     if told:
-        yield f"  Observed: {' '.join(told)}"
-    yield f"  Diagnosis: {diagnose(findings)}"
+        yield from wrapped(f"Observed: {' '.join(told)}")
+    yield from wrapped(f"Diagnosis: {diagnose(findings)}")
 
 
 def _classes(model: torch.nn.Module, culprit: Culprit | None) -> tuple[str, ...]:

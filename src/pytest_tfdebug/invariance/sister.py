@@ -12,7 +12,7 @@ from pytest_tfdebug.invariance.holding import NothingToCompareError, first_misma
 from pytest_tfdebug.invariance.located import locate
 from pytest_tfdebug.invariance.outcome import Mismatch, Outcome, Repetition
 from pytest_tfdebug.invariance.streams import find_streams
-from pytest_tfdebug.report.invariance import render_drift, render_headline, render_output, render_place
+from pytest_tfdebug.report.invariance import render_drift, render_headline, render_output, render_place, wrapped
 
 if TYPE_CHECKING:
     from pytest_tfdebug.invariance.located import TracePair
@@ -90,7 +90,7 @@ class Sister:
                 *render_place("The difference arises", located.culprit, located.parity, located.tokens, located.reason),
                 *render_output(mismatch.leaf, mismatch.error),
                 *render_drift(located.parity, located.culprit),
-                f"  Diagnosis: {diagnosis}",
+                *wrapped(f"Diagnosis: {diagnosis}"),
             ]
         )
         return self.outcome

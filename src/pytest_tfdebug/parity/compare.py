@@ -12,11 +12,10 @@ from pytest_tfdebug.parity.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
+from pytest_tfdebug.tracing.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from pytest_tfdebug.tracing.trace import Trace
 
 
 def compare(
@@ -48,6 +47,12 @@ def compare(
     Raises:
         TFDebugError: If no tensor could be compared, or an argument makes no sense.
     """
+    for side, given in (("expected", expected), ("actual", actual)):
+        if not isinstance(given, Trace):
+            raise TFDebugError(
+                f"compare needs traces and got {type(given).__name__} as {side}: make one with "
+                "pytest_tfdebug.trace(model, ...), or read one with Trace.load(path)."
+            )
     allowed = checked_tolerances(rtol, atol, tolerances)
     comparator = start_comparison(expected, rename, allowed, modules=actual.modules, aliases=actual.aliases)
     comparator.replay(actual.calls)

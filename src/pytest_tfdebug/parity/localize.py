@@ -63,7 +63,7 @@ def judge(compared: Compared) -> Verdict:
         if leaf.problem in _FAILING or (leaf.problem and item.call.parent is None and leaf.direction == "input")
     ]
     if root_inputs:
-        return Verdict(divergences, _blame_inputs(tree.roots, divergences))
+        return Verdict(divergences, _blame_inputs(tree.roots))
     first = next(item for item, leaves in tree.events() if any(_fails(item, leaf, "output") for leaf in leaves))
     return Verdict(divergences, _blame(tree, first, harmless))
 
@@ -77,11 +77,13 @@ class _Tree:
         self.children: dict[int | None, list[CallComparison]] = {}
         for item in compared.calls:
             self.children.setdefault(item.call.parent, []).append(item)
-        self.roots = self.children.get(None, [])
+        self.tops = self.children.get(None, [])
+        #: The forwards of the model; a call in a thread of its own has no parent either.
+        self.roots = [item for item in self.tops if item.call.path == self.tops[0].call.path]
 
     def events(self) -> Iterator[tuple[CallComparison, tuple[LeafComparison, ...]]]:
         """Yield each call's inputs as it begins and its outputs as it ends."""
-        todo: list[tuple[CallComparison, bool]] = [(root, False) for root in reversed(self.roots)]
+        todo: list[tuple[CallComparison, bool]] = [(top, False) for top in reversed(self.tops)]
         while todo:
             item, ended = todo.pop()
             if ended:
@@ -247,14 +249,14 @@ def _is_identity(call: Call) -> bool:
     return bool(call.outputs) and all(id(record.tensor) in given for record in call.outputs or ())
 
 
-def _blame_inputs(roots: list[CallComparison], divergences: list[Divergence]) -> Culprit:
-    root = roots[0].call
-    wrong = [item for item in divergences if item.direction == "input" and item.path == root.path]
-    names = ", ".join(f"{item.leaf} ({_input_problem(item.comparison)})" for item in wrong[:3])
+def _blame_inputs(roots: list[CallComparison]) -> Culprit:
+    item, wrong = next((root, leaves) for root in roots if (leaves := [leaf for leaf in root.inputs if leaf.problem]))
+    names = ", ".join(f"{leaf.leaf} ({_input_problem(leaf)})" for leaf in wrong[:3])
     explanation = (
         f"The model was given other inputs than the expected forward: {names}. Nothing below the root can be judged."
     )
-    return Culprit(root.path, "inputs", None, explanation, root.class_name, wrong[0] if wrong else None)
+    call = item.call
+    return Culprit(call.path, "inputs", None, explanation, call.class_name, _divergence(item, wrong[0]))
 
 
 def _input_problem(leaf: LeafComparison) -> str:

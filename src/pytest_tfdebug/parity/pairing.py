@@ -35,8 +35,9 @@ class CallPairing:
         rename: Callable[[str], str],
     ) -> None:
         self._rename = rename
-        self._calls = {(call.path, call.call): call for call in expected if call.parent is not None}
-        self._roots = [call for call in expected if call.parent is None]
+        root = expected[0].path if expected else ""
+        self._calls = {(call.path, call.call): call for call in expected if call.path != root}
+        self._roots = [call for call in expected if call.path == root]
         self._children: dict[tuple[int, str], list[Call]] = {}
         for call in expected:
             if call.parent is not None:
@@ -65,10 +66,10 @@ class CallPairing:
         return (self._rename(call.path), 1) in self._calls
 
     def _find(self, call: Call) -> Call | None:
-        if call.parent is None:
+        if call.parent is None and (self._rename(call.path), call.call) not in self._calls:
             return self._roots[call.call] if call.call < len(self._roots) else None
         names = [self._rename(path) for path in (call.path, *self._actual_aliases.get(call.path, ()))]
-        parent = self._partners.get(call.parent)
+        parent = self.of(call.parent)
         if parent is not None:
             is_shared = len(names) > 1 or names[0] in self._shared
             for name in names:

@@ -63,5 +63,5 @@ def _compile(source: str, target: str) -> tuple[tuple[int, int], re.Pattern[str]
     if target.count("*") > source.count("*"):
         raise TFDebugError(f"rename: {source!r} -> {target!r} has more '*' on the right than on the left.")
     body = re.escape(f".{source}" if source else "").replace(r"\*", "([^.]+)")
-    weight = (source.count("."), -source.count("*"))
+    weight = (source.count(".") if source else -1, -source.count("*"))
     return weight, re.compile(rf"{body}((?:\..*)?)$"), target

@@ -66,18 +66,20 @@ class Tolerances:
         rtol: For every tensor of floating point.
         atol: For every tensor of floating point.
         overrides: Dtype name or module-path glob, with its tolerance.
+        weaker: What holds where none of these says anything, in place of the defaults.
     """
 
     rtol: float | None = None
     atol: float | None = None
     overrides: tuple[tuple[str, Tolerance], ...] = ()
+    weaker: Tolerances | None = None
 
     def of(self, path: str, dtype: str) -> Tolerance:
         """Return the tolerance of a tensor of ``dtype`` at a module path."""
         default = DEFAULTS.get(dtype)
         if default is None:
             return _EXACT
-        chosen = default
+        chosen = self.weaker.of(path, dtype) if self.weaker is not None else default
         for by_dtype in (True, False):
             for key, tolerance in self.overrides:
                 if (key in DEFAULTS) is by_dtype and (key == dtype if by_dtype else fnmatchcase(path, key)):
@@ -117,16 +119,23 @@ def tolerances(
 
 
 def layered(first: Tolerances, *fallbacks: Tolerances) -> Tolerances:
-    """Combine tolerances from several places, the strongest first: argument, marker, ini."""
-    combined = first
-    for fallback in fallbacks:
-        combined = replace(
-            combined,
-            rtol=combined.rtol if combined.rtol is not None else fallback.rtol,
-            atol=combined.atol if combined.atol is not None else fallback.atol,
-            overrides=(*fallback.overrides, *combined.overrides),
-        )
-    return combined
+    """Combine tolerances from several places, the strongest first: argument, marker, ini.
+
+    Whatever a stronger place says of a tensor, be it of all, of its module or of its dtype, holds before a weaker one.
+    """
+    return replace(first, weaker=layered(*fallbacks)) if fallbacks else first
+
+
+def flattened(layers: Tolerances) -> Tolerances:
+    """Return layers as one, for where they have to be written in one line: ``rtol`` and ``atol`` of the strongest."""
+    if layers.weaker is None:
+        return layers
+    below = flattened(layers.weaker)
+    return Tolerances(
+        below.rtol if layers.rtol is None else layers.rtol,
+        below.atol if layers.atol is None else layers.atol,
+        (*below.overrides, *layers.overrides),
+    )
 
 
 def _check(name: str, value: object) -> None:

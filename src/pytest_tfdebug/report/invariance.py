@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_tfdebug.report.parity import describe, drift_table, facts_of
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison
 
+_WIDTH = 110
 #: More numbers in a row than these are shown as a range.
 _PAIR = 2
 
@@ -48,6 +50,11 @@ def render_headline(name: str, verdict: str, label: str) -> str:
     return f"{name} {verdict}: {label}."
 
 
+def wrapped(text: str) -> Iterator[str]:
+    """Yield a fact's lines, indented, none longer than a report's width."""
+    yield from wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+
+
 def render_output(leaf: LeafComparison | None, error: str) -> Iterator[str]:
     """Yield which output changed."""
     if leaf is None:
@@ -68,7 +75,7 @@ def render_place(
         return
     source = f", {culprit.source}" if culprit.source else ""
     yield f"  {what} at {culprit.path!r} ({culprit.class_name}): {culprit.kind}{source}."
-    yield f"  {culprit.explanation}"
+    yield from wrapped(culprit.explanation)
     if culprit.divergence is not None:
         yield from facts_of(culprit.divergence)
     if tokens is not None:

@@ -32,7 +32,8 @@ def export_json(trace: Trace, directory: str | os.PathLike[str]) -> tuple[str, s
     """
     if not trace.calls:
         raise TFDebugError("The trace has no calls: there is nothing to export.")
-    base = Path(directory) / f"{trace.model_class}_debug_tree"
+    name = trace.model_class.replace("/", "_").replace("\\", "_")  # it may come from a file
+    base = Path(directory) / f"{name}_debug_tree"
     paths = (f"{base}_SUMMARY.json", f"{base}_FULL_TENSORS.json")
     with _print_options():
         trees = [_tree(trace, full=full) for full in (False, True)]

@@ -18,6 +18,8 @@ _NAN = float("nan")
 _EMPTY = Statistics(_NAN, _NAN, _NAN, _NAN, 0)
 #: Dtypes that reductions take as they are; float16 and bfloat16 are summed in float32, the rest converted.
 _WIDE = (torch.float32, torch.float64)
+#: Below this sum the squares of float32 numbers have lost digits, or vanished.
+_TINY = 1e-30
 
 
 def summarize(records: Iterable[TensorRecord]) -> None:
@@ -77,7 +79,8 @@ def _reduce(tensor: torch.Tensor) -> torch.Tensor:
 def _finish(tensor: torch.Tensor, row: list[float]) -> Statistics:
     lowest, highest, mean, squares = row
     is_finite = math.isfinite(lowest) and math.isfinite(highest)
-    if is_finite and not math.isfinite(squares):  # the sums of large float32 numbers left its range
+    vanished = lowest < highest and squares < _TINY
+    if is_finite and (vanished or not math.isfinite(squares)):  # the squares left the range of float32
         _, _, mean, squares = _reduce(tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)).tolist()
     count = tensor.numel() * (2 if tensor.is_complex() else 1)
     std = math.sqrt(squares / (count - 1)) if count > 1 and math.isfinite(squares) else _NAN

@@ -28,6 +28,8 @@ _STATEMENT_LINES = 6
 _RAISE = dis.opmap["RAISE_VARARGS"]
 #: Verdicts of the test itself: what they were raised *while handling* is not why the test failed.
 _VERDICTS = frozenset({"AssertionError", "Failed"})
+#: This package's own errors say themselves what to do, also about what they were raised from.
+_OWN_ERROR = "TFDebugError"
 _LIBRARY_DIRECTORIES = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib")}
 )
@@ -158,6 +160,8 @@ def _links(error: BaseException) -> Iterator[Link]:
         seen.add(id(current))
         types = tuple(kind.__name__ for kind in type(current).__mro__ if kind is not object)
         yield Link(current, types, _message(current))
+        if _OWN_ERROR in types:
+            continue
         inner = list(_members(current))
         if current.__cause__ is not None:
             inner.append(current.__cause__)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.triage.rule import LogRule
 
-_MAX_NOTES = 500
+_MAX_NOTES = 200
 _MAX_MESSAGE = 40_000
 _MAX_DEPTH = 400
 _ROW = re.compile(
@@ -76,8 +76,9 @@ def note(config: pytest.Config, record: logging.LogRecord) -> None:
     message = text.strip_colour(record.getMessage()[:_MAX_MESSAGE])
     rule = next((rule for rule in LOG_RULES if re.search(rule.text, message)), None)
     notes = config.stash.setdefault(NOTES, [])
-    if rule is None or len(notes) >= _MAX_NOTES:
+    if rule is None:
         return
+    del notes[: max(0, len(notes) - _MAX_NOTES + 1)]  # the latest are of the tests that still can fail
     owner = _owner(sys._getframe())  # noqa: SLF001 - who runs, and which fixture is being set up, stands only in the frames
     notes.append(Note(rule, message, owner))
 

@@ -1,0 +1,79 @@
+"""A run that uses nothing of the plugin pays nothing for it."""
+
+import os
+import re
+import statistics
+import subprocess
+import sys
+
+HEAVY = ("torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub")
+SUITE = f"""
+import sys
+import pytest
+
+HEAVY = {HEAVY!r}
+
+def test_plain():
+    assert not {{name.partition(".")[0] for name in sys.modules}} & set(HEAVY)
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_more(number, tmp_path):
+    assert not {{name.partition(".")[0] for name in sys.modules}} & set(HEAVY)
+"""
+#: What pytest itself, and any plugin that imports the same, has imported already is not ours to pay.
+IMPORT = "import sys, pytest, logging, importlib; import pytest_tfdebug.plugin"
+
+
+def test_no_heavy_module_is_imported_in_a_run_without_ours(pytester):
+    pytester.makepyfile(SUITE)
+    pytester.makeconftest(
+        f"""
+        def pytest_unconfigure():
+            import sys
+            print("imported at the end:", sorted({{name.partition(".")[0] for name in sys.modules}} & set({HEAVY!r})))
+        """
+    )
+
+    result = pytester.runpytest_subprocess("-p", "no:hypothesispytest", "-p", "no:cacheprovider", "-s")
+
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*imported at the end: []"])
+
+
+def test_a_failing_test_of_nothing_of_ours_imports_no_heavy_module(pytester):
+    pytester.makepyfile(SUITE + "\ndef test_fails():\n    assert 1 == 2\n")
+    pytester.makeconftest(
+        f"""
+        def pytest_unconfigure():
+            import sys
+            print("imported at the end:", sorted({{name.partition(".")[0] for name in sys.modules}} & set({HEAVY!r})))
+        """
+    )
+
+    result = pytester.runpytest_subprocess("-p", "no:hypothesispytest", "-p", "no:cacheprovider", "-s")
+
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["*imported at the end: []"])
+
+
+def test_the_plugin_is_imported_in_a_few_milliseconds(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+
+    def measure():
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-c", IMPORT],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=environment,
+        )
+        (cumulative,) = re.findall(r"\|\s+(\d+) \|\s+pytest_tfdebug\.plugin$", done.stderr, re.MULTILINE)
+        (package,) = re.findall(r"\|\s+(\d+) \|\s+pytest_tfdebug$", done.stderr, re.MULTILINE)
+        return (int(cumulative) + int(package)) / 1000
+
+    measure()  # writes the bytecode
+    times = sorted(measure() for _ in range(7))
+
+    # the best half: a busy machine only ever adds
+    assert statistics.median(times[:4]) < 5, times

@@ -1,0 +1,78 @@
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_tfdebug import TFDebugError
+from pytest_tfdebug.goldens.settings import parse_tolerances, settle
+
+
+def item(*markers):
+    """Stand for a test with markers, the closest first."""
+    marks = [SimpleNamespace(args=marker.pop("args", ()), kwargs=marker) for marker in markers]
+    return SimpleNamespace(iter_markers=lambda name: iter(marks))
+
+
+def tolerance(test, arguments, ini=None, path="a.b"):
+    return settle(test, arguments, ini).tolerances.of(path, "float32")[:2]
+
+
+def test_defaults_hold_where_nothing_is_said():
+    found = settle(item(), {}, None)
+
+    assert (found.rename, found.include, found.exclude, found.level) == (None, (), (), "all")
+    assert tolerance(item(), {}) == (1.3e-6, 1e-5)
+
+
+@pytest.mark.parametrize("key", ["rename", "include", "exclude", "level"])
+def test_an_argument_beats_the_closest_marker_and_that_the_next(key):
+    test = item({key: "closest"}, {key: "class"})
+
+    assert getattr(settle(test, {key: "argument"}, None), key) == "argument"
+    assert getattr(settle(test, {key: None}, None), key) == "closest"
+    assert getattr(settle(item({}, {key: "class"}), {}, None), key) == "class"
+
+
+def test_tolerances_of_the_argument_beat_the_marker_and_the_marker_the_ini_file():
+    ini = "*: 0.5 0.5"
+
+    assert tolerance(item(), {}, ini) == (0.5, 0.5)
+    assert tolerance(item({"rtol": 0.3, "atol": 0.3}), {}, ini) == (0.3, 0.3)
+    assert tolerance(item({"rtol": 0.3, "atol": 0.3}), {"tolerances": {"a.*": (0.1, 0.1)}}, ini) == (0.1, 0.1)
+    assert tolerance(item({"rtol": 0.3, "atol": 0.3}), {"tolerances": {"c": (0.1, 0.1)}}, ini) == (0.3, 0.3)
+    assert tolerance(item({"tolerances": {"float32": (0.2, 0.2)}}), {"atol": 0}, ini) == (0.2, 0)
+
+
+def test_the_ini_file_has_a_line_for_each_override():
+    text = "\n  float32: 1e-4 1e-5\n\n  *.lm_head: 1 2\n  a:b: 0 0\n"
+
+    assert parse_tolerances(text) == {"float32": (1e-4, 1e-5), "*.lm_head": (1.0, 2.0), "a:b": (0.0, 0.0)}
+    assert parse_tolerances(None) == parse_tolerances("") == {}
+
+
+@pytest.mark.parametrize("line", ["float32", "float32: 1e-4", "float32: a b", "1e-4 1e-5 3", "float32: 1 2 3"])
+def test_a_line_of_another_form_is_a_usage_error(line):
+    with pytest.raises(pytest.UsageError) as caught:
+        parse_tolerances(line)
+    assert str(caught.value) == (
+        f"tf_golden_tolerances: {line!r} is not of the form '<dtype or module glob>: <rtol> <atol>'."
+    )
+
+
+def test_a_negative_value_of_the_ini_file_is_an_error_of_its_name():
+    with pytest.raises(TFDebugError, match=r"^rtol of tolerances\['\*'\] = -1.0 is not a number >= 0.$"):
+        settle(item(), {}, "*: -1 0")
+
+
+@pytest.mark.parametrize(
+    ("marker", "text"),
+    [
+        ({"rtl": 1}, "tf_golden does not take rtl: tf_golden("),
+        ({"args": (1e-3,)}, "tf_golden does not take 0.001: tf_golden("),
+        ({"rtol": "x"}, "tf_golden: rtol = 'x' is not a number >= 0."),
+        ({"name": "x", "reference": 1}, "tf_golden does not take name, reference: tf_golden("),
+    ],
+)
+def test_a_bad_marker_is_a_usage_error(marker, text):
+    with pytest.raises(pytest.UsageError) as caught:
+        settle(item(marker), {}, None)
+    assert str(caught.value).startswith(text)

@@ -1,0 +1,337 @@
+"""The culprit of a difference, on small modules made by hand."""
+
+import linecache
+
+import pytest
+import torch
+from torch import nn
+
+from pytest_tfdebug import TFDebugError, compare, trace
+
+X = torch.linspace(-1, 1, 8).view(2, 4)
+
+
+def seeded(size=4):
+    torch.manual_seed(0)
+    return nn.Linear(size, size)
+
+
+class Block(nn.Module):
+    """Three children with glue before, between and after them; ``bug`` names the part that is wrong."""
+
+    def __init__(self, bug=""):
+        super().__init__()
+        self.bug = bug
+        self.norm = nn.LayerNorm(4)
+        self.up = seeded()
+        self.drop = nn.Dropout(0.0)
+        self.act = nn.Tanh()
+        self.spare = nn.Softplus()
+
+    def forward(self, x, mask=None):
+        residual = x
+        x = x ** (2 if self.bug == "before first" else 1)
+        x = self.norm(x[:1]) if self.bug == "shape" else self.norm(x)
+        if self.bug != "no up":
+            x = self.up(x)
+        if self.bug == "extra":
+            x = self.spare(x)
+        x = x + (1 if self.bug == "between" else 0)
+        if self.bug != "no drop":
+            x = self.drop(x)
+        if self.bug == "twice":
+            x = self.act(x)
+        x = self.spare(x) if self.bug == "other act" else self.act(x)
+        return x - residual if self.bug == "after last" else x + residual
+
+
+class Stack(nn.Module):
+    def __init__(self, *bugs):
+        super().__init__()
+        self.layers = nn.ModuleList(Block(bug) for bug in bugs)
+        self.head = seeded()
+
+    def forward(self, x, mask=None):
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.head(x)
+
+
+def culprit_of(actual, expected=None, *args, **kwargs):
+    inputs = args or (X,)
+    reference = trace(expected or Stack("", ""), *inputs)
+    return compare(reference, trace(actual, *inputs), **kwargs)
+
+
+def lines(report):
+    source = report.culprit.source
+    return "".join(linecache.getline(source.file, number) for number in range(source.first, source.last + 1))
+
+
+def test_equal_forwards_have_no_culprit():
+    report = culprit_of(Stack("", ""))
+
+    assert report.ok
+    assert report.culprit is None
+    assert report.divergences == []
+    assert str(report) == f"Parity: {report.tensors} tensors of 12 calls agree."
+
+
+@pytest.mark.parametrize(
+    ("bug", "kind", "path", "where", "line"),
+    [
+        ("before first", "glue", "layers.1", "before its call of 'layers.1.norm'.", '"before first"'),
+        ("between", "glue", "layers.1", "between its calls of 'layers.1.up' and 'layers.1.drop'.", '"between"'),
+        ("after last", "glue", "layers.1", "after its call of 'layers.1.act'.", '"after last"'),
+    ],
+)
+def test_glue_is_placed_before_between_and_after_the_children(bug, kind, path, where, line):
+    report = culprit_of(Stack("", bug))
+
+    assert (report.culprit.kind, report.culprit.path, report.culprit.class_name) == (kind, path, "Block")
+    assert report.culprit.explanation == (
+        f"Everything up to there agrees: the fault is in the lines of Block's forward {where}"
+    )
+    assert line in lines(report)
+
+
+def test_a_module_without_children_is_itself_the_culprit():
+    port = Stack("", "")
+    port.layers[1].up.weight.data.mul_(1.1)
+
+    culprit = culprit_of(port).culprit
+
+    assert (culprit.kind, culprit.path) == ("module", "layers.1.up")
+    assert culprit.explanation == (
+        "Its inputs agree and its output does not, and it calls no other module: "
+        "the fault is in the code, attributes or parameters of this Linear."
+    )
+    assert (culprit.divergence.direction, culprit.divergence.leaf) == ("output", "")
+
+
+def test_the_first_of_several_faults_is_the_culprit():
+    port = Stack("between", "after last")
+    port.head.weight.data.zero_()
+
+    assert culprit_of(port).culprit.path == "layers.0"
+
+
+def test_a_module_that_is_never_called_is_named_with_the_place_where_it_belongs():
+    report = culprit_of(Stack("", "no up"))
+
+    assert (report.culprit.kind, report.culprit.path, report.culprit.class_name) == (
+        "not-called",
+        "layers.1.up",
+        "Linear",
+    )
+    assert report.culprit.explanation == (
+        "The expected forward calls 'layers.1.up' (Linear) between its calls of 'layers.1.norm' and 'layers.1.drop'; "
+        "'layers.1.up' exists here and is never called."
+    )
+
+
+def test_a_call_too_many_is_named_with_its_line():
+    report = culprit_of(Stack("", "extra"))
+
+    assert (report.culprit.kind, report.culprit.path) == ("extra-call", "layers.1.spare")
+    assert report.culprit.explanation == (
+        "This forward calls 'layers.1.spare' (Softplus) between its calls of 'layers.1.up' and 'layers.1.drop'; "
+        "the expected one does not."
+    )
+    assert "self.spare(x)" in lines(report)
+
+
+def test_a_module_called_twice_is_a_call_too_many():
+    report = culprit_of(Stack("", "twice"))
+
+    assert (report.culprit.kind, report.culprit.path) == ("extra-call", "layers.1.act")
+
+
+def test_one_module_in_the_place_of_another_is_glue_that_names_both():
+    report = culprit_of(Stack("", "other act"))
+
+    assert report.culprit.path in ("layers.1", "layers.1.act", "layers.1.spare")
+    assert report.culprit.kind in ("glue", "not-called", "extra-call")
+    assert "'layers.1.spare'" in report.culprit.explanation
+    assert "'layers.1.act'" in report.culprit.explanation
+
+
+def test_a_call_that_changes_nothing_may_be_left_out():
+    report = culprit_of(Stack("", "no drop"))
+
+    assert report.ok
+    assert report.notes == []
+
+
+def test_a_call_that_changes_nothing_is_not_blamed_for_what_stands_beside_it():
+    port = Stack("", "no drop")
+    port.layers[1].act.forward = lambda x: x.tanh() * 2
+
+    report = culprit_of(port)
+
+    assert (report.culprit.kind, report.culprit.path) == ("module", "layers.1.act")
+
+
+def test_an_output_of_another_shape_is_said_so():
+    report = culprit_of(Stack("", "shape"))
+
+    assert report.culprit.path == "layers.1"
+    assert "Shapes differ: (1, 4), expected (2, 4)" in str(report)
+
+
+def test_other_inputs_are_the_model_s_own_and_nothing_below_is_blamed():
+    report = compare(trace(Stack(""), X, mask=X), trace(Stack("after last"), X + 1, mask=X[:1]))
+
+    assert (report.culprit.kind, report.culprit.path, report.culprit.source) == ("inputs", "Stack", None)
+    assert report.culprit.explanation == (
+        "The model was given other inputs than the expected forward: [0] (other values), "
+        "['mask'] (shape (1, 4) instead of (2, 4)). Nothing below the root can be judged."
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "text"),
+    [
+        ({}, {"mask": X}, "['mask'] (not given)"),
+        ({"mask": X}, {}, "['mask'] (not given in the expected forward)"),
+        ({"mask": X.double()}, {"mask": X}, "['mask'] (float64 instead of float32)"),
+    ],
+)
+def test_inputs_of_another_form_are_said_to_be(given, expected, text):
+    report = compare(trace(Stack(""), X, **expected), trace(Stack(""), X, **given))
+
+    assert report.culprit.kind == "inputs"
+    assert text in report.culprit.explanation
+
+
+def test_an_input_that_changes_no_output_is_a_note():
+    class Masked(Stack):
+        def forward(self, x, mask=None):
+            return super().forward(x, mask=torch.zeros(2) if mask is None else mask)
+
+    class Other(Stack):
+        def forward(self, x, mask=None):
+            return super().forward(x, mask=torch.ones(2) if mask is None else mask)
+
+    report = culprit_of(Other(""), Masked(""))
+
+    assert report.ok
+    assert report.notes == ["Inputs of 1 calls differ and change no output, the first of 'layers.0'."]
+
+
+def test_calls_without_a_partner_that_change_no_output_are_notes():
+    class Fused(Block):
+        def forward(self, x, mask=None):
+            self.spare(x)
+            return self.act(nn.functional.linear(self.norm(x), self.up.weight, self.up.bias)) + x
+
+    port = Stack("")
+    port.layers[0] = Fused()
+
+    report = culprit_of(port, Stack(""))
+
+    assert report.ok
+    assert report.notes == [
+        "Never called here: 'layers.0.up'.",
+        "Without an expected call: 'layers.0.spare'.",
+    ]
+
+
+def test_glue_in_a_loop_is_the_loop():
+    class Scaled(Stack):
+        def forward(self, x, mask=None):
+            for number, layer in enumerate(self.layers):
+                x = layer(x * (1.5 if number == 2 else 1), mask)
+            return self.head(x)
+
+    report = culprit_of(Scaled("", "", ""), Stack("", "", ""))
+
+    assert (report.culprit.kind, report.culprit.path) == ("glue", "Scaled")
+    assert lines(report).strip().startswith("for number")
+
+
+def test_glue_in_a_helper_method_is_placed_there():
+    class Helped(Block):
+        def forward(self, x, mask=None):
+            return self.finish(self.up(self.norm(x)), x)
+
+        def finish(self, hidden, residual):
+            hidden = self.drop(hidden)
+            hidden = hidden * 1.5
+            return self.act(hidden) + residual
+
+    port = Stack("")
+    port.layers[0] = Helped()
+
+    report = culprit_of(port, Stack(""))
+
+    assert (report.culprit.kind, report.culprit.path) == ("glue", "layers.0")
+    assert "hidden * 1.5" in lines(report)
+
+
+def test_a_tensor_that_a_module_of_the_same_class_no_longer_returns_is_a_divergence():
+    class Out(nn.Module):
+        def __init__(self, keys):
+            super().__init__()
+            self.keys = keys
+
+        def forward(self, x):
+            return dict.fromkeys(self.keys, x)
+
+    report = compare(trace(Out("ab"), X), trace(Out("a"), X))
+
+    assert (report.culprit.kind, report.culprit.path) == ("module", "Out")
+    assert "The tensor is missing: expected shape (2, 4), float32" in str(report)
+
+
+def test_the_same_inf_and_nan_on_both_sides_are_mentioned():
+    class Infinite(nn.Module):
+        def forward(self, x):
+            return x / 0
+
+    report = compare(trace(Infinite(), X), trace(Infinite(), X))
+
+    assert report.ok
+    assert report.notes == ["inf or nan in the same places on both sides in 1 outputs, the first of 'Infinite'."]
+
+
+def test_threads_that_diverge_are_blamed_on_their_module():
+    import threading
+
+    class Parallel(nn.Module):
+        def __init__(self, scale):
+            super().__init__()
+            self.left, self.right = Block(), Block()
+            self.right.up.weight.data *= scale
+
+        def forward(self, x):
+            for branch in (self.left, self.right):
+                worker = threading.Thread(target=branch, args=(x,))
+                worker.start()
+                worker.join()
+            return x
+
+    report = compare(trace(Parallel(1), X), trace(Parallel(2), X))
+
+    assert (report.culprit.kind, report.culprit.path) == ("module", "right.up")
+
+
+def test_nothing_to_compare_is_an_error():
+    class Silent(nn.Module):
+        def forward(self, number):
+            return number
+
+    with pytest.raises(TFDebugError) as caught:
+        compare(trace(Silent(), 1), trace(Silent(), 1))
+    assert str(caught.value) == (
+        "Nothing was compared: of 1 calls here and 1 expected ones no tensor could be laid side by side.\n"
+        "Check that both forwards return tensors, and give rename= if the modules have other names."
+    )
+
+
+@pytest.mark.parametrize("side", ["expected", "actual"])
+def test_what_is_no_trace_is_refused(side):
+    sides = {"expected": trace(Block(), X), "actual": trace(Block(), X), side: "goldens/x.safetensors"}
+
+    with pytest.raises(TFDebugError, match=f"^compare needs traces and got str as {side}: make one with"):
+        compare(**sides)

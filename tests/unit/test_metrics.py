@@ -1,0 +1,187 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_tfdebug.parity.metrics import compare_leaf
+from pytest_tfdebug.parity.tolerance import DEFAULTS, NOISE_REACH, Tolerance
+from pytest_tfdebug.records import TensorRecord
+
+EXACT = Tolerance(0.0, 0.0)
+values = st.one_of(
+    st.floats(width=32), st.sampled_from([0.0, -0.0, 1.0, 1.0001, math.inf, -math.inf, math.nan, 1e-30, 3e38, -3e38])
+)
+
+
+def leaf(tensor):
+    return TensorRecord("[0]", tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor)
+
+
+def compare(expected, actual, tolerance=EXACT):
+    return compare_leaf("output", leaf(actual), leaf(expected), tolerance)
+
+
+def agree(expected, actual, rtol, atol):
+    """Tell whether two numbers agree, in plain Python."""
+    if math.isfinite(expected) and math.isfinite(actual):
+        return abs(actual - expected) <= atol + rtol * abs(expected)
+    return expected == actual or (math.isnan(expected) and math.isnan(actual))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(values, values), min_size=1, max_size=12),
+    st.sampled_from([0.0, 1e-3, 0.5]),
+    st.sampled_from([0.0, 1e-3, 1.0]),
+    st.booleans(),
+)
+def test_the_verdict_is_that_of_a_plain_loop(pairs, rtol, atol, same):
+    pairs = [(e, e if same and place % 2 else a) for place, (e, a) in enumerate(pairs)]
+    expected, actual = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
+
+    found = compare(expected, actual, Tolerance(rtol, atol))
+
+    wrong = sum(not agree(e, a, rtol, atol) for e, a in pairs)
+    assert found.problem == ("values" if wrong else "")
+    if found.metrics is not None:
+        assert found.metrics.mismatched == wrong
+        assert found.metrics.total == len(pairs)
+        assert found.metrics.non_finite_expected in (0, sum(not math.isfinite(e) for e, _ in pairs))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 2), min_size=1, max_size=12))
+def test_the_numbers_are_those_of_a_plain_loop(pairs):
+    expected, actual = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
+    differences = [abs(a - e) for e, a in pairs]
+
+    found = compare(expected, actual).metrics
+
+    if not any(differences):
+        assert found is None
+        return
+    norm = math.sqrt(sum(e * e for e, _ in pairs))
+    assert found.max_abs == max(differences)
+    assert found.max_abs_index == (differences.index(max(differences)),)
+    assert found.max_rel == pytest.approx(
+        max((d / abs(e) for (e, _), d in zip(pairs, differences, strict=True) if e), default=0.0)
+    )
+    assert found.rmse == pytest.approx(math.sqrt(sum(d * d for d in differences) / len(pairs)))
+    if norm > 1e-100:
+        assert found.relative_l2 == pytest.approx(math.sqrt(sum(d * d for d in differences)) / norm)
+
+
+def test_equal_tensors_have_no_metrics():
+    tensor = torch.randn(3, 4)
+
+    assert compare(tensor, tensor.clone()).metrics is None
+    assert compare(tensor, tensor.clone()).problem == ""
+
+
+def test_the_index_of_the_greatest_difference_has_every_axis():
+    expected = torch.zeros(2, 3, 4)
+    actual = expected.clone()
+    actual[1, 2, 3] = 5
+
+    found = compare(expected, actual, Tolerance(0.0, 1e-5)).metrics
+
+    assert (found.max_abs, found.max_abs_index, found.mismatched, found.allowed) == (5.0, (1, 2, 3), 1, 1e-5)
+    assert found.relative_l2 == math.inf
+
+
+def test_shapes_and_dtypes_that_differ_are_said_so():
+    assert compare(torch.ones(2, 1), torch.ones(1, 2)).problem == "shape"
+    assert compare(torch.ones(2, 1), torch.ones(1, 2)).metrics is None
+    found = compare(torch.ones(2), torch.ones(2, dtype=torch.float64) * 2)
+    assert (found.problem, found.metrics.max_abs) == ("dtype", 1.0)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2,), (2, 2)])
+def test_a_complex_tensor_beside_a_real_one_is_another_dtype(shape):
+    assert compare(torch.ones(shape, dtype=torch.complex64), torch.ones(shape)).problem == "dtype"
+    assert compare(torch.ones(shape), torch.ones(shape, dtype=torch.complex64)).problem == "dtype"
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool], ids=str)
+def test_integers_are_exact(dtype):
+    expected = torch.tensor([0, 1, 1]).to(dtype)
+
+    assert compare(expected, expected.clone()).problem == ""
+    found = compare(expected, torch.tensor([0, 1, 0]).to(dtype))
+    assert (found.problem, found.metrics.mismatched, found.metrics.max_abs_index) == ("values", 1, (2,))
+
+
+def test_integers_beyond_float64_are_exact_too():
+    expected = torch.tensor([[5, 2**60]])
+
+    found = compare(expected, expected + torch.tensor([0, 1]))
+
+    assert found.problem == "values"
+    assert (found.metrics.mismatched, found.metrics.max_abs, found.metrics.max_abs_index) == (1, 1.0, (0, 1))
+
+
+def test_the_same_inf_and_nan_agree_and_are_counted():
+    expected = torch.tensor([1.0, math.inf, math.nan])
+
+    found = compare(expected, expected.clone())
+
+    assert found.problem == ""
+    assert (found.metrics.non_finite_expected, found.metrics.non_finite_actual) == (2, 2)
+
+
+@pytest.mark.parametrize("other", [1.0, -math.inf, math.nan])
+def test_another_pattern_of_inf_and_nan_is_a_mismatch_whatever_the_tolerance(other):
+    found = compare(torch.tensor([1.0, math.inf]), torch.tensor([1.0, other]), Tolerance(10.0, math.inf))
+
+    assert found.problem == "values"
+    assert (found.metrics.max_abs, found.metrics.max_abs_index, found.metrics.mismatched) == (math.inf, (1,), 1)
+
+
+def test_the_absolute_tolerance_grows_with_a_large_tensor_where_it_is_scaled():
+    expected = torch.full((4,), 1000.0)
+    expected[0] = 0.0
+    actual = expected.clone()
+    actual[0] = 5e-3
+
+    assert compare(expected, actual, Tolerance(0.0, 1e-5, scaled=True)).problem == ""
+    assert compare(expected, actual, Tolerance(0.0, 1e-5)).problem == "values"
+    assert compare(expected / 1e6, actual / 1e2, Tolerance(0.0, 1e-5, scaled=True)).problem == "values"
+
+
+def test_rounding_spread_over_a_tensor_is_noise_and_a_single_far_element_is_not():
+    generator = torch.Generator().manual_seed(0)
+    expected = torch.randn(10_000, generator=generator)
+    actual = expected * (1 + 5e-6 * torch.randn(10_000, generator=generator))
+    far = expected.clone()
+    far[0] += 1.5 * NOISE_REACH * (1e-5 + 1.3e-6 * float(expected[0].abs()))
+
+    assert compare(expected, actual, DEFAULTS["float32"]._replace(noise=0.0)).problem == "values"
+    assert compare(expected, actual, DEFAULTS["float32"]).problem == ""
+    assert compare(expected, far, DEFAULTS["float32"]).problem == "values"
+
+
+@pytest.mark.parametrize("scale", [1e25, 1e-25], ids=["overflow", "underflow"])
+def test_squares_that_leave_float32_excuse_nothing(scale):
+    expected = torch.tensor([1.0, 2.0, 3.0]) * scale
+    actual = expected * torch.tensor([1.0, 1.0, 1.01])
+
+    found = compare(expected, actual, Tolerance(1e-3, 0.0))
+
+    assert found.problem == "values"
+    assert found.metrics.relative_l2 == pytest.approx(0.03 / math.sqrt(14), rel=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.complex64], ids=str)
+def test_narrow_and_complex_dtypes_are_measured(dtype):
+    expected = torch.tensor([1.0, 2.0]).to(dtype)
+    actual = torch.tensor([1.0, 4.0]).to(dtype)
+
+    assert compare(expected, actual).metrics.max_abs == 2.0
+
+
+def test_what_is_empty_agrees_and_what_has_no_values_is_not_measured():
+    assert compare(torch.empty(0, 2), torch.empty(0, 2)).problem == ""
+    bare = TensorRecord("[0]", (2,), "float32", None)
+    assert compare_leaf("output", bare, leaf(torch.ones(2)), EXACT).problem == ""

@@ -1,0 +1,100 @@
+import pytest
+
+from pytest_tfdebug.parity.pairing import CallPairing, pair_inputs, pair_outputs
+from pytest_tfdebug.records import Call, TensorRecord
+
+
+def calls(*rows):
+    """Build calls from rows of path, parent index and plain arguments."""
+    counts = {}
+    built = []
+    for index, (path, parent, *arguments) in enumerate(rows):
+        number = counts.setdefault(path, 0)
+        counts[path] += 1
+        built.append(Call(index, path, "M", number, parent, 0, skeleton={"args": arguments, "kwargs": {}}))
+    return built
+
+
+def partners(expected, actual, rename=str, expected_aliases=None, actual_aliases=None):
+    pairing = CallPairing(expected, expected_aliases or {}, actual_aliases or {}, rename)
+    return [found and (found.path, found.call) for found in map(pairing.partner, actual)]
+
+
+def leaf(path):
+    return TensorRecord(path, (), "float32", None)
+
+
+def names(pairs):
+    return [(one and one.leaf, other and other.leaf) for one, other in pairs]
+
+
+def test_calls_are_paired_by_path_and_number():
+    expected = calls(("Ref", None), ("a", 0), ("b", 0), ("a", 0))
+    actual = calls(("Port", None), ("b", 0), ("a", 0), ("a", 0), ("a", 0))
+
+    assert partners(expected, actual) == [("Ref", 0), ("b", 0), ("a", 0), ("a", 1), None]
+
+
+def test_paths_are_renamed():
+    assert partners(calls(("R", None), ("x.a", 0)), calls(("P", None), ("a", 0)), lambda path: f"x.{path}") == [
+        ("R", 0),
+        ("x.a", 0),
+    ]
+
+
+def test_several_roots_are_paired_in_order():
+    expected = calls(("R", None), ("a", 0), ("R", None), ("a", 2))
+
+    assert partners(expected, calls(("P", None), ("P", None), ("P", None))) == [("R", 0), ("R", 1), None]
+
+
+def test_calls_of_other_threads_are_paired_by_path():
+    expected = calls(("R", None), ("left", None), ("right", None))
+    actual = calls(("P", None), ("right", None), ("left", None))
+
+    assert partners(expected, actual) == [("R", 0), ("right", 0), ("left", 0)]
+
+
+def test_a_module_that_one_side_shares_is_paired_within_its_caller():
+    expected = calls(("R", None), ("enc", 0), ("shared", 1), ("dec", 0), ("shared", 3))
+    actual = calls(("P", None), ("enc", 0), ("enc.embed", 1), ("dec", 0), ("dec.embed", 3))
+    aliases = {"shared": ("enc.embed", "dec.embed")}
+
+    assert partners(expected, actual, expected_aliases=aliases) == [
+        ("R", 0),
+        ("enc", 0),
+        ("shared", 0),
+        ("dec", 0),
+        ("shared", 1),
+    ]
+
+
+def test_of_several_calls_the_one_with_the_same_arguments_is_taken():
+    expected = calls(("R", None), ("a", 0, "full"), ("a", 0, "sliding"))
+    actual = calls(("P", None), ("a", 0, "sliding"), ("a", 0, "full"))
+
+    assert partners(expected, actual) == [("R", 0), ("a", 1), ("a", 0)]
+
+
+def test_inputs_are_paired_by_place_and_by_parameter_name():
+    one, other = Call(0, "a", "M", 0, None, 0), Call(0, "a", "M", 0, None, 0)
+    one.parameters, other.parameters = ("hidden", "mask"), ("x", "hidden", "mask")
+
+    found = names(
+        pair_inputs([leaf("[0]"), leaf("[1][0]"), leaf("['k']")], [leaf("['hidden']"), leaf("['mask'][0]")], one, other)
+    )
+
+    assert found == [("[0]", "['hidden']"), ("[1][0]", "['mask'][0]"), ("['k']", None)]
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "pairs"),
+    [
+        ([""], [".logits", ".past"], [("", ".logits"), (None, ".past")]),
+        ([".logits", ".extra"], [".past", ".logits"], [(".logits", ".logits"), (".extra", None), (None, ".past")]),
+        (["[0]", "[1]"], [""], [("[0]", ""), ("[1]", None)]),
+        ([], [], []),
+    ],
+)
+def test_outputs_are_paired_by_path_or_in_order(actual, expected, pairs):
+    assert names(pair_outputs([leaf(path) for path in actual], [leaf(path) for path in expected])) == pairs

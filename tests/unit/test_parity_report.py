@@ -1,0 +1,145 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from pytest_tfdebug import compare, trace
+
+X = torch.linspace(-1, 1, 8).view(2, 4)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(4), nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return x + self.down(self.up(self.norm(x)).relu())
+
+
+class Deep(nn.Module):
+    def __init__(self, depth=32):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Linear(4, 4)
+        self.layers = nn.ModuleList(Block() for _ in range(depth))
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = self.embed(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def report_of(change, depth=32):
+    model = Deep(depth)
+    port = copy.deepcopy(model)
+    with torch.no_grad():
+        change(port)
+    return compare(trace(model, X), trace(port, X))
+
+
+@pytest.fixture(scope="module")
+def report():
+    return report_of(lambda port: port.layers[7].up.bias.add_(1))
+
+
+def test_the_report_of_a_deep_model_is_under_40_lines_of_at_most_120_columns(report):
+    lines = str(report).splitlines()
+
+    assert len(lines) < 40
+    assert max(map(len, lines)) <= 120
+
+
+@pytest.mark.parametrize("place", ["embed", "layers.0.down", "layers.16.norm", "layers.31.down", "head"])
+def test_it_is_wherever_the_culprit_stands(place):
+    report = report_of(lambda port: port.get_submodule(place).bias.add_(1))
+
+    assert report.culprit.path == place
+    assert len(str(report).splitlines()) < 40
+    assert f"{place} " in str(report).partition("Drift")[2]
+
+
+def test_the_culprit_comes_first_then_the_facts_then_the_drift(report):
+    text = str(report).splitlines()
+
+    assert text[0].startswith("The forward diverges at 'layers.7.up' (Linear): module, test_parity_report.py:")
+    assert text[1].startswith(
+        "  Its inputs agree and its output does not, and it calls no other module: the fault is in"
+    )
+    assert text[3] == "  Tensor: output of 'layers.7.up', shape (2, 8), float32"
+    assert text[4] == "  Mismatched elements: 16 / 16 (100.0%)"
+    assert text[5].startswith("  Greatest absolute difference: 1 at index (")
+    assert text[5].endswith(" allowed)")
+    assert text[6].startswith("  Greatest relative difference: ")
+    assert text[7].startswith("  RMSE 1, relative L2 ")
+    assert text[8] == f"  Drift ({len(report.divergences)} tensors outside tolerance):"
+    assert text[9].split() == ["output", "of", "relative", "L2", "max", "abs"]
+
+
+def test_the_drift_shows_the_culprit_s_neighbours_and_the_layers_after_it(report):
+    drift = str(report).partition("Drift")[2].splitlines()[2:]
+    rows = {line.split()[0]: line for line in drift}
+
+    assert rows["layers.7.norm"].split()[1:] == ["equal"]
+    assert rows["layers.7.up"].endswith("<- outside tolerance")
+    assert {"layers.7.down", "layers.7", "Deep"} <= rows.keys()
+    assert "layers.3.up" not in rows
+
+
+def test_verbose_has_every_call_and_every_divergence(report):
+    text = report.to_text(verbose=True)
+
+    assert all(f"    {call.call.name} " in text for call in report.calls)
+    assert "  Every tensor outside tolerance, in the order of computation:" in text
+    assert text.count("; Greatest absolute difference: ") == len(report.divergences)
+
+
+def test_notes_and_facts_stand_at_the_end(report):
+    changed = copy.copy(report)
+    changed.notes = ["Something was seen."]
+    changed.facts = ["  Golden: here", "To accept, type this."]
+    changed.subject = "Port diverges from its golden"
+
+    lines = str(changed).splitlines()
+
+    assert lines[0].startswith("Port diverges from its golden at 'layers.7.up'")
+    assert lines[-3:] == ["  Note: Something was seen.", "  Golden: here", "To accept, type this."]
+
+
+def test_a_report_without_divergence_is_one_line():
+    report = report_of(lambda port: None, depth=2)
+
+    assert str(report) == f"Parity: {report.tensors} tensors of 11 calls agree."
+    assert report.ok
+
+
+def test_a_shape_a_dtype_and_non_finite_values_are_told():
+    class Cast(nn.Module):
+        def __init__(self, change):
+            super().__init__()
+            self.change = change
+
+        def forward(self, x):
+            return self.change(x)
+
+    def text(change):
+        return str(compare(trace(Cast(lambda x: x), X), trace(Cast(change), X)))
+
+    assert "  Shapes differ: (4, 2), expected (2, 4)" in text(lambda x: x.t())
+    assert "  Dtypes differ: float64, expected float32" in text(torch.Tensor.double)
+    assert "  Non-finite elements: 8, expected 0" in text(lambda x: x / 0)
+    assert "Greatest absolute difference: inf at index (0, 0)" in text(lambda x: x / 0)
+
+
+def test_the_frame_has_a_row_for_each_tensor(report):
+    frame = report.to_dataframe()
+
+    wrong = frame[~frame["ok"]]
+    assert len(frame) == report.tensors
+    assert "layers.7.up" in set(wrong["path"])
+    assert "layers.7.norm" not in set(wrong["path"])
+    assert (frame[frame["path"] == "layers.3"]["relative_l2"] == 0).all()
+    assert wrong["relative_l2"].gt(0).all()

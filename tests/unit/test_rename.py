@@ -1,0 +1,72 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_tfdebug import TFDebugError
+from pytest_tfdebug.parity.rename import renamer
+
+parts = st.text(alphabet="abc012", min_size=1, max_size=3)
+paths = st.lists(parts, min_size=1, max_size=4).map(".".join)
+
+
+@given(paths)
+def test_without_rules_names_are_equal(path):
+    assert renamer(None)(path) == path
+    assert renamer({})(path) == path
+
+
+@given(paths, paths, paths)
+def test_a_rule_holds_for_its_path_and_everything_below_it(source, target, below):
+    rename = renamer({source: target})
+
+    assert rename(source) == target
+    assert rename(f"{source}.{below}") == f"{target}.{below}"
+    assert rename(f"{source}x.{below}") == f"{source}x.{below}"
+
+
+@given(paths)
+def test_the_empty_path_stands_before_and_for_every_path(path):
+    assert renamer({"": "model"})(path) == f"model.{path}"
+    assert renamer({"model": ""})(f"model.{path}") == path
+
+
+@given(paths, st.permutations([("", "model"), ("head", "lm_head"), ("*", "x.*"), ("head.a", "tail")]))
+def test_the_longest_rule_wins_whatever_the_order(path, rules):
+    rename = renamer(dict(rules))
+
+    assert rename("head") == "lm_head"
+    assert rename("head.a.b") == "tail.b"
+    assert rename(path) == f"x.{path}"
+
+
+def test_stars_stand_for_one_part_each():
+    rename = renamer({"blocks.*": "layers.*", "blocks.*.exp.*": "layers.*.mlp.experts.*", "h*": "hidden_*"})
+
+    assert rename("blocks.3.norm") == "layers.3.norm"
+    assert rename("blocks.3.exp.7.up") == "layers.3.mlp.experts.7.up"
+    assert rename("h2") == "hidden_2"
+    assert rename("blocks") == "blocks"
+
+
+def test_special_characters_mean_themselves():
+    assert renamer({"a.b": "x"})("aXb") == "aXb"
+    assert renamer({"a[0]": "x"})("a[0].c") == "x.c"
+
+
+def test_a_function_is_taken_as_it_is():
+    assert renamer(str.upper)("a.b") == "A.B"
+
+
+@pytest.mark.parametrize(
+    ("rename", "text"),
+    [
+        ({"a": "b.*"}, "rename: 'a' -> 'b.*' has more '*' on the right than on the left."),
+        ({"a": 3}, "rename: 'a' -> 3 is not a pair of paths."),
+        ({None: "a"}, "rename: None -> 'a' is not a pair of paths."),
+        ("a", "rename= is a dict of paths or globs, or a function from path to path; got 'a'."),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(rename, text):
+    with pytest.raises(TFDebugError) as caught:
+        renamer(rename)
+    assert str(caught.value) == text

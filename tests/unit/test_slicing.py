@@ -1,0 +1,152 @@
+import textwrap
+
+import pytest
+
+from pytest_tfdebug.records import Site
+from pytest_tfdebug.tracing.slicing import function_at, innermost_loop, statement_at
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return the function of a dedented text, and a maker of sites in it."""
+
+    def read_text(text):
+        path = tmp_path / f"source{len(list(tmp_path.iterdir()))}.py"
+        text = textwrap.dedent(text).lstrip()
+        path.write_text(text)
+        first = next(number for number, line in enumerate(text.splitlines(), 1) if line.startswith(("def", "@")))
+
+        def site(line):
+            return Site(str(path), line, line, "forward", first, len(text.splitlines()))
+
+        return function_at(site(len(text.splitlines()))), site
+
+    return read_text
+
+
+def feeding(read, text, line, calls=()):
+    function, site = read(text)
+    return sorted(function.lines_feeding(site(line) if line else None, set(calls)))
+
+
+def test_statements_that_reach_a_call_are_found_through_each_other(read):
+    text = """
+        def forward(self, x, y):
+            scale = y * 2
+            unused = y * 3
+            bias = scale + 1
+            return self.out(x + bias)
+    """
+
+    assert feeding(read, text, 5) == [2, 4]
+
+
+def test_the_slice_stops_at_calls_that_are_known_to_be_right(read):
+    text = """
+        def forward(self, x):
+            wrong = x * 2
+            hidden = self.a(wrong)
+            hidden = hidden + 1
+            return self.b(hidden)
+    """
+
+    assert feeding(read, text, 5, calls=[3]) == [4]
+    assert feeding(read, text, 5) == [2, 3, 4]
+
+
+def test_without_a_call_what_is_returned_is_sliced(read):
+    text = """
+        def forward(self, x):
+            residual = x * 1
+            x = self.a(x)
+            other = 3
+            return x + residual
+    """
+
+    assert feeding(read, text, None, calls=[3]) == [2]
+
+
+def test_shapes_and_devices_feed_nothing(read):
+    text = """
+        def forward(self, x):
+            size = x.shape[0]
+            kind = x.dtype
+            y = x * 2
+            return self.a(y.view(size).to(kind))
+    """
+
+    assert feeding(read, text, 5) == [4]
+
+
+def test_an_assignment_under_a_condition_does_not_hide_an_earlier_one(read):
+    text = """
+        def forward(self, x):
+            y = x * 2
+            if self.training:
+                y = x * 3
+            return self.a(y)
+    """
+
+    assert feeding(read, text, 5) == [2, 4]
+
+
+def test_a_later_assignment_hides_an_earlier_one(read):
+    text = """
+        def forward(self, x):
+            y = x * 2
+            y = x * 3
+            return self.a(y)
+    """
+
+    assert feeding(read, text, 4) == [3]
+
+
+def test_augmented_and_indexed_assignments_feed_with_what_stood_before(read):
+    text = """
+        def forward(self, x):
+            y = x * 2
+            y += 1
+            y[0] = x
+            return self.a(y)
+    """
+
+    assert {2, 3, 4} >= set(feeding(read, text, 5)) >= {3, 4}
+
+
+def test_the_body_begins_after_the_docstring(read):
+    function, _ = read('def forward(self, x):\n    """Say what."""\n    return x\n')
+
+    assert (function.first, function.last) == (3, 3)
+
+
+def test_decorators_belong_to_the_function(read):
+    function, _ = read("@one\n@two\ndef forward(self, x):\n    return x\n")
+
+    assert function.node.name == "forward"
+    assert function.first == 4
+
+
+def test_a_statement_over_several_lines_is_one(read):
+    function, _ = read("def forward(self, x):\n    y = self.a(\n        x,\n    )\n    return y\n")
+
+    assert statement_at(function.tree, 3) == (2, 4)
+    assert statement_at(function.tree, 1) == (1, 1)
+
+
+def test_the_smallest_loop_is_taken(read):
+    function, _ = read(
+        "def forward(self, x):\n    for a in x:\n        while a:\n            a = f(a)\n        x = a\n    return x\n"
+    )
+
+    assert innermost_loop(function.tree, 4, 4) == (3, 4)
+    assert innermost_loop(function.tree, 4, 5) == (2, 5)
+    assert innermost_loop(function.tree, 6, 6) is None
+
+
+@pytest.mark.parametrize("text", ["def forward(self, x:\n    return\n", "", "x = 1\n"])
+def test_source_that_cannot_be_read_has_no_function(tmp_path, text):
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+
+    assert function_at(Site(str(path), 1, 1, "forward", 1, 2)) is None
+    assert function_at(Site(str(tmp_path / "nothing.py"), 1, 1, "forward", 1, 2)) is None
