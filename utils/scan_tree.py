@@ -99,7 +99,7 @@ def _model(name: str, number: int, random_: random.Random) -> str:
 _SKIPS = (
     '    @unittest.skip(reason="{title} does not support it")\n    def {test}(self):\n        pass',
     '    @unittest.skip("It is tested in individual model tests")\n    def {test}(self):\n        pass',
-    "    @unittest.skip(\n        reason=\"{title} isn't, \"\n        'yet'\n    )\n    def {test}(self):\n        pass",
+    "    @unittest.skip(\n        reason=\"{title} isn't \"\n        'yet'\n    )\n    def {test}(self):\n        pass",
     '    def {test}(self):\n        self.skipTest("{title} has none")',
     "    @slow\n    @require_torch_accelerator\n    def {test}(self):\n        super().{test}()",
     '    @unittest.skip(reason=f"{{MODEL}} cannot")\n    def {test}(self):\n        pass',
