@@ -204,7 +204,7 @@ def golden() -> Goldens:
     Raises:
         TFDebugError: If no test is running under pytest with this plugin.
     """
-    item = RUNNING.get()
+    item = RUNNING.item
     if item is None:
         raise TFDebugError(
             "pytest_tfdebug.golden() belongs to a running test: run the file with pytest (and without -p no:tfdebug).\n"
