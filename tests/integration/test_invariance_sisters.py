@@ -6,6 +6,7 @@ import torch
 import padding_models
 import pytest_tfdebug
 from injections import edit
+from models import IS_V5
 from pytest_tfdebug import InvarianceError, TFDebugError
 
 EVERY = ("bert", "llama", "qwen3", "gpt2", "opt", "t5", "mixtral", "whisper", "roberta", "distilbert")
@@ -18,7 +19,18 @@ PASSES = {
 }
 
 
-@pytest.mark.parametrize(("check", "name"), [(check, name) for check, names in PASSES.items() for name in names])
+FIXED_IN_V4 = ("bert", "t5", "roberta", "distilbert")
+
+
+def clean_models():
+    for check, names in PASSES.items():
+        for name in names:
+            is_fixed = not IS_V5 and check == "assert_attention_invariant" and name in FIXED_IN_V4
+            skip = pytest.mark.skipif(is_fixed, reason="in transformers 4 its attention cannot be switched")
+            yield pytest.param(check, name, marks=skip)
+
+
+@pytest.mark.parametrize(("check", "name"), list(clean_models()))
 def test_clean_models_pass(check, name):
     getattr(pytest_tfdebug, check)(*padding_models.build(name))
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import padding_models
+from models import IS_V5
 from padding_leaks import LEAKS
 from pytest_tfdebug.invariance.checks import CHECKS
 from pytest_tfdebug.invariance.observed import observe
@@ -20,7 +21,13 @@ def outcome_of(leak):
     return check.run(call, check.settings(**leak.settings))
 
 
-@pytest.mark.parametrize("leak", LEAKS, ids=str)
+def catalogue():
+    for leak in LEAKS:
+        skip = pytest.mark.skipif(leak.needs_v5 and not IS_V5, reason="it edits lines of transformers 5")
+        yield pytest.param(leak, id=leak.name, marks=skip)
+
+
+@pytest.mark.parametrize("leak", list(catalogue()))
 def test_a_leak_is_placed_where_it_was_injected(leak):
     outcome = outcome_of(leak)
 
@@ -48,6 +55,7 @@ def test_a_leak_through_a_convolution_names_the_token_beside_the_pads():
     assert "First token: position 9 of row 0; 1 of 10 real positions differ" in text
 
 
+@pytest.mark.skipif(not IS_V5, reason="the leak edits lines of transformers 5")
 def test_a_report_has_all_its_parts():
     lines = outcome_of(LEAKS[0]).failure.splitlines()
 

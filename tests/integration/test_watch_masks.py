@@ -2,6 +2,8 @@
 
 import pytest
 
+from models import IS_V5
+
 SOURCE = """
 import pytest, torch
 import padding_models
@@ -36,7 +38,16 @@ def run(pytester, call, *args):
     return pytester.runpytest("-W", "default", *args)
 
 
-@pytest.mark.parametrize("call", MISTAKES)
+REFUSED = "the BERT of transformers 4 takes no name that it does not know"
+
+
+def mistakes():
+    for call in MISTAKES:
+        is_refused = not IS_V5 and ("attention_masks=" in call or "attn_mask=" in call)
+        yield pytest.param(call, marks=pytest.mark.skipif(is_refused, reason=REFUSED))
+
+
+@pytest.mark.parametrize("call", list(mistakes()))
 def test_a_silent_mistake_is_a_warning_at_the_line_that_made_the_call(pytester, call):
     result = run(pytester, call, "--tf-watch-masks")
 
@@ -58,6 +69,7 @@ def test_the_ini_key_turns_it_on(pytester):
     run(pytester, "MODEL(IDS)", "-o", "tf_watch_masks=true").assert_outcomes(passed=2, warnings=1)
 
 
+@pytest.mark.skipif(not IS_V5, reason=REFUSED)
 def test_marked_tests_are_always_watched(pytester):
     source = SOURCE.format(call="MODEL(IDS.clamp(min=3), attention_masks=MASK)")
     pytester.makepyfile(test_it=source.replace("def test_mistake", "@pytest.mark.padding_invariant\ndef test_mistake"))

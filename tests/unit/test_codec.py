@@ -226,7 +226,7 @@ def test_no_edit_of_the_document_leads_to_another_error(stored, tmp_path_factory
         for _ in range(data.draw(st.integers(1, 2))):
             found = places(document, [])
             container, key = found[data.draw(st.integers(0, len(found) - 1))]
-            container[key] = data.draw(values)
+            container[key] = copy.deepcopy(data.draw(values))
 
     path = edited(stored, stored[0].parent / "edited", edit)
 

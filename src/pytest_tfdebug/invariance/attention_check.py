@@ -97,6 +97,9 @@ def implementation(model: torch.nn.Module, name: str) -> Iterator[None]:
             model.set_attn_implementation(name)  # type: ignore[operator] # a transformers model
         except (ValueError, ImportError, KeyError) as error:
             raise TFDebugError(f"{name}: {str(error).partition(chr(10))[0]}") from error
+        kept_as = getattr(model.config, "_attn_implementation", name)
+        if kept_as != name:  # transformers 4 logs a warning for a model whose classes carry their attention
+            raise TFDebugError(f"{name}: {type(model).__name__} stays with {kept_as}, its attention cannot be switched")
         yield
     finally:
         for config, attributes in kept:

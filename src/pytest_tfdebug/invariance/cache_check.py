@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.settings import Settings
     from pytest_tfdebug.invariance.streams import Stream
 
+_PLACES = "cache_position"  # without it, a state space model of transformers 4 takes no state
 _KEYS_AND_VALUES, _STATES = "past_key_values", "cache_params"
 #: What a forward calls the cache that it takes and returns.
 _CACHES = (_KEYS_AND_VALUES, _STATES)
@@ -148,7 +149,11 @@ def _decode(sister: Sister, decoding: _Decoding, expected: Leaves, plan: str, cu
     """Decode in pieces and hold each to the same positions of the full forward."""
     call, state = sister.call, None
     for first, end in pairwise(cuts):
-        piece = {**decoding.piece(first, end), **({decoding.cache: state} if state is not None else {})}
+        piece = decoding.piece(first, end)
+        if state is not None:
+            piece[decoding.cache] = state
+            if decoding.cache == _STATES and _PLACES in family.parameters(call.model):
+                piece[_PLACES] = torch.arange(first, end)
         at = Alignment(
             end - first, first, decoding.real.shape[1], decoding.stream.batch, mask=decoding.real[:, first:end]
         )
