@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: Seconds after which a candidate runs no more, once it has run :data:`LEAST` times.
-PATIENCE = 2.5
+#: A slow candidate runs at least so many times.
 LEAST = 3
 
 
@@ -54,6 +53,7 @@ def alternate(
     *,
     settle: Callable[[], object] = lambda: None,
     timer: Callable[[Callable[[], object]], float] = stopwatch,
+    patience: float = 2.5,
 ) -> dict[str, Timed]:
     """Run every candidate in every round, in a new order each time.
 
@@ -64,9 +64,10 @@ def alternate(
     Args:
         base: The floor.
         candidates: What is measured, by name.
-        rounds: Times that each runs; slow ones stop after :data:`PATIENCE` seconds.
+        rounds: Times that each runs.
         settle: Puts things in order, outside the time; ends with what the floor itself does.
         timer: Returns the seconds that a call takes.
+        patience: Seconds after which a candidate runs no more, once it has run :data:`LEAST` times.
     """
     timed = {name: Timed() for name in candidates}
     shuffle = random.Random(0).shuffle  # noqa: S311 - the same orders every time
@@ -78,7 +79,7 @@ def alternate(
         shuffle(names)
         for name in names:
             times = timed[name]
-            if len(times.seconds) >= LEAST and sum(times.seconds) > PATIENCE:
+            if len(times.seconds) >= LEAST and sum(times.seconds) > patience:
                 continue
             settle()
             times.base.append(timer(base))

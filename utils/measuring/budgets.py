@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from measuring.figures import LAYERS, MILLISECONDS, MORE_FORWARDS, OF_BARE, OF_SCRIPT, OVER_SMALLEST
+from measuring.scanner import COLD, WARM
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from measuring.figures import Figure
 
@@ -21,10 +24,10 @@ class Budget:
 
     Args:
         section: Of the figure.
-        work: Of the figure.
+        work: Of the figure; any, where it is empty.
         name: Of the figure.
         limit: The most that is allowed.
-        unit: Of the figure.
+        unit: Of the figure; a figure in another unit is not judged.
         reason: Why so much, and no more.
         floor: Names of figures of the same section and work that together with one bare forward cannot be undercut. The
             limit is 1.2 times their sum where that is more.
@@ -45,11 +48,13 @@ class Verdict:
 
     Args:
         budget: The budget.
-        value: The figure's number.
+        figure: What was measured.
+        value: Its number.
         limit: What is allowed here, the floor considered.
     """
 
     budget: Budget
+    figure: Figure
     value: float
     limit: float
 
@@ -59,35 +64,64 @@ class Verdict:
         return self.value <= self.limit
 
     def __str__(self) -> str:
-        budget = self.budget
-        return f"{budget.section}: {budget.name} ({budget.work}): {self.value:.2f} of {self.limit:.2f} {budget.unit}"
+        figure = self.figure
+        return (
+            f"{figure.section}: {figure.name} ({figure.work}) is {self.value:.2f} {figure.unit}, "
+            f"{self.limit:.2f} allowed: {self.budget.reason}"
+        )
 
 
+_CURVE = ("32 layers over 2 layers", "512 tokens over 32 tokens")
 BUDGETS: tuple[Budget, ...] = (
-    Budget("core", _LLAMA, "trace", 1.15, "x bare forward", "tensors are captured copy-on-write: nothing is copied"),
-    Budget("core", _LLAMA, "trace and compare", 2.0, "x bare forward", "two reads of every tensor, equality first"),
+    Budget("core", _LLAMA, "trace", 1.15, OF_BARE, "tensors are captured copy-on-write: nothing is copied"),
+    Budget("core", _LLAMA, "trace and compare", 2.0, OF_BARE, "reads every tensor of both sides, equality first"),
     Budget(
         "goldens",
         _LLAMA,
         "golden, update",
         2.5,
-        "x bare forward",
+        OF_BARE,
         "each distinct tensor is read once for its statistics and written once",
-        ("save_file of the same bytes",),
+        floor=("save_file of the same bytes",),
     ),
-    Budget("goldens", _LLAMA, "golden, check", 2.5, "x bare forward", "the file is mapped, and read while compared"),
-    Budget("overflow", _LLAMA, "overflow_guard", 1.25, "x bare forward", "each tensor is read once, on its device"),
+    Budget("goldens", _LLAMA, "golden, check", 2.5, OF_BARE, "the file is mapped, and read as the forward goes"),
+    Budget("overflow", _LLAMA, "overflow_guard", 1.25, OF_BARE, "each tensor is read once, where it is"),
+    *(
+        Budget("padding", work, "padding_invariant", 0.3, MORE_FORWARDS, "records nothing unless it fails")
+        for work in (_LLAMA, "all-MiniLM-L6-v2")
+    ),
+    Budget("idle", "pytest", "import", 5.0, MILLISECONDS, "every run of pytest pays it"),
+    Budget("idle", "pytest", "heavy modules", 0, "modules", "torch alone takes a second to import"),
+    *(
+        Budget("memory", _LLAMA, name, 1.0, LAYERS, "looks at a call's tensors and lets them go")
+        for name in ("golden, check (the file apart)", "overflow_guard")
+    ),
+    *(
+        Budget("growth", work, name, 1.25, OVER_SMALLEST, "every call is looked at once, whatever came before")
+        for work in _CURVE
+        for name in ("trace", "golden, update", "golden, check", "overflow_guard", "padding_invariant")
+    ),
+    Budget("scanner", "", COLD, 1.0, OF_SCRIPT, "no syntax tree is built of what need not be judged"),
+    Budget("scanner", "", WARM, 0.3, OF_SCRIPT, "files that have not changed are not read"),
+    *(
+        Budget("cuda", "each module", f"{name}: synchronisations", 0, "per module", "numbers wait on their device")
+        for name in ("trace", "overflow_guard")
+    ),
 )
 
 
-def judge(figures: Iterable[Figure], budgets: Iterable[Budget] = BUDGETS) -> Iterator[Verdict]:
+def judge(figures: Sequence[Figure], budgets: Iterable[Budget] = BUDGETS) -> Iterator[Verdict]:
     """Yield a verdict on each budget whose figure was measured."""
     values = {figure.key: figure.value for figure in figures}
     for budget in budgets:
-        value = values.get((budget.section, budget.work, budget.name))
-        if value is None:
-            continue
-        floors = [values.get((budget.section, budget.work, name)) for name in budget.floor]
-        known = [floor for floor in floors if floor is not None]
-        floor = _ABOVE_FLOOR * (1 + sum(known)) if known and len(known) == len(floors) else 0.0
-        yield Verdict(budget, value, max(budget.limit, floor))
+        for figure in figures:
+            if figure.value is not None and _is_of(budget, figure):
+                floors = [values.get((figure.section, figure.work, name)) for name in budget.floor]
+                known = [floor for floor in floors if floor is not None]
+                floor = _ABOVE_FLOOR * (1 + sum(known)) if known and len(known) == len(floors) else 0.0
+                yield Verdict(budget, figure, figure.value, max(budget.limit, floor))
+
+
+def _is_of(budget: Budget, figure: Figure) -> bool:
+    wanted = (budget.section, budget.work or figure.work, budget.name, budget.unit)
+    return wanted == (*figure.key, figure.unit)

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-#: The unit of a time that was paired with a bare forward.
+#: Units. The first is that of a time beside the time of a bare forward.
 OF_BARE = "x bare forward"
+MORE_FORWARDS, MILLISECONDS, LAYERS = "bare forwards more", "ms more", "layers of tensors"
+OF_SCRIPT, OF_PARSE, OVER_SMALLEST = "x regex script", "x ast.parse", "x the ratio at the smallest"
 #: Why a peer has no figure.
 MISSING = "not installed"
 
@@ -56,6 +58,7 @@ class Settings:
 
     Args:
         rounds: Times that each candidate runs, if it is not a slow one.
+        patience: Seconds after which a slow candidate stops, once it has run three times.
         threads: Threads of torch.
         models: Names of the work, see :data:`measuring.work.WORKS`.
         tree: A repository to scan; a generated one where it is None.
@@ -63,7 +66,8 @@ class Settings:
         names: What to measure; everything where it is None.
     """
 
-    rounds: int = 11
+    rounds: int = 7
+    patience: float = 2.5
     threads: int = 2
     models: tuple[str, ...] = ("tiny", "llama", "minilm", "vit")
     tree: Path | None = None

@@ -14,7 +14,7 @@ from measuring.alternate import alternate, stopwatch
 from measuring.figures import MISSING, OF_BARE, Figure, of_rounds
 from measuring.kinds import Kind, Place
 from measuring.ours import OURS
-from measuring.peers import PEERS
+from measuring.peers import BARE, PEERS
 from measuring.work import WORKS, Work
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from measuring.figures import Settings
 
-KINDS = OURS + PEERS
+KINDS = BARE + OURS + PEERS
 #: Seconds of bare forwards before each pair: caches and clocks are then as they are in use.
 _WARM = 0.02
 
@@ -31,14 +31,14 @@ def measure(section: str, settings: Settings) -> Iterator[Figure]:
     """Yield the figures of the candidates of a section, on every model."""
     kinds = [kind for kind in KINDS if kind.section == section and settings.wants(kind.name)]
     for name in settings.models:
-        yield from of_work(section, WORKS[name]("cpu"), kinds, settings.rounds)
+        yield from of_work(section, WORKS[name]("cpu"), kinds, settings)
 
 
 def of_work(
     section: str,
     work: Work,
     kinds: list[Kind],
-    rounds: int,
+    settings: Settings,
     timer: Callable[[Callable[[], object]], float] = stopwatch,
 ) -> Iterator[Figure]:
     """Yield the figures of candidates on one model."""
@@ -53,7 +53,9 @@ def of_work(
             while perf_counter() - began < _WARM:
                 work.forward()
 
-        timed = alternate(work.forward, candidates, rounds, settle=settle, timer=timer)
+        timed = alternate(
+            work.forward, candidates, settings.rounds, settle=settle, timer=timer, patience=settings.patience
+        )
     for kind in kinds:
         if kind.is_installed:
             times = timed[kind.name]

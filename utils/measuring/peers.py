@@ -133,8 +133,8 @@ def _tensors(work: Work) -> dict[str, torch.Tensor]:
     return {str(number): tensor.contiguous().clone() for number, tensor in enumerate(distinct.values())}
 
 
+BARE: tuple[Kind, ...] = tuple(Kind(section, "bare forward", _bare) for section in ("core", "goldens", "overflow"))
 PEERS: tuple[Kind, ...] = (
-    Kind("core", "bare forward", _bare),
     Kind("core", "hooks that clone", _cloning_hooks),
     Kind("core", "transformers debugger, use_repr=True", _transformers_debugger(use_repr=True), "transformers"),
     Kind("core", "transformers debugger, use_repr=False", _transformers_debugger(use_repr=False), "transformers"),
@@ -143,12 +143,10 @@ PEERS: tuple[Kind, ...] = (
     Kind("core", "assert_close over the same tensors", _assert_close),
     Kind("core", "torch.equal over the same tensors", _equal),
     Kind("core", "clone of the same tensors", _clone),
-    Kind("goldens", "bare forward", _bare),
     Kind("goldens", "save_file of the same bytes", _save_file, "safetensors"),
     Kind("goldens", "load_file of the same bytes", _load_file, "safetensors"),
     Kind("goldens", "assert_close over the same tensors", _assert_close),
     Kind("goldens", "pytest-torch golden, update (final outputs)", _pytest_torch_golden(update=True), "pytest_torch"),
     Kind("goldens", "pytest-torch golden, check (final outputs)", _pytest_torch_golden(update=False), "pytest_torch"),
-    Kind("overflow", "bare forward", _bare),
     Kind("overflow", "transformers DebugUnderflowOverflow", _debug_underflow_overflow, "transformers"),
 )
