@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from measuring.figures import LAYERS, MILLISECONDS, MORE_FORWARDS, OF_BARE, OF_SCRIPT, OVER_SMALLEST
+from measuring.figures import LAYERS, LINEAR, MILLISECONDS, MORE_FORWARDS, OF_BARE, OF_SCRIPT, OVER_SMALLEST
 from measuring.scanner import COLD, WARM
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Verdict:
         )
 
 
-_CURVE = ("32 layers over 2 layers", "512 tokens over 32 tokens")
+_CURVES = (("growth, depth", "32 layers over 2 layers"), ("growth, length", "512 tokens over 32 tokens"))
 BUDGETS: tuple[Budget, ...] = (
     Budget("core", _LLAMA, "trace", 1.15, OF_BARE, "tensors are captured copy-on-write: nothing is copied"),
     Budget("core", _LLAMA, "trace and compare", 2.0, OF_BARE, "reads every tensor of both sides, equality first"),
@@ -97,12 +97,16 @@ BUDGETS: tuple[Budget, ...] = (
         for name in ("golden, check (the file apart)", "overflow_guard")
     ),
     *(
-        Budget("growth", work, name, 1.25, OVER_SMALLEST, "every call is looked at once, whatever came before")
-        for work in _CURVE
+        Budget(section, work, name, 1.25, OVER_SMALLEST, "every call is looked at once, whatever came before")
+        for section, work in _CURVES
         for name in ("trace", "golden, update", "golden, check", "overflow_guard", "padding_invariant")
     ),
     Budget("scanner", "", COLD, 1.0, OF_SCRIPT, "no syntax tree is built of what need not be judged"),
     Budget("scanner", "", WARM, 0.3, OF_SCRIPT, "files that have not changed are not read"),
+    *(
+        Budget("scanner, growth", "400 files over 50", name, 1.25, LINEAR, "a file is read once, whatever came before")
+        for name in (COLD, WARM)
+    ),
     *(
         Budget("cuda", "each module", f"{name}: synchronisations", 0, "per module", "numbers wait on their device")
         for name in ("trace", "overflow_guard")

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 #: Units. The first is that of a time beside the time of a bare forward.
 OF_BARE = "x bare forward"
 MORE_FORWARDS, MILLISECONDS, LAYERS = "bare forwards more", "ms more", "layers of tensors"
-OF_SCRIPT, OF_PARSE, OVER_SMALLEST = "x regex script", "x ast.parse", "x the ratio at the smallest"
+OF_SCRIPT, OF_PARSE, MEGABYTES = "x regex script", "x ast.parse", "MB"
+#: Units of growth: 1 is linear.
+OVER_SMALLEST, LINEAR = "x the ratio at the smallest", "x linear growth"
 #: Why a peer has no figure.
 MISSING = "not installed"
 

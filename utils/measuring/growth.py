@@ -25,29 +25,29 @@ _NAMES = ("trace", "golden, update", "golden, check", "overflow_guard")
 
 def measure(settings: Settings) -> Iterator[Figure]:
     """Yield time and peak memory for each depth and length, and how the ratios at both ends compare."""
-    yield from _curve(settings, {f"{depth} layers": (depth, 128) for depth in DEPTHS})
-    yield from _curve(settings, {f"{length} tokens": (4, length) for length in LENGTHS})
+    yield from _curve("growth, depth", settings, {f"{depth} layers": (depth, 128) for depth in DEPTHS})
+    yield from _curve("growth, length", settings, {f"{length} tokens": (4, length) for length in LENGTHS})
 
 
-def _curve(settings: Settings, sizes: dict[str, tuple[int, int]]) -> Iterator[Figure]:
+def _curve(section: str, settings: Settings, sizes: dict[str, tuple[int, int]]) -> Iterator[Figure]:
     kinds = [kind for kind in (*KINDS, PADDING) if kind.name in (*_NAMES, PADDING.name) and settings.wants(kind.name)]
     times: dict[str, list[float]] = {kind.name: [] for kind in kinds}
     for size, (depth, length) in sizes.items():
         work = growing(size, layers=depth, shape=(1, length))
-        for figure in of_work("growth", work, kinds, replace(settings, rounds=settings.rounds // 2 + 1)):
+        for figure in of_work(section, work, kinds, replace(settings, rounds=settings.rounds // 2 + 1)):
             times[figure.name].append(figure.value or 0.0)
             yield figure
-        yield from _memory(work, kinds)
+        yield from _memory(section, work, kinds)
     smallest, *_, largest = sizes
     for name, values in times.items():
-        yield Figure("growth", f"{largest} over {smallest}", name, values[-1] / values[0], OVER_SMALLEST)
+        yield Figure(section, f"{largest} over {smallest}", name, values[-1] / values[0], OVER_SMALLEST)
 
 
-def _memory(work: Work, kinds: list[Kind]) -> Iterator[Figure]:
+def _memory(section: str, work: Work, kinds: list[Kind]) -> Iterator[Figure]:
     bare = allocations.peak(work.forward)
     for kind in kinds:
         with places() as place:
             candidate = kind.make(work, place)
             most = allocations.peak(candidate)
         note = f"{most / 1e6:.1f} MB"
-        yield Figure("growth", work.name, f"{kind.name}: memory", most / bare, "x peak of the bare forward", note=note)
+        yield Figure(section, work.name, f"{kind.name}: memory", most / bare, "x peak of the bare forward", note=note)

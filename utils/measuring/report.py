@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from measuring.figures import MILLISECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from measuring.figures import Figure
 
 _PACKAGES = ("pytest-tfdebug", "torch", "transformers", "safetensors", "pytest", "pytest-torch", "torchlens")
-_HEADER = ("", "", "median ms", "ratio", "quartiles", "budget")
 
 
 def machine(threads: int) -> dict[str, Any]:
@@ -44,11 +45,22 @@ def render_machine(facts: dict[str, Any]) -> str:
 
 
 def render(figures: Sequence[Figure], verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield the lines of a Markdown table for each section."""
-    limits = {(each.budget.section, each.budget.work, each.budget.name): each for each in verdicts}
+    """Yield the lines of a Markdown table for each section: a row for each candidate, a column for each work."""
+    judged = {each.figure.key: each for each in verdicts}
     for section, group in groupby(figures, key=lambda figure: figure.section):
-        rows = [_HEADER, *(_row(figure, limits.get(figure.key)) for figure in group)]
-        yield from ("", f"## {section}", "", *_table(rows))
+        of_section = list(group)
+        works = list(dict.fromkeys(figure.work for figure in of_section))
+        rows = dict.fromkeys((figure.name, figure.unit) for figure in of_section)
+        cells = {
+            (figure.name, figure.unit, figure.work): _cell(figure, judged.get(figure.key)) for figure in of_section
+        }
+        yield from ("", f"## {section}", "")
+        yield from _table(
+            [
+                ("", *works, "unit"),
+                *((name, *(cells.get((name, unit, work), "") for work in works), unit) for name, unit in rows),
+            ]
+        )
 
 
 def to_json(figures: Sequence[Figure], verdicts: Sequence[Verdict], facts: dict[str, Any]) -> str:
@@ -58,12 +70,18 @@ def to_json(figures: Sequence[Figure], verdicts: Sequence[Verdict], facts: dict[
     return json.dumps(document, indent=2) + "\n"
 
 
-def _row(figure: Figure, verdict: Verdict | None) -> tuple[str, ...]:
-    value = figure.note if figure.value is None else f"{figure.value:.2f} {figure.unit}"
-    spread = "" if figure.low is None or figure.high is None else f"{figure.low:.2f} to {figure.high:.2f}"
-    time = "" if figure.milliseconds is None else f"{figure.milliseconds:.1f}"
-    budget = "" if verdict is None else f"{verdict.limit:.2f}{'' if verdict.ok else ' EXCEEDED'}"
-    return figure.work, figure.name, time, value, spread, budget
+def _cell(figure: Figure, verdict: Verdict | None) -> str:
+    """Return a figure with its quartiles, its time, and its budget if it has one."""
+    if figure.value is None:
+        return figure.note
+    parts = [f"{figure.value:.2f}"]
+    if figure.low is not None and figure.high is not None:
+        parts.append(f"({figure.low:.2f} to {figure.high:.2f})")
+    if figure.milliseconds is not None and figure.unit != MILLISECONDS:
+        parts.append(f"{figure.milliseconds:.1f} ms")
+    if verdict is not None:
+        parts.append(f"**{'<=' if verdict.ok else 'EXCEEDS'} {verdict.limit:.2f}**")
+    return " ".join(parts)
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from measuring.alternate import alternate
-from measuring.figures import OF_PARSE, OF_SCRIPT, Figure, of_rounds
+from measuring.figures import LINEAR, MEGABYTES, OF_PARSE, OF_SCRIPT, Figure, of_rounds
+from measuring.processes import Python
 from scan_tree import generate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from measuring.figures import Settings
 
 COLD, WARM, FILLING = "scan, cold (--no_cache)", "scan, warm", "scan, cold (fills the cache)"
 SIZES = (50, 100, 200, 400)
-_SCRIPT_NAME = "transformers' regex script"
+#: pytest takes its time: it collects one of these trees.
+_COLLECTED = 100
+_SCRIPT_NAME, _PARSE_NAME = "transformers' regex script", "ast.parse of the same files"
 _PARSE = (
     "import ast, pathlib\n"
     "for file in pathlib.Path('tests/models').rglob('test_modeling_*.py'):\n"
@@ -42,8 +43,6 @@ def measure(settings: Settings) -> Iterator[Figure]:
             generate(tree, _MODELS)
         yield from _side_by_side(tree, settings)
         if settings.names is None:
-            if settings.tree is None:
-                yield _collection(tree)
             yield from _growth(Path(directory))
 
 
@@ -51,23 +50,20 @@ def _side_by_side(tree: Path, settings: Settings) -> Iterator[Figure]:
     script = _script(settings)
     files = sum(1 for _ in (tree / "tests" / "models").rglob("test_modeling_*.py"))
     work = f"{files} files of {'a checkout' if settings.tree else 'a generated tree'}"
-    with _processes(tree) as processes:
-        parse = processes.python("-c", _PARSE)
-        base, unit = (parse, OF_PARSE) if script is None else (processes.script(script), OF_SCRIPT)
-        candidates = {name: run for name, run in processes.scans().items() if settings.wants(name)}
-        if settings.names is None:
-            candidates["ast.parse of the same files"] = parse
-        rounds = max(3, settings.rounds // 2)
-        timed = alternate(base, candidates, rounds, settle=processes.settle, patience=_MORE * settings.patience)
+    with _ways(tree) as ways:
         if script is None:
             yield Figure("scanner", work, _SCRIPT_NAME, None, OF_SCRIPT, note="not here: --scan-script or --tree")
+            base, unit = ways.parse(), OF_PARSE
         else:
-            seconds = [second for times in timed.values() for second in times.base]
-            yield of_rounds("scanner", work, _SCRIPT_NAME, [1.0] * len(seconds), unit, seconds=seconds)
-            yield Figure("scanner", work, f"{_SCRIPT_NAME}: memory", processes.megabytes[base], "MB")
+            base, unit = ways.python(str(script), "--output_dir", str(ways.output)), OF_SCRIPT
+        everything = {(_SCRIPT_NAME if script else _PARSE_NAME): base, **ways.scans(), _PARSE_NAME: ways.parse()}
+        candidates = {name: run for name, run in everything.items() if settings.wants(name)}
+        rounds = max(3, settings.rounds // 2)
+        timed = alternate(base, candidates, rounds, settle=ways.settle, patience=_MORE * settings.patience)
         for name, times in timed.items():
             yield of_rounds("scanner", work, name, times.ratios, unit, seconds=times.seconds)
-            yield Figure("scanner", work, f"{name}: memory", processes.megabytes[candidates[name]], "MB")
+            ways.settle()
+            yield Figure("scanner", work, f"{name}: memory", candidates[name].megabytes(), MEGABYTES)
 
 
 def _growth(directory: Path) -> Iterator[Figure]:
@@ -75,34 +71,23 @@ def _growth(directory: Path) -> Iterator[Figure]:
     for size in SIZES:
         tree = directory / f"tree of {size}"
         generate(tree, size)
-        with _processes(tree) as processes:
-            candidates = {name: run for name, run in processes.scans().items() if name in medians}
-            parse = processes.python("-c", _PARSE)
-            timed = alternate(parse, candidates, 3, settle=processes.settle)
-        for name, times in timed.items():
-            medians[name].append(statistics.median(times.seconds))
-            yield of_rounds("scanner", f"{size} files", name, times.ratios, OF_PARSE, seconds=times.seconds)
+        with _ways(tree) as ways:
+            candidates = {name: run for name, run in ways.scans().items() if name in medians}
+            timed = alternate(ways.parse(), candidates, 3, settle=ways.settle)
+            for name, times in timed.items():
+                medians[name].append(statistics.median(times.seconds))
+                yield _of_size(size, name, times.ratios, times.seconds)
+            if size == _COLLECTED:
+                collect = ways.python("-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/models")
+                collected = alternate(ways.parse(), {"": collect}, 1, settle=ways.settle)[""]
+                yield _of_size(size, "pytest --collect-only", collected.ratios, collected.seconds)
     for name, seconds in medians.items():
-        times_larger = SIZES[-1] / SIZES[0]
-        work = f"{SIZES[-1]} files over {SIZES[0]}"
-        yield Figure(
-            "scanner", work, name, seconds[-1] / seconds[0] / times_larger, f"x {times_larger:.0f} times the time"
-        )
+        growth = seconds[-1] / seconds[0] / (SIZES[-1] / SIZES[0])
+        yield Figure("scanner, growth", f"{SIZES[-1]} files over {SIZES[0]}", name, growth, LINEAR)
 
 
-def _collection(tree: Path) -> Figure:
-    """Return how long pytest takes to collect the same tests, which imports every file of them."""
-    with _processes(tree) as processes:
-        collect = processes.python("-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/models")
-        timed = alternate(processes.scans()[COLD], {"pytest": collect}, 1)["pytest"]
-    return of_rounds(
-        "scanner",
-        f"{_MODELS} files of a generated tree",
-        "pytest --collect-only",
-        timed.ratios,
-        f"x {COLD}",
-        seconds=timed.seconds,
-    )
+def _of_size(size: int, name: str, ratios: list[float], seconds: list[float]) -> Figure:
+    return of_rounds("scanner, growth", f"{size} files", name, ratios, OF_PARSE, seconds=seconds)
 
 
 def _script(settings: Settings) -> Path | None:
@@ -113,67 +98,48 @@ def _script(settings: Settings) -> Path | None:
     return own.resolve() if own is not None and own.is_file() else None
 
 
-class _Processes:
-    """Runs commands in a tree, with caches and outputs of their own.
+@dataclass(frozen=True)
+class _Ways:
+    """The ways to read a tree of tests.
 
     Args:
         tree: Where they run.
-        directory: For caches and outputs.
+        empty: A cache that is empty before every run.
+        filled: A cache that an earlier run has filled.
+        output: Where they write.
     """
 
-    def __init__(self, tree: Path, directory: Path) -> None:
-        self._tree = tree
-        self._cache, self._filled, self._output = directory / "cache", directory / "filled", directory / "out"
-        self.megabytes: dict[Callable[[], object], float] = {}
+    tree: Path
+    empty: Path
+    filled: Path
+    output: Path
 
     def settle(self) -> None:
-        """Empty the cache, and make sure that the other one is full."""
-        shutil.rmtree(self._cache, ignore_errors=True)
-        if not self._filled.exists():
-            self._run(self._scan(), self._filled)
+        """Empty the one cache, and make sure that the other is full."""
+        shutil.rmtree(self.empty, ignore_errors=True)
+        if not self.filled.exists():
+            self.scans()[WARM]()
 
-    def scans(self) -> dict[str, Callable[[], object]]:
+    def scans(self) -> dict[str, Python]:
         """Return each way to scan."""
+        scan = ("-m", "pytest_tfdebug.scan", "--output_dir", str(self.output))
         return {
-            COLD: self._candidate([*self._scan(), "--no_cache"], self._cache),
-            FILLING: self._candidate(self._scan(), self._cache),
-            WARM: self._candidate(self._scan(), self._filled),
+            COLD: self.python(*scan, "--no_cache"),
+            FILLING: self.python(*scan),
+            WARM: Python(scan, self.tree, self.filled),
         }
 
-    def script(self, path: Path) -> Callable[[], object]:
-        """Return a run of the regex script."""
-        return self.python(str(path), "--output_dir", str(self._output))
+    def parse(self) -> Python:
+        """Return a run that builds Python's own syntax trees and does nothing with them."""
+        return self.python("-c", _PARSE)
 
-    def python(self, *arguments: str) -> Callable[[], object]:
-        """Return a run of Python."""
-        return self._candidate([sys.executable, *arguments], self._cache)
-
-    def _scan(self) -> list[str]:
-        return [sys.executable, "-m", "pytest_tfdebug.scan", "--output_dir", str(self._output)]
-
-    def _candidate(self, command: list[str], cache: Path) -> Callable[[], object]:
-        def run() -> None:
-            self.megabytes[run] = max(self.megabytes.get(run, 0.0), self._run(command, cache))
-
-        return run
-
-    def _run(self, command: list[str], cache: Path) -> float:
-        """Run a command and return its peak memory in MB."""
-        process = subprocess.Popen(  # noqa: S603 - commands of this script
-            command,
-            cwd=self._tree,
-            env={**os.environ, "XDG_CACHE_HOME": str(cache)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode != 0:
-            raise SystemExit(f"{' '.join(command)} exited with {process.returncode}")
-        return usage.ru_maxrss / 1024
+    def python(self, *arguments: str) -> Python:
+        """Return a run in the tree."""
+        return Python(arguments, self.tree, self.empty)
 
 
 @contextmanager
-def _processes(tree: Path) -> Iterator[_Processes]:
+def _ways(tree: Path) -> Iterator[_Ways]:
     with tempfile.TemporaryDirectory() as directory:
-        yield _Processes(tree, Path(directory))
+        place = Path(directory)
+        yield _Ways(tree, place / "empty", place / "filled", place / "out")
