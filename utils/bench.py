@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=_names(SECTIONS), default=tuple(SECTIONS), help="sections, with commas")
     parser.add_argument("--models", type=_names(WORKS), default=tuple(WORKS), help="models, with commas")
-    parser.add_argument("--rounds", type=int, default=7, help="runs of each candidate (default 7)")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each candidate (default 5)")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default 2)")
     parser.add_argument("--tree", type=Path, help="a repository to scan (default: a generated one)")
     parser.add_argument("--scan-script", type=Path, help="transformers' scan_skipped_tests.py (default: the tree's)")

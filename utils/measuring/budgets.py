@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from measuring.figures import LAYERS, LINEAR, MILLISECONDS, MORE_FORWARDS, OF_BARE, OF_SCRIPT, OVER_SMALLEST
+from measuring.ours import LOADED_CHECK
 from measuring.scanner import COLD, WARM
 
 if TYPE_CHECKING:
@@ -94,12 +95,17 @@ BUDGETS: tuple[Budget, ...] = (
     Budget("idle", "pytest", "heavy modules", 0, "modules", "torch alone takes a second to import"),
     *(
         Budget("memory", _LLAMA, name, 1.0, LAYERS, "looks at a call's tensors and lets them go")
-        for name in ("golden, check (the file apart)", "overflow_guard")
+        for name in (LOADED_CHECK, "overflow_guard")
     ),
     *(
         Budget(section, work, name, 1.25, OVER_SMALLEST, "every call is looked at once, whatever came before")
         for section, work in _CURVES
         for name in ("trace", "golden, update", "golden, check", "overflow_guard", "padding_invariant")
+    ),
+    *(
+        Budget(section, work, f"{name}: memory", 1.25, OVER_SMALLEST, "what was looked at is let go")
+        for section, work in _CURVES
+        for name in (LOADED_CHECK, "overflow_guard", "padding_invariant")
     ),
     Budget("scanner", "", COLD, 1.0, OF_SCRIPT, "no syntax tree is built of what need not be judged"),
     Budget("scanner", "", WARM, 0.3, OF_SCRIPT, "files that have not changed are not read"),

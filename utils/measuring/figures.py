@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 OF_BARE = "x bare forward"
 MORE_FORWARDS, MILLISECONDS, LAYERS = "bare forwards more", "ms more", "layers of tensors"
 OF_SCRIPT, OF_PARSE, MEGABYTES = "x regex script", "x ast.parse", "MB"
+OF_BARE_PEAK = "x peak of the bare forward"
 #: Units of growth: 1 is linear.
 OVER_SMALLEST, LINEAR = "x the ratio at the smallest", "x linear growth"
 #: Why a peer has no figure.
@@ -68,8 +69,8 @@ class Settings:
         names: What to measure; everything where it is None.
     """
 
-    rounds: int = 7
-    patience: float = 2.5
+    rounds: int = 5
+    patience: float = 1.5
     threads: int = 2
     models: tuple[str, ...] = ("tiny", "llama", "minilm", "vit")
     tree: Path | None = None

@@ -15,7 +15,7 @@ from measuring.figures import MISSING, OF_BARE, Figure, of_rounds
 from measuring.kinds import Kind, Place
 from measuring.ours import OURS
 from measuring.peers import BARE, PEERS
-from measuring.work import WORKS, Work
+from measuring.work import ONLY_TRACED, WORKS, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +31,8 @@ def measure(section: str, settings: Settings) -> Iterator[Figure]:
     """Yield the figures of the candidates of a section, on every model."""
     kinds = [kind for kind in KINDS if kind.section == section and settings.wants(kind.name)]
     for name in settings.models:
+        if name in ONLY_TRACED and section != "core":
+            continue
         yield from of_work(section, WORKS[name]("cpu"), kinds, settings)
 
 

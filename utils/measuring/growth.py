@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from measuring import allocations
-from measuring.figures import OVER_SMALLEST, Figure
+from measuring.figures import OF_BARE_PEAK, OVER_SMALLEST, Figure
 from measuring.forwards import KINDS, of_work, places
-from measuring.ours import PADDING
+from measuring.ours import PADDING, STREAMING
 from measuring.work import growing
 
 if TYPE_CHECKING:
@@ -30,16 +30,18 @@ def measure(settings: Settings) -> Iterator[Figure]:
 
 
 def _curve(section: str, settings: Settings, sizes: dict[str, tuple[int, int]]) -> Iterator[Figure]:
-    kinds = [kind for kind in (*KINDS, PADDING) if kind.name in (*_NAMES, PADDING.name) and settings.wants(kind.name)]
-    times: dict[str, list[float]] = {kind.name: [] for kind in kinds}
+    timed = [kind for kind in (*KINDS, PADDING) if kind.name in (*_NAMES, PADDING.name) and settings.wants(kind.name)]
+    held = [kind for kind in (*timed, *STREAMING) if kind.name != "golden, check" and settings.wants(kind.name)]
+    held = list({kind.name: kind for kind in held}.values())
+    ratios: dict[str, list[float]] = {}
     for size, (depth, length) in sizes.items():
         work = growing(size, layers=depth, shape=(1, length))
-        for figure in of_work(section, work, kinds, replace(settings, rounds=settings.rounds // 2 + 1)):
-            times[figure.name].append(figure.value or 0.0)
+        rounds = replace(settings, rounds=settings.rounds // 2 + 1)
+        for figure in (*of_work(section, work, timed, rounds), *_memory(section, work, held)):
+            ratios.setdefault(figure.name, []).append(figure.value or 0.0)
             yield figure
-        yield from _memory(section, work, kinds)
     smallest, *_, largest = sizes
-    for name, values in times.items():
+    for name, values in ratios.items():
         yield Figure(section, f"{largest} over {smallest}", name, values[-1] / values[0], OVER_SMALLEST)
 
 
@@ -47,7 +49,6 @@ def _memory(section: str, work: Work, kinds: list[Kind]) -> Iterator[Figure]:
     bare = allocations.peak(work.forward)
     for kind in kinds:
         with places() as place:
-            candidate = kind.make(work, place)
-            most = allocations.peak(candidate)
+            most = allocations.peak(kind.make(work, place))
         note = f"{most / 1e6:.1f} MB"
-        yield Figure(section, work.name, f"{kind.name}: memory", most / bare, "x peak of the bare forward", note=note)
+        yield Figure(section, work.name, f"{kind.name}: memory", most / bare, OF_BARE_PEAK, note=note)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HEAVY = frozenset(("torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub"))
 _WORK = "pytest"
 #: A run of pytest is a process: it gets so much more time than others.
-_MORE = 4
+_MORE = 3
 _IMPORT = (
     "import sys, time, pytest; before = set(sys.modules); began = time.perf_counter(); import pytest_tfdebug.plugin;"
     "print(time.perf_counter() - began, *{name.partition('.')[0] for name in set(sys.modules) - before})"
@@ -58,9 +58,10 @@ def _of_suite(name: str, code: str, status: int, directory: Path, settings: Sett
     file.write_text(code, encoding="utf-8")
     arguments = ("-m", "pytest", "-q", "-p", "no:cacheprovider", file.name)
     with_it, without = (
-        Python((*arguments, *options), directory, directory, status) for options in ((), ("-p", "no:tfdebug"))
+        Python((*arguments, "-p", plugin), directory, directory, status, alone=True)
+        for plugin in ("pytest_tfdebug.plugin", "no:tfdebug")
     )
     patience = _MORE * settings.patience
-    times = alternate(without, {name: with_it}, settings.rounds, settle=without, patience=patience)[name]
+    times = alternate(without, {name: with_it}, 3 * settings.rounds, patience=patience)[name]
     added = [1e3 * each for each in times.differences]
     return of_rounds("idle", _WORK, name, added, MILLISECONDS, seconds=times.seconds, note="than with -p no:tfdebug")

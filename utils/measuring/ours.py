@@ -129,6 +129,7 @@ def _golden(work: Work, place: Place) -> Path:
     return golden
 
 
+LOADED_CHECK = "golden, check (the file apart)"
 OURS: tuple[Kind, ...] = (
     Kind("core", "trace", _trace),
     Kind("core", "trace and compare", _trace_and_compare),
@@ -136,13 +137,13 @@ OURS: tuple[Kind, ...] = (
     Kind("goldens", "golden, update that changes nothing", _golden_unchanged),
     Kind("goldens", "golden, check", _golden_check),
     Kind("overflow", "overflow_guard", _guard()),
-    Kind("overflow", "overflow_guard, headroom", _guard(dtype="float16", headroom=2.0)),
+    Kind("overflow", "overflow_guard, headroom", _guard(dtype="float16", headroom=1.0)),
     Kind("overflow", "overflow_free (marker)", _overflow_free),
 )
 #: What is followed as models grow, beside these.
 PADDING = Kind("padding", "padding_invariant", lambda work, _place: padding_check(work)[0])
 #: What must let tensors go as soon as it has looked at them.
 STREAMING: tuple[Kind, ...] = (
-    Kind("memory", "golden, check (the file apart)", _loaded_golden_check),
+    Kind("memory", LOADED_CHECK, _loaded_golden_check),
     Kind("memory", "overflow_guard", _guard()),
 )

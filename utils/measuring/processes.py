@@ -28,12 +28,14 @@ class Python:
         directory: Where it runs.
         cache: What it finds as the user's cache directory.
         status: With what it has to exit.
+        alone: Keep pytest from loading the plugins that are installed beside this one.
     """
 
     arguments: tuple[str, ...]
     directory: Path
     cache: Path
     status: int = 0
+    alone: bool = False
 
     def __call__(self) -> str:
         """Run it and return what it prints.
@@ -42,6 +44,7 @@ class Python:
             SystemExit: If it exits with another status.
         """
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if self.alone else {}
         done = subprocess.run(  # noqa: S603 - what this benchmark compares
             [sys.executable, *self.arguments],
             cwd=self.directory,

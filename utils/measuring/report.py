@@ -50,17 +50,11 @@ def render(figures: Sequence[Figure], verdicts: Sequence[Verdict]) -> Iterator[s
     for section, group in groupby(figures, key=lambda figure: figure.section):
         of_section = list(group)
         works = list(dict.fromkeys(figure.work for figure in of_section))
-        rows = dict.fromkeys((figure.name, figure.unit) for figure in of_section)
-        cells = {
-            (figure.name, figure.unit, figure.work): _cell(figure, judged.get(figure.key)) for figure in of_section
-        }
-        yield from ("", f"## {section}", "")
-        yield from _table(
-            [
-                ("", *works, "unit"),
-                *((name, *(cells.get((name, unit, work), "") for work in works), unit) for name, unit in rows),
-            ]
-        )
+        units = {figure.name: figure.unit for figure in reversed(of_section)}
+        cells = {(each.name, each.work): _cell(each, judged.get(each.key)) for each in of_section}
+        names = dict.fromkeys(figure.name for figure in of_section)
+        rows = [(name, *(cells.get((name, work), "") for work in works), units[name]) for name in names]
+        yield from ("", f"## {section}", "", *_table([("", *works, "unit"), *rows]))
 
 
 def to_json(figures: Sequence[Figure], verdicts: Sequence[Verdict], facts: dict[str, Any]) -> str:

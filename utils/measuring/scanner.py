@@ -58,8 +58,7 @@ def _side_by_side(tree: Path, settings: Settings) -> Iterator[Figure]:
             base, unit = ways.python(str(script), "--output_dir", str(ways.output)), OF_SCRIPT
         everything = {(_SCRIPT_NAME if script else _PARSE_NAME): base, **ways.scans(), _PARSE_NAME: ways.parse()}
         candidates = {name: run for name, run in everything.items() if settings.wants(name)}
-        rounds = max(3, settings.rounds // 2)
-        timed = alternate(base, candidates, rounds, settle=ways.settle, patience=_MORE * settings.patience)
+        timed = alternate(base, candidates, settings.rounds, settle=ways.settle, patience=_MORE * settings.patience)
         for name, times in timed.items():
             yield of_rounds("scanner", work, name, times.ratios, unit, seconds=times.seconds)
             ways.settle()

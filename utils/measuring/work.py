@@ -98,5 +98,7 @@ WORKS: dict[str, Callable[[str], Work]] = {
     "minilm": minilm,
     "vit": vit,
 }
+#: Not padded, and in goldens and overflow like the others.
+ONLY_TRACED = frozenset({"vit"})
 #: A Llama of any depth and length, for growth.
 growing = partial(llama, hidden=256, heads=4, vocabulary=2000)
