@@ -55,10 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tree=options.tree,
         scan_script=options.scan_script,
     )
-    torch.set_num_threads(options.threads)
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    gc.freeze()
+    prepare(options.threads)
     facts = machine(options.threads)
     print(render_machine(facts))
     figures: list[Figure] = []
@@ -74,6 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for line in conclusion(verdicts):
         print(line)
     return int(options.check and not all(each.ok for each in verdicts))
+
+
+def prepare(threads: int) -> None:
+    """Settle what every section shares: threads, a silent transformers, and garbage that is not collected again."""
+    torch.set_num_threads(threads)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    gc.freeze()
 
 
 def again(section: str, figures: list[Figure], settings: Settings) -> list[Figure]:

@@ -54,12 +54,13 @@ def alternate(
     settle: Callable[[], object] = lambda: None,
     timer: Callable[[Callable[[], object]], float] = stopwatch,
     patience: float = 2.5,
+    warm: bool = True,
 ) -> dict[str, Timed]:
     """Run every candidate in every round, in a new order each time.
 
     A candidate's run is: settle, the floor, the candidate. What the candidate before it left behind (a grown heap, cold
-    caches, garbage) therefore falls on the settling, and the floor is as near in time as it can be. A round that is not
-    timed comes first.
+    caches, garbage) therefore falls on the settling, and the floor is as near in time as it can be. What runs for the
+    first time is slow: run it before, or let ``warm`` do it.
 
     Args:
         base: The floor.
@@ -67,12 +68,13 @@ def alternate(
         rounds: Times that each runs.
         settle: Puts things in order, outside the time; ends with what the floor itself does.
         timer: Returns the seconds that a call takes.
+        warm: Run every candidate once before.
         patience: Seconds after which a candidate runs no more, once it has run :data:`LEAST` times.
     """
     timed = {name: Timed() for name in candidates}
     shuffle = random.Random(0).shuffle  # noqa: S311 - the same orders every time
     names = list(candidates)
-    for name in names:
+    for name in names if warm else ():
         settle()
         candidates[name]()
     for _ in range(rounds):

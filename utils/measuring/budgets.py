@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from measuring.figures import LAYERS, LINEAR, MILLISECONDS, MORE_FORWARDS, OF_BARE, OF_SCRIPT, OVER_SMALLEST
 from measuring.ours import LOADED_CHECK
+from measuring.padding import FLOOR as OUTPUTS
 from measuring.scanner import COLD, WARM
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Budget:
         limit: The most that is allowed.
         unit: Of the figure; a figure in another unit is not judged.
         reason: Why so much, and no more.
-        floor: Names of figures of the same section and work that together with one bare forward cannot be undercut. The
+        floor: Names of figures of the same section and work, in the same unit, that together cannot be undercut. The
             limit is 1.2 times their sum where that is more.
     """
 
@@ -83,12 +84,20 @@ BUDGETS: tuple[Budget, ...] = (
         2.5,
         OF_BARE,
         "each distinct tensor is read once for its statistics and written once",
-        floor=("save_file of the same bytes",),
+        floor=("bare forward", "save_file of the same bytes"),
     ),
     Budget("goldens", _LLAMA, "golden, check", 2.5, OF_BARE, "the file is mapped, and read as the forward goes"),
     Budget("overflow", _LLAMA, "overflow_guard", 1.25, OF_BARE, "each tensor is read once, where it is"),
     *(
-        Budget("padding", work, "padding_invariant", 0.3, MORE_FORWARDS, "records nothing unless it fails")
+        Budget(
+            "padding",
+            work,
+            "padding_invariant",
+            0.3,
+            MORE_FORWARDS,
+            "records nothing unless it fails, and reads each output once",
+            floor=(OUTPUTS,),
+        )
         for work in (_LLAMA, "all-MiniLM-L6-v2")
     ),
     Budget("idle", "pytest", "import", 5.0, MILLISECONDS, "every run of pytest pays it"),
@@ -128,7 +137,7 @@ def judge(figures: Sequence[Figure], budgets: Iterable[Budget] = BUDGETS) -> Ite
             if figure.value is not None and _is_of(budget, figure):
                 floors = [values.get((figure.section, figure.work, name)) for name in budget.floor]
                 known = [floor for floor in floors if floor is not None]
-                floor = _ABOVE_FLOOR * (1 + sum(known)) if known and len(known) == len(floors) else 0.0
+                floor = _ABOVE_FLOOR * sum(known) if known and len(known) == len(floors) else 0.0
                 yield Verdict(budget, figure, figure.value, max(budget.limit, floor))
 
 

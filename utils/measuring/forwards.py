@@ -45,7 +45,18 @@ def of_work(
 ) -> Iterator[Figure]:
     """Yield the figures of candidates on one model."""
     with places() as place:
-        candidates = {kind.name: kind.make(work, place) for kind in kinds if kind.is_installed}
+        candidates: dict[str, Callable[[], object]] = {}
+        refusals: dict[str, str] = {}
+        for kind in kinds:
+            if not kind.is_installed:
+                refusals[kind.name] = MISSING
+                continue
+            try:
+                candidates[kind.name] = _ready(kind, work, place)
+            except Exception as error:
+                if kind not in PEERS:
+                    raise
+                refusals[kind.name] = f"raises {type(error).__name__}"
 
         def settle() -> None:
             for left in place.scratch.iterdir():
@@ -55,15 +66,21 @@ def of_work(
             while perf_counter() - began < _WARM:
                 work.forward()
 
-        timed = alternate(
-            work.forward, candidates, settings.rounds, settle=settle, timer=timer, patience=settings.patience
-        )
+        rounds, patience = settings.rounds, settings.patience
+        timed = alternate(work.forward, candidates, rounds, settle=settle, timer=timer, patience=patience, warm=False)
     for kind in kinds:
-        if kind.is_installed:
+        if kind.name in timed:
             times = timed[kind.name]
             yield of_rounds(section, work.name, kind.name, times.ratios, OF_BARE, seconds=times.seconds)
         else:
-            yield Figure(section, work.name, kind.name, None, OF_BARE, note=MISSING)
+            yield Figure(section, work.name, kind.name, None, OF_BARE, note=refusals[kind.name])
+
+
+def _ready(kind: Kind, work: Work, place: Place) -> Callable[[], object]:
+    """Return a candidate that has run once: a peer that cannot do this model raises here."""
+    candidate = kind.make(work, place)
+    candidate()
+    return candidate
 
 
 @contextmanager

