@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from measuring.figures import LAYERS, LINEAR, MILLISECONDS, MORE_FORWARDS, OF_BARE, OF_SCRIPT, OVER_SMALLEST
 from measuring.ours import LOADED_CHECK
+from measuring.padding import BESIDE as PADDING
 from measuring.padding import FLOOR as OUTPUTS
 from measuring.scanner import COLD, WARM
 
@@ -92,7 +93,7 @@ BUDGETS: tuple[Budget, ...] = (
         Budget(
             "padding",
             work,
-            "padding_invariant",
+            PADDING,
             0.3,
             MORE_FORWARDS,
             "records nothing unless it fails, and reads each output once",

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 #: Units. The first is that of a time beside the time of a bare forward.
 OF_BARE = "x bare forward"
-MORE_FORWARDS, MILLISECONDS, LAYERS = "bare forwards more", "ms more", "layers of tensors"
+OF_FORWARDS, MORE_FORWARDS = "x its forwards", "bare forwards more"
+MILLISECONDS, LAYERS = "ms more", "layers of tensors"
 OF_SCRIPT, OF_PARSE, MEGABYTES = "x regex script", "x ast.parse", "MB"
 OF_BARE_PEAK = "x peak of the bare forward"
 #: Units of growth: 1 is linear.

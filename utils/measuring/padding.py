@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from contextlib import contextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
 
-from measuring.alternate import alternate
-from measuring.figures import MORE_FORWARDS, Figure, of_rounds
+from measuring.alternate import alternate, stopwatch
+from measuring.figures import MORE_FORWARDS, OF_FORWARDS, Figure, of_rounds
 from measuring.ours import padding_check
 from measuring.work import ONLY_TRACED, WORKS
 from pytest_tfdebug.tracing.leaves import walk
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from measuring.figures import Settings
     from measuring.work import Work
 
+BESIDE = "padding_invariant, beside its forwards"
 FLOOR = "subtracting the same outputs, and the sum of each"
 #: A check is many forwards: it gets so much more time than others.
 _MORE = 7
@@ -33,6 +36,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
 
 def _of_work(work: Work, settings: Settings) -> Iterator[Figure]:
     check, repeated = padding_check(work)
+    outside: list[float] = []
 
     @torch.no_grad()
     def forwards() -> None:
@@ -40,16 +44,44 @@ def _of_work(work: Work, settings: Settings) -> Iterator[Figure]:
         for inputs in repeated:
             work.model(**inputs)
 
+    def timer(run: Callable[[], object]) -> float:
+        with _watched(work.model) as forwards:
+            seconds = stopwatch(run)
+        outside.append(seconds - sum(forwards))
+        return seconds
+
     patience = _MORE * settings.patience
-    times = alternate(forwards, {"": check}, settings.rounds, settle=work.forward, patience=patience)[""]
+    times = alternate(forwards, {"": check}, settings.rounds, settle=work.forward, timer=timer, patience=patience)[""]
     of_floor = alternate(work.forward, {"": _floor(work, len(repeated))}, 3 * settings.rounds, settle=work.forward)[""]
     bare = statistics.median(of_floor.base)
-    note = f"beyond its {1 + len(repeated)} forwards"
-    for kind, seconds, values in (
-        ("padding_invariant", times.seconds, [each / bare for each in times.differences]),
-        (FLOOR, of_floor.seconds, of_floor.ratios),
-    ):
-        yield of_rounds("padding", work.name, kind, values, MORE_FORWARDS, seconds=seconds, note=note)
+    added = [seconds / bare for seconds in outside[1::2]]  # of each pair the second is the check
+    count = 1 + len(repeated)
+    note = f"{count} forwards"
+    yield of_rounds(
+        "padding", work.name, "padding_invariant", times.ratios, OF_FORWARDS, seconds=times.seconds, note=note
+    )
+    yield of_rounds("padding", work.name, BESIDE, added, MORE_FORWARDS, note=note)
+    yield of_rounds("padding", work.name, FLOOR, of_floor.ratios, MORE_FORWARDS, seconds=of_floor.seconds, note=note)
+
+
+@contextmanager
+def _watched(model: torch.nn.Module) -> Iterator[list[float]]:
+    """Yield the seconds of every forward that the model makes in the block."""
+    began: list[float] = []
+    took: list[float] = []
+
+    def before(*_: object) -> None:
+        began.append(perf_counter())
+
+    def after(*_: object) -> None:
+        took.append(perf_counter() - began.pop())
+
+    handles = [model.register_forward_pre_hook(before, prepend=True), model.register_forward_hook(after)]
+    try:
+        yield took
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _floor(work: Work, times: int) -> Callable[[], object]:
