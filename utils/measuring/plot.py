@@ -47,6 +47,7 @@ def _bars(axes: Axes, figures: Sequence[Figure]) -> None:
     bars = axes.barh(names, [values[name] for name in names], color=[_OURS if n in ours else _OTHERS for n in names])
     axes.bar_label(bars, fmt="%.2f", padding=3)
     axes.set(xscale="log", xlabel=f"{_WORK}: times the bare forward (blue: pytest-tfdebug)")
+    axes.margins(x=0.1)
     axes.axvline(1, color="black", linewidth=0.8)
 
 
@@ -56,5 +57,6 @@ def _lines(axes: Axes, figures: Sequence[Figure]) -> None:
         points = [(int(each.work.split()[0]), each.value) for each in figures if each.name == name]
         axes.plot(*zip(*points, strict=True), marker="o", label=name)
     axes.set(xscale="log", xlabel="layers", ylabel="times the bare forward", ylim=(0, None))
+    axes.minorticks_off()
     axes.set_xticks(DEPTHS, map(str, DEPTHS))
     axes.legend()
