@@ -36,7 +36,7 @@ def pytest_torch(leaf_only: bool) -> Callable[..., str | None]:  # noqa: FBT001
     """Return the function that gives pytest-torch's first diverging row."""
 
     def first(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any], _bug: Any) -> str | None:  # noqa: ANN401
-        from pytest_torch import localize_divergence  # type: ignore[import-not-found]
+        from pytest_torch import localize_divergence
 
         row = localize_divergence(right, wrong, inputs, leaf_only=leaf_only).first
         return None if row is None else str(row.name)

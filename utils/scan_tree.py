@@ -25,6 +25,10 @@ def slow(test_case):
     return unittest.skipUnless(os.environ.get("RUN_SLOW"), "test is slow")(test_case)
 
 
+def is_torch_available():
+    return False
+
+
 def require_torch(test_case):
     return unittest.skipUnless(os.environ.get("USE_TORCH", "1"), "test requires PyTorch")(test_case)
 
@@ -60,7 +64,9 @@ def _model(name: str, number: int, random_: random.Random) -> str:
         "",
         "from ...generation.test_utils import GenerationTesterMixin",
         "from ...test_modeling_common import ModelTesterMixin",
-        "from ...testing_utils import require_torch, require_torch_accelerator, slow",
+        "from ...testing_utils import is_torch_available, require_torch, require_torch_accelerator, slow",
+        "",
+        f'MODEL = "{title}"',
         "",
         "",
         f"class {title}ModelTester:",

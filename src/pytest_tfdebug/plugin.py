@@ -71,8 +71,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     """Register the hooks behind each marker that a collected test carries."""
     config.stash[_COLLECTED] = tuple(items)
+    carried = {marker.name for item in items for marker in item.iter_markers()}
     for marker, module in MARKER_PLUGINS.items():
-        if any(item.get_closest_marker(marker) for item in items):
+        if marker in carried:
             _register(config, module)
 
 

@@ -181,6 +181,8 @@ def _autocast(model: torch.nn.Module) -> tuple[str, torch.dtype] | None:
 
 
 def _rng(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return {"cpu": torch.get_rng_state()}
     devices = {str(item.device) for item in model.parameters() if item.device.type == "cuda"}
     return {"cpu": torch.get_rng_state(), **{device: torch.cuda.get_rng_state(device) for device in sorted(devices)}}
 

@@ -1,0 +1,1 @@
+"""The parts of ``utils/bench.py``: what is measured, against what, how, and what it may cost."""

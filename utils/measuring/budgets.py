@@ -1,0 +1,147 @@
+"""What each thing may cost, in one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from measuring.figures import LAYERS, LINEAR, MILLISECONDS, MORE_FORWARDS, OF_BARE, OF_SCRIPT, OVER_SMALLEST
+from measuring.ours import LOADED_CHECK
+from measuring.padding import BESIDE as PADDING
+from measuring.padding import FLOOR as OUTPUTS
+from measuring.scanner import COLD, WARM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from measuring.figures import Figure
+
+_LLAMA = "Llama, 8 layers"
+#: A floor may be exceeded by this factor where it lies above the budget.
+_ABOVE_FLOOR = 1.2
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that one figure may be.
+
+    Args:
+        section: Of the figure.
+        work: Of the figure; any, where it is empty.
+        name: Of the figure.
+        limit: The most that is allowed.
+        unit: Of the figure; a figure in another unit is not judged.
+        reason: Why so much, and no more.
+        floor: Names of figures of the same section and work, in the same unit, that together cannot be undercut. The
+            limit is 1.2 times their sum where that is more.
+    """
+
+    section: str
+    work: str
+    name: str
+    limit: float
+    unit: str
+    reason: str
+    floor: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A budget beside its figure.
+
+    Args:
+        budget: The budget.
+        figure: What was measured.
+        value: Its number.
+        limit: What is allowed here, the floor considered.
+    """
+
+    budget: Budget
+    figure: Figure
+    value: float
+    limit: float
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the budget holds."""
+        return self.value <= self.limit
+
+    def __str__(self) -> str:
+        figure = self.figure
+        return (
+            f"{figure.section}: {figure.name} ({figure.work}) is {self.value:.2f} {figure.unit}, "
+            f"{self.limit:.2f} allowed: {self.budget.reason}"
+        )
+
+
+_CURVES = (("growth, depth", "32 layers over 2 layers"), ("growth, length", "512 tokens over 32 tokens"))
+BUDGETS: tuple[Budget, ...] = (
+    Budget("core", _LLAMA, "trace", 1.15, OF_BARE, "tensors are captured copy-on-write: nothing is copied"),
+    Budget("core", _LLAMA, "trace and compare", 2.0, OF_BARE, "reads every tensor of both sides, equality first"),
+    Budget(
+        "goldens",
+        _LLAMA,
+        "golden, update",
+        2.5,
+        OF_BARE,
+        "each distinct tensor is read once for its statistics and written once",
+        floor=("bare forward", "save_file of the same bytes"),
+    ),
+    Budget("goldens", _LLAMA, "golden, check", 2.5, OF_BARE, "the file is mapped, and read as the forward goes"),
+    Budget("overflow", _LLAMA, "overflow_guard", 1.25, OF_BARE, "each tensor is read once, where it is"),
+    *(
+        Budget(
+            "padding",
+            work,
+            PADDING,
+            0.3,
+            MORE_FORWARDS,
+            "records nothing unless it fails, and reads each output once",
+            floor=(OUTPUTS,),
+        )
+        for work in (_LLAMA, "all-MiniLM-L6-v2")
+    ),
+    Budget("idle", "pytest", "import", 5.0, MILLISECONDS, "every run of pytest pays it"),
+    Budget("idle", "pytest", "heavy modules", 0, "modules", "torch alone takes a second to import"),
+    *(
+        Budget("memory", _LLAMA, name, 1.0, LAYERS, "looks at a call's tensors and lets them go")
+        for name in (LOADED_CHECK, "overflow_guard")
+    ),
+    *(
+        Budget(section, work, name, 1.25, OVER_SMALLEST, "every call is looked at once, whatever came before")
+        for section, work in _CURVES
+        for name in ("trace", "golden, update", "golden, check", "overflow_guard", "padding_invariant")
+    ),
+    *(
+        Budget(section, work, f"{name}: memory", 1.25, OVER_SMALLEST, "what was looked at is let go")
+        for section, work in _CURVES
+        for name in (LOADED_CHECK, "overflow_guard", "padding_invariant")
+    ),
+    Budget("scanner", "", COLD, 1.0, OF_SCRIPT, "no syntax tree is built of what need not be judged"),
+    Budget("scanner", "", WARM, 0.3, OF_SCRIPT, "files that have not changed are not read"),
+    *(
+        Budget("scanner, growth", "400 files over 50", name, 1.25, LINEAR, "a file is read once, whatever came before")
+        for name in (COLD, WARM)
+    ),
+    *(
+        Budget("cuda", "each module", f"{name}: synchronisations", 0, "per module", "numbers wait on their device")
+        for name in ("trace", "overflow_guard")
+    ),
+)
+
+
+def judge(figures: Sequence[Figure], budgets: Iterable[Budget] = BUDGETS) -> Iterator[Verdict]:
+    """Yield a verdict on each budget whose figure was measured."""
+    values = {figure.key: figure.value for figure in figures}
+    for budget in budgets:
+        for figure in figures:
+            if figure.value is not None and _is_of(budget, figure):
+                floors = [values.get((figure.section, figure.work, name)) for name in budget.floor]
+                known = [floor for floor in floors if floor is not None]
+                floor = _ABOVE_FLOOR * sum(known) if known and len(known) == len(floors) else 0.0
+                yield Verdict(budget, figure, figure.value, max(budget.limit, floor))
+
+
+def _is_of(budget: Budget, figure: Figure) -> bool:
+    wanted = (budget.section, budget.work or figure.work, budget.name, budget.unit)
+    return wanted == (*figure.key, figure.unit)

@@ -1,0 +1,112 @@
+"""What is measured, as numbers."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+#: Units. The first is that of a time beside the time of a bare forward.
+OF_BARE = "x bare forward"
+OF_FORWARDS, MORE_FORWARDS = "x its forwards", "bare forwards more"
+MILLISECONDS, LAYERS = "ms more", "layers of tensors"
+OF_SCRIPT, OF_PARSE, MEGABYTES = "x regex script", "x ast.parse", "MB"
+OF_BARE_PEAK = "x peak of the bare forward"
+#: Units of growth: 1 is linear.
+OVER_SMALLEST, LINEAR = "x the ratio at the smallest", "x linear growth"
+#: Why a peer has no figure.
+MISSING = "not installed"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of one run.
+
+    Args:
+        section: The capability, ``"core"``.
+        work: What it was measured on, ``"Llama, 8 layers"``.
+        name: What was measured, ``"trace"``.
+        value: The number; None where it could not be measured, and ``note`` says why.
+        unit: Its unit, ``"x bare forward"``.
+        low: Lower quartile over the rounds.
+        high: Upper quartile over the rounds.
+        milliseconds: Median time of one run, where a time was measured.
+        rounds: How often it ran.
+        note: What else is to be known.
+    """
+
+    section: str
+    work: str
+    name: str
+    value: float | None
+    unit: str
+    low: float | None = None
+    high: float | None = None
+    milliseconds: float | None = None
+    rounds: int = 1
+    note: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Section, work and name: what tells it from the others of a run."""
+        return self.section, self.work, self.name
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much to measure.
+
+    Args:
+        rounds: Times that each candidate runs, if it is not a slow one.
+        patience: Seconds after which a slow candidate stops, once it has run three times.
+        threads: Threads of torch.
+        models: Names of the work, see :data:`measuring.work.WORKS`.
+        tree: A repository to scan; a generated one where it is None.
+        scan_script: The regex script of transformers.
+        names: What to measure; everything where it is None.
+    """
+
+    rounds: int = 5
+    patience: float = 1.5
+    threads: int = 2
+    models: tuple[str, ...] = ("tiny", "llama", "minilm", "vit")
+    tree: Path | None = None
+    scan_script: Path | None = None
+    names: frozenset[str] | None = None
+
+    def wants(self, name: str) -> bool:
+        """Tell whether something is to be measured."""
+        return self.names is None or name in self.names
+
+
+def of_rounds(
+    section: str,
+    work: str,
+    name: str,
+    values: Sequence[float],
+    unit: str,
+    *,
+    seconds: Sequence[float] = (),
+    note: str = "",
+) -> Figure:
+    """Return the figure of several rounds: the median, the quartiles, and the median time."""
+    low, high = quartiles(values)
+    milliseconds = statistics.median(seconds) * 1e3 if seconds else None
+    return Figure(section, work, name, statistics.median(values), unit, low, high, milliseconds, len(values), note)
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """Return the lower and the upper quartile, between the two nearest values."""
+    ordered = sorted(values)
+
+    def at(share: float) -> float:
+        place = share * (len(ordered) - 1)
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+    return at(0.25), at(0.75)

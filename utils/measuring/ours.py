@@ -1,0 +1,149 @@
+"""What this package does, as candidates. A candidate that checks is run once first and must have checked something."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+import pytest_tfdebug
+from measuring.kinds import Kind, Place
+from pytest_tfdebug.goldens.fixture import _compare_with
+from pytest_tfdebug.goldens.settings import CheckSettings
+from pytest_tfdebug.goldens.store import load, save
+from pytest_tfdebug.invariance.observed import ObservedCall, observe
+from pytest_tfdebug.invariance.padding_report import check_padding
+from pytest_tfdebug.invariance.settings import PaddingSettings
+from pytest_tfdebug.overflow.roots import Roots
+from pytest_tfdebug.overflow.settings import Settings
+from pytest_tfdebug.overflow.watch import Watch
+from pytest_tfdebug.parity.tolerance import Tolerances
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Any
+
+    from measuring.work import Work
+    from pytest_tfdebug.tracing.codec import TraceFile
+    from pytest_tfdebug.tracing.trace import Trace
+
+
+def _trace(work: Work, _place: Place) -> Callable[[], object]:
+    return lambda: pytest_tfdebug.trace(work.model, **work.inputs)
+
+
+def _trace_and_compare(work: Work, _place: Place) -> Callable[[], object]:
+    expected = _fresh_trace(work)
+    compare = pytest_tfdebug.compare
+    assert compare(expected, _fresh_trace(work)).tensors  # noqa: S101 - what is measured must compare something
+    return lambda: compare(expected, pytest_tfdebug.trace(work.model, **work.inputs))
+
+
+def _golden_update(work: Work, place: Place) -> Callable[[], object]:
+    golden = place.scratch / "golden.safetensors"
+    return lambda: save(golden, _fresh_trace(work), work.model, "test_bench.py::test")
+
+
+def _golden_unchanged(work: Work, place: Place) -> Callable[[], object]:
+    golden = _golden(work, place)
+    return lambda: save(golden, _fresh_trace(work), work.model, "test_bench.py::test")
+
+
+def _golden_check(work: Work, place: Place) -> Callable[[], object]:
+    golden = _golden(work, place)
+
+    def check() -> None:
+        _check(load(golden), work)
+
+    return check
+
+
+def _loaded_golden_check(work: Work, place: Place) -> Callable[[], object]:
+    """Return the check of a golden that is open already: torch's profiler counts the mapping of a file as memory."""
+    golden = load(_golden(work, place))
+    return lambda: _check(golden, work)
+
+
+def _check(golden: TraceFile, work: Work) -> None:
+    settings = CheckSettings(Tolerances(), None, (), (), "all")
+    report = _compare_with(golden, work.model, (), dict(work.inputs), settings)
+    assert report.ok  # noqa: S101 - what is measured must compare something
+    assert report.tensors  # noqa: S101
+
+
+def _guard(**settings: Any) -> Any:  # noqa: ANN401 - what makes a candidate
+    def make(work: Work, _place: Place) -> Callable[[], object]:
+        def guarded() -> None:
+            with torch.no_grad(), pytest_tfdebug.overflow_guard(work.model, **settings):
+                work.model(**work.inputs)
+
+        return guarded
+
+    return make
+
+
+def _overflow_free(work: Work, _place: Place) -> Callable[[], object]:
+    def marked() -> None:
+        with torch.no_grad(), Roots(Watch(Settings(), raises=False)).watching():
+            work.model(**work.inputs)
+
+    return marked
+
+
+def padding_check(work: Work) -> tuple[Callable[[], object], list[dict[str, Any]]]:
+    """Return what a test marked ``padding_invariant`` runs, its own forward included, and the inputs it repeats."""
+
+    def call() -> ObservedCall:
+        with torch.no_grad():
+            observed, _ = observe(work.model, (), dict(work.inputs), lambda: work.model(**work.inputs))
+        assert isinstance(observed, ObservedCall)  # noqa: S101 - the inputs are tensors by name
+        return observed
+
+    def check() -> None:
+        outcome = check_padding(call(), PaddingSettings())
+        assert outcome.repeats  # noqa: S101 - what is measured must have repeated something
+        assert not outcome.failure  # noqa: S101 - and found nothing: a failure costs a search
+
+    seen: list[dict[str, Any]] = []
+    watched = call()
+    again = watched.again
+
+    def remember(inputs: Any, model: torch.nn.Module | None = None) -> Any:  # noqa: ANN401
+        seen.append(dict(inputs))
+        return again(inputs, model)
+
+    watched.again = remember  # type: ignore[method-assign] # to see what is repeated
+    check_padding(watched, PaddingSettings())
+    return check, seen
+
+
+def _fresh_trace(work: Work) -> Trace:
+    traced: Trace = pytest_tfdebug.trace(work.model, **work.inputs)
+    return traced
+
+
+def _golden(work: Work, place: Place) -> Path:
+    golden = place.kept / "golden.safetensors"
+    save(golden, _fresh_trace(work), work.model, "test_bench.py::test")
+    return golden
+
+
+LOADED_CHECK = "golden, check (the file apart)"
+OURS: tuple[Kind, ...] = (
+    Kind("core", "trace", _trace),
+    Kind("core", "trace and compare", _trace_and_compare),
+    Kind("goldens", "golden, update", _golden_update),
+    Kind("goldens", "golden, update that changes nothing", _golden_unchanged),
+    Kind("goldens", "golden, check", _golden_check),
+    Kind("overflow", "overflow_guard", _guard()),
+    Kind("overflow", "overflow_guard, headroom", _guard(dtype="float16", headroom=1.0)),
+    Kind("overflow", "overflow_free (marker)", _overflow_free),
+)
+#: What is followed as models grow, beside these.
+PADDING = Kind("padding", "padding_invariant", lambda work, _place: padding_check(work)[0])
+#: What must let tensors go as soon as it has looked at them.
+STREAMING: tuple[Kind, ...] = (
+    Kind("memory", LOADED_CHECK, _loaded_golden_check),
+    Kind("memory", "overflow_guard", _guard()),
+)

@@ -1,0 +1,152 @@
+"""What a user would pick instead, and the floors: what the same bytes cost without any of it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import model_addition_debugger_context
+from transformers.debug_utils import DebugUnderflowOverflow
+
+import pytest_tfdebug
+from measuring.kinds import Kind, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from measuring.work import Work
+
+
+def _bare(work: Work, _place: Place) -> Callable[[], object]:
+    return work.forward
+
+
+def _cloning_hooks(work: Work, _place: Place) -> Callable[[], object]:
+    def cloned() -> list[Any]:
+        kept: list[Any] = []
+
+        def hook(_module: object, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:  # noqa: ANN401
+            outputs = output if isinstance(output, tuple) else (output,)
+            values = (*args, *kwargs.values(), *outputs)
+            kept.append([value.clone() for value in values if isinstance(value, torch.Tensor)])
+
+        handles = [module.register_forward_hook(hook, with_kwargs=True) for module in work.model.modules()]
+        work.forward()
+        for handle in handles:
+            handle.remove()
+        return kept
+
+    return cloned
+
+
+def _transformers_debugger(*, use_repr: bool) -> Callable[[Work, Place], Callable[[], object]]:
+    def make(work: Work, place: Place) -> Callable[[], object]:
+        def debugged() -> None:
+            with model_addition_debugger_context(
+                work.model, str(place.scratch), do_prune_layers=False, use_repr=use_repr
+            ):
+                work.forward()
+
+        return debugged
+
+    return make
+
+
+def _debug_underflow_overflow(work: Work, _place: Place) -> Callable[[], object]:
+    def debugged() -> None:
+        DebugUnderflowOverflow(work.model)
+        try:
+            work.forward()
+        finally:
+            for module in work.model.modules():  # it has no removal of its own
+                module._forward_hooks.clear()  # noqa: SLF001
+
+    return debugged
+
+
+def _localize_divergence(work: Work, _place: Place) -> Callable[[], object]:
+    from pytest_torch import localize_divergence
+
+    return lambda: localize_divergence(work.model, work.model, work.inputs, leaf_only=False)
+
+
+def _pytest_torch_golden(*, update: bool) -> Callable[[Work, Place], Callable[[], object]]:
+    def make(work: Work, place: Place) -> Callable[[], object]:
+        from pytest_torch.golden import Golden
+
+        golden = Golden((place.scratch if update else place.kept) / "golden.pt", update=update)
+        if not update:
+            Golden(golden.path, update=True).check(_outputs(work))
+        return lambda: golden.check(_outputs(work))
+
+    return make
+
+
+def _torchlens(work: Work, _place: Place) -> Callable[[], object]:
+    import torchlens
+
+    def traced() -> Any:  # noqa: ANN401 - its own trace
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torchlens.trace(work.model, input_kwargs=dict(work.inputs))
+
+    return traced
+
+
+def _save_file(work: Work, place: Place) -> Callable[[], object]:
+    tensors = _tensors(work)
+    return lambda: save_file(tensors, place.scratch / "same.safetensors")
+
+
+def _load_file(work: Work, place: Place) -> Callable[[], object]:
+    file = place.kept / "same.safetensors"
+    save_file(_tensors(work), file)
+    return lambda: [tensor.sum() for tensor in load_file(file).values()]  # mapped: the bytes come when they are read
+
+
+def _assert_close(work: Work, _place: Place) -> Callable[[], object]:
+    first, second = _tensors(work), _tensors(work)
+    return lambda: torch.testing.assert_close(first, second)
+
+
+def _equal(work: Work, _place: Place) -> Callable[[], object]:
+    first, second = _tensors(work), _tensors(work)
+    return lambda: all(torch.equal(first[name], second[name]) for name in first)
+
+
+def _clone(work: Work, _place: Place) -> Callable[[], object]:
+    tensors = _tensors(work)
+    return lambda: [tensor.clone() for tensor in tensors.values()]
+
+
+def _outputs(work: Work) -> dict[str, Any]:
+    output = work.forward()
+    return {name: value for name, value in output.items() if isinstance(value, torch.Tensor)}
+
+
+def _tensors(work: Work) -> dict[str, torch.Tensor]:
+    """Return each distinct tensor of a trace once, in memory of its own: what a golden holds."""
+    trace = pytest_tfdebug.trace(work.model, **work.inputs)
+    distinct = {id(record.tensor): record.tensor for record in trace.records() if record.tensor is not None}
+    return {str(number): tensor.contiguous().clone() for number, tensor in enumerate(distinct.values())}
+
+
+BARE: tuple[Kind, ...] = tuple(Kind(section, "bare forward", _bare) for section in ("core", "goldens", "overflow"))
+PEERS: tuple[Kind, ...] = (
+    Kind("core", "hooks that clone", _cloning_hooks),
+    Kind("core", "transformers debugger, use_repr=True", _transformers_debugger(use_repr=True), "transformers"),
+    Kind("core", "transformers debugger, use_repr=False", _transformers_debugger(use_repr=False), "transformers"),
+    Kind("core", "pytest-torch localize_divergence", _localize_divergence, "pytest_torch"),
+    Kind("core", "torchlens trace", _torchlens, "torchlens"),
+    Kind("core", "assert_close over the same tensors", _assert_close),
+    Kind("core", "torch.equal over the same tensors", _equal),
+    Kind("core", "clone of the same tensors", _clone),
+    Kind("goldens", "save_file of the same bytes", _save_file, "safetensors"),
+    Kind("goldens", "load_file of the same bytes", _load_file, "safetensors"),
+    Kind("goldens", "assert_close over the same tensors", _assert_close),
+    Kind("goldens", "pytest-torch golden, update (final outputs)", _pytest_torch_golden(update=True), "pytest_torch"),
+    Kind("goldens", "pytest-torch golden, check (final outputs)", _pytest_torch_golden(update=False), "pytest_torch"),
+    Kind("overflow", "transformers DebugUnderflowOverflow", _debug_underflow_overflow, "transformers"),
+)

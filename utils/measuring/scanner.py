@@ -1,0 +1,144 @@
+"""Time the scanner as whole processes, beside the regex script of transformers, a mere parse, and pytest collecting."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from measuring.alternate import alternate
+from measuring.figures import LINEAR, MEGABYTES, OF_PARSE, OF_SCRIPT, Figure, of_rounds
+from measuring.processes import Python
+from scan_tree import generate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from measuring.figures import Settings
+
+COLD, WARM, FILLING = "scan, cold (--no_cache)", "scan, warm", "scan, cold (fills the cache)"
+SIZES = (50, 100, 200, 400)
+#: pytest takes its time: it collects one of these trees.
+_COLLECTED = 100
+_SCRIPT_NAME, _PARSE_NAME = "transformers' regex script", "ast.parse of the same files"
+_PARSE = (
+    "import ast, pathlib\n"
+    "for file in pathlib.Path('tests/models').rglob('test_modeling_*.py'):\n"
+    "    ast.parse(file.read_text(encoding='utf-8'))"
+)
+#: A scan is a process: it gets so much more time than others. The tree is as large as transformers' own.
+_MORE, _MODELS = 5, 394
+
+
+def measure(settings: Settings) -> Iterator[Figure]:
+    """Yield the scanner's time and memory as ratios to the regex script, and how they grow with the tree."""
+    with tempfile.TemporaryDirectory() as directory:
+        tree = settings.tree
+        if tree is None:
+            tree = Path(directory) / "tree"
+            generate(tree, _MODELS)
+        yield from _side_by_side(tree, settings)
+        if settings.names is None:
+            yield from _growth(Path(directory))
+
+
+def _side_by_side(tree: Path, settings: Settings) -> Iterator[Figure]:
+    script = _script(settings)
+    files = sum(1 for _ in (tree / "tests" / "models").rglob("test_modeling_*.py"))
+    work = f"{files} files of {'a checkout' if settings.tree else 'a generated tree'}"
+    with _ways(tree) as ways:
+        if script is None:
+            yield Figure("scanner", work, _SCRIPT_NAME, None, OF_SCRIPT, note="not here: --scan-script or --tree")
+            base, unit = ways.parse(), OF_PARSE
+        else:
+            base, unit = ways.python(str(script), "--output_dir", str(ways.output)), OF_SCRIPT
+        everything = {(_SCRIPT_NAME if script else _PARSE_NAME): base, **ways.scans(), _PARSE_NAME: ways.parse()}
+        candidates = {name: run for name, run in everything.items() if settings.wants(name)}
+        timed = alternate(base, candidates, settings.rounds, settle=ways.settle, patience=_MORE * settings.patience)
+        for name, times in timed.items():
+            yield of_rounds("scanner", work, name, times.ratios, unit, seconds=times.seconds)
+            ways.settle()
+            yield Figure("scanner", work, f"{name}: memory", candidates[name].megabytes(), MEGABYTES)
+
+
+def _growth(directory: Path) -> Iterator[Figure]:
+    medians: dict[str, list[float]] = {COLD: [], WARM: []}
+    for size in SIZES:
+        tree = directory / f"tree of {size}"
+        generate(tree, size)
+        with _ways(tree) as ways:
+            candidates = {name: run for name, run in ways.scans().items() if name in medians}
+            timed = alternate(ways.parse(), candidates, 3, settle=ways.settle)
+            for name, times in timed.items():
+                medians[name].append(statistics.median(times.seconds))
+                yield _of_size(size, name, times.ratios, times.seconds)
+            if size == _COLLECTED:
+                collect = ways.python("-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/models")
+                collected = alternate(ways.parse(), {"": collect}, 1, settle=ways.settle)[""]
+                yield _of_size(size, "pytest --collect-only", collected.ratios, collected.seconds)
+    for name, seconds in medians.items():
+        growth = seconds[-1] / seconds[0] / (SIZES[-1] / SIZES[0])
+        yield Figure("scanner, growth", f"{SIZES[-1]} files over {SIZES[0]}", name, growth, LINEAR)
+
+
+def _of_size(size: int, name: str, ratios: list[float], seconds: list[float]) -> Figure:
+    return of_rounds("scanner, growth", f"{size} files", name, ratios, OF_PARSE, seconds=seconds)
+
+
+def _script(settings: Settings) -> Path | None:
+    """Return the regex script: the one given, else the one of the tree."""
+    if settings.scan_script is not None:
+        return settings.scan_script.resolve()
+    own = settings.tree / "utils" / "scan_skipped_tests.py" if settings.tree is not None else None
+    return own.resolve() if own is not None and own.is_file() else None
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """The ways to read a tree of tests.
+
+    Args:
+        tree: Where they run.
+        empty: A cache that is empty before every run.
+        filled: A cache that an earlier run has filled.
+        output: Where they write.
+    """
+
+    tree: Path
+    empty: Path
+    filled: Path
+    output: Path
+
+    def settle(self) -> None:
+        """Empty the one cache, and make sure that the other is full."""
+        shutil.rmtree(self.empty, ignore_errors=True)
+        if not self.filled.exists():
+            self.scans()[WARM]()
+
+    def scans(self) -> dict[str, Python]:
+        """Return each way to scan."""
+        scan = ("-m", "pytest_tfdebug.scan", "--output_dir", str(self.output))
+        return {
+            COLD: self.python(*scan, "--no_cache"),
+            FILLING: self.python(*scan),
+            WARM: Python(scan, self.tree, self.filled),
+        }
+
+    def parse(self) -> Python:
+        """Return a run that builds Python's own syntax trees and does nothing with them."""
+        return self.python("-c", _PARSE)
+
+    def python(self, *arguments: str) -> Python:
+        """Return a run in the tree."""
+        return Python(arguments, self.tree, self.empty)
+
+
+@contextmanager
+def _ways(tree: Path) -> Iterator[_Ways]:
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        yield _Ways(tree, place / "empty", place / "filled", place / "out")
