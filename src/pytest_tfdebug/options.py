@@ -6,15 +6,13 @@ A flag without a value on the command line falls back to its ini key, then to it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     import pytest
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(NamedTuple):
     """One command-line flag and the ini key behind it.
 
     Args:
@@ -159,8 +157,7 @@ MARKERS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """The plugin's options of one run, flags and ini keys resolved; one field a row of ``FLAGS``."""
 
     golden: str

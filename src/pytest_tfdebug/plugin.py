@@ -79,14 +79,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Remember the running test, for ``pytest_tfdebug.golden()``."""
-    RUNNING.set(item)
+    RUNNING.item = item
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     """Forget it after the last one."""
     if nextitem is None:
-        RUNNING.set(None)
+        RUNNING.item = None
 
 
 @pytest.fixture

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pytest
 
-#: Set by the plugin at each test's set-up; None outside pytest.
-RUNNING: ContextVar[pytest.Item | None] = ContextVar("tfdebug_running", default=None)
+
+class Running:
+    """Holds the test; pytest runs one at a time, whatever threads that test starts."""
+
+    item: pytest.Item | None = None
+
+
+#: Set by the plugin at each test's set-up; its item is None outside pytest.
+RUNNING = Running()

@@ -22,9 +22,9 @@ from pytest_tfdebug.parity.rename import renamer
 from pytest_tfdebug.parity.tolerance import flattened
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.recorder import Recorder
-from pytest_tfdebug.tracing.selection import selection
+from pytest_tfdebug.tracing.selection import modules_of, selection
 from pytest_tfdebug.tracing.state import preserved
-from pytest_tfdebug.tracing.trace import check_model, shared_paths, trace
+from pytest_tfdebug.tracing.trace import check_model, trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -204,7 +204,7 @@ def golden() -> Goldens:
     Raises:
         TFDebugError: If no test is running under pytest with this plugin.
     """
-    item = RUNNING.get()
+    item = RUNNING.item
     if item is None:
         raise TFDebugError(
             "pytest_tfdebug.golden() belongs to a running test: run the file with pytest (and without -p no:tfdebug).\n"
@@ -237,14 +237,14 @@ def _compare_with(
     settings: CheckSettings,
 ) -> ParityReport:
     """Run a model and compare each tensor with its golden while it is alive."""
-    to_golden = renamer(settings.rename)
+    to_golden, modules = renamer(settings.rename), modules_of(model)
     picked = selection(settings.include, settings.exclude, settings.level, to_golden)
     comparator = start_comparison(
         golden_file.trace,
         settings.rename,
         settings.tolerances,
-        modules=[path for path, _ in model.named_modules() if path],
-        aliases=shared_paths(model),
+        modules=list(modules.by_path),
+        aliases=modules.aliases,
     )
     recorder = Recorder(model, comparator, picked)
     with preserved(model), torch.no_grad(), recorder:

@@ -8,6 +8,7 @@ not seen; such storages refuse, and are copied.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,8 +45,15 @@ def tensor_record(leaf: Leaf, kept: torch.Tensor | None) -> TensorRecord:
         kept: The values to keep for it.
     """
     path, tensor = leaf
-    shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape)  # a ragged axis has no size
-    return TensorRecord(path, shape, str(tensor.dtype).removeprefix("torch."), kept)
+    shape = tuple(tensor.shape)
+    if tensor.is_nested:
+        shape = tuple(size if isinstance(size, int) else -1 for size in shape)  # a ragged axis has no size
+    return TensorRecord(path, shape, _dtype_name(tensor.dtype), kept)
+
+
+@cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def capture(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -57,17 +65,21 @@ def capture(tensor: torch.Tensor) -> torch.Tensor | None:
     Returns:
         A tensor that later writes to ``tensor`` do not change; None where :func:`readable` finds no values.
     """
+    return _captured(tensor)[0]
+
+
+def _captured(tensor: torch.Tensor) -> tuple[torch.Tensor | None, bool]:
+    """As :func:`capture`, and whether the tensor shares its storage with what was captured."""
     values = readable(tensor)
-    if values is None or values.layout != tensor.layout:
-        return values
-    detached = values.detach()
-    if _lazy_clone is not None and type(values) in _PLAIN:
+    if values is not tensor:
+        return values, False
+    detached = tensor.detach()
+    if _lazy_clone is not None and type(tensor) in _PLAIN:
         try:
-            kept: torch.Tensor = _lazy_clone(detached)
+            return _lazy_clone(detached), True
         except RuntimeError:  # a storage that torch did not allocate: memory-mapped, shared, numpy's
-            return detached.clone()
-        return kept
-    return detached.clone()
+            pass
+    return detached.clone(), False
 
 
 class Captures:
@@ -85,16 +97,13 @@ class Captures:
             return capture(tensor)
         seen = self._seen.get(id(tensor))
         version = tensor._version  # noqa: SLF001 - torch's own count of in-place writes
-        if seen is not None and seen[1] == version and (not seen[3] or _is_shared(tensor)):
+        if seen is not None and seen[1] == version and (not seen[3] or _still_shares(tensor)):
             return seen[2]
-        kept = capture(tensor)
-        self._seen[id(tensor)] = (tensor, version, kept, kept is not None and _is_shared(tensor))
+        kept, shares = _captured(tensor)
+        self._seen[id(tensor)] = (tensor, version, kept, shares and _still_shares(tensor))
         return kept
 
 
-def _is_shared(tensor: torch.Tensor) -> bool:
+def _still_shares(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor still shares its storage with a capture: a write, also one through ``.data``, ends that."""
-    is_plain = (
-        type(tensor) in _PLAIN and tensor.layout == torch.strided and not _functorch.is_gradtrackingtensor(tensor)
-    )
-    return is_plain and _is_cow is not None and bool(_is_cow(tensor))
+    return _is_cow is not None and not _functorch.is_gradtrackingtensor(tensor) and bool(_is_cow(tensor))

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+Opener: TypeAlias = "Callable[[Any], Iterator[tuple[str, object]]]"
 
 #: Deeper nesting than this is not meant to be looked into.
 _MAX_DEPTH = 24
@@ -65,32 +68,27 @@ def walk_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any], *, into_caches
 
 def is_cache(value: object) -> bool:
     """Tell whether a value is a key-value or state cache, of transformers or written like one."""
-    return type(value).__name__.endswith("Cache") and not isinstance(value, (tuple, list, Mapping))
+    return _is_cache(type(value))
 
 
 def _collect(value: object, path: str, found: list[Leaf], within: list[int], into_caches: bool) -> None:  # noqa: FBT001
     if isinstance(value, torch.Tensor):
         found.append(Leaf(path, value))
         return
-    if isinstance(value, _ATOMS) or len(within) == _MAX_DEPTH or id(value) in within:
+    kind = cast("type", type(value))
+    opener = _opener(kind) or _pytree_opener(kind)
+    if opener is None or len(within) == _MAX_DEPTH or id(value) in within:
         return
     if not into_caches and is_cache(value):
         return
     within.append(id(value))
-    for suffix, child in _children(value):
+    for suffix, child in opener(value):
         _collect(child, path + suffix, found, within, into_caches)
     within.pop()
 
 
-def _children(value: object) -> Iterator[tuple[str, object]]:
-    for accepts, open_up in _OPENERS:
-        if accepts(value):
-            yield from open_up(value)
-            return
-
-
-def _is_named_tuple(value: object) -> bool:
-    return isinstance(value, tuple) and hasattr(value, "_fields")
+def _nothing(_value: object) -> Iterator[tuple[str, object]]:
+    return iter(())
 
 
 def _open_named_tuple(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
@@ -103,10 +101,6 @@ def _open_sequence(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
         yield f"[{position}]", child
 
 
-def _is_model_output(value: object) -> bool:
-    return isinstance(value, dict) and is_dataclass(value)
-
-
 def _open_model_output(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
     for name, child in value.items():
         yield f".{name}", child
@@ -117,28 +111,14 @@ def _open_mapping(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
         yield f"[{name!r}]", child
 
 
-def _is_dataclass_instance(value: object) -> bool:
-    return is_dataclass(value) and not isinstance(value, type)
-
-
 def _open_dataclass(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
     for item in fields(value):
         yield f".{item.name}", getattr(value, item.name, None)
 
 
-def _is_cache_or_part(value: object) -> bool:
-    return is_cache(value) or type(value).__module__ == "transformers.cache_utils"
-
-
 def _open_attributes(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
     for name, child in getattr(value, "__dict__", {}).items():
         yield f".{name}", child
-
-
-def _is_pytree_node(value: object) -> bool:
-    from torch.utils import _pytree
-
-    return type(value) in _pytree.SUPPORTED_NODES
 
 
 def _open_pytree_node(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
@@ -152,13 +132,30 @@ def _open_pytree_node(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN4
         yield from _open_sequence(node.flatten_fn(value)[0])
 
 
-#: What is nested, most specific first: a predicate, and how its children are reached.
-_OPENERS: tuple[tuple[Callable[[object], bool], Callable[[Any], Iterator[tuple[str, object]]]], ...] = (
-    (_is_named_tuple, _open_named_tuple),
-    (lambda value: isinstance(value, (tuple, list)), _open_sequence),
-    (_is_model_output, _open_model_output),
-    (lambda value: isinstance(value, Mapping), _open_mapping),
-    (_is_dataclass_instance, _open_dataclass),
-    (_is_cache_or_part, _open_attributes),
-    (_is_pytree_node, _open_pytree_node),
+def _is_cache(kind: type) -> bool:
+    return kind.__name__.endswith("Cache") and not issubclass(kind, (tuple, list, Mapping))
+
+
+#: What is nested, most specific first: a predicate of its class, and how its children are reached.
+_OPENERS: tuple[tuple[Callable[[type], bool], Opener], ...] = (
+    (lambda kind: issubclass(kind, _ATOMS), _nothing),
+    (lambda kind: issubclass(kind, tuple) and hasattr(kind, "_fields"), _open_named_tuple),
+    (lambda kind: issubclass(kind, (tuple, list)), _open_sequence),
+    (lambda kind: issubclass(kind, dict) and is_dataclass(kind), _open_model_output),
+    (lambda kind: issubclass(kind, Mapping), _open_mapping),
+    (is_dataclass, _open_dataclass),
+    (lambda kind: _is_cache(kind) or kind.__module__ == "transformers.cache_utils", _open_attributes),
 )
+
+
+@lru_cache(maxsize=1024)
+def _opener(kind: type) -> Opener | None:
+    """Return how values of a class are opened, or None for a class that this table does not know."""
+    return next((open_up for accepts, open_up in _OPENERS if accepts(kind)), None)
+
+
+def _pytree_opener(kind: type) -> Opener | None:
+    """Likewise for what ``torch.utils._pytree`` knows; asked each time, for classes are registered at any time."""
+    from torch.utils import _pytree
+
+    return _open_pytree_node if kind in _pytree.SUPPORTED_NODES else None

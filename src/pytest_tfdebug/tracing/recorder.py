@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.records import Call
 from pytest_tfdebug.tracing.leaves import Leaf, walk, walk_inputs
-from pytest_tfdebug.tracing.selection import Selection
-from pytest_tfdebug.tracing.sites import forward_source, locate_call, positional_parameters
+from pytest_tfdebug.tracing.selection import Selection, modules_of
+from pytest_tfdebug.tracing.sites import codes_of, forward_source, locate_call, positional_parameters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
+    from types import CodeType, TracebackType
 
+    from torch.utils.hooks import RemovableHandle
     from typing_extensions import Self
+
+    from pytest_tfdebug.records import SourceRange
 
 #: Told by ``torch.compile(fullgraph=True)``; without ``fullgraph`` the hooks run between compiled pieces.
 _COMPILING = (
@@ -44,6 +44,30 @@ class Consumer(Protocol):
 
     def fail(self, call: Call) -> None:
         """An exception left the call; ``call.error`` names it."""
+
+
+class _Hooked(NamedTuple):
+    """What is the same in every call of a module.
+
+    Args:
+        path: Module path.
+        class_name: The module's class.
+        source: Lines of its forward.
+        parameters: Names of the forward's positional parameters.
+        has_children: Whether it has submodules.
+        codes: The code of its methods, by id.
+    """
+
+    path: str
+    class_name: str
+    source: SourceRange | None
+    parameters: tuple[str, ...]
+    has_children: bool
+    codes: dict[int, CodeType]
+
+
+#: A call under way: what its module is, and the exception that was being handled as it began.
+_Running: TypeAlias = "tuple[Call, _Hooked, BaseException | None]"
 
 
 class Recorder:
@@ -76,94 +100,101 @@ class Recorder:
         self.model = model
         self.root_name = type(getattr(model, "_orig_mod", model)).__name__
         self.notes: list[str] = []
+        self.modules = modules_of(model)
         self._consumer = consumer
-        self._modules = list(self._hookable(selection or Selection()))
+        self._hookable = self._pick(selection or Selection())
         self._threads = threading.local()
-        self._counter: Counter[str] = Counter()
+        self._counter: dict[str, int] = {}
         self._next_index = 0
         self._lock = threading.Lock()
-        self._handles = ExitStack()
+        self._handles: list[RemovableHandle] = []
 
     def __enter__(self) -> Self:
         try:
-            for path, module in self._modules:
+            for path, module in self._hookable.items():
                 self._hook(path, module)
         except BaseException:
-            self._handles.close()
+            self._remove()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._handles.close()
+        self._remove()
 
-    def _hookable(self, selection: Selection) -> Iterator[tuple[str, torch.nn.Module]]:
-        yield self.root_name, self.model
-        if hasattr(self.model, "_orig_mod"):
+    def _remove(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _pick(self, selection: Selection) -> dict[str, torch.nn.Module]:
+        root = {self.root_name: self.model}
+        if _is_wrapper(self.model):
             self.notes.append(
                 "The model is compiled: only its own inputs and outputs can be seen. "
                 "Trace the model that was given to torch.compile to see its modules."
             )
-            return
-        opaque = {path: module for path, module in self.model.named_modules() if path and _is_opaque(module)}
+            return root
+        opaque = {path: module for path, module in self.modules.by_path.items() if _is_opaque(module)}
+        picked = selection.pick(self.model, self.modules.by_path)
         if opaque:
             names = ", ".join([*opaque][:3]) + (", ..." if len(opaque) > 3 else "")  # noqa: PLR2004
             self.notes.append(f"Compiled modules cannot be looked into: {names}.")
-        inside = tuple(f"{path}." for path in opaque)
-        for path, module in selection.pick(self.model):
-            # what torch.compile() returned can be seen from outside, what was compiled in place cannot
-            if not path.startswith(inside) and (path not in opaque or hasattr(module, "_orig_mod")):
-                yield path, module
+            inside = tuple(f"{path}." for path in opaque)
+            picked = {
+                path: module
+                for path, module in picked.items()
+                # what torch.compile() returned can be seen from outside, what was compiled in place cannot
+                if not path.startswith(inside) and (path not in opaque or _is_wrapper(module))
+            }
+        return root | picked
 
     def _hook(self, path: str, module: torch.nn.Module) -> None:
-        has_children = next(module.children(), None) is not None
+        hooked = _Hooked(
+            path,
+            type(getattr(module, "_orig_mod") if _is_wrapper(module) else module).__name__,  # noqa: B009 - mypy
+            forward_source(module),
+            positional_parameters(cast("type", type(module))),
+            next(module.children(), None) is not None,
+            codes_of(module),
+        )
 
-        def before(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._begin(path, module, has_children, args, kwargs)
+        def before(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._begin(hooked, args, kwargs)
 
-        def after(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:  # noqa: ANN401, ARG001
+        def after(_module: torch.nn.Module, _args: tuple[Any, ...], _kwargs: dict[str, Any], output: Any) -> None:  # noqa: ANN401
             self._end(path, output)
 
-        handle = module.register_forward_pre_hook(before, with_kwargs=True)
-        self._handles.callback(handle.remove)
-        handle = module.register_forward_hook(after, with_kwargs=True, always_call=True)
-        self._handles.callback(handle.remove)
+        self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
 
-    def _stack(self) -> list[tuple[Call, torch.nn.Module, BaseException | None]]:
+    def _stack(self) -> list[_Running]:
         if not hasattr(self._threads, "stack"):
             self._threads.stack = []
-        stack: list[tuple[Call, torch.nn.Module, BaseException | None]] = self._threads.stack
+        stack: list[_Running] = self._threads.stack
         return stack
 
-    def _begin(
-        self,
-        path: str,
-        module: torch.nn.Module,
-        has_children: bool,  # noqa: FBT001
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
+    def _begin(self, hooked: _Hooked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.compiler.is_compiling():  # a constant to the compiler; outside it a call of 50 ns
             torch._dynamo.graph_break(msg=_COMPILING)  # noqa: SLF001 - its documented name
         stack = self._stack()
         call = Call(
             -1,
-            path,
-            type(getattr(module, "_orig_mod", module)).__name__,
+            hooked.path,
+            hooked.class_name,
             -1,
             stack[-1][0].index if stack else None,
             len(stack),
-            source=forward_source(module),
-            parameters=positional_parameters(cast("type", type(module))),
-            has_children=has_children,
+            source=hooked.source,
+            parameters=hooked.parameters,
+            has_children=hooked.has_children,
         )
         if stack:
-            call.site, call.inner_site = locate_call(stack[-1][1])
-        stack.append((call, module, sys.exc_info()[1]))
+            call.site, call.inner_site = locate_call(stack[-1][1].codes)
+        stack.append((call, hooked, sys.exc_info()[1]))
         leaves = walk_inputs(args, kwargs, into_caches=len(stack) == 1)
         with self._lock:  # a consumer sees the calls of several threads one by one, in the order of their numbers
             call.index, self._next_index = self._next_index, self._next_index + 1
-            call.call = self._counter[path]
-            self._counter[path] += 1
+            call.call = self._counter.get(hooked.path, 0)
+            self._counter[hooked.path] = call.call + 1
             self._consumer.enter(call, leaves, args, kwargs)
 
     def _end(self, path: str, output: Any) -> None:  # noqa: ANN401
@@ -186,5 +217,10 @@ class Recorder:
 
 def _is_opaque(module: torch.nn.Module) -> bool:
     """Tell whether hooks inside a module would not run: it is compiled, in place or not, or TorchScript."""
-    is_compiled = hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+    is_compiled = _is_wrapper(module) or getattr(module, "_compiled_call_impl", None) is not None
     return is_compiled or isinstance(module, torch.jit.ScriptModule)
+
+
+def _is_wrapper(module: torch.nn.Module) -> bool:
+    """Tell whether a module is what ``torch.compile`` returned; asked of each, and a missing attribute costs 2 us."""
+    return "_orig_mod" in module.__dict__.get("_modules", ())

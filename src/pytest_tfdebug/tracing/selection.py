@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 Level = Literal["all", "leaves", "layers"]
 
@@ -42,19 +42,24 @@ class Selection:
         if self.level not in get_args(Level):
             raise TFDebugError(f"level={self.level!r} is not one of {', '.join(get_args(Level))}.")
 
-    def pick(self, model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-        """Yield path and module of each picked submodule, the root left out.
+    def pick(self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Module]:
+        """Return the picked ones of a model's submodules.
 
         Raises:
             TFDebugError: If a glob matches no module of the model, with the nearest path.
         """
+        return dict(self._picked(model, modules))
+
+    def _picked(
+        self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]
+    ) -> Iterator[tuple[str, torch.nn.Module]]:
         layers = {id(item) for _, item in _items_of_containers(model)} if self.level == "layers" else set()
-        paths = {path: module for path, module in model.named_modules() if path}
-        names = {path: self.rename(path) for path in paths}
-        for glob in (*self.include, *self.exclude):
+        globs = (*self.include, *self.exclude)
+        names = {path: self.rename(path) for path in modules} if globs else {}
+        for glob in globs:
             if not any(fnmatchcase(name, glob) for name in names.values()):
                 raise TFDebugError(_no_match(glob, names.values()))
-        for path, module in paths.items():
+        for path, module in modules.items():
             if self.include and not any(fnmatchcase(names[path], glob) for glob in self.include):
                 continue
             if any(fnmatchcase(names[path], glob) for glob in self.exclude):
@@ -71,6 +76,32 @@ def selection(
 ) -> Selection:
     """Build a selection from what a user types: one glob or several."""
     return Selection(_globs(include), _globs(exclude), level, rename)
+
+
+class Modules(NamedTuple):
+    """The submodules of a model.
+
+    Args:
+        by_path: Each module once, under its first path.
+        aliases: The further paths of the modules that the model holds under several, by the first.
+    """
+
+    by_path: dict[str, torch.nn.Module]
+    aliases: dict[str, tuple[str, ...]]
+
+
+def modules_of(model: torch.nn.Module) -> Modules:
+    """Return the submodules of a model, the root left out."""
+    first: dict[int, str] = {}
+    by_path: dict[str, torch.nn.Module] = {}
+    aliases: dict[str, tuple[str, ...]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        own = first.setdefault(id(module), path)
+        if own != path:
+            aliases[own] = (*aliases.get(own, ()), path)
+        elif path:
+            by_path[path] = module
+    return Modules(by_path, aliases)
 
 
 def _globs(value: str | Iterable[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import torch
 from pytest_tfdebug.records import Site, SourceRange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
     from types import CodeType, FrameType
 
 _MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
@@ -37,27 +37,38 @@ class Place(NamedTuple):
     helper: Site | None
 
 
-def locate_call(parent: torch.nn.Module) -> Place:
-    """Return where the running forward of ``parent`` calls the module whose hook is running now."""
-    codes = _codes_of(cast("type", type(parent))) | {_code_of(parent.__dict__.get("forward"))}
+def locate_call(codes: Mapping[int, CodeType]) -> Place:
+    """Return where the running forward of the parent calls the module whose hook is running now.
+
+    Args:
+        codes: What :func:`codes_of` says of the parent.
+    """
     fallback: FrameType | None = None
     own: list[FrameType] = []
     for frame in _frames_of_caller():
-        if frame.f_code in codes:
+        code = frame.f_code
+        if id(code) in codes:
             own.append(frame)
-        elif fallback is None and frame.f_code.co_name != "__call__" and not _is_library(frame.f_code.co_filename):
+        elif fallback is None and code.co_name != "__call__" and not _is_library(code.co_filename):
             fallback = frame
     if not own:
         return Place(_site(fallback) if fallback else None, None)
     return Place(_site(own[-1]), _site(own[0]) if own[0].f_code is not own[-1].f_code else None)
 
 
+def codes_of(module: torch.nn.Module) -> dict[int, CodeType]:
+    """Return the code of every method of a module by its id, torch's own ``nn.Module`` left out.
+
+    By id, for the hash of a code is computed anew from all that it holds each time.
+    """
+    codes, own = _codes_of(cast("type", type(module))), _forward_code(module)
+    return codes if own is None or id(own) in codes else {**codes, id(own): own}
+
+
 def forward_source(module: torch.nn.Module) -> SourceRange | None:
     """Return the lines of a module's own forward; None for modules that are part of torch."""
-    code = _code_of(module.__dict__.get("forward")) or _code_of(type(module).forward)
-    if code is None or code.co_filename.startswith(_TORCH_FOLDER):
-        return None
-    return SourceRange(code.co_filename, *_extent(code))
+    code = _forward_code(module)
+    return None if code is None or code.co_filename.startswith(_TORCH_FOLDER) else _source_of(code)
 
 
 @lru_cache(maxsize=4096)
@@ -80,8 +91,8 @@ def parameter_names(module_class: type) -> frozenset[str]:
         return frozenset()
 
 
-def _frames_of_caller() -> Iterator[FrameType]:
-    """Yield the frames between the innermost ``Module.__call__`` and the one that encloses it, nearest first."""
+def _frames_of_caller() -> list[FrameType]:
+    """Return the frames between the innermost ``Module.__call__`` and the one that encloses it, nearest first."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to the running frame
     while frame is not None and frame.f_code.co_filename != _MODULE_FILE:
         frame = frame.f_back
@@ -89,16 +100,26 @@ def _frames_of_caller() -> Iterator[FrameType]:
         frame.f_code.co_filename == _MODULE_FILE or frame.f_code.co_filename.startswith(_OWN_FOLDER)
     ):
         frame = frame.f_back
+    frames = []
     while frame is not None and frame.f_code.co_filename != _MODULE_FILE:
-        yield frame
+        frames.append(frame)
         frame = frame.f_back
+    return frames
+
+
+#: Every place seen so far, by code and instruction, with the code, so that its id stays its own.
+_places: dict[tuple[int, int], tuple[CodeType, Site]] = {}
 
 
 def _site(frame: FrameType) -> Site:
-    return _resolve(frame.f_code, frame.f_lasti, frame.f_lineno or frame.f_code.co_firstlineno)
+    code, instruction = frame.f_code, frame.f_lasti
+    known = _places.get((id(code), instruction))
+    if known is None:
+        site = _resolve(code, instruction, frame.f_lineno or code.co_firstlineno)
+        known = _places[id(code), instruction] = (code, site)
+    return known[1]
 
 
-@lru_cache(maxsize=16384)
 def _resolve(code: CodeType, instruction: int, line: int) -> Site:
     end_line, function = line, code.co_name
     if sys.version_info >= (3, 11):
@@ -114,11 +135,27 @@ def _extent(code: CodeType) -> tuple[int, int]:
     return code.co_firstlineno, max(lines, default=code.co_firstlineno)
 
 
+def _forward_code(module: torch.nn.Module) -> CodeType | None:
+    own = module.__dict__.get("forward")
+    return _class_code(type(module).forward) if own is None else _code_of(own) or _class_code(type(module).forward)
+
+
 @lru_cache(maxsize=4096)
-def _codes_of(module_class: type) -> frozenset[CodeType | None]:
-    """Return the code of every method of a module class, torch's own ``nn.Module`` left out."""
+def _class_code(forward: object) -> CodeType | None:
+    """As :func:`_code_of`; what a class holds may be remembered, what a model holds would keep it alive."""
+    return _code_of(forward)
+
+
+@lru_cache(maxsize=4096)
+def _source_of(code: CodeType) -> SourceRange:
+    return SourceRange(code.co_filename, *_extent(code))
+
+
+@lru_cache(maxsize=4096)
+def _codes_of(module_class: type) -> dict[int, CodeType]:
     bases = [base for base in inspect.getmro(module_class) if base not in (torch.nn.Module, object)]
-    return frozenset(_code_of(value) for base in bases for value in vars(base).values()) - {None}
+    codes = [_code_of(value) for base in bases for value in vars(base).values()]
+    return {id(code): code for code in codes if code is not None}
 
 
 def _code_of(function: object) -> CodeType | None:

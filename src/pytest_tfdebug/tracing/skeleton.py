@@ -15,17 +15,23 @@ import torch
 if TYPE_CHECKING:
     from pytest_tfdebug.tracing.leaves import Leaf
 
+_NUMBERS = (bool, int, float)
 _ADDRESS = re.compile(r"object at 0x[0-9A-Fa-f]+")
 
 
 def skeleton(value: object, leaves: list[Leaf]) -> Any:  # noqa: ANN401
     """Return a nested value with each tensor as ``{"leaf": position in leaves}`` and the rest as text."""
-    return _bare(value, {id(leaf.tensor): position for position, leaf in reversed(list(enumerate(leaves)))})
+    positions: dict[int, int] = {}
+    for position, leaf in enumerate(leaves):
+        positions.setdefault(id(leaf.tensor), position)
+    return _bare(value, positions)
 
 
 def _bare(value: object, positions: dict[int, int]) -> Any:  # noqa: ANN401
     if isinstance(value, torch.Tensor):
         return {"leaf": positions[id(value)]} if id(value) in positions else "Tensor"
+    if value is None or type(value) in _NUMBERS:
+        return repr(value)
     if isinstance(value, (list, tuple)):
         return [_bare(child, positions) for child in value]
     if isinstance(value, Mapping):

@@ -23,7 +23,8 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     A forward in training mode draws dropout masks and updates running statistics; traced twice, it gives the same
     answer twice.
     """
-    plain = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+    modes = [(module, module.training) for module in model.modules()]
+    plain = [module for module, _ in modes if not isinstance(module, torch.jit.ScriptModule)]
     tables = [(module._buffers, dict(module._buffers)) for module in plain]  # noqa: SLF001 - to put back a rebound name
     buffers = {
         id(buffer): buffer
@@ -32,7 +33,6 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
         if buffer is not None and not is_lazy(buffer)
     }
     values = {key: capture(buffer) for key, buffer in buffers.items()}
-    modes = [(module, module.training) for module in model.modules()]
     python_state = random.getstate()
     numpy = sys.modules.get("numpy")
     numpy_state = numpy.random.get_state() if numpy is not None else None
@@ -42,12 +42,14 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
             yield
         finally:
             for table, before in tables:
-                table.clear()
-                table.update(before)
+                if table or before:
+                    table.clear()
+                    table.update(before)
             for key, buffer in buffers.items():
                 _put_back(buffer, values[key])
             for module, training in modes:
-                module.training = training
+                if module.training != training:
+                    module.training = training
             random.setstate(python_state)
             if numpy is not None:
                 numpy.random.set_state(numpy_state)

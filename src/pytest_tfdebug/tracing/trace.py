@@ -245,19 +245,7 @@ def _recording(model: torch.nn.Module, picked: Selection) -> Iterator[Trace]:
     recorder = Recorder(model, _Keeper(recorded), picked)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)
-    recorded.aliases = shared_paths(model)
-    recorded.modules = tuple(path for path, _ in model.named_modules() if path)
+    recorded.aliases = recorder.modules.aliases
+    recorded.modules = tuple(recorder.modules.by_path)
     with recorder:
         yield recorded
-
-
-def shared_paths(model: torch.nn.Module) -> dict[str, tuple[str, ...]]:
-    """Return the further paths of each module that a model holds under several."""
-    first: dict[int, str] = {}
-    further: dict[str, list[str]] = {}
-    for path, module in model.named_modules(remove_duplicate=False):
-        if id(module) in first:
-            further.setdefault(first[id(module)], []).append(path)
-        else:
-            first[id(module)] = path
-    return {path: tuple(others) for path, others in further.items()}
