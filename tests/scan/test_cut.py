@@ -179,6 +179,41 @@ def test_a_quick_reading_means_what_libcst_says(text):
 @pytest.mark.parametrize(
     "text",
     [
+        "any(a.b for a in c)",
+        "any (a for a in c)",
+        "any((a for a in c))",
+        "(any)(\n    a\n    for a in c\n)",
+        "f(*a, b, key=c, **d)",
+        "f(key=b, *a)",
+        "f((1, 2), ((a)), é='ü')",
+        "a[1:]",
+        "a.b[0].c(1)[d]",
+        "a or b or (c or d) and not -1",
+        "-2 ** 2",
+        "a < b is not c not in d",
+        "f'{a}' ''",
+        "'' f'{a.b[0].c!r:>3} of' ' two'",
+        "f'{len(a)} {{}}'",
+        "{**a, 'b': 1}",
+        "[*a, {1, 2}, {}]",
+        "1j",
+        "(yield)",
+        "0x10 + 1_000.5e-3",
+        "lambda a, *b: a if b else ...",
+    ],
+)
+def test_a_quick_reading_knows_all_kinds_of_expressions(text):
+    assert quick(text) == parse(text)
+
+
+@pytest.mark.parametrize("text", ["a[b, c]", "f'{ a+b }'", "a b"])
+def test_a_quick_reading_gives_up_on_what_only_libcst_tells(text):
+    assert quick(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "x = (\n1,\n)\ny = 2\n",
         "class A(\nB,\n):\n    x = [\n1\n]\n    y = 1\n",
         "x = 'a' \\\n    'b'\nclass A: pass\n",

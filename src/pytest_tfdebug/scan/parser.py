@@ -1,4 +1,4 @@
-"""The meaning of source text, each text once: what is plain by precedence, the rest by libcst."""
+"""The meaning of source text, each text once: by Python's own parser, and where that does not tell, by libcst."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def join(parts: tuple[Expr, ...]) -> Expr:
     for part in parts:
         if joined and part[0] == joined[-1][0] == "const" and type(part[1]) is type(joined[-1][1]):
             joined[-1] = ("const", joined[-1][1] + part[1])
-        else:
+        elif part != ("const", "") or not joined:
             joined.append(part)
     if len(joined) == 1 and joined[0][0] == "const":
         return joined[0]
