@@ -39,11 +39,12 @@ class InvarianceError(AssertionError):
     Args:
         message: The report.
         culprit: The ``Culprit``: where the difference arises; None where that is not known.
+        call: The observed call whose answer changed, for who writes a repro of it; None outside pytest.
     """
 
-    def __init__(self, message: str, culprit: Any = None) -> None:  # noqa: ANN401 - a ``records.Culprit``
+    def __init__(self, message: str, culprit: Any = None, call: Any = None) -> None:  # noqa: ANN401 - of higher rooms
         super().__init__(message)
-        self.culprit = culprit
+        self.culprit, self.call = culprit, call
 
 
 class TFDebugWarning(UserWarning):

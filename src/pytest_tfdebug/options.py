@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
 
@@ -69,7 +71,7 @@ FLAGS = (
     Flag(
         "repro",
         "--tf-repro",
-        "write a directory that runs alone for each failed golden check (default: tfdebug-repro)",
+        "write a directory that runs alone for each failed golden, padding or overflow check (default: tfdebug-repro)",
         metavar="DIR",
         bare="tfdebug-repro",
     ),
@@ -185,6 +187,12 @@ class Options(NamedTuple):
         """
         values = {flag.dest: _value(config, flag) for flag in FLAGS}
         return cls(**values, golden_tolerances=config.getini("tf_golden_tolerances"))
+
+
+def repro_root(config: pytest.Config) -> Path | None:
+    """Return the directory of the run's repros; None when none are asked for."""
+    chosen = Options.of(config).repro
+    return config.invocation_params.dir / chosen if chosen else None
 
 
 def register(parser: pytest.Parser) -> None:

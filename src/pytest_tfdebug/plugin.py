@@ -125,19 +125,23 @@ def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a worker of pytest
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print what became of the goldens, and what passing checks have to say."""
     goldens = _golden_session(config)
-    lines = list(goldens.summary(config)) if goldens is not None else []
-    if lines:
-        terminalreporter.section("tfdebug goldens")
-        terminalreporter.write_line("\n".join(lines))
+    if goldens is not None:
+        _write(terminalreporter, "tfdebug environment", goldens.failed_environment(config))
+        _write(terminalreporter, "tfdebug goldens", list(goldens.summary(config)))
     notes = [
         f"{report.nodeid}: {value}"
         for report in terminalreporter.getreports("passed")
         for key, value in report.user_properties
         if key == options.NOTE and report.when == "call"
     ]
-    if notes:
-        terminalreporter.section("tfdebug notes")
-        terminalreporter.write_line("\n".join(notes))
+    _write(terminalreporter, "tfdebug notes", notes)
+
+
+def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Sequence[str]) -> None:
+    """Write a section, if it has lines."""
+    if lines:
+        terminalreporter.section(title)
+        terminalreporter.write_line("\n".join(lines))
 
 
 def _golden_session(config: pytest.Config) -> Any:  # noqa: ANN401 - the module, if this run has to do with goldens

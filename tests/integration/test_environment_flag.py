@@ -89,3 +89,31 @@ def test_no_secret_is_printed(monkeypatch):
     assert "secret" not in everything
     assert "hf_aaaa" not in everything
     assert "HF_HUB_OFFLINE" in everything
+
+
+FAILING = """
+import torch
+
+def test_it(tf_golden):
+    model = torch.nn.Linear(2, 2)
+    tf_golden.check(model, torch.ones(1, 2))
+
+def test_again(tf_golden):
+    model = torch.nn.Linear(2, 2)
+    tf_golden.check(model, torch.ones(1, 2))
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n", "1"], ["--tf-env"]])
+def test_a_failing_golden_prints_the_environment_once(pytester, arguments):
+    pytester.makepyfile(FAILING)
+    recorded = pytester.runpytest_subprocess("--tf-golden=update")
+
+    failed = pytester.runpytest_subprocess(*arguments)
+
+    assert "tfdebug environment" not in recorded.stdout.str()
+    failed.assert_outcomes(failed=2)
+    failed.stdout.fnmatch_lines(
+        ["*= tfdebug environment =*", "python: 3.*", f"torch: {torch.__version__}", "threads: *"]
+    )
+    assert failed.stdout.str().count("tfdebug environment") == 1

@@ -4,6 +4,10 @@ import subprocess
 import sys
 
 import pytest
+import torch  # noqa: F401 - pytester unloads what a run inside this process has loaded
+from transformers import BertModel, PreTrainedModel, T5ForConditionalGeneration  # noqa: F401 - likewise
+
+from pytest_tfdebug.repro.inputs import load_inputs
 
 LLAMA = """
 import torch
@@ -42,6 +46,161 @@ class Port(torch.nn.Module):
     def forward(self, x):
         return self.second(self.first(x))
 """
+
+POOLER = """
+import pytest, torch
+from transformers import BertConfig, BertModel
+from transformers.models.bert.modeling_bert import BertPooler
+
+class Pooler(BertPooler):
+    def forward(self, hidden_states):
+        return self.activation(self.dense(hidden_states.mean(dim=1)))
+
+@pytest.mark.padding_invariant(side="right", lengths=(3, 5))
+def test_model():
+    torch.manual_seed(0)
+    model = BertModel(
+        BertConfig(
+            hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=99,
+            initializer_range=0.2,
+        )
+    ).eval()
+    model.pooler = Pooler(model.config).eval()
+    model(torch.arange(3, 23).view(2, 10), attention_mask=torch.ones(2, 10, dtype=torch.long))
+"""
+OVERFLOW = """
+import pytest, torch
+from transformers import T5Config, T5ForConditionalGeneration
+
+def build():
+    torch.manual_seed(0)
+    config = T5Config(vocab_size=99, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    return T5ForConditionalGeneration(config).eval()
+
+@pytest.mark.overflow_free{marker}
+def test_model():
+    model = build()
+    model(input_ids=torch.ones(1, 4, dtype=torch.long), labels=torch.ones(1, 3, dtype=torch.long))
+    {wrong}
+    for length in (5, 6):
+        model(input_ids=torch.arange(length).view(1, length), labels=torch.ones(1, 3, dtype=torch.long))
+"""
+GRADIENT = """
+import pytest, torch
+from port import Net
+
+@pytest.mark.overflow_free(gradients=True)
+def test_model():
+    torch.manual_seed(0)
+    model, x = Net(), torch.ones(2, 4)
+    {call}
+"""
+NET = """
+import torch
+from types import SimpleNamespace
+
+class Root(torch.nn.Module):
+    def forward(self, x):
+        return x.sqrt()
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.root = torch.nn.Linear(4, 4), Root()
+
+    def forward(self, x, labels=None):
+        return SimpleNamespace(loss=self.root(self.first(x).square() * 0).sum())
+"""
+WO = "model.encoder.block[1].layer[1].DenseReluDense.wo.weight.data"
+
+
+@pytest.fixture
+def run_alone(pytester):
+    """Run the only repro in a process of its own, away from the test, and return what it printed."""
+
+    def run():
+        (script,) = pytester.path.glob("tfdebug-repro/*/repro.py")
+        done = subprocess.run(
+            [sys.executable, script.name], cwd=script.parent, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_padding_leak_is_seen_again_at_the_same_module(pytester, run_alone):
+    pytester.makepyfile(test_it=POOLER)
+
+    failed = pytester.runpytest("--tf-repro")
+    told = run_alone()
+
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(["*is not invariant to padding: input_ids padded by 1 on the right.*"])
+    failed.stdout.fnmatch_lines(["*Repro: python *repro.py"])
+    assert "is not invariant to padding: input_ids padded by 1 on the right." in told
+    (place,) = [line.strip() for line in failed.stdout.lines if "The padding gets in" in line]
+    assert "pooler" in place
+    assert place.removeprefix("E").strip() in told
+
+
+@pytest.mark.parametrize("marker", ["batch_invariant", "dtype_close(dtypes='float16', bound=1e-9)"])
+def test_a_sister_of_the_padding_check_is_written_too(pytester, run_alone, marker):
+    source = POOLER.replace('padding_invariant(side="right", lengths=(3, 5))', marker)
+    pytester.makepyfile(test_it=source.replace("mean(dim=1)", "mean(dim=(0, 1)) + 0 * hidden_states[:, 0]"))
+
+    failed = pytester.runpytest("--tf-repro")
+
+    failed.assert_outcomes(failed=1)
+    first = next(line for line in failed.stdout.lines if line.startswith("BertModel ("))
+    assert run_alone().splitlines()[0].partition(") ")[2] == first.partition(") ")[2]
+
+
+@pytest.mark.parametrize(
+    ("marker", "wrong", "line"),
+    [
+        ("", f"{WO}.fill_(3e38)", "encoder.block.1.layer.1.DenseReluDense.wo: Linear: output has infs"),
+        ("(dtype='float16', headroom=2.0)", f"{WO}.fill_(3e4)", "encoder.block.1.layer.1.DenseReluDense.wo"),
+    ],
+)
+def test_an_overflow_is_seen_again_at_the_same_module(pytester, run_alone, marker, wrong, line):
+    pytester.makepyfile(test_it=OVERFLOW.format(marker=marker, wrong=wrong))
+
+    failed = pytester.runpytest("--tf-repro")
+    told = run_alone()
+
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines([f"*{line}*", "*Repro: python *repro.py"])
+    assert line in told
+
+
+def test_the_written_overflow_is_the_first_wrong_call(pytester):
+    pytester.makepyfile(test_it=OVERFLOW.format(marker="", wrong=f"{WO}.fill_(3e38)"))
+
+    pytester.runpytest("--tf-repro")
+    (script,) = pytester.path.glob("tfdebug-repro/*/repro.py")
+
+    assert load_inputs(script.parent)[1]["input_ids"].tolist() == [[0, 1, 2, 3, 4]]
+
+
+def test_a_gradient_that_overflows_is_seen_again_where_the_model_computes_its_loss(pytester, run_alone):
+    pytester.makepyfile(test_it=GRADIENT.format(call="model(x, labels=x).loss.backward()"), port=NET)
+
+    failed = pytester.runpytest("--tf-repro")
+
+    failed.assert_outcomes(failed=1)
+    line = "^ [0] root: Root: gradient of input[0] has infs"
+    failed.stdout.fnmatch_lines([line.replace("[", "[[]")])
+    assert line in run_alone()
+
+
+def test_a_loss_that_the_test_computes_is_said_not_to_be_writable(pytester):
+    pytester.makepyfile(test_it=GRADIENT.format(call="model(x).loss.backward()"), port=NET)
+
+    failed = pytester.runpytest("--tf-repro")
+
+    failed.stdout.fnmatch_lines(["*No repro: the loss of the backward is computed in the test, not by the model*"])
+    assert not (pytester.path / "tfdebug-repro").exists()
 
 
 @pytest.mark.parametrize(("source", "culprit"), [(LLAMA, "model.layers.1.mlp.up_proj"), (OWN_MODULE, "second")])

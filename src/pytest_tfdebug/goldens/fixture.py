@@ -15,7 +15,7 @@ from pytest_tfdebug.goldens.provenance import changes, provenance
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.settings import CheckSettings, settle
 from pytest_tfdebug.goldens.store import load, save
-from pytest_tfdebug.options import Options
+from pytest_tfdebug.options import Options, repro_root
 from pytest_tfdebug.parity.compare import conclude, start_comparison
 from pytest_tfdebug.parity.drift import assess
 from pytest_tfdebug.parity.rename import renamer
@@ -116,11 +116,13 @@ class Goldens:
         if not path.exists():
             raise MissingGoldenError(self._missing(path))
         report = _compare_with(self._load(path), model, args, kwargs, settings)
-        self._session.add(Outcome(str(path), self._item.nodeid, "checked", ()))
+        self._session.add(Outcome(str(path), self._item.nodeid, "checked" if report.ok else "failed", ()))
         if not report.ok:
+            self._session.note_environment(model)
             report.subject = f"{'Port' if reference is not None else 'Model'} diverges from its golden"
-            if self._options.repro:
-                report.facts.append(f"  {self._write_repro(path, model, args, kwargs, settings)}")
+            root = repro_root(self._item.config)
+            if root is not None:
+                report.facts.append(f"  {self._write_repro(root, path, model, args, kwargs, settings)}")
             report.facts += [
                 f"  Golden: {shown(path, self._item.config)}",
                 "To accept the new values, run with --tf-golden=update.",
@@ -150,8 +152,14 @@ class Goldens:
         written = save(path, recorded, model, self._item.nodeid)
         self._session.add(Outcome(str(path), self._item.nodeid, written.status, written.review))
 
-    def _write_repro(
-        self, path: Path, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], settings: CheckSettings
+    def _write_repro(  # noqa: PLR0917 - where to, and the call
+        self,
+        root: Path,
+        path: Path,
+        model: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        settings: CheckSettings,
     ) -> str:
         from pytest_tfdebug.repro.write import FailedCall, write_repro
 
@@ -171,7 +179,6 @@ class Goldens:
             "print(report)",
             "sys.exit(not report.ok)",
         )
-        root = self._item.config.invocation_params.dir / str(self._options.repro)
         failed = FailedCall(self._item.nodeid, "parity", model, args, kwargs, check, {"golden.safetensors": path})
         return write_repro(root, failed)
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.goldens.paths import SUFFIX, directory_of, shown
 from pytest_tfdebug.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import torch
 
 #: Where a worker of pytest-xdist leaves its part for the process that prints.
 WORKER_KEY = "tfdebug_goldens"
@@ -27,7 +30,7 @@ class Outcome:
     Args:
         path: Its file.
         test: Node id of the test.
-        status: ``new``, ``changed``, ``unchanged`` or ``checked``.
+        status: ``new``, ``changed``, ``unchanged``, ``checked`` or ``failed``.
         review: What changed, in lines.
     """
 
@@ -47,6 +50,7 @@ class GoldenSession:
         stale: Goldens whose test no longer exists.
         clashes: Sentences about files that two tests use.
         pruned: Goldens that were deleted.
+        environment: The environment in which a check failed first, in lines.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -54,6 +58,7 @@ class GoldenSession:
     stale: list[str] = field(default_factory=list)
     clashes: list[str] = field(default_factory=list)
     pruned: list[str] = field(default_factory=list)
+    environment: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, config: pytest.Config) -> GoldenSession:
@@ -65,6 +70,11 @@ class GoldenSession:
     def add(self, outcome: Outcome) -> None:
         """Note what became of a golden."""
         self.outcomes.append(outcome)
+
+    def note_environment(self, model: torch.nn.Module) -> None:
+        """Describe the environment of a failed check, once for the run: another one is the first thing to suspect."""
+        if not self.environment:
+            self.environment = list(lines(environment(model, with_git=True)))
 
     def claim(self, path: Path, test: str) -> None:
         """Note that a test uses a file.
@@ -86,11 +96,17 @@ class GoldenSession:
             if owner != test:
                 self.clashes.append(_clash(path, *sorted((owner, test))))
         self.stale = sorted({*self.stale, *data["stale"]})
+        self.environment = self.environment or data["environment"]
 
     def to_json(self) -> str:
         """Return the worker's part."""
         return json.dumps(
-            {"outcomes": [asdict(item) for item in self.outcomes], "claims": self.claims, "stale": self.stale}
+            {
+                "outcomes": [asdict(item) for item in self.outcomes],
+                "claims": self.claims,
+                "stale": self.stale,
+                "environment": self.environment,
+            }
         )
 
 
@@ -136,7 +152,9 @@ def _delete(paths: Sequence[str]) -> None:
 def summary(config: pytest.Config) -> Iterator[str]:
     """Yield the lines of the terminal summary; none when every golden was checked and is in use."""
     found = GoldenSession.of(config)
-    written = sorted((item for item in found.outcomes if item.status != "checked"), key=lambda item: item.path)
+    written = sorted(
+        (item for item in found.outcomes if item.status not in ("checked", "failed")), key=lambda item: item.path
+    )
     counts = {status: sum(item.status == status for item in written) for status in ("new", "changed", "unchanged")}
     if written:
         yield ", ".join(f"{count} {status}" for status, count in counts.items() if count)
@@ -151,6 +169,11 @@ def summary(config: pytest.Config) -> Iterator[str]:
         yield "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
     for path in found.pruned or found.stale:
         yield f"  {shown(Path(path), config)}"
+
+
+def failed_environment(config: pytest.Config) -> list[str]:
+    """Return the environment in which a check failed, in lines; none where nothing failed or ``--tf-env`` told it."""
+    return [] if Options.of(config).env else GoldenSession.of(config).environment
 
 
 def _clash(path: str, first: str, second: str) -> str:

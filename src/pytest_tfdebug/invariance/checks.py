@@ -86,7 +86,7 @@ def judge(
     for call in calls:
         outcome = check.run(call, settings)
         if outcome.failure:
-            raise InvarianceError(outcome.failure, outcome.culprit)
+            raise InvarianceError(outcome.failure, outcome.culprit, call)
         repeats += outcome.repeats
         notes.extend(outcome.notes)
         skipped.extend(outcome.skipped)

@@ -12,7 +12,7 @@ from pytest_tfdebug.invariance.checks import CHECKS, judge
 from pytest_tfdebug.invariance.observed import ObservedCall, observe
 from pytest_tfdebug.invariance.settings import Settings, build
 from pytest_tfdebug.invariance.watch import watch
-from pytest_tfdebug.options import NOTE, Options
+from pytest_tfdebug.options import NOTE, Options, repro_root
 from pytest_tfdebug.tracing.outermost import intercept_outermost
 
 if TYPE_CHECKING:
@@ -71,16 +71,34 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return result
     try:
         for name, settings in requests.items():
-            verdict = judge(name, settings, observer.calls, observer.refusals)
-            for note in verdict.notes:
-                item.add_report_section("call", name, note)
-                item.user_properties.append((NOTE, note))
+            _judge(item, name, settings, observer)
     except InvarianceError as error:
         item.stash[_FAILURE] = error
         raise
     finally:
         observer.calls.clear()
     return result
+
+
+def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer) -> None:
+    """Check the calls of a test.
+
+    Raises:
+        InvarianceError: If an answer changes, with where the repro is if one was asked for.
+    """
+    try:
+        verdict = judge(name, settings, observer.calls, observer.refusals)
+    except InvarianceError as error:
+        root = repro_root(item.config)
+        if root is None or error.call is None:
+            raise
+        from pytest_tfdebug.invariance.repro import write
+
+        told = write(root, item.nodeid, name, settings, error.call)
+        raise InvarianceError(f"{error}\n{told}", error.culprit) from None
+    for note in verdict.notes:
+        item.add_report_section("call", name, note)
+        item.user_properties.append((NOTE, note))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
+from pytest_tfdebug.options import repro_root
 from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    import torch
+
+    from pytest_tfdebug.overflow.repro import OutermostCall
 
 _NAME = "overflow_free"
 _ADVICE = (
@@ -32,26 +37,54 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             settings_of(item)
 
 
+class _Calls:
+    """Keeps the call to write a repro of; nothing without ``--tf-repro``.
+
+    Args:
+        item: The test.
+        settings: Its marker's arguments.
+    """
+
+    def __init__(self, item: pytest.Item, settings: Settings) -> None:
+        self.root = repro_root(item.config)
+        self._test, self._settings = item.nodeid, settings
+        self._latest: OutermostCall | None = None
+
+    def keep(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep a call in place of the one before it."""
+        from pytest_tfdebug.overflow.repro import OutermostCall
+
+        self._latest = OutermostCall.of(model, args, kwargs)
+
+    def with_repro(self, report: str | None) -> str | None:
+        """Return a report with where its repro is."""
+        if report is None or self.root is None or self._latest is None:
+            return report
+        from pytest_tfdebug.overflow.repro import write
+
+        return f"{report}\n{write(self.root, self._test, self._settings, self._latest)}"
+
+
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Watch the modules that run inside a marked test."""
     marker = item.get_closest_marker(_NAME)
     if marker is None:
         return (yield)
-    watch = Watch(settings_of(item), raises=False)
-
+    settings = settings_of(item)
+    watch, calls = Watch(settings, raises=False), _Calls(item, settings)
     try:
-        with Roots(watch).watching():
+        with Roots(watch, calls.keep if calls.root is not None else None).watching():
             result = yield
     except BaseException:
-        _add_section(item, watch)
+        _add_section(item, watch, calls)
         raise
     finally:
         watch.close()
     if getattr(item, "_excinfo", None):  # a unittest.TestCase keeps its failure instead of raising it
-        _add_section(item, watch)
+        _add_section(item, watch, calls)
         return result
-    message = watch.verdict() or watch.emptiness("overflow_free", _ADVICE)
+    message = calls.with_repro(watch.verdict()) or watch.emptiness("overflow_free", _ADVICE)
     if message is not None:
         item.stash[_RAISED] = ActivationOverflowError(message)
         raise item.stash[_RAISED]
@@ -87,8 +120,8 @@ def settings_of(item: pytest.Item) -> Settings:
         raise pytest.UsageError(f"{item.nodeid}: {error}") from error
 
 
-def _add_section(item: pytest.Item, watch: Watch) -> None:
+def _add_section(item: pytest.Item, watch: Watch, calls: _Calls) -> None:
     """Show what was found beside a failure of the test's own."""
-    report = watch.verdict()
+    report = calls.with_repro(watch.verdict())
     if report is not None:
         item.add_report_section("call", "overflow_free", report)

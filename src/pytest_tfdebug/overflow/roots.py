@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.overflow.watch import Eyes, Watch
 
+    Keep = Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], None]
+
 
 class Roots:
     """Finds the hooks that watch an outermost call, and adds them where there are none.
@@ -28,10 +30,11 @@ class Roots:
 
     Args:
         watch: What is told of the calls.
+        keep: Is given each outermost call before it is made, until something is wrong.
     """
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, watch: Watch, keep: Keep | None = None) -> None:
+        self._watch, self._keep = watch, keep
         self._eyes_of: weakref.WeakKeyDictionary[torch.nn.Module, weakref.ref[Eyes]] = weakref.WeakKeyDictionary()
         self._all: weakref.WeakSet[Eyes] = weakref.WeakSet()
         self._running = threading.local()
@@ -47,8 +50,12 @@ class Roots:
             for eyes in list(self._all):
                 eyes.recorder.__exit__(None, None, None)
 
-    def _call(self, module: torch.nn.Module, _args: object, _kwargs: object, proceed: Callable[[], Any]) -> Any:  # noqa: ANN401
+    def _call(
+        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[[], Any]
+    ) -> Any:  # noqa: ANN401
         __tracebackhide__ = True
+        if self._keep is not None and not self._watch.is_wrong:
+            self._keep(module, args, kwargs)
         self._running.eyes = self._eyes(module)
         try:
             return proceed()

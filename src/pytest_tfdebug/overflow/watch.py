@@ -131,6 +131,12 @@ class Watch:
             self.reset()
             raise ActivationOverflowError(report)
 
+    @property
+    def is_wrong(self) -> bool:
+        """Whether what was seen so far is enough to fail; on a device, what has been read back of it."""
+        has_fault = self.fault is not None or (self._gradients is not None and self._gradients.fault is not None)
+        return has_fault or self.headroom.is_short or self.headroom.is_faint
+
     def verdict(self) -> str | None:
         """Return what is wrong with all that was seen, or None; reads back what still waits."""
         if self._gradients is not None:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def save_model(directory: Path, model: torch.nn.Module) -> list[str]:
     """Write a model beside a repro and return the lines that build it there, bound to ``model``.
 
-    A transformers model is written as its config and weights, and built by its class. Any other module is written
-    whole, by ``torch.save``: building it imports its class from where the test had it.
+    A transformers model is written as its config and weights, and built by its class. Any other module, and one in
+    which a part was replaced after it was built, is written whole, by ``torch.save``: building it imports its classes
+    from where the test had them.
     """
     lines = _as_pretrained(directory, model) or _as_module(directory, model)
     return [*lines, f"model.{'train' if model.training else 'eval'}()"]
@@ -35,11 +36,11 @@ def _as_pretrained(directory: Path, model: torch.nn.Module) -> list[str] | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.save_pretrained(directory)
-            _, report = kind.from_pretrained(directory, output_loading_info=True)
+            rebuilt, report = kind.from_pretrained(directory, output_loading_info=True)
     except Exception:
         logging.getLogger(__name__).debug("save_pretrained failed", exc_info=True)
         return None
-    if report["missing_keys"] or report["unexpected_keys"]:
+    if report["missing_keys"] or report["unexpected_keys"] or _parts(rebuilt) != _parts(model):
         return None
     attention = getattr(model.config, "_attn_implementation", None)
     options = f"{_dtype_keyword()}={model.dtype}" + (f", attn_implementation={attention!r}" if attention else "")
@@ -52,6 +53,11 @@ def _as_pretrained(directory: Path, model: torch.nn.Module) -> list[str] | None:
 def _dtype_keyword() -> str:
     """Return the name of ``from_pretrained``'s argument, which transformers 4.56 shortened."""
     return "dtype" if Version(version("transformers")) >= Version("4.56") else "torch_dtype"
+
+
+def _parts(model: torch.nn.Module) -> dict[str, tuple[type, bool]]:
+    """Return the class of each module, and whether the module itself was given another forward."""
+    return {path: (type(module), "forward" in vars(module)) for path, module in model.named_modules()}
 
 
 def _as_module(directory: Path, model: torch.nn.Module) -> list[str]:

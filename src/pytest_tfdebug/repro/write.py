@@ -58,6 +58,7 @@ class FailedCall:
         kwargs: Its keyword inputs.
         check: Lines of Python that check ``model``, ``args`` and ``kwargs`` and raise or exit with 1.
         files: Files to copy beside the script, by their name there.
+        autocast: Device type and dtype of the autocast in which the call was made.
     """
 
     test: str
@@ -67,6 +68,7 @@ class FailedCall:
     kwargs: Mapping[str, Any]
     check: tuple[str, ...]
     files: Mapping[str, Path] = field(default_factory=dict)
+    autocast: tuple[str, torch.dtype] | None = None
 
 
 def write_repro(root: Path, failed: FailedCall) -> str:
@@ -90,7 +92,7 @@ def write_repro(root: Path, failed: FailedCall) -> str:
             paths=[path for path in sys.path if path and Path(path).is_dir() and not _is_of_python(path)],
             seed=torch.initial_seed(),
             model="\n".join(save_model(directory, failed.model)),
-            check="\n".join(failed.check),
+            check="\n".join(_within_autocast(failed)),
         )
     except (OSError, TFDebugError, TypeError, AttributeError, RuntimeError, PicklingError) as error:
         shutil.rmtree(directory, ignore_errors=True)
@@ -102,6 +104,13 @@ def write_repro(root: Path, failed: FailedCall) -> str:
         f"A failed {failed.what} check of `{failed.test}`. Run: `python repro.py`\n", encoding="utf-8"
     )
     return f"Repro: python {directory / 'repro.py'}"
+
+
+def _within_autocast(failed: FailedCall) -> list[str]:
+    if failed.autocast is None:
+        return list(failed.check)
+    device, dtype = failed.autocast
+    return [f"with torch.autocast({device!r}, {dtype}):", *(f"    {line}" for line in failed.check)]
 
 
 def _is_of_python(path: str) -> bool:

@@ -1,0 +1,52 @@
+"""What ``--tf-repro`` writes for a failed invariance check: the observed call and the function of the marker's name."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.invariance import api
+from pytest_tfdebug.repro.write import FailedCall, write_repro
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_tfdebug.invariance.observed import ObservedCall
+    from pytest_tfdebug.invariance.settings import Settings
+
+
+def write(root: Path, test: str, name: str, settings: Settings, call: ObservedCall) -> str:
+    """Write a repro and return the line that says how to run it, or why there is none.
+
+    Args:
+        root: Directory of all repros.
+        test: Node id of the test.
+        name: The marker.
+        settings: What it was given.
+        call: The call whose answer changed.
+    """
+    with call.restored():
+        for module, training in call.modes:
+            module.training = training
+        return write_repro(
+            root,
+            FailedCall(test, name, call.model, (), call.inputs, tuple(_check(name, settings)), autocast=call.autocast),
+        )
+
+
+def _check(name: str, settings: Settings) -> list[str]:
+    function = f"assert_{name}"
+    known = inspect.signature(getattr(api, function)).parameters
+    given: dict[str, Any] = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    options = {
+        key: value for key, value in given.items() if key in known and value is not None and value != known[key].default
+    }
+    written = ", ".join(["model", "kwargs", *(f"{key}={value!r}" for key, value in options.items())])
+    return [
+        "try:",
+        f"    pytest_tfdebug.{function}({written})",
+        "except pytest_tfdebug.InvarianceError as error:",
+        "    print(error)",
+        "    sys.exit(1)",
+    ]
