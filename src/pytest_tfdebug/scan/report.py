@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: The states in which a class does not run a test.
 STOPPED = frozenset({"skipped", "vanished"})
+#: Those and the state of a test that a run of pytest collected and did not reach.
+_NOT_RUN = STOPPED | {"collected"}
 ALL_TESTS = "all_tests_scan_result"
 
 
@@ -70,7 +72,7 @@ class CommonTest(NamedTuple):
             if states <= STOPPED:
                 skipped.append(model)
                 reasons += [f"{model}: {reason}" for reason in dict.fromkeys(case.state.reason for case in cases)]
-            else:
+            elif not states <= _NOT_RUN:
                 ran.append(model)
                 if any(_is_partial(case.state) for case in cases):
                     partial.append(model)
@@ -80,7 +82,7 @@ class CommonTest(NamedTuple):
             "origin": self.origin,
             "models_ran": ran,
             "models_skipped": skipped,
-            "skipped_proportion": round(len(skipped) / len(by_model), 4) if by_model else 0.0,
+            "skipped_proportion": round(len(skipped) / (len(skipped) + len(ran)), 4) if skipped or ran else 0.0,
             "reasons_skipped": reasons,
             "models_partially_skipped": partial,
             "models_conditional": models["conditional"],
