@@ -23,8 +23,8 @@ _AGREES = {
 }
 #: Skips that only running a test shows, not collecting it.
 _RUN_TIME = frozenset({"body", "guard"})
-#: A condition that is the name of a decorator, such as ``require_torch``: it holds in a whole run or not at all.
-_SWITCH = re.compile(r"\w+")
+#: A condition that is a decorator, such as ``require_torch``: it holds in a whole run or not at all.
+_SWITCH = re.compile(r"\w+(\([^()]*\))?")
 _WORDS = ("ran", "partial", "skipped", "vanished", "empty")
 
 

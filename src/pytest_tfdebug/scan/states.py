@@ -87,6 +87,7 @@ class States:
         self._expansions: dict[int, Expansion | None] = {}
         self._owns: dict[Linked, _Own] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
+        self._joined: dict[tuple[int, str], State] = {}  # by identity: the plans keep the states alive
         self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
 
     def _on_class(self, cls: Linked) -> _Applied:
@@ -170,9 +171,19 @@ class States:
             if plan.empty is None:
                 return base
             return plan.empty._replace(condition=base.condition) if base.condition else plan.empty
+        if state.condition and base.condition:
+            state = self._join(state, base.condition)
         return (
             state._replace(reason=state.reason.replace(CLASS_NAME, cls.name)) if CLASS_NAME in state.reason else state
         )
+
+    def _join(self, state: State, condition: str) -> State:
+        """Return a conditional state to which a condition on the class is added."""
+        key = (id(state), condition)
+        if key not in self._joined:
+            conditions = dict.fromkeys([*state.condition.split(" or "), *condition.split(" or ")])
+            self._joined[key] = state._replace(condition=" or ".join(conditions))
+        return self._joined[key]
 
     def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
         if id(binding) not in self._expansions:
