@@ -60,9 +60,9 @@ class SkipReport:
             row = row_of(item)
             if row is not None:
                 self._rows[item.nodeid] = row
-                classes[item.nodeid.rpartition("::")[0], row.model] = item.cls  # type: ignore[attr-defined]
+                classes[row.node, row.model] = item.cls  # type: ignore[attr-defined]
         for (node, model), cls in classes.items():
-            kept = {row.test for row in self._rows.values() if row.nodeid.startswith(f"{node}::")}
+            kept = {row.test for row in self._rows.values() if row.node == node}
             for row in vanished(self._config.rootpath, node, model, cls):
                 if row.test not in kept:
                     self._rows[row.nodeid] = row
@@ -131,14 +131,14 @@ def _report(part: Part) -> tuple[dict[str, CommonTest], dict[str, dict[str, Any]
     """Return the tests of the rows, and what is said of each beyond a scan's report."""
     from pytest_tfdebug.scan.report import Case, CommonTest
 
-    tests: dict[str, dict[tuple[str, str], list[Row]]] = {}
+    tests: dict[str, dict[tuple[str, str, str], list[Row]]] = {}
     for row in sorted(part.rows):
-        tests.setdefault(row.test, {}).setdefault((row.model, row.cls), []).append(row)
+        tests.setdefault(row.test, {}).setdefault((row.model, row.cls, row.node), []).append(row)
     report, extra = {}, {}
     for test, classes in sorted(tests.items()):
         origin = next(row.origin for found in classes.values() for row in found)
         kept = {key: [row for row in found if row.state != "deselected"] for key, found in classes.items()}
-        cases = tuple(Case(*key, _state(found)) for key, found in sorted(kept.items()) if found)
+        cases = tuple(Case(*key[:2], _state(found)) for key, found in sorted(kept.items()) if found)
         report[test] = CommonTest(test, origin, cases)
         ran: dict[str, list[str]] = {}
         for case in cases:

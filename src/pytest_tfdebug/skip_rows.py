@@ -34,6 +34,11 @@ class Row(NamedTuple):
     line: int = 0
     is_run: bool = False
 
+    @property
+    def node(self) -> str:
+        """The node id of the item's class."""
+        return self.nodeid.partition("[")[0].rpartition("::")[0]
+
 
 def row_of(item: pytest.Item) -> Row | None:
     """Return the row of an item that is a common test of a model, before it runs."""

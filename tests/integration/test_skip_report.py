@@ -108,6 +108,17 @@ def test_a_deselected_test_is_told_apart_from_one_that_is_not_there(models):
     assert report["test_backward"]["models_incomplete"] == []
 
 
+def test_classes_of_one_name_in_two_files_are_told_apart(models):
+    head, _, _ = MODEL.partition("    @unittest.skip")
+    source = f"{head}    pass"
+    models.path.joinpath("tests", "models", "m", "test_modeling_m_text.py").write_text(source)
+
+    _, report = report_of(models)
+
+    assert [(entry["class"], entry["state"]) for entry in report["test_backward"]["tests"]] == [("MTest", "vanished")]
+    assert report["test_backward"]["classes_ran"] == {"m": ["MTest", "NTest"]}
+
+
 FAILING = """
 import pytest
 from ...test_modeling_common import ModelTesterMixin

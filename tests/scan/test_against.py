@@ -99,6 +99,19 @@ def test_a_test_that_a_run_has_nowhere_is_a_disagreement():
     assert [str(one) for one in found.disagreements] == ["test_b of m: scanned ran, really absent"]
 
 
+def test_classes_of_one_name_in_two_files_are_told_apart():
+    skips = entry("A", "skipped")
+    scan = {"test_a": scanned(skips), "test_b": scanned(skips), "test_c": scanned(skips, skips, ran=())}
+    both = real(skips, ran=["A"])
+
+    found = compare(scan, {"test_a": both, "test_b": real(skips, skips), "test_c": both})
+
+    assert [(one.test, one.scanned, one.real) for one in found.disagreements] == [
+        ("test_b", "ran", "skipped"),
+        ("test_c", "skipped", "ran"),
+    ]
+
+
 def test_a_model_that_was_not_wholly_collected_is_left_out():
     scan = {"test_a": scanned(ran=["m", "n"]), "test_b": scanned(ran=["m", "n"])}
     run = {"test_a": real(ran=["A"], incomplete=["m", "n"])}

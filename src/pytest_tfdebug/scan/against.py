@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
@@ -102,6 +103,14 @@ class _Case(NamedTuple):
     where: str = ""
 
 
+class _Both(NamedTuple):
+    """A test in a class, as the scan and the run see it."""
+
+    cls: str
+    says: _Case
+    does: _Case
+
+
 def compare(scanned: Mapping[str, dict[str, Any]], real: Mapping[str, dict[str, Any]]) -> Comparison:
     """Compare the report of a scan with that of ``pytest --tf-skip-report``, for the models of the run.
 
@@ -113,27 +122,28 @@ def compare(scanned: Mapping[str, dict[str, Any]], real: Mapping[str, dict[str, 
     if any("classes_ran" not in report for report in real.values()):
         raise ScanError("The report is not one of a run; write one with pytest --tf-skip-report=FILE.")
     pairs = list(_pairs(scanned, real))
-    switches = _Switches(case for _, _, cases in pairs for case in cases.values())
+    switches = _Switches([both for _, _, classes in pairs for both in classes if both.says.condition])
     found = Comparison([], Counter(), Counter(), 0, 0)
     steady = not_run = 0
-    for test, model, cases in pairs:
-        wrong = next((cls for cls, both in cases.items() if not _agrees(*both) or switches.contradict(*both)), None)
-        states = {does.state for _, does in cases.values()}
-        if wrong is not None:
-            found.disagreements.append(_disagreement(test, model, wrong, *cases[wrong]))
+    for test, model, classes in pairs:
+        states = {both.does.state for both in classes}
+        conditional = [both.says for both in classes if both.says.condition]
+        wrong = [both for both in classes if not _agrees(both.says, both.does) or switches.contradict(both)]
+        if wrong:
+            found.disagreements.append(_disagreement(test, model, wrong[0]))
         elif "collected" in states:
             not_run += 1
-        elif any(says.condition for says, _ in cases.values()):
+        elif conditional:
             found.conditional[_word(states)] += 1
-            steady += all(not says.condition or switches.decide(says) for says, _ in cases.values())
+            steady += all(map(switches.decide, conditional))
         else:
-            found.decided[_word({says.state for says, _ in cases.values()})] += 1
+            found.decided[_word({both.says.state for both in classes})] += 1
     return found._replace(steady=steady, not_run=not_run)
 
 
 def _pairs(
     scanned: Mapping[str, dict[str, Any]], real: Mapping[str, dict[str, Any]]
-) -> Iterator[tuple[str, str, dict[str, tuple[_Case, _Case]]]]:
+) -> Iterator[tuple[str, str, list[_Both]]]:
     """Yield each test and model that either side has, with both sides' view of each class."""
     models = {
         model
@@ -141,30 +151,38 @@ def _pairs(
         for model in (*report["models_ran"], *report["models_skipped"], *report["models_not_run"])
         if model not in report["models_incomplete"]
     }
-    expected = {test: _by_model(report) for test, report in scanned.items()}
-    actual = {test: _by_model(report) for test, report in real.items()}
     for test in sorted({*scanned, *real}):
+        expected, actual = _by_model(scanned.get(test, {})), _by_model(real.get(test, {}))
         incomplete = set(real[test]["models_incomplete"]) if test in real else ()
         for model in sorted(models.difference(incomplete)):
-            says, does = expected.get(test, {}).get(model, {}), actual.get(test, {}).get(model, {})
+            says, does = expected[model], actual[model]
             # a scan lists no class that simply runs a test: where it knows of one, the others of the model do
             other = _Case("ran" if model in scanned.get(test, {}).get("models_ran", ()) else "absent")
-            cases = {cls: (says.get(cls, other), does.get(cls, _Case("absent"))) for cls in sorted({*says, *does})}
-            if other.state == "ran" and not cases:
-                cases = {"": (other, _Case("absent"))}
-            if cases:
-                yield test, model, cases
+            classes = [both for cls in sorted({*says, *does}) for both in _paired(cls, says[cls], does[cls], other)]
+            if other.state == "ran" and not classes:
+                classes = [_Both("", other, _Case("absent"))]
+            if classes:
+                yield test, model, classes
 
 
-def _by_model(report: Mapping[str, Any]) -> dict[str, dict[str, _Case]]:
-    """Return what a report says of each class that it names, by model."""
-    found: dict[str, dict[str, _Case]] = {}
+def _paired(cls: str, says: list[_Case], does: list[_Case], other: _Case) -> Iterator[_Both]:
+    """Yield both views of the classes of one name, of which two files of a model may have one each."""
+    says = says + [other] * (len(does) - len(says))
+    does = does + [_Case("absent")] * (len(says) - len(does))
+    fitting = (order for order in permutations(does) if all(map(_agrees, says, order)))
+    yield from map(_Both, repeat(cls), says, next(fitting, does))
+
+
+def _by_model(report: Mapping[str, Any]) -> defaultdict[str, defaultdict[str, list[_Case]]]:
+    """Return what a report says of the classes that it names, by model and name."""
+    found: defaultdict[str, defaultdict[str, list[_Case]]] = defaultdict(lambda: defaultdict(list))
     for model, classes in report.get("classes_ran", {}).items():
-        found[model] = dict.fromkeys(classes, _Case("ran"))
-    for entry in report["tests"]:
+        for cls in classes:
+            found[model][cls].append(_Case("ran"))
+    for entry in report.get("tests", ()):
         where = f"{entry['file']}:{entry['line']}" if entry["file"] else ""
         case = _Case(entry["state"], entry["form"], entry["reason"], entry["condition"], where)
-        found.setdefault(entry["model"], {})[entry["class"]] = case
+        found[entry["model"]][entry["class"]].append(case)
     return found
 
 
@@ -183,8 +201,8 @@ def _agrees(says: _Case, does: _Case) -> bool:
 class _Switches:
     """What the run shows of the conditions that hold throughout it or not at all."""
 
-    def __init__(self, cases: Iterator[tuple[_Case, _Case]]) -> None:
-        known = [(says.condition.split(" or "), does.state) for says, does in cases if says.condition]
+    def __init__(self, conditional: list[_Both]) -> None:
+        known = [(both.says.condition.split(" or "), both.does.state) for both in conditional]
         ran = {part for parts, state in known if state == "ran" for part in parts}
         self._off = {part for part in ran if _SWITCH.fullmatch(part)}
         rest = [self._left(parts) for parts, state in known if state == "skipped"]
@@ -193,9 +211,10 @@ class _Switches:
     def _left(self, parts: list[str]) -> list[str]:
         return [part for part in parts if part not in self._off]
 
-    def contradict(self, says: _Case, does: _Case) -> bool:
+    def contradict(self, both: _Both) -> bool:
         """Tell whether a class skipped a test although none of its conditions holds in this run."""
-        return bool(says.condition) and does.state == "skipped" and not self._left(says.condition.split(" or "))
+        condition = both.says.condition
+        return bool(condition) and both.does.state == "skipped" and not self._left(condition.split(" or "))
 
     def decide(self, says: _Case) -> bool:
         """Tell whether the run decides a condition by what the same decorators did to other tests."""
@@ -212,7 +231,8 @@ def _word(states: set[str]) -> str:
     return "partial"
 
 
-def _disagreement(test: str, model: str, cls: str, says: _Case, does: _Case) -> Disagreement:
+def _disagreement(test: str, model: str, both: _Both) -> Disagreement:
+    cls, says, does = both
     scanned = f"conditional on {says.condition}" if says.condition and does.state == "skipped" else says.state
     where, reason = next(((case.where, case.reason) for case in (does, says) if case.where or case.reason), ("", ""))
     return Disagreement(test, model, cls, scanned, does.state, where, reason)
