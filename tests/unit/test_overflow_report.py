@@ -26,6 +26,7 @@ abs_max= 1.80e+04 > [0] encoder.block.2.layer.1.DenseReluDense.wo: Linear: input
 abs_max=      inf < [0] encoder.block.2.layer.1.DenseReluDense.wo: Linear: output
 """
 
+HIDDEN = -float("inf")
 DENSE = "encoder.block.2.layer.1.DenseReluDense"
 
 
@@ -91,7 +92,12 @@ def test_a_note_stands_behind_its_frame():
 
 class Softmax(nn.Module):
     def forward(self, x):
-        return torch.softmax(x * float("-inf"), -1)
+        return torch.softmax(x * HIDDEN, -1)
+
+
+class Fill(nn.Module):
+    def forward(self, x):
+        return x.fill_(float("-inf"))
 
 
 class Exponential(nn.Module):
@@ -128,6 +134,7 @@ class Power(nn.Module):
         (Logarithm, "the logarithm of 0 is -inf, of a negative number nan"),
         (Division, "a division by 0 gives inf, and 0 / 0 nan"),
         (Power, "a power leaves the range long before its base does"),
+        (Fill, "an infinity is written; where that is meant, name the module in ignore="),
     ],
 )
 def test_the_code_of_the_culprit_suggests_a_cause(culprit, hint):
