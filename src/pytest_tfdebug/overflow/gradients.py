@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import is_ignored
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
@@ -50,16 +51,20 @@ class Gradients:
     Args:
         settings: What to watch for.
         headroom: What keeps the largest values.
+        skipped: Counts the gradients that could not be looked at, by kind.
         conclude: Called at the end of each backward, inside the call of ``backward``: it may raise.
     """
 
-    def __init__(self, settings: Settings, headroom: Headroom, conclude: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: Settings, headroom: Headroom, skipped: Counter[str], conclude: Callable[[], None]
+    ) -> None:
         self.fault: Fault | None = None
         self.forward = 0
+        self.has_seen = False
         self._settings = settings
         self._headroom = headroom
         self._conclude = conclude
-        self.skipped: Counter[str] = Counter()
+        self._skipped = skipped
         self._reducer = Reducer(settings)
         self._history: deque[Frame] = deque(maxlen=settings.frames)
         self._events: list[_Event] = []
@@ -99,9 +104,10 @@ class Gradients:
     def settle(self) -> None:
         """Judge the gradients that came since the last time."""
         self._reducer.read_back()
-        self.skipped.update(self._reducer.skipped)
+        self._skipped.update(self._reducer.skipped)
         self._reducer = Reducer(self._settings)
         events, self._events, self._is_queued = self._events, [], False
+        self.has_seen |= bool(events)
         for position, event in enumerate(events):
             if self.fault is None:
                 self._history.append(event.frame)
@@ -155,7 +161,8 @@ class Gradients:
         self._conclude()
 
     def _is_bad(self, frame: Frame) -> bool:
-        return not frame.extremes.is_finite and not is_ignored(frame.path, self._settings.ignore)
+        is_judged = frame.forward not in self._settings.trace_batches
+        return not frame.extremes.is_finite and is_judged and not is_ignored(frame.path, self._settings.ignore)
 
     def _blame(self, event: _Event, parameters: list[Frame]) -> None:
         """Blame the innermost module that took the tensor: the gradient of its own output was finite."""
