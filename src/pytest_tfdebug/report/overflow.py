@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "=", "probe": "="}
 _WHERE = {
     "module": "the module itself; its inputs are finite",
+    "excused": "the module itself; what is not finite in its inputs is excused as a mask or by ignore=",
     "glue": "glue; everything before these lines is finite",
     "inputs": "its caller; the model was given these values",
     "parameter": "its weights, before any forward",
