@@ -20,7 +20,7 @@ from transformers import (
 )
 from transformers.debug_utils import DebugUnderflowOverflow
 
-from pytest_tfdebug import ActivationOverflowError, overflow_guard
+from pytest_tfdebug import ActivationOverflowError, DebugActivationOverflow, overflow_guard
 
 IDS = torch.tensor([[5, 17, 3, 42, 8, 21, 60], [9, 1, 33, 2, 7, 50, 11]])
 PADDING = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]])
@@ -314,6 +314,30 @@ def test_generate_is_watched_step_by_step():
         model.generate(IDS, attention_mask=torch.ones_like(IDS), max_new_tokens=3, do_sample=False)
 
     assert guard.forwards == 3
+
+
+@pytest.mark.parametrize("leaves", [KeyboardInterrupt, pytest.skip.Exception, ValueError])
+def test_a_forward_that_was_interrupted_does_not_blind_the_watch(leaves):
+    class Activation(nn.Module):
+        is_interrupted = True
+
+        def forward(self, x):
+            if self.is_interrupted:
+                raise leaves
+            return x / 0
+
+    model, activation = llama(), Activation()
+    model.model.layers[1].mlp.act_fn = activation
+
+    debug_overflow = DebugActivationOverflow(model)
+    with pytest.raises(leaves):
+        model(IDS)
+    activation.is_interrupted = False
+    with pytest.raises(ActivationOverflowError) as caught:
+        model(IDS)
+    debug_overflow.remove()
+
+    assert str(caught.value).startswith("< [1] model.layers.1.mlp.act_fn: Activation: output has infs")
 
 
 class Linear8(nn.Linear):
