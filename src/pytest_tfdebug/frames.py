@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 #: Where a frame's tensor stands; ``probe`` is a tensor that ``detect_overflow`` was given.
 FrameDirection = Literal["input", "output", "gradient", "parameter", "probe"]
 #: Where the first non-finite value arose; see :class:`Fault`.
-FaultKind = Literal["module", "excused", "glue", "inputs", "parameter", "gradient", "probe"]
+FaultKind = Literal["module", "excused", "glue", "inputs", "parameter", "gradient", "loss", "probe"]
 
 
 @dataclass(slots=True)
@@ -111,7 +111,8 @@ class Fault:
         kind: ``module``: the output of a module with finite inputs that called no other; ``excused``: likewise, but a
             mask or ``ignore`` excused an input that is not finite; ``glue``: it arose in the code of ``owner`` between
             or after its children's calls; ``inputs``: the model was given it; ``parameter``: a weight holds it;
-            ``gradient``: it arose in the backward; ``probe``: ``detect_overflow`` saw it first.
+            ``gradient``: it arose in the backward; ``loss``: likewise, before it came to the output of any module;
+            ``probe``: ``detect_overflow`` saw it first.
         owner: Module path of the module whose code is meant.
         owner_class: Its class.
         source: Lines to look at; None where there is no source.

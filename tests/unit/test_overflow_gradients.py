@@ -60,7 +60,7 @@ def test_a_gradient_that_comes_from_the_loss_is_said_to():
     report = report_of(model, lambda: (model(torch.randn(5, 4)) * 0).sqrt().sum().backward())
 
     assert report.startswith("^ [0] 2: Linear: gradient of output has nans")
-    assert "No module took this output: its gradient came from glue after it, or from the loss." in report
+    assert "Where: 2 (Linear): glue after it, or the loss: no module took this output." in report
 
 
 def test_gradients_are_not_watched_unless_asked():

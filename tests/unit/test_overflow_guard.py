@@ -75,6 +75,19 @@ def test_a_guard_in_which_nothing_ran_fails():
     )
 
 
+def test_a_guard_is_for_one_block():
+    model = network()
+    guard = overflow_guard(model)
+    with guard:
+        model(ONES)
+
+    with pytest.raises(TFDebugError) as caught, guard:
+        pass
+
+    assert str(caught.value) == "A guard watches one block.\nCall overflow_guard(model, ...) again for another."
+    assert hooks_of(model) == 0
+
+
 @pytest.mark.parametrize("x", [ONES, ZEROS])
 def test_hooks_are_gone_whatever_happened(x):
     model = dividing()

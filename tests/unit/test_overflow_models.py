@@ -307,6 +307,22 @@ def test_the_gradient_of_a_llama_that_overflows_is_named_with_its_parameter():
     assert "the derivative of the square root at 0 is inf" in report
 
 
+def test_a_loss_that_is_scaled_too_far_is_named_as_what_follows_the_model():
+    model, scaler = llama(), torch.amp.GradScaler("cpu", init_scale=2.0**40)
+
+    def train():
+        with torch.autocast("cpu", torch.float16):
+            loss = model(IDS, labels=IDS).loss
+        scaler.scale(loss).backward()
+
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model, gradients=True):
+        train()
+
+    assert str(caught.value).startswith("^ [0] lm_head: Linear: gradient of output has infs")
+    assert "Where: lm_head (Linear): glue after it, or the loss: no module took this output." in str(caught.value)
+    assert "Hint: float16 ends at 6.55e+04: scale the loss down, or use bfloat16 or float32." in str(caught.value)
+
+
 def test_generate_is_watched_step_by_step():
     model = llama()
 

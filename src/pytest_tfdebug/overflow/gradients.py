@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
+    from pytest_tfdebug.frames import FaultKind
     from pytest_tfdebug.overflow.headroom import Headroom
     from pytest_tfdebug.overflow.settings import Settings
     from pytest_tfdebug.records import Call
@@ -175,8 +176,9 @@ class Gradients:
             self._history.append(frame)
         gradient = event.ref()
         found = self._details or (None if gradient is None else details(gradient))
-        fault = Fault(frame, "gradient", frame.path, frame.class_name, source, tuple(self._history), found)
-        fault.facts.extend(_facts(event, parameters, has_taker=bool(takers)))
+        kind: FaultKind = "loss" if event.roles and not takers else "gradient"
+        fault = Fault(frame, kind, frame.path, frame.class_name, source, tuple(self._history), found)
+        fault.facts.extend(_facts(parameters))
         fault.hints.extend(gradient_hints(fault))
         self.fault = fault
 
@@ -186,9 +188,7 @@ def _gradient_frame(frame: Frame, extremes: Extremes) -> Frame:
     return Frame(frame.forward, frame.path, frame.class_name, "gradient", leaf, extremes)
 
 
-def _facts(event: _Event, parameters: list[Frame], *, has_taker: bool) -> Iterator[str]:
-    if event.roles and not has_taker:
-        yield "No module took this output: its gradient came from glue after it, or from the loss."
+def _facts(parameters: list[Frame]) -> Iterator[str]:
     bad = [frame for frame in parameters if not frame.extremes.is_finite]
     if not bad:
         yield "No parameter has a gradient that is not finite."

@@ -28,6 +28,7 @@ class OverflowGuard:
     def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
         self._watch = Watch(settings, raises=True)
         self._recorder = self._watch.eyes(model).recorder
+        self._is_used = False
 
     @property
     def forwards(self) -> int:
@@ -50,6 +51,9 @@ class OverflowGuard:
         return dict(self._watch.skipped)
 
     def __enter__(self) -> Self:
+        if self._is_used:
+            raise TFDebugError("A guard watches one block.\nCall overflow_guard(model, ...) again for another.")
+        self._is_used = True
         self._recorder.__enter__()
         return self
 

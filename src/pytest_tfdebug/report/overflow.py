@@ -19,6 +19,7 @@ _WHERE = {
     "inputs": "its caller; the model was given these values",
     "parameter": "its weights, before any forward",
     "gradient": "its backward; every gradient before it is finite",
+    "loss": "glue after it, or the loss: no module took this output",
     "probe": "its forward, between the frame above and this detect_overflow",
 }
 
