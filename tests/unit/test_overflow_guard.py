@@ -239,6 +239,22 @@ def test_detect_overflow_adds_a_frame_to_the_report_of_a_watched_forward(capsys)
     assert "its forward, between the frame above and this detect_overflow." in str(caught.value)
 
 
+def test_detect_overflow_adds_a_frame_to_every_guard_around_it(capsys):
+    class Half(nn.Module):
+        def forward(self, x):
+            detect_overflow(x, "before the division")
+            return x / 2
+
+    model = nn.Sequential(Half())
+
+    with overflow_guard(model, trace_batches=[0]), overflow_guard(model[0], trace_batches=[0]):
+        model(ONES)
+    lines = capsys.readouterr().out.splitlines()
+
+    assert "abs_min= 1.00e+00 abs_max= 1.00e+00 = [0] 0: Half: before the division" in lines
+    assert "abs_min= 1.00e+00 abs_max= 1.00e+00 = [0] Half: Half: before the division" in lines
+
+
 @pytest.mark.parametrize("tensor", [torch.ones(0), torch.ones(2, dtype=torch.bool), torch.ones(2, device="meta")])
 def test_detect_overflow_has_nothing_to_say_of_tensors_without_range(tensor, capsys):
     assert not detect_overflow(tensor, "here")
