@@ -324,6 +324,26 @@ def test_every_thread_is_watched_on_its_own():
     assert list(caught) == ["bad"]
 
 
+def test_forwards_that_overlap_in_two_threads_are_both_watched():
+    both = threading.Barrier(2)
+
+    class Meets(nn.Module):
+        def forward(self, x):
+            both.wait(timeout=30)
+            return x
+
+    model = nn.Sequential(nn.Identity(), Meets(), nn.Identity())
+
+    with overflow_guard(model) as guard:
+        threads = [threading.Thread(target=model, args=(ONES,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert guard.forwards == 2
+
+
 def test_data_parallel_is_refused_with_the_way_out():
     with pytest.raises(TFDebugError) as caught:
         overflow_guard(nn.DataParallel(network()))
