@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+import transformers
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -12,10 +13,16 @@ from transformers import (
     AutoProcessor,
     AutoTokenizer,
     BertModel,
+    GenerationMixin,
     LlamaConfig,
     LlamaForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
     pipeline,
 )
+
+#: transformers 4 fails otherwise, or not at all, where these do.
+ONLY_5 = pytest.mark.skipif(transformers.__version__ < "5", reason="transformers 4 does this otherwise")
 
 
 def test_config_that_the_auto_class_does_not_map(triage_of, llama):
@@ -149,6 +156,45 @@ def test_model_without_a_head_cannot_generate(triage_of, bert):
     assert finding.rule == "no-generate"
     assert finding.what == "BertModel has no language model head, so it cannot generate."
     assert finding.fix == "load it as BertLMHeadModel (AutoModelForCausalLM)"
+
+
+class OwnConfig(PretrainedConfig):
+    model_type = "own-model-of-a-test"
+
+
+class OwnModel(PreTrainedModel):
+    """A model of the user's, with a head and without generate: transformers 5 no longer inherits it for one."""
+
+    config_class = OwnConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.lm_head = torch.nn.Linear(2, 2)
+
+
+@ONLY_5
+def test_model_of_the_users_is_told_to_inherit_generate(triage_of):
+    model = OwnModel(OwnConfig())
+
+    finding = triage_of(lambda: model.generate(torch.zeros(1, 2)))
+
+    assert finding.rule == "no-generate"
+    assert finding.what == "OwnModel does not inherit from GenerationMixin, so it cannot generate."
+    assert (
+        finding.fix == "class OwnModel(PreTrainedModel, GenerationMixin):    # from transformers import GenerationMixin"
+    )
+    assert hasattr(type("OwnModel", (PreTrainedModel, GenerationMixin), {}), "generate")
+
+
+def test_config_of_the_users_is_to_be_registered(triage_of):
+    finding = triage_of(lambda: AutoModel.from_config(OwnConfig()))
+
+    assert finding.rule == "unmapped-config"
+    assert finding.fix == (
+        "AutoModel.register(OwnConfig, CLASS)    # CLASS: the model class of yours that has this config"
+    )
+    AutoModel.register(OwnConfig, OwnModel)
+    assert isinstance(AutoModel.from_config(OwnConfig()), OwnModel)
 
 
 def test_base_model_generates_with_its_head(triage_of, llama):
