@@ -139,7 +139,7 @@ def test_a_padding_leak_is_seen_again_at_the_same_module(pytester, run_alone):
     failed.stdout.fnmatch_lines(["*is not invariant to padding: input_ids padded by 1 on the right.*"])
     failed.stdout.fnmatch_lines(["*Repro: python *repro.py"])
     assert "is not invariant to padding: input_ids padded by 1 on the right." in told
-    (place,) = [line.strip() for line in failed.stdout.lines if "The padding gets in" in line]
+    (place,) = {line.strip() for line in failed.stdout.lines if "The padding gets in" in line}
     assert "pooler" in place
     assert place.removeprefix("E").strip() in told
 

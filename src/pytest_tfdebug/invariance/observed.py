@@ -171,7 +171,9 @@ def _kept(value: Any) -> Any:  # noqa: ANN401
 def _versions(model: torch.nn.Module) -> list[int]:
     return [
         hash((id(item), item.data_ptr(), -1 if item.is_inference() else item._version))  # noqa: SLF001 - write count
-        for item in model.parameters()
+        for module in model.modules()
+        for item in module._parameters.values()  # noqa: SLF001 - parameters() is three times as slow
+        if item is not None
     ]
 
 
