@@ -5,6 +5,8 @@ import json
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -18,6 +20,7 @@ from transformers import (
     LlamaForCausalLM,
     PretrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerFast,
     pipeline,
 )
 
@@ -204,6 +207,17 @@ def test_base_model_generates_with_its_head(triage_of, llama):
 
     assert finding.fix == "load it as LlamaForCausalLM (AutoModelForCausalLM)"
     assert LlamaForCausalLM.from_pretrained(llama).generate(ids, max_new_tokens=1) is not None
+
+
+def test_pipeline_of_a_model_without_its_tokenizer(triage_of, llama):
+    model = LlamaForCausalLM.from_pretrained(llama)
+
+    finding = triage_of(lambda: pipeline("text-generation", model=model))
+
+    assert finding.rule == "tokenizer-not-guessed"
+    assert finding.fix == "pipeline(task, model=model, tokenizer=tokenizer)"
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}, unk_token="a")))  # noqa: S106 - a word, no password
+    assert pipeline("text-generation", model=model, tokenizer=tokenizer) is not None
 
 
 def test_directory_without_a_processor(triage_of, llama):

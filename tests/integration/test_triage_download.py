@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
-from transformers import AutoModel, AutoTokenizer, LlamaForCausalLM
+from transformers import AutoFeatureExtractor, AutoModel, AutoTokenizer, LlamaForCausalLM
 from transformers.utils import cached_file
 
 #: transformers 4 fails otherwise, or not at all, where these do.
@@ -74,6 +74,15 @@ def test_revision_that_is_not_cached_names_the_one_that_is(triage_of, fill_cache
     assert finding.fix == f'pass revision="{COMMIT}": the cache holds that one'
     assert finding.facts[0] == "cached revisions of org/tiny: 0123456789ab (main)"
     assert AutoModel.from_pretrained("org/tiny", revision=COMMIT) is not None
+
+
+def test_cached_revision_without_the_file_is_not_offered(triage_of, fill_cache):
+    fill_cache("org/tiny")
+
+    finding = triage_of(lambda: hf_hub_download("org/tiny", "weights.bin", revision="v2"))
+
+    assert finding.facts[0] == "cached revisions of org/tiny: 0123456789ab (main, without weights.bin)"
+    assert finding.fix.startswith("hf download org/tiny --revision v2 ")
 
 
 @pytest.mark.usefixtures("cache")
@@ -290,6 +299,25 @@ def test_config_that_is_no_json(triage_of, copy):
     assert finding.then == f"python -m json.tool {copy}/config.json"
     (copy / "config.json").write_text(sound)
     assert AutoModel.from_pretrained(copy) is not None
+
+
+def test_directory_without_a_feature_extractor(triage_of, llama):
+    finding = triage_of(lambda: AutoFeatureExtractor.from_pretrained(llama))
+
+    assert finding.rule == "missing-preprocessor-files"
+    assert finding.what == f"{llama} has no file of the feature extractor."
+
+
+def test_hub_that_cannot_be_reached(triage_of, cache, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    finding = triage_of(lambda: hf_hub_download("org/tiny", "x.bin", endpoint="http://127.0.0.1:9", cache_dir=cache))
+
+    assert finding.rule == "hub-unreachable"
+    assert finding.what == "the hub could not be reached, and x.bin of org/tiny (revision main) is not in the cache."
+    assert finding.fix.startswith("hf download org/tiny    # once, with a network; then HF_HUB_OFFLINE=1 pytest ")
 
 
 @ONLY_5
