@@ -61,6 +61,14 @@ def test_config_without_a_checkpoint(triage_of):
     assert AutoModelForCausalLM.from_config(config) is not None
 
 
+def test_class_of_the_checkpoints_own_architecture_is_preferred(triage_of):
+    config = LlamaConfig(architectures=["LlamaForTokenClassification"])
+
+    finding = triage_of(lambda: AutoModelForSeq2SeqLM.from_config(config))
+
+    assert "AutoModelForTokenClassification.from_config(config)" in finding.fix
+
+
 def test_call_over_several_lines_is_shown_whole(triage_of, llama):
     def load():
         return AutoModelForSeq2SeqLM.from_pretrained(
