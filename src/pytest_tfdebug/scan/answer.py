@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """What the command line shows: the JSON report, its summary, and what went wrong on the way."""
+    """What the command line shows: the JSON report, in pieces, its summary, and what went wrong on the way."""
 
     name: str
-    json: bytes
+    json: list[bytes]
     summary: str
     bad: dict[str, str]
     unresolved: list[str]
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
     @property
     def report(self) -> dict[str, dict[str, Any]]:
         """The report as dictionaries."""
-        report: dict[str, dict[str, Any]] = json.loads(self.json)
+        report: dict[str, dict[str, Any]] = json.loads(b"".join(self.json))
         return report
 
     @property
@@ -78,7 +78,7 @@ def answer(
     kept = cache.answer(name, tree)
     if kept is not None:
         about, report = kept
-        return Answer(name, report, about["summary"], about["bad"], about["unresolved"])
+        return Answer(name, [report], about["summary"], about["bad"], about["unresolved"])
     return _scan(tree, name, test, cache, is_exact=False, is_strict=False)
 
 
@@ -88,6 +88,7 @@ def _scan(
     from pytest_tfdebug.scan.api import scan_with
     from pytest_tfdebug.scan.cache import Known
     from pytest_tfdebug.scan.reading import Reader
+    from pytest_tfdebug.scan.report import encode
 
     gc.disable()  # a scan makes much and drops little until it ends
     try:
@@ -97,9 +98,11 @@ def _scan(
         result = scan_with(recording, reader, test, track=_progress)
     finally:
         gc.enable()
-    report = {test: found.summary() for test, found in result.tests.items()} if test is None else result.to_dict()
+    summaries = {name: found.summary() for name, found in result.tests.items()}
+    report = summaries if test is None else result.to_dict()
     summary = "\n".join(summarize(report, is_one=test is not None))
-    found = Answer(name, result.dumps().encode(), summary, result.skipped_files, result.unresolved_bases)
+    pieces = list(encode(result.tests, summaries))
+    found = Answer(name, pieces, summary, result.skipped_files, result.unresolved_bases)
     if cache is not None:
         about = {"summary": found.summary, "bad": found.bad, "unresolved": found.unresolved}
         cache.keep_answer(name, recording.record, about, found.json)

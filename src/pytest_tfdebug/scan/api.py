@@ -86,12 +86,9 @@ def result(found: Scan, common: set[str], test: str | None) -> ScanResult:
         hint = f"did you mean {', '.join(near)}?" if near else "run without --test_method_name to list all."
         raise ScanError(f"{test!r} is not one of the {len(common)} common tests; {hint}")
     cases: dict[str, list[Case]] = {name: [] for name in found.origins}
-    for cls in found.classes:
+    for cls in sorted(found.classes, key=lambda cls: (cls.model, cls.name)):
         for name, state in cls.states.items():
             cases[name].append(Case(cls.model, cls.name, state))
-    tests = {
-        name: CommonTest(name, found.origins[name], tuple(sorted(cases[name], key=lambda case: case[:2])))
-        for name in found.origins
-    }
+    tests = {name: CommonTest(name, origin, tuple(cases[name])) for name, origin in found.origins.items()}
     unresolved = [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in found.unresolved]
     return ScanResult(tests, found.models, found.bad, unresolved)

@@ -76,10 +76,10 @@ class Cache:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep_answer(self, name: str, record: Record, about: dict[str, Any], report: bytes) -> None:
+    def keep_answer(self, name: str, record: Record, about: dict[str, Any], report: list[bytes]) -> None:
         """Keep an answer with the questions that it rests on."""
         head = json.dumps({"record": record.to_list(), "about": about}, separators=(",", ":")).encode()
-        self._replace(f"{name}.answer", head + _SEPARATOR + report)
+        self._replace(f"{name}.answer", [head, _SEPARATOR, *report])
 
     def known(self) -> Known:
         """Return the facts of earlier runs."""
@@ -92,16 +92,16 @@ class Cache:
 
     def keep(self, known: Known) -> None:
         """Keep the facts of this run."""
-        self._replace("facts", pickle.dumps(tuple(known), protocol=5))
+        self._replace("facts", [pickle.dumps(tuple(known), protocol=5)])
 
-    def _replace(self, name: str, content: bytes) -> None:
+    def _replace(self, name: str, pieces: list[bytes]) -> None:
         """Write a file of the cache; a cache that cannot be written is no error."""
         temporary = ""
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=self._directory, prefix=f".{name}.")
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
+                file.writelines(pieces)
             os.replace(temporary, self._directory / name)
         except OSError:
             if temporary:

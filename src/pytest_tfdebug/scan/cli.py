@@ -122,7 +122,7 @@ def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
     from pytest_tfdebug.scan import render
 
     if options.format == "json":
-        return [found.json.decode().rstrip("\n")]
+        return [b"".join(found.json).decode().rstrip("\n")]
     if options.format == "csv":
         return [render.to_csv(found.report).rstrip("\n")]
     if options.format == "markdown":
