@@ -107,7 +107,7 @@ class Scanner:
                 continue
             if cls.is_test_case or name.startswith("Test"):
                 self._used.update((base.source.path, base.head.line, base.name) for base in cls.mro)
-            tests = set().union(*(self._tests(base) for base in cls.mro))
+            tests: set[str] = set().union(*(self._tests(base) for base in cls.mro))
             if not tests or not self._is_collected(name, cls):
                 continue
             wanted = tests if test is None else tests & {test}

@@ -16,6 +16,7 @@ from pytest_tfdebug.scan.workspace import Found
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pytest_tfdebug.scan.classes import Question
     from pytest_tfdebug.scan.effects import Decorators, Effect
     from pytest_tfdebug.scan.facts import Binding
     from pytest_tfdebug.scan.runner import Runner
@@ -54,6 +55,7 @@ class _Applied(NamedTuple):
 
 
 _NOTHING = _Applied("decorator", ())
+_NO_QUESTIONS: frozenset[Question] = frozenset()
 
 
 @dataclass
@@ -78,6 +80,18 @@ class _Own(NamedTuple):
     bases: set[str]  # the names, also without the number that ``expand`` adds
 
 
+class _Kin(NamedTuple):
+    """What classes with the same bases inherit.
+
+    ``states`` holds what definitions give tests, None where they leave them alone, by the questions that it hangs on
+    and then by the number of the answers.
+    """
+
+    plans: dict[str, _Plan]
+    expanded: frozenset[str]
+    states: dict[frozenset[Question], dict[int, dict[str, State | None]]]
+
+
 class States:
     """Decides states; what does not depend on the class is decided once."""
 
@@ -86,6 +100,7 @@ class States:
         self._decorators, self._runner = decorators, runner
         self._expansions: dict[int, Expansion | None] = {}
         self._owns: dict[Linked, _Own] = {}
+        self._kins: dict[tuple[tuple[Linked, ...], frozenset[str]], _Kin] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
         self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
 
@@ -101,22 +116,45 @@ class States:
         kept = (effect for effect in effects if effect.kind == "pytest" or cls.is_test_case)
         return _Applied("class-decorator", tuple(kept))
 
-    def of(self, cls: Linked, tests: Iterable[str], on_module: tuple[Effect, ...]) -> dict[str, State]:
+    def of(self, cls: Linked, tests: set[str], on_module: tuple[Effect, ...]) -> dict[str, State]:
         """Return the state of each of some tests that a class has."""
         on_class = self._on_class(cls)
         on_class = on_class._replace(effects=(*on_class.effects, *on_module))
         base = _judged([self._on_setup(cls), on_class]) or RAN
         base = base._replace(reason=base.reason.replace(CLASS_NAME, cls.name))
-        plans: dict[str, _Plan] = {}
-        expanded: set[str] = set()
-        for linked in reversed(cls.mro):
-            own = self._own(linked)
-            plans.update(own.plans)
-            expanded |= own.expanded
-        return {
-            test: self._expanded(cls, test, base) if test in expanded else self._planned(cls, plans[test], base)
-            for test in sorted(tests)
-        }
+        own, kin = self._own(cls), self._kin(cls)
+        inherited: dict[str, State | None] = {}
+        for questions, known in kin.states.items():
+            inherited.update(known.get(self._evaluator.answer(cls, questions), {}))
+        states = {test: state or base for test, state in inherited.items()} if base.state != "skipped" else {}
+        for test in tests.difference(states) | (tests & own.bases):
+            if test in own.expanded or test in kin.expanded:
+                states[test] = self._expanded(cls, test, base)
+                continue
+            plan = own.plans.get(test) or kin.plans[test]
+            states[test] = self._planned(cls, plan, base)
+            if test not in own.bases and plan.empty is None:
+                self._share(kin, cls, test, plan)
+        return states
+
+    def _kin(self, cls: Linked) -> _Kin:
+        key = cls.mro[1:], cls.externals
+        if key not in self._kins:
+            plans: dict[str, _Plan] = {}
+            expanded: set[str] = set()
+            for linked in reversed(cls.mro[1:]):
+                own = self._own(linked)
+                plans.update(own.plans)
+                expanded |= own.expanded
+            self._kins[key] = _Kin(plans, frozenset(expanded), {})
+        return self._kins[key]
+
+    def _share(self, kin: _Kin, cls: Linked, test: str, plan: _Plan) -> None:
+        """Keep what a definition gives a test of a class for the classes of its kin that answer alike."""
+        state, questions = self._given(cls, plan)
+        if state is None or CLASS_NAME not in state.reason:
+            known = kin.states.setdefault(questions, {})
+            known.setdefault(self._evaluator.answer(cls, questions), {})[test] = state
 
     def _own(self, cls: Linked) -> _Own:
         """Return what a class itself does to the tests that it binds, and which of them ``expand`` multiplies."""
@@ -153,19 +191,9 @@ class States:
 
     def _planned(self, cls: Linked, plan: _Plan, base: State) -> State:
         """Return the state that one definition gives a test of a class."""
-        if plan.vanished is not None:
-            return plan.vanished
         if base.state == "skipped":
-            return base
-        if plan.always is not None:
-            return plan.always
-        state = plan.state
-        if plan.function is not None and plan.function.body:
-            outcome = self._runner.test(plan.definer, plan.function, cls)
-            if outcome[0]:
-                state = plan.states.get(id(outcome[0]))
-                if state is None:
-                    state = plan.states[id(outcome[0])] = _judged([plan.method, _on_body(*outcome)])
+            return plan.vanished or base
+        state, _ = self._given(cls, plan)
         if state is None:
             if plan.empty is None:
                 return base
@@ -173,6 +201,19 @@ class States:
         return (
             state._replace(reason=state.reason.replace(CLASS_NAME, cls.name)) if CLASS_NAME in state.reason else state
         )
+
+    def _given(self, cls: Linked, plan: _Plan) -> tuple[State | None, frozenset[Question]]:
+        """Return the state that one definition by itself gives a test of a class, and the questions it hangs on."""
+        always = plan.vanished or plan.always
+        if always is not None or plan.function is None or not plan.function.body:
+            return always or plan.state, _NO_QUESTIONS
+        effects, end, questions = self._runner.test(plan.definer, plan.function, cls)
+        if not effects:
+            return plan.state, questions
+        state = plan.states.get(id(effects))
+        if state is None:
+            state = plan.states[id(effects)] = _judged([plan.method, _on_body(effects, end)])
+        return state, questions
 
     def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
         if id(binding) not in self._expansions:
@@ -197,7 +238,7 @@ class States:
         for name in SETUPS:
             found = cls.find(name)
             if found is not None and isinstance(found[1], Function) and found[1].body:
-                effects.extend(_on_body(*self._runner.test(found[0], found[1], cls)).effects)
+                effects.extend(_on_body(*self._runner.test(found[0], found[1], cls)[:2]).effects)
         is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
         return _Applied("guard" if is_guarded else "body", tuple(effects))
 

@@ -108,7 +108,10 @@ class Evaluator:
         number = cls.answers.get(questions)
         if number is None:
             ordered = self._ordered.setdefault(questions, tuple(questions))
-            answers = tuple([_QUESTIONS[question[0]](self, cls, *question[1:]) for question in ordered])
+            for question in ordered:
+                if question not in cls.told:
+                    cls.told[question] = _QUESTIONS[question[0]](self, cls, *question[1:])
+            answers = tuple([cls.told[question] for question in ordered])
             number = cls.answers[questions] = self._numbers.setdefault(answers, len(self._numbers))
         return number
 
