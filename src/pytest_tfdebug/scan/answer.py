@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.tree import DiskTree, RecordingTree
+from pytest_tfdebug.scan.tree import DiskTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-
-    from pytest_tfdebug.scan.cache import Cache
 
 
 class Answer(NamedTuple):
@@ -69,54 +65,14 @@ def answer(
     if not repo.is_dir():
         raise ScanError(f"{repo} is not a directory; name the root of a repository with --repo.")
     name = "all_tests_scan_result" if test is None else f"scan_{test}"
-    tree = DiskTree(repo)
-    if not is_cached or is_exact or is_strict:
-        return _scan(tree, name, test, None, is_exact=is_exact, is_strict=is_strict)
-    from pytest_tfdebug.scan.cache import Cache
+    tree, cache = DiskTree(repo), None
+    if is_cached and not is_exact and not is_strict:
+        from pytest_tfdebug.scan.cache import Cache
 
-    cache = Cache(repo)
-    kept = cache.answer(name, tree)
-    if kept is not None:
-        about, report = kept
-        return Answer(name, [report], about["summary"], about["bad"], about["unresolved"])
-    return _scan(tree, name, test, cache, is_exact=False, is_strict=False)
+        cache = Cache(repo)
+        kept = cache.answer(name, tree)
+        if kept is not None:
+            return kept
+    from pytest_tfdebug.scan import fresh
 
-
-def _scan(
-    tree: DiskTree, name: str, test: str | None, cache: Cache | None, *, is_exact: bool, is_strict: bool
-) -> Answer:
-    from pytest_tfdebug.scan.api import scan_with
-    from pytest_tfdebug.scan.cache import Known
-    from pytest_tfdebug.scan.reading import Reader
-    from pytest_tfdebug.scan.report import encode
-
-    gc.disable()  # a scan makes much and drops little until it ends
-    try:
-        recording = RecordingTree(tree)
-        known = cache.known() if cache is not None else Known({}, {})
-        reader = Reader(recording, known, is_exact=is_exact, is_checked=is_strict)
-        result = scan_with(recording, reader, test, track=_progress)
-    finally:
-        gc.enable()
-    summaries = {name: found.summary() for name, found in result.tests.items()}
-    report = summaries if test is None else result.to_dict()
-    summary = "\n".join(summarize(report, is_one=test is not None))
-    pieces = list(encode(result.tests, summaries))
-    found = Answer(name, pieces, summary, result.skipped_files, result.unresolved_bases)
-    if cache is not None:
-        about = {"summary": found.summary, "bad": found.bad, "unresolved": found.unresolved}
-        cache.keep_answer(name, recording.record, about, found.json)
-        if reader.has_news:
-            cache.keep(reader.used())
-    return found
-
-
-def _progress(items: list[Any]) -> Iterable[Any]:
-    """Show a progress bar on a terminal, and nothing in a pipe."""
-    sys.stderr.write(f"🔬 Parsing {len(items)} model test files once each...\n")
-    if not sys.stderr.isatty():
-        return items
-    from tqdm import tqdm
-
-    bar: Iterable[Any] = tqdm(items, unit="file", leave=False)
-    return bar
+    return fresh.answer(tree, fresh.Task(name, test, is_exact, is_strict), cache)

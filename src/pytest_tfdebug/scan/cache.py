@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan import facts
+from pytest_tfdebug.scan.answer import Answer
 from pytest_tfdebug.scan.tree import Record, digest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_tfdebug.scan.facts import Module
     from pytest_tfdebug.scan.syntax import Expr
     from pytest_tfdebug.scan.tree import Tree
@@ -33,6 +36,16 @@ class Known(NamedTuple):
 
     files: dict[bytes, Module]
     expressions: dict[str, Expr]
+
+    @classmethod
+    def joined(cls, parts: Iterable[Known]) -> Known:
+        """Return all that is known of several."""
+        files: dict[bytes, Module] = {}
+        expressions: dict[str, Expr] = {}
+        for part in parts:
+            files |= part.files
+            expressions |= part.expressions
+        return cls(files, expressions)
 
 
 def directory() -> Path:
@@ -58,28 +71,25 @@ class Cache:
         self._root = root.resolve()
         self._directory = directory() / digest(f"{self._root}\0{_version()}".encode()).hex()
 
-    def answer(self, name: str, tree: Tree) -> tuple[dict[str, Any], bytes] | None:
+    def answer(self, name: str, tree: Tree) -> Answer | None:
         """Return an earlier answer if the tree still replies to all its questions as before.
 
         Args:
             name: The name of the answer.
             tree: The tree.
-
-        Returns:
-            What was kept beside the JSON report, and the report itself.
         """
         try:
             content = (self._directory / f"{name}.answer").read_bytes()
             head, _, report = content.partition(_SEPARATOR)
             kept = json.loads(head)
-            return (kept["about"], report) if Record.of(kept["record"]).holds(tree) else None
+            return Answer(name, [report], *kept["about"]) if Record(*kept["record"]).holds(tree) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep_answer(self, name: str, record: Record, about: dict[str, Any], report: list[bytes]) -> None:
+    def keep_answer(self, answer: Answer, record: Record) -> None:
         """Keep an answer with the questions that it rests on."""
-        head = json.dumps({"record": record.to_list(), "about": about}, separators=(",", ":")).encode()
-        self._replace(f"{name}.answer", [head, _SEPARATOR, *report])
+        head = json.dumps({"record": record, "about": answer[2:]}, separators=(",", ":")).encode()
+        self._replace(f"{answer.name}.answer", [head, _SEPARATOR, *answer.json])
 
     def known(self) -> Known:
         """Return the facts of earlier runs."""

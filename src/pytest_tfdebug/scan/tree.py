@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_tfdebug.scan.errors import BadSourceError, ScanError
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -85,13 +85,14 @@ class Record(NamedTuple):
     contents: dict[str, str]
 
     @classmethod
-    def of(cls, values: list[Any]) -> Record:
-        """Return the record that :meth:`to_list` gave."""
-        return cls(*values)
-
-    def to_list(self) -> list[Any]:
-        """Return the record as plain values."""
-        return list(self)
+    def joined(cls, records: Iterable[Record]) -> Record:
+        """Return one record of all replies."""
+        return cls(
+            *(
+                {key: value for reply in replies for key, value in reply.items()}
+                for replies in zip(*records, strict=True)
+            )
+        )
 
     def holds(self, tree: Tree) -> bool:
         """Tell whether a tree still replies the same."""
