@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.tree import DiskTree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from typing_extensions import Buffer
 
 
 class Answer(NamedTuple):
     """What the command line shows: the JSON report, in pieces, its summary, and what went wrong on the way."""
 
     name: str
-    json: list[bytes]
+    json: Sequence[Buffer]
     summary: str
     bad: dict[str, str]
     unresolved: list[str]
@@ -55,24 +57,24 @@ def summarize(report: dict[str, dict[str, Any]], *, is_one: bool, verbose: bool 
 
 
 def answer(
-    repo: Path, test: str | None, *, is_cached: bool = True, is_exact: bool = False, is_strict: bool = False
+    repo: str, test: str | None, *, is_cached: bool = True, is_exact: bool = False, is_strict: bool = False
 ) -> Answer:
     """Scan a repository, or find that an earlier scan still stands.
 
     Raises:
         ScanError: If there is no repository, no common test, or none of this name.
     """
-    if not repo.is_dir():
+    if not os.path.isdir(repo):
         raise ScanError(f"{repo} is not a directory; name the root of a repository with --repo.")
     name = "all_tests_scan_result" if test is None else f"scan_{test}"
-    tree, cache = DiskTree(repo), None
+    cache = None
     if is_cached and not is_exact and not is_strict:
         from pytest_tfdebug.scan.cache import Cache
 
         cache = Cache(repo)
-        kept = cache.answer(name, tree)
+        kept = cache.answer(name, DiskTree(repo))
         if kept is not None:
             return kept
     from pytest_tfdebug.scan import fresh
 
-    return fresh.answer(tree, fresh.Task(name, test, is_exact, is_strict), cache)
+    return fresh.answer(repo, fresh.Task(name, test, is_exact, is_strict), cache)

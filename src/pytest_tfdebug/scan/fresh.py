@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import gc
+import operator
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.answer import Answer, summarize
 from pytest_tfdebug.scan.api import result
 from pytest_tfdebug.scan.beside import HAS_SECOND, beside
-from pytest_tfdebug.scan.cache import Known
+from pytest_tfdebug.scan.known import Known
 from pytest_tfdebug.scan.parser import Parser
 from pytest_tfdebug.scan.reading import CHECKED, Reader
 from pytest_tfdebug.scan.report import encode
 from pytest_tfdebug.scan.scanner import Scan, Scanner, model_files
-from pytest_tfdebug.scan.tree import DiskTree, Record, RecordingTree
+from pytest_tfdebug.scan.tree import DiskTree, RecordingTree
 from pytest_tfdebug.scan.workspace import Workspace
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable
 
     from pytest_tfdebug.scan.cache import Cache
     from pytest_tfdebug.scan.layout import Place
+    from pytest_tfdebug.scan.tree import Record
 
 #: Model test files from which a second process pays for its start.
 SHARED = 64
@@ -40,7 +44,7 @@ class Task(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A scan of some of the model test files, the questions that it asked of the tree, and what it learnt."""
+    """A scan of some of the model test files, what it asked of the tree, and what it learnt."""
 
     scan: Scan
     record: Record
@@ -48,31 +52,30 @@ class _Part(NamedTuple):
     has_news: bool
 
 
-def answer(tree: DiskTree, task: Task, cache: Cache | None) -> Answer:
-    """Scan a work tree.
+def answer(repo: str | os.PathLike[str], task: Task, cache: Cache | None) -> Answer:
+    """Scan a work tree, and keep the answer where there is a cache.
 
     Raises:
         ScanError: If it has no common test, or none of this name.
     """
     gc.disable()  # a scan makes much and drops little until it ends
     try:
-        asked = RecordingTree(tree)
-        places = model_files(asked)
-        parts = _parts(tree, task, places, cache)
-        found = _answer(task, sum((part.scan for part in parts[1:]), parts[0].scan), places)
+        tree = RecordingTree(repo) if cache is not None else DiskTree(repo)
+        places = model_files(tree)
+        sys.stderr.write(f"🔬 Parsing {len(places)} model test files once each...\n")
+        parts = _parts(tree, task, places, Known.load(cache) if cache is not None else None)
+        found = _answer(task, functools.reduce(operator.add, (part.scan for part in parts)), places)
+        if cache is not None:
+            cache.keep_answer(found, functools.reduce(operator.or_, (part.record for part in parts)))
+            if any(part.has_news for part in parts):
+                functools.reduce(operator.or_, (part.known for part in parts)).keep(cache)
     finally:
         gc.enable()
-    if cache is not None:
-        record = Record.joined([asked.record, *(part.record for part in parts)])
-        cache.keep_answer(found, record)
-        if any(part.has_news for part in parts):
-            cache.keep(Known.joined([part.known for part in parts]))
     return found
 
 
-def _parts(tree: DiskTree, task: Task, places: list[Place], cache: Cache | None) -> tuple[_Part, ...]:
-    known = cache.known() if cache is not None else None
-    sys.stderr.write(f"🔬 Parsing {len(places)} model test files once each...\n")
+def _parts(tree: DiskTree, task: Task, places: list[Place], known: Known | None) -> tuple[_Part, ...]:
+    """Scan the model test files, half of them in a second process where that pays."""
     if len(places) < SHARED or not HAS_SECOND or task.is_exact:
         return (_part(tree, task, places, known, _progress(places)),)
     half = len(places) // 2
@@ -83,14 +86,13 @@ def _parts(tree: DiskTree, task: Task, places: list[Place], cache: Cache | None)
 
 
 def _part(tree: DiskTree, task: Task, places: list[Place], known: Known | None, mine: Iterable[Place]) -> _Part:
-    asked = RecordingTree(tree)
     is_checked = task.is_strict or len(places) <= CHECKED
-    reader = Reader(asked if known else tree, known, is_exact=task.is_exact, is_checked=is_checked)
+    reader = Reader(tree, known, is_exact=task.is_exact, is_checked=is_checked)
     parser = Parser(known.expressions if known else None, is_exact=task.is_exact)
     number = len(parser.known)
-    found = Scanner(Workspace(asked if known else tree, reader, parser), places).scan(mine, task.test)
+    found = Scanner(Workspace(tree, reader, parser), places).scan(mine, task.test)
     learnt = Known(reader.used(), parser.known if known else {})
-    return _Part(found, asked.record, learnt, reader.has_news or len(parser.known) > number)
+    return _Part(found, tree.record, learnt, reader.has_news or len(parser.known) > number)
 
 
 def _answer(task: Task, found: Scan, places: list[Place]) -> Answer:

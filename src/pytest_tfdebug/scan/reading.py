@@ -13,8 +13,8 @@ from pytest_tfdebug.scan.source import decode
 from pytest_tfdebug.scan.tree import digest
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.scan.cache import Known
     from pytest_tfdebug.scan.facts import Module
+    from pytest_tfdebug.scan.known import Known
     from pytest_tfdebug.scan.tree import Tree
 
 #: Model test files up to which every file is checked for syntax errors inside functions too; it takes 0.3 s.
@@ -36,7 +36,7 @@ class Reader:
     ) -> None:
         self.is_exact = is_exact
         self._tree, self._known, self._is_checked = tree, known, is_checked
-        self._used: dict[bytes, tuple[str, Module]] = {}
+        self._used: dict[str, tuple[str, Module]] = {}
         self._filled: dict[tuple[str, tuple[int, int] | None], Class] = {}
         self._outlines: dict[str, Outline] = {}
 
@@ -45,7 +45,7 @@ class Reader:
         """Whether something of a file is known that was not before."""
         return self._known is not None and (bool(self._filled) or self._used.keys() != self._known.files.keys())
 
-    def used(self) -> dict[bytes, Module]:
+    def used(self) -> dict[str, Module]:
         """Return the facts of the files that were read, by the digest of their content."""
         return {
             key: facts._replace(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
+from pytest_tfdebug.scan.files import replace
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pandas as pd
+    from typing_extensions import Buffer
 
     from pytest_tfdebug.scan.states import State
 
@@ -241,31 +242,17 @@ class _Encoder:
         return self._encode(state._asdict())[1:].encode() if state.state != "ran" else b""
 
 
-def write_text(path: Path, text: Callable[[], str | Iterable[bytes]]) -> Path:
+def write_text(path: Path, text: Callable[[], str | Iterable[Buffer]]) -> Path:
     """Write a file so that it is either all there or as it was.
 
     Raises:
         ScanError: If it cannot be written.
     """
-    temporary = ""
+    content = text()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        content = text()
-        with os.fdopen(handle, "wb") as file:
-            file.writelines([content.encode()] if isinstance(content, str) else content)
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
+        replace(path, [content.encode()] if isinstance(content, str) else content)
     except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
         raise ScanError(
             f"Cannot write {path}: {error.strerror or error}; name a writable directory with --output_dir."
         ) from error
     return path
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
