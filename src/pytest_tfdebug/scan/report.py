@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 #: The states in which a class does not run a test.
 STOPPED = frozenset({"skipped", "vanished"})
-#: A test that is skipped for a part of its parameters is conditional.
-_CONDITIONAL = frozenset({"conditional", "partial"})
-_PARTIAL = STOPPED | {"partial"}
+_RAN, _SKIPPED, _VANISHED, _EMPTY, _CONDITIONAL, _PARTIAL = (1 << bit for bit in range(6))
+_STOPPED = _SKIPPED | _VANISHED
+#: The bit of each state; a test that is skipped for a part of its parameters is conditional and has one of its own.
+_FLAGS = {"ran": _RAN, "skipped": _SKIPPED, "vanished": _VANISHED, "empty": _EMPTY, "conditional": _CONDITIONAL}
 _SEPARATOR = ",\n      "
 
 
@@ -66,31 +67,27 @@ class CommonTest(NamedTuple):
 
     def summary(self) -> dict[str, Any]:
         """Return the entry of the JSON report without its classes."""
-        kinds: dict[str, set[str]] = {}
+        found: dict[str, int] = {}
         for model, _, state in self.cases:
             is_partial = state.state == "conditional" and state.condition.startswith("only ")
-            kind = "partial" if is_partial else state.state
-            if model in kinds:
-                kinds[model].add(kind)
-            else:
-                kinds[model] = {kind}
-        models = sorted(kinds)
-        skipped = [model for model in models if kinds[model] <= STOPPED]
+            found[model] = found.get(model, 0) | (_PARTIAL if is_partial else _FLAGS[state.state])
+        models = sorted(found)
+        skipped = [model for model in models if not found[model] & ~_STOPPED]
+        ran = [model for model in models if found[model] & ~_STOPPED]
         reasons = {model: dict[str, None]() for model in skipped}
         for model, _, state in self.cases if skipped else ():
             if model in reasons:
                 reasons[model][state.reason] = None
-        ran = [model for model in models if model not in reasons]
         return {
             "origin": self.origin,
             "models_ran": ran,
             "models_skipped": skipped,
             "skipped_proportion": round(len(skipped) / len(models), 4) if models else 0.0,
             "reasons_skipped": [f"{model}: {reason}" for model in skipped for reason in reasons[model]],
-            "models_partially_skipped": [model for model in ran if not kinds[model].isdisjoint(_PARTIAL)],
-            "models_conditional": [model for model in models if not kinds[model].isdisjoint(_CONDITIONAL)],
-            "models_vanished": [model for model in models if "vanished" in kinds[model]],
-            "models_empty": [model for model in models if "empty" in kinds[model]],
+            "models_partially_skipped": [model for model in ran if found[model] & (_STOPPED | _PARTIAL)],
+            "models_conditional": [model for model in models if found[model] & (_CONDITIONAL | _PARTIAL)],
+            "models_vanished": [model for model in models if found[model] & _VANISHED],
+            "models_empty": [model for model in models if found[model] & _EMPTY],
         }
 
     def to_dict(self) -> dict[str, Any]:

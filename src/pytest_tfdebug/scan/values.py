@@ -202,8 +202,16 @@ def _ternary(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # no
     truth = evaluator.truth(expression[1], scope)
     if truth is not None:
         return evaluator.value(expression[2 if truth else 3], scope)
+    if _differ(*expression[2:]):
+        return UNKNOWN
     body, orelse = (evaluator.value(branch, scope) for branch in expression[2:])
     return body if not _has_unknown([body, orelse]) and body == orelse else UNKNOWN
+
+
+def _differ(body: Expr, orelse: Expr) -> bool:
+    """Tell, without a value, that two expressions are not equal: ``(A, B) if available() else ()``."""
+    is_same_kind = body[0] == orelse[0] and body[0] in {"tuple", "list", "dict"}
+    return is_same_kind and len(body[1]) != len(orelse[1]) and all(item[0] != "star" for item in (*body[1], *orelse[1]))
 
 
 def _compare(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
