@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +70,8 @@ def result(found: Scan, places: list[Place], test: str | None) -> ScanResult:
         )
     cases: dict[str, list[Case]] = {name: [] for cls in found.classes for name in cls.states}
     if test is not None and test not in cases:
+        import difflib
+
         near = difflib.get_close_matches(test, common, n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "run without --test_method_name to list all."
         raise ScanError(f"{test!r} is not one of the {len(common)} common tests; {hint}")

@@ -70,6 +70,7 @@ def answer(repo: str | os.PathLike[str], task: Task, cache: Cache | None) -> Ans
             if any(part.has_news for part in parts):
                 functools.reduce(operator.or_, (part.known for part in parts)).keep(cache)
     finally:
+        gc.freeze()  # nor are these searched for garbage later
         gc.enable()
     return found
 

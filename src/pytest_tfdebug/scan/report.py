@@ -68,9 +68,12 @@ class CommonTest(NamedTuple):
     def summary(self) -> dict[str, Any]:
         """Return the entry of the JSON report without its classes."""
         found: dict[str, int] = {}
+        flags: dict[int, int] = {}
         for model, _, state in self.cases:
-            is_partial = state.state == "conditional" and state.condition.startswith("only ")
-            found[model] = found.get(model, 0) | (_PARTIAL if is_partial else _FLAGS[state.state])
+            if id(state) not in flags:
+                is_partial = state.state == "conditional" and state.condition.startswith("only ")
+                flags[id(state)] = _PARTIAL if is_partial else _FLAGS[state.state]
+            found[model] = found.get(model, 0) | flags[id(state)]
         models = sorted(found)
         skipped = [model for model in models if not found[model] & ~_STOPPED]
         ran = [model for model in models if found[model] & ~_STOPPED]
@@ -189,10 +192,10 @@ def dumps(tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]]) 
 def encode(tests: Mapping[str, CommonTest], summaries: Mapping[str, dict[str, Any]]) -> Iterator[bytes]:
     """Yield the JSON report of tests in pieces, from the summary of each."""
     encoder = _Encoder()
-    start = b"{\n"
+    start = "{\n"
     for name, test in tests.items():
-        yield start + encoder.test(name, summaries[name], test.cases)
-        start = b",\n"
+        yield encoder.test(start, name, summaries[name], test.cases)
+        start = ",\n"
     yield b"\n}\n"
 
 
@@ -205,10 +208,10 @@ class _Encoder:
         self._classes: dict[tuple[str, str], bytes] = {}
         self._states: dict[int, bytes] = {}  # by identity: the cases keep the states alive
 
-    def test(self, name: str, summary: dict[str, Any], cases: tuple[Case, ...]) -> bytes:
-        """Return the text of a test: its summary, with the classes after what every report has of it."""
+    def test(self, start: str, name: str, summary: dict[str, Any], cases: tuple[Case, ...]) -> bytes:
+        """Return the text of a test, after ``start``: its summary, the classes after what every report has of it."""
         lines = [f"    {self._encode(key)}: {self._value(value)}" for key, value in summary.items()]
-        head = f"  {self._encode(name)}: {{\n" + ",\n".join(lines[:9]) + ',\n    "tests": ['
+        head = f"{start}  {self._encode(name)}: {{\n" + ",\n".join(lines[:9]) + ',\n    "tests": ['
         tail = "".join(f",\n{line}" for line in lines[9:]) + "\n  }"
         return b"".join([head.encode(), *self._cases(cases), b"]", tail.encode()])
 

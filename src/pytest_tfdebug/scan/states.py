@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan import variants
@@ -58,18 +57,17 @@ _NOTHING = _Applied("decorator", ())
 _NO_QUESTIONS: frozenset[Question] = frozenset()
 
 
-@dataclass
-class _Plan:
+class _Plan(NamedTuple):
     """What a definition does to a test in any class; ``states`` grows with the outcomes of its body."""
 
     definer: Linked
+    states: dict[int, State | None]
     function: Function | None = None
     method: _Applied = _NOTHING
     vanished: State | None = None
     always: State | None = None
     state: State | None = None
     empty: State | None = None
-    states: dict[int, State | None] = field(default_factory=dict)
 
 
 class _Own(NamedTuple):
@@ -250,21 +248,21 @@ class States:
             if target is None:
                 reason = f"{name} = {squeeze(binding.text)}" if binding.text else ""
                 state = State("vanished", "vanished", reason, "", definer.source.path, binding.line)
-                return _Plan(definer, vanished=state)
+                return _Plan(definer, {}, vanished=state)
             effects, found = target
             extra += effects
             if found is None:
-                return _planned(_Plan(definer, method=_Applied("decorator", extra)))
+                return _planned(_Plan(definer, {}, method=_Applied("decorator", extra)))
             definer, binding = found
         if not isinstance(binding, Function):
-            return _Plan(definer)
+            return _Plan(definer, {})
         decorators = binding.decorators if decorators is None else decorators
         where = definer.source.path, binding.line
         if any(_NO_FUNCTION.fullmatch(decorator.text) for decorator in decorators):
-            return _Plan(definer, vanished=State("vanished", "vanished", "", "", *where))
+            return _Plan(definer, {}, vanished=State("vanished", "vanished", "", "", *where))
         method = self._on_method(definer, decorators, extra)
         empty = State("empty", "empty", "", "", *where) if binding.empty and not method.effects else None
-        return _planned(_Plan(definer, binding, method, empty=empty))
+        return _planned(_Plan(definer, {}, binding, method, empty=empty))
 
     def _on_method(self, definer: Linked, decorators: Iterable[Decorator], extra: tuple[Effect, ...]) -> _Applied:
         effects = [
@@ -314,9 +312,8 @@ class States:
 
 def _planned(plan: _Plan) -> _Plan:
     """Return a plan that knows whether its decorators always skip."""
-    plan.state = _judged([plan.method])
-    plan.always = plan.state if plan.state is not None and plan.state.state == "skipped" else None
-    return plan
+    state = _judged([plan.method])
+    return plan._replace(state=state, always=state if state is not None and state.state == "skipped" else None)
 
 
 def _on_body(effects: list[Effect], end: End) -> _Applied:
