@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import os
 
     from pytest_tfdebug.scan.layout import Place
-    from pytest_tfdebug.scan.scanner import Scan
+    from pytest_tfdebug.scan.scanner import ClassTests, Scan
     from pytest_tfdebug.scan.tree import Tree
 
 
@@ -68,16 +68,18 @@ def result(found: Scan, places: list[Place], test: str | None) -> ScanResult:
             f"No common tests: no class of the {len(models)} models inherits a test_* method from a mixin "
             "outside the models directory; check that the mixins' files are in the repository."
         )
-    cases: dict[str, list[Case]] = {name: [] for cls in found.classes for name in cls.states}
-    if test is not None and test not in cases:
+    names = sorted({name for cls in found.classes for name in cls.states})
+    if test is not None and test not in names:
         import difflib
 
         near = difflib.get_close_matches(test, common, n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "run without --test_method_name to list all."
         raise ScanError(f"{test!r} is not one of the {len(common)} common tests; {hint}")
-    for cls in sorted(found.classes, key=lambda cls: (cls.model, cls.name)):
-        for name, state in cls.states.items():
-            cases[name].append(Case(cls.model, cls.name, state))
-    tests = {name: CommonTest(name, found.origin(name), tuple(cases[name])) for name in sorted(cases)}
+    classes = sorted(found.classes, key=lambda cls: (cls.model, cls.name))
+    tests = {name: CommonTest(name, found.origin(name), _cases(classes, name)) for name in names}
     unresolved = [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in found.unresolved]
     return ScanResult(tests, models, found.bad, unresolved)
+
+
+def _cases(classes: list[ClassTests], test: str) -> tuple[Case, ...]:
+    return tuple([Case(cls.model, cls.name, cls.states[test]) for cls in classes if test in cls.states])

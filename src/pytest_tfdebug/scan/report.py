@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 #: The states in which a class does not run a test.
 STOPPED = frozenset({"skipped", "vanished"})
 _RAN, _SKIPPED, _VANISHED, _EMPTY, _CONDITIONAL, _PARTIAL = (1 << bit for bit in range(6))
-_STOPPED = _SKIPPED | _VANISHED
+_RUNNING = _RAN | _EMPTY | _CONDITIONAL | _PARTIAL
+_STOPPING, _DEPENDING = _SKIPPED | _VANISHED | _PARTIAL, _CONDITIONAL | _PARTIAL
 #: The bit of each state; a test that is skipped for a part of its parameters is conditional and has one of its own.
 _FLAGS = {"ran": _RAN, "skipped": _SKIPPED, "vanished": _VANISHED, "empty": _EMPTY, "conditional": _CONDITIONAL}
 _SEPARATOR = ",\n      "
@@ -74,23 +75,22 @@ class CommonTest(NamedTuple):
                 is_partial = state.state == "conditional" and state.condition.startswith("only ")
                 flags[id(state)] = _PARTIAL if is_partial else _FLAGS[state.state]
             found[model] = found.get(model, 0) | flags[id(state)]
-        models = sorted(found)
-        skipped = [model for model in models if not found[model] & ~_STOPPED]
-        ran = [model for model in models if found[model] & ~_STOPPED]
+        models = sorted(found.items())
+        skipped = [model for model, flag in models if not flag & _RUNNING]
         reasons = {model: dict[str, None]() for model in skipped}
         for model, _, state in self.cases if skipped else ():
             if model in reasons:
                 reasons[model][state.reason] = None
         return {
             "origin": self.origin,
-            "models_ran": ran,
+            "models_ran": [model for model, flag in models if flag & _RUNNING],
             "models_skipped": skipped,
             "skipped_proportion": round(len(skipped) / len(models), 4) if models else 0.0,
             "reasons_skipped": [f"{model}: {reason}" for model in skipped for reason in reasons[model]],
-            "models_partially_skipped": [model for model in ran if found[model] & (_STOPPED | _PARTIAL)],
-            "models_conditional": [model for model in models if found[model] & (_CONDITIONAL | _PARTIAL)],
-            "models_vanished": [model for model in models if found[model] & _VANISHED],
-            "models_empty": [model for model in models if found[model] & _EMPTY],
+            "models_partially_skipped": [model for model, flag in models if flag & _RUNNING and flag & _STOPPING],
+            "models_conditional": [model for model, flag in models if flag & _DEPENDING],
+            "models_vanished": [model for model, flag in models if flag & _VANISHED],
+            "models_empty": [model for model, flag in models if flag & _EMPTY],
         }
 
     def to_dict(self) -> dict[str, Any]:
