@@ -66,12 +66,12 @@ def measure(settings: Settings) -> Iterator[Figure]:
 
 
 def _side_by_side(tree: Path, settings: Settings) -> Iterator[Figure]:
-    script = _script(settings)
+    regex = script(settings)
     files = sum(1 for _ in (tree / "tests" / "models").rglob("test_modeling_*.py"))
     work = f"{files} files of {'a checkout' if settings.tree else 'a generated tree'}"
-    name = _STAND_IN_NAME if script == _STAND_IN else _SCRIPT_NAME
+    name = _STAND_IN_NAME if regex == _STAND_IN else _SCRIPT_NAME
     with _ways(tree) as ways:
-        base = ways.python(str(script), "--output_dir", str(ways.other))
+        base = ways.python(str(regex), "--output_dir", str(ways.other))
         everything = {name: base, **ways.scans(), _PARSE_NAME: ways.parse(), CLASSES: ways.python("-c", _CLASSES_ONLY)}
         candidates = {name: run for name, run in everything.items() if settings.wants(name)}
         patience = _MORE * settings.patience
@@ -116,11 +116,12 @@ def _of_size(size: int, name: str, ratios: list[float], seconds: list[float]) ->
     return of_rounds("scanner, growth", f"{size} files", name, ratios, OF_PARSE, seconds=seconds)
 
 
-def _script(settings: Settings) -> Path:
+def script(settings: Settings) -> Path:
     """Return the regex script: the one given, else the one of the tree, else one of our own in its place."""
+    if settings.scan_script is not None:
+        return settings.scan_script.resolve()
     own = settings.tree / "utils" / "scan_skipped_tests.py" if settings.tree is not None else _STAND_IN
-    script = settings.scan_script or own
-    return (script if script.is_file() else _STAND_IN).resolve()
+    return (own if own.is_file() else _STAND_IN).resolve()
 
 
 @dataclass(frozen=True)
