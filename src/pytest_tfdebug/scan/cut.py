@@ -316,7 +316,7 @@ def _bodied(source: _Source, definition: _Def, mentions: Mention, *, top: bool) 
     masked = source.masked[start:end]
     empty = EMPTY.fullmatch(masked) is not None
     if empty or not (top or mentions.keeps(function.name, masked)):
-        return function._replace(empty=empty)
+        return function._replace(empty=True) if empty else function
     begin, finish = start + len(masked) - len(masked.lstrip()), start + len(masked.rstrip())
     if source.masked.find("\n", start, begin) >= 0:
         begin = source.masked.rindex("\n", start, begin) + 1

@@ -167,9 +167,10 @@ class States:
 
     def _expanded(self, cls: Linked, test: str, base: State) -> State:
         """Return the state of a test of which some definition is expanded."""
-        involved = tuple(linked for linked in cls.mro if test in self._own(linked).bases)
-        key = (test, involved)
+        mro = cls.mro if test in self._own(cls).bases else cls.mro[1:]
+        key = (test, mro)
         if key not in self._slots:
+            involved = tuple(linked for linked in mro if test in self._own(linked).bases)
             expansions = {
                 id(binding): found
                 for definer, binding in cls.definitions(test)

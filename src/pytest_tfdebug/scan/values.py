@@ -107,11 +107,11 @@ class Evaluator:
         """Return a number for how a class answers questions: classes with the same number answer alike."""
         number = cls.answers.get(questions)
         if number is None:
-            ordered = self._ordered.setdefault(questions, tuple(questions))
+            ordered, told = self._ordered.setdefault(questions, tuple(questions)), cls.told
             for question in ordered:
-                if question not in cls.told:
-                    cls.told[question] = _QUESTIONS[question[0]](self, cls, *question[1:])
-            answers = tuple([cls.told[question] for question in ordered])
+                if question not in told:
+                    told[question] = _QUESTIONS[question[0]](self, cls, *question[1:])
+            answers = tuple(map(told.__getitem__, ordered))
             number = cls.answers[questions] = self._numbers.setdefault(answers, len(self._numbers))
         return number
 
