@@ -31,7 +31,7 @@ _PRIVATE = (
 _SECRETS = (
     (re.compile(r"\b(hf|api_org)_[A-Za-z0-9]{8,}"), r"\1_***"),
     (re.compile(r"(?i)\b(gh[pousr]|github_pat|glpat|sk|xox[abp])[-_][A-Za-z0-9_-]{12,}"), r"\1_***"),
-    (re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@"), r"\1***@"),
+    (re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s'\"]+@"), r"\1***@"),
     (re.compile(r"(?i)\b(authorization['\"]?\s*[:=]\s*['\"]?)(?:(?:bearer|basic)\s+)?[^\s'\",;]+"), r"\1***"),
     (re.compile(r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{8,}"), "bearer ***"),
     # name=value and "name": "value"; a switch such as token=True is no secret
@@ -42,7 +42,7 @@ _SECRETS = (
         r"\1\2***",
     ),
 )
-_SECRET_VARIABLE = re.compile(r"(?i)token|secret|password|passwd|api_?key|credential")
+_SECRET_VARIABLE = re.compile(r"(?i)token(?!iz)|secret|password|passwd|api_?key|credential")
 _SECRET_LENGTH = 6
 
 

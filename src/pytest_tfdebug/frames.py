@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 #: Where a frame's tensor stands; ``probe`` is a tensor that ``detect_overflow`` was given.
 FrameDirection = Literal["input", "output", "gradient", "parameter", "probe"]
 #: Where the first non-finite value arose; see :class:`Fault`.
-FaultKind = Literal["module", "glue", "inputs", "parameter", "gradient", "probe"]
+FaultKind = Literal["module", "excused", "glue", "inputs", "parameter", "gradient", "loss", "probe"]
 
 
 @dataclass(slots=True)
@@ -49,6 +49,11 @@ class Extremes:
     def is_finite(self) -> bool:
         """Whether every element is finite."""
         return isfinite(self.low) and isfinite(self.high)
+
+    @property
+    def is_only_low(self) -> bool:
+        """Whether nothing is nan or +inf: what is not finite is -inf."""
+        return self.high < inf
 
     @property
     def unmasked(self) -> Extremes:
@@ -103,10 +108,11 @@ class Fault:
 
     Args:
         frame: The first tensor that is not finite.
-        kind: ``module``: the output of a module with finite inputs that called no other; ``glue``: it arose in the
-            code of ``owner`` between or after its children's calls; ``inputs``: the model was given it;
-            ``parameter``: a weight holds it; ``gradient``: it arose in the backward; ``probe``: ``detect_overflow``
-            saw it first.
+        kind: ``module``: the output of a module with finite inputs that called no other; ``excused``: likewise, but a
+            mask or ``ignore`` excused an input that is not finite; ``glue``: it arose in the code of ``owner`` between
+            or after its children's calls; ``inputs``: the model was given it; ``parameter``: a weight holds it;
+            ``gradient``: it arose in the backward; ``loss``: likewise, before it came to the output of any module;
+            ``probe``: ``detect_overflow`` saw it first.
         owner: Module path of the module whose code is meant.
         owner_class: Its class.
         source: Lines to look at; None where there is no source.

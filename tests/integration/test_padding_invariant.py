@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from transformers import BertConfig, BertModel
 
 import padding_models
 from pytest_tfdebug import InvarianceError, TFDebugError, assert_padding_invariant
@@ -461,3 +462,30 @@ def test_position_ids_always_needs_a_forward_that_takes_them():
     assert_padding_invariant(*padding_models.build("gpt2"), position_ids="always")
     with pytest.raises(InvarianceError, match="position_ids='always', and the forward takes no position_ids"):
         assert_padding_invariant(*padding_models.build("t5-encoder"), position_ids="always")
+
+
+class _SelfSimilar(BertModel):
+    """Weighs its states by their likeness; a softmax over the row of a pad, -inf throughout, is nan."""
+
+    def forward(self, input_ids, attention_mask=None):
+        output = super().forward(input_ids, attention_mask=attention_mask)
+        states = output.last_hidden_state
+        pairs = attention_mask[:, :, None] * attention_mask[:, None, :]
+        weights = (states @ states.transpose(1, 2)).masked_fill(pairs == 0, -torch.inf).softmax(-1)
+        output.last_hidden_state = weights @ states
+        return output
+
+
+def test_nan_at_pad_positions_alone_is_a_failure():
+    torch.manual_seed(0)
+    model = _SelfSimilar(
+        BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48, vocab_size=60)
+    ).eval()
+    ids = torch.randint(5, 60, (2, 10))
+
+    with pytest.raises(InvarianceError) as failure:
+        assert_padding_invariant(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, side="right")
+
+    assert "It is the first in which NaN arises, at pad positions or real ones" in str(failure.value)
+    assert "NaN at pad positions only; the next layer would spread it to real tokens" in str(failure.value)
+    assert "Diagnosis: NaN from a softmax over a row whose keys are all masked" in str(failure.value)

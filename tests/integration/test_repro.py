@@ -139,7 +139,7 @@ def test_a_padding_leak_is_seen_again_at_the_same_module(pytester, run_alone):
     failed.stdout.fnmatch_lines(["*is not invariant to padding: input_ids padded by 1 on the right.*"])
     failed.stdout.fnmatch_lines(["*Repro: python *repro.py"])
     assert "is not invariant to padding: input_ids padded by 1 on the right." in told
-    (place,) = [line.strip() for line in failed.stdout.lines if "The padding gets in" in line]
+    (place,) = {line.strip() for line in failed.stdout.lines if "The padding gets in" in line}
     assert "pooler" in place
     assert place.removeprefix("E").strip() in told
 
@@ -217,6 +217,46 @@ def test_the_written_script_names_the_same_culprit(pytester, source, culprit):
     assert run.stdout.startswith(f"The forward diverges at '{culprit}' (Linear): module")
     assert {"environment.json", "README.md", "golden.safetensors"} <= {file.name for file in script.parent.iterdir()}
     assert "python repro.py" in (script.parent / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("check", "culprit"),
+    [
+        ('tf_golden.check(port, {ids}, reference=build, use_cache=False, level="layers")', "model.layers.1"),
+        (
+            'tf_golden.check(port, {ids}, reference=build, use_cache=False, include="model.layers.*", exclude=["lm_head"])',
+            "model.layers.1.mlp.up_proj",
+        ),
+        (
+            'with torch.autocast("cpu", torch.bfloat16): tf_golden.check(port, {ids}, reference=build, use_cache=False)',
+            "model.layers.1.mlp.up_proj",
+        ),
+    ],
+    ids=["level", "globs", "autocast"],
+)
+def test_the_written_script_compares_under_the_same_conditions(pytester, run_alone, check, culprit):
+    source, _, _ = LLAMA.rpartition("    tf_golden.check")
+    source = source.replace("*= 1.5", "*= 8") + "    " + check.format(ids="torch.arange(20).view(2, 10)") + "\n"
+    pytester.makepyfile(test_it=source)
+    pytester.runpytest_subprocess("--tf-golden=update")
+
+    failed = pytester.runpytest_subprocess("--tf-repro")
+
+    failed.stdout.fnmatch_lines([f"*diverges from its golden at '{culprit}'*"])
+    assert run_alone().startswith(f"The forward diverges at '{culprit}' (")
+
+
+def test_tests_whose_names_differ_in_a_sign_have_repros_of_their_own(pytester):
+    source = OWN_MODULE.replace("def test", '@pytest.mark.parametrize("kind", ["a/b", "a b", "a_b"])\ndef test')
+    pytester.makepyfile(
+        test_it=source.replace("(tf_golden)", "(tf_golden, kind)").replace("import torch", "import pytest, torch", 1),
+        port=PORT,
+    )
+    pytester.runpytest("--tf-golden=update")
+
+    pytester.runpytest("--tf-repro")
+
+    assert len(list(pytester.path.glob("tfdebug-repro/*/repro.py"))) == 3
 
 
 def test_a_rename_function_is_said_not_to_be_writable(pytester):

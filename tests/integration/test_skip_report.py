@@ -45,8 +45,8 @@ def models(pytester):
     return pytester
 
 
-def report_of(pytester, *options):
-    result = pytester.runpytest("--tf-skip-report=out/skips.json", *options)
+def report_of(pytester, *options, run="runpytest"):
+    result = getattr(pytester, run)("--tf-skip-report=out/skips.json", *options)
     file = pytester.path / "out" / "skips.json"
     return result, json.loads(file.read_text()) if file.exists() else None
 
@@ -75,19 +75,116 @@ def test_workers_write_the_same_report(models):
     assert report_of(models, "-n", "2")[1] == report_of(models)[1]
 
 
-def test_collecting_alone_reports_decorators(models):
+def states(report, test):
+    """Return the state of each class that has a test."""
+    ran = {cls: "ran" for classes in report[test]["classes_ran"].values() for cls in classes}
+    return ran | {entry["class"]: entry["state"] for entry in report[test]["tests"]}
+
+
+def test_the_classes_that_ran_a_test_are_named(models):
+    _, report = report_of(models)
+
+    assert report["test_backward"]["classes_ran"] == {"m": ["NTest"]}
+    assert report["test_backward"]["models_not_run"] == []
+    assert states(report, "test_backward") == {"MTest": "vanished", "NTest": "ran"}
+
+
+def test_collecting_alone_reports_decorators_and_says_that_the_rest_was_not_run(models):
     _, report = report_of(models, "--collect-only")
 
-    assert [entry["class"] for entry in report["test_forward"]["tests"]] == ["MTest"]
-    assert report["test_forward"]["is_run"] is False
+    assert states(report, "test_forward") == {"MTest": "skipped", "NTest": "collected"}
+    assert states(report, "test_backward") == {"MTest": "vanished", "NTest": "collected"}
+    assert report["test_forward"]["models_not_run"] == ["m"]
+    assert report["test_forward"]["models_ran"] == []
+    assert report["test_forward"]["models_skipped"] == []
+    assert report["test_forward"]["skipped_proportion"] == 0.0
 
 
 def test_a_deselected_test_is_told_apart_from_one_that_is_not_there(models):
-    _, report = report_of(models, "-k", "backward")
+    _, report = report_of(models, "--deselect", "tests/models/m/test_modeling_m.py::NTest::test_forward")
 
-    assert report["test_forward"]["models_ran"] == []
-    assert report["test_forward"]["models_skipped"] == []
-    assert report["test_forward"]["models_deselected"] == ["m"]
+    assert states(report, "test_forward") == {"MTest": "skipped"}
+    assert report["test_forward"]["models_incomplete"] == ["m"]
+    assert report["test_backward"]["models_incomplete"] == []
+
+
+def test_classes_of_one_name_in_two_files_are_told_apart(models):
+    head, _, _ = MODEL.partition("    @unittest.skip")
+    source = f"{head}    pass"
+    models.path.joinpath("tests", "models", "m", "test_modeling_m_text.py").write_text(source)
+
+    _, report = report_of(models)
+
+    assert [(entry["class"], entry["state"]) for entry in report["test_backward"]["tests"]] == [("MTest", "vanished")]
+    assert report["test_backward"]["classes_ran"] == {"m": ["MTest", "NTest"]}
+
+
+FAILING = """
+import pytest
+from ...test_modeling_common import ModelTesterMixin
+
+
+class TestFirst(ModelTesterMixin):
+    def test_backward(self):
+        {}
+
+
+class TestSecond(ModelTesterMixin):
+    @pytest.mark.skip("known beforehand")
+    def test_backward(self):
+        pass
+"""
+
+
+def after(models, statement):
+    """Put a model after the first whose first test does something."""
+    models.mkpydir("tests/models/n")
+    file = models.path / "tests" / "models" / "n" / "test_modeling_n.py"
+    file.write_text(FAILING.format(statement))
+    models.path.joinpath("tests", "models", "m", "test_modeling_m.py").unlink()
+    return models
+
+
+@pytest.mark.parametrize("option", ["-x", "--maxfail=1", "-n1"])
+def test_what_a_stopped_run_did_not_reach_is_not_said_to_run(models, option):
+    _, report = report_of(after(models, "assert False"), option, "-x")
+
+    assert states(report, "test_backward") == {"TestFirst": "ran", "TestSecond": "skipped"}
+    assert states(report, "test_forward") == {"TestFirst": "ran", "TestSecond": "collected"}
+    assert report["test_forward"]["models_not_run"] == ["n"]
+
+
+@pytest.mark.parametrize("statement", ["raise KeyboardInterrupt", 'pytest.exit("enough")'])
+def test_the_test_that_was_interrupted_has_not_run(models, statement):
+    _, report = report_of(after(models, statement), run="runpytest_subprocess")
+
+    assert states(report, "test_backward") == {"TestFirst": "collected", "TestSecond": "skipped"}
+    assert states(report, "test_forward") == {"TestFirst": "ran", "TestSecond": "collected"}
+
+
+def test_a_test_whose_setup_failed_has_not_run(models):
+    fixture = "@pytest.fixture(autouse=True)\n    def broken(self):\n        raise OSError\n"
+    source = FAILING.format("pass").replace("    def test_backward", f"    {fixture}\n    def test_backward", 1)
+    after(models, "pass").path.joinpath("tests", "models", "n", "test_modeling_n.py").write_text(source)
+
+    result, report = report_of(models)
+
+    result.assert_outcomes(passed=1, skipped=1, errors=2)
+    assert states(report, "test_backward") == {"TestFirst": "collected", "TestSecond": "skipped"}
+    assert states(report, "test_forward") == {"TestFirst": "collected", "TestSecond": "ran"}
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2")])
+def test_a_model_of_which_a_file_cannot_be_collected_is_incomplete(models, options):
+    models.path.joinpath("tests", "models", "m", "test_modeling_m_text.py").write_text("import no_such_module")
+
+    _, report = report_of(models, "--continue-on-collection-errors", *options)
+
+    assert states(report, "test_backward") == {"MTest": "vanished", "NTest": "ran"}
+    assert {name: values["models_incomplete"] for name, values in report.items()} == {
+        "test_backward": ["m"],
+        "test_forward": ["m"],
+    }
 
 
 def test_a_file_that_cannot_be_written_is_an_error_in_one_line(models):

@@ -4,6 +4,9 @@ import json
 
 import pytest
 import torch
+import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -12,10 +15,17 @@ from transformers import (
     AutoProcessor,
     AutoTokenizer,
     BertModel,
+    GenerationMixin,
     LlamaConfig,
     LlamaForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
     pipeline,
 )
+
+#: transformers 4 fails otherwise, or not at all, where these do.
+ONLY_5 = pytest.mark.skipif(transformers.__version__ < "5", reason="transformers 4 does this otherwise")
 
 
 def test_config_that_the_auto_class_does_not_map(triage_of, llama):
@@ -49,6 +59,14 @@ def test_config_without_a_checkpoint(triage_of):
     assert "AutoModelForCausalLM.from_config(config)" in finding.fix
     assert finding.then == "print(config.architectures)"
     assert AutoModelForCausalLM.from_config(config) is not None
+
+
+def test_class_of_the_checkpoints_own_architecture_is_preferred(triage_of):
+    config = LlamaConfig(architectures=["LlamaForTokenClassification"])
+
+    finding = triage_of(lambda: AutoModelForSeq2SeqLM.from_config(config))
+
+    assert "AutoModelForTokenClassification.from_config(config)" in finding.fix
 
 
 def test_call_over_several_lines_is_shown_whole(triage_of, llama):
@@ -151,6 +169,45 @@ def test_model_without_a_head_cannot_generate(triage_of, bert):
     assert finding.fix == "load it as BertLMHeadModel (AutoModelForCausalLM)"
 
 
+class OwnConfig(PretrainedConfig):
+    model_type = "own-model-of-a-test"
+
+
+class OwnModel(PreTrainedModel):
+    """A model of the user's, with a head and without generate: transformers 5 no longer inherits it for one."""
+
+    config_class = OwnConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.lm_head = torch.nn.Linear(2, 2)
+
+
+@ONLY_5
+def test_model_of_the_users_is_told_to_inherit_generate(triage_of):
+    model = OwnModel(OwnConfig())
+
+    finding = triage_of(lambda: model.generate(torch.zeros(1, 2)))
+
+    assert finding.rule == "no-generate"
+    assert finding.what == "OwnModel does not inherit from GenerationMixin, so it cannot generate."
+    assert (
+        finding.fix == "class OwnModel(PreTrainedModel, GenerationMixin):    # from transformers import GenerationMixin"
+    )
+    assert hasattr(type("OwnModel", (PreTrainedModel, GenerationMixin), {}), "generate")
+
+
+def test_config_of_the_users_is_to_be_registered(triage_of):
+    finding = triage_of(lambda: AutoModel.from_config(OwnConfig()))
+
+    assert finding.rule == "unmapped-config"
+    assert finding.fix == (
+        "AutoModel.register(OwnConfig, CLASS)    # CLASS: the model class of yours that has this config"
+    )
+    AutoModel.register(OwnConfig, OwnModel)
+    assert isinstance(AutoModel.from_config(OwnConfig()), OwnModel)
+
+
 def test_base_model_generates_with_its_head(triage_of, llama):
     ids = torch.tensor([[1, 2]])
 
@@ -158,6 +215,17 @@ def test_base_model_generates_with_its_head(triage_of, llama):
 
     assert finding.fix == "load it as LlamaForCausalLM (AutoModelForCausalLM)"
     assert LlamaForCausalLM.from_pretrained(llama).generate(ids, max_new_tokens=1) is not None
+
+
+def test_pipeline_of_a_model_without_its_tokenizer(triage_of, llama):
+    model = LlamaForCausalLM.from_pretrained(llama)
+
+    finding = triage_of(lambda: pipeline("text-generation", model=model))
+
+    assert finding.rule == "tokenizer-not-guessed"
+    assert finding.fix == "pipeline(task, model=model, tokenizer=tokenizer)"
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}, unk_token="a")))  # noqa: S106 - a word, no password
+    assert pipeline("text-generation", model=model, tokenizer=tokenizer) is not None
 
 
 def test_directory_without_a_processor(triage_of, llama):

@@ -5,8 +5,9 @@ import shutil
 import pytest
 import torch
 import transformers
-from huggingface_hub import hf_hub_download, snapshot_download
-from transformers import AutoModel, AutoTokenizer, LlamaForCausalLM
+from huggingface_hub import HfApi, hf_hub_download, snapshot_download
+from transformers import AutoFeatureExtractor, AutoModel, AutoTokenizer, LlamaForCausalLM
+from transformers.utils import cached_file
 
 #: transformers 4 fails otherwise, or not at all, where these do.
 ONLY_5 = pytest.mark.skipif(transformers.__version__ < "5", reason="transformers 4 does this otherwise")
@@ -75,6 +76,15 @@ def test_revision_that_is_not_cached_names_the_one_that_is(triage_of, fill_cache
     assert AutoModel.from_pretrained("org/tiny", revision=COMMIT) is not None
 
 
+def test_cached_revision_without_the_file_is_not_offered(triage_of, fill_cache):
+    fill_cache("org/tiny")
+
+    finding = triage_of(lambda: hf_hub_download("org/tiny", "weights.bin", revision="v2"))
+
+    assert finding.facts[0] == "cached revisions of org/tiny: 0123456789ab (main, without weights.bin)"
+    assert finding.fix.startswith("hf download org/tiny --revision v2 ")
+
+
 @pytest.mark.usefixtures("cache")
 def test_local_files_only_is_named_when_the_call_says_it(triage_of, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
@@ -117,6 +127,46 @@ def test_path_that_does_not_exist_names_the_nearest_one(triage_of, llama):
     assert finding.fix == f"use {llama}"
     assert finding.facts == (f"{llama.parent} holds: llama",)
     assert AutoModel.from_pretrained(llama) is not None
+
+
+def test_path_of_a_wrapped_failure_is_corrected_where_it_was_given(triage_of, tmp_path):
+    def load():
+        try:
+            return AutoModel.from_pretrained(str(tmp_path / "nothing"))
+        except OSError as error:
+            raise RuntimeError("the port could not be loaded") from error
+
+    finding = triage_of(load)
+
+    assert finding.rule == "missing-local-path"
+    assert finding.fix.endswith('in: return AutoModel.from_pretrained(str(tmp_path / "nothing"))')
+
+
+def test_address_of_a_page_is_answered_with_the_repository_id(triage_of):
+    finding = triage_of(lambda: AutoModel.from_pretrained("https://huggingface.co/org/tiny/tree/main"))
+
+    assert finding.rule == "missing-local-path"
+    assert finding.what == "https://huggingface.co/org/tiny/tree/main is the address of a page, not a repository id."
+    assert 'AutoModel.from_pretrained("org/tiny")' in finding.fix
+
+
+def test_file_that_a_directory_lacks_lists_what_it_holds(triage_of, llama):
+    finding = triage_of(lambda: cached_file(str(llama), "weights.bin"))
+
+    assert finding.rule == "hub-missing-file"
+    assert finding.facts == ("the directory holds: config.json, generation_config.json, model.safetensors",)
+    assert finding.then == f"ls {llama}"
+
+
+def test_api_of_the_hub_that_is_offline(triage_of, cache):
+    finding = triage_of(lambda: HfApi().model_info("org/tiny"))
+
+    assert finding.rule == "hub-offline"
+    assert finding.what == "the hub was asked for org/tiny (revision main), and offline mode forbids it."
+    assert finding.fix.startswith(
+        "HF_HUB_OFFLINE=0 pytest tests/test_model.py::test_it    # the cache does not answer: "
+    )
+    assert f"cache: {cache}" in finding.facts[-1]
 
 
 def test_id_that_cannot_be_one(triage_of):
@@ -249,6 +299,25 @@ def test_config_that_is_no_json(triage_of, copy):
     assert finding.then == f"python -m json.tool {copy}/config.json"
     (copy / "config.json").write_text(sound)
     assert AutoModel.from_pretrained(copy) is not None
+
+
+def test_directory_without_a_feature_extractor(triage_of, llama):
+    finding = triage_of(lambda: AutoFeatureExtractor.from_pretrained(llama))
+
+    assert finding.rule == "missing-preprocessor-files"
+    assert finding.what == f"{llama} has no file of the feature extractor."
+
+
+def test_hub_that_cannot_be_reached(triage_of, cache, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    finding = triage_of(lambda: hf_hub_download("org/tiny", "x.bin", endpoint="http://127.0.0.1:9", cache_dir=cache))
+
+    assert finding.rule == "hub-unreachable"
+    assert finding.what == "the hub could not be reached, and x.bin of org/tiny (revision main) is not in the cache."
+    assert finding.fix.startswith("hf download org/tiny    # once, with a network; then HF_HUB_OFFLINE=1 pytest ")
 
 
 @ONLY_5

@@ -8,7 +8,11 @@ import pytest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TESTS = """
+    import time
+    from huggingface_hub import HfApi
     from transformers import AutoConfig
+
+    time.sleep = lambda _seconds: None  # the hub's client waits before it asks again
 
     def test_unknown():
         AutoConfig.from_pretrained("org/tinny")
@@ -24,6 +28,15 @@ TESTS = """
 
     def test_gated_fixed():
         assert AutoConfig.from_pretrained("org/gated", token="hf_accessgranted").model_type == "llama"
+
+    def test_limited():
+        AutoConfig.from_pretrained("org/limited")
+
+    def test_down():
+        AutoConfig.from_pretrained("org/down")
+
+    def test_down_directly():
+        HfApi().model_info("org/down")
 
     def test_file():
         from transformers.utils import cached_file
@@ -51,13 +64,15 @@ class Hub(BaseHTTPRequestHandler):
             self.send_header("X-Error-Message", code)
         else:
             self.send_header("ETag", f'"{sha256(self.config).hexdigest()}"')
-        self.send_header("Content-Length", "0" if code else str(len(self.config)))
+        self.send_header("Content-Length", "0" if code or status != 200 else str(len(self.config)))
         self.end_headers()
         self.wfile.write(b"" if code else body)
 
     def verdict(self):
         repository, _, rest = self.path.lstrip("/").partition("/resolve/")
         revision, _, file = rest.partition("/")
+        if repository.endswith(("org/limited", "org/down")):
+            return (429 if repository.endswith("limited") else 503), ""
         if repository == "org/gated" and "Authorization" not in self.headers:
             return 403, "GatedRepo"
         if repository not in {"org/tiny", "org/gated"}:
@@ -93,7 +108,7 @@ def test_refusals_of_the_hub_are_told_apart(pytester, hub, monkeypatch, tmp_path
 
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
 
-    result.assert_outcomes(passed=2, failed=4)
+    result.assert_outcomes(passed=2, failed=7)
     result.stdout.fnmatch_lines(
         [
             "*_ test_unknown _*",
@@ -108,6 +123,13 @@ def test_refusals_of_the_hub_are_told_apart(pytester, hub, monkeypatch, tmp_path
             "*_ test_gated _*",
             "what happened: org/gated is gated, and this account has no access to it.",
             "smallest fix: request access at https://huggingface.co/org/gated, then: hf auth login",
+            "*_ test_limited _*",
+            "what happened: the hub refused config.json of org/limited (revision main): too many requests (429).",
+            "smallest fix: hf download org/limited    # once, then HF_HUB_OFFLINE=1 pytest test_hub.py::test_limited",
+            "*_ test_down _*",
+            "what happened: the hub answered config.json of org/down (revision main) with a server error.",
+            "*_ test_down_directly _*",
+            "what happened: the hub answered org/down (revision main) with a server error.",
             "*_ test_file _*",
             "what happened: org/tiny has no file weights.bin.",
         ]

@@ -1,12 +1,13 @@
 """Real failures of the bucket ``install/version``; after the fix that triage names, the failing line runs."""
 
+import json
 import pickle
 import sys
 
 import pytest
 import torch
 import transformers
-from transformers import BertModel, LlamaForCausalLM, Trainer, TrainingArguments, ViTImageProcessor
+from transformers import AutoConfig, BertModel, LlamaForCausalLM, Trainer, TrainingArguments, ViTImageProcessor
 
 #: transformers 4 fails otherwise, or not at all, where these do.
 ONLY_5 = pytest.mark.skipif(transformers.__version__ < "5", reason="transformers 4 does this otherwise")
@@ -42,6 +43,16 @@ def runs(line):
             "from transformers import BertModel",
         ),
         (
+            "MODEL_WITH_LM_HEAD_MAPPING",
+            "MODEL_WITH_LM_HEAD_MAPPING is gone from transformers {version}: use MODEL_FOR_CAUSAL_LM_MAPPING.",
+            "from transformers import MODEL_FOR_CAUSAL_LM_MAPPING",
+        ),
+        (
+            "LlavaNextVideoImageProcessor",
+            "LlavaNextVideoImageProcessor is gone from transformers {version}: use LlavaNextVideoVideoProcessor.",
+            "from transformers import LlavaNextVideoVideoProcessor",
+        ),
+        (
             "ViTFeatureExtractor",
             "ViTFeatureExtractor is gone from transformers {version}: use ViTImageProcessor.",
             "from transformers import ViTImageProcessor",
@@ -64,6 +75,50 @@ def test_removed_name_says_that_upgrading_will_not_help(triage_of, import_line):
     finding = triage_of(import_line("from transformers import AdamW"))
 
     assert "AdamW was removed and is not in transformers 5: upgrading will not help" in finding.facts
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("BertOnnxConfig", "use the optimum package"),
+        ("NezhaForMaskedLM", "use transformers 4, the last with this model"),
+        ("SquadDataset", "use the datasets package"),
+        ("squad_convert_examples_to_features", "use the datasets and evaluate packages"),
+        ("DataCollatorForWholeWordMask", "use DataCollatorForLanguageModeling(whole_word_mask=True)"),
+        ("HybridChunkedCache", "use DynamicCache or StaticCache"),
+        ("infer_device", "use torch.accelerator.current_accelerator()"),
+        (
+            "DisjunctiveConstraint",
+            'use model.generate(custom_generate="transformers-community/constrained-beam-search")',
+        ),
+    ],
+)
+@ONLY_5
+def test_removed_name_without_a_successor_of_one_name(triage_of, import_line, name, fix):
+    finding = triage_of(import_line(f"from transformers import {name}"))
+
+    assert finding.fix == fix
+    assert f"{name} was removed and is not in transformers 5: upgrading will not help" in finding.facts
+
+
+def test_attention_class_that_became_an_argument(triage_of, import_line):
+    finding = triage_of(import_line("from transformers.models.llama.modeling_llama import LlamaFlashAttention2"))
+
+    assert finding.fix == "use the model's one attention class (attn_implementation chooses the kernel)"
+
+
+def test_object_whose_import_failed_is_imported_again_by_its_name(triage_of, import_line, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers.models.bark.modeling_bark", None)
+    monkeypatch.delitem(vars(transformers), "BarkModel", raising=False)
+
+    finding = triage_of(import_line("from transformers import BarkModel"))
+
+    assert finding.rule == "lazy-import-failed"
+    assert finding.what == (
+        "importing BarkModel failed: ModuleNotFoundError: import of transformers.models.bark.modeling_bark halted; None in "
+        "sys.modules"
+    )
+    assert finding.then == 'python -c "from transformers import BarkModel"'
 
 
 def test_unknown_name_is_answered_with_an_upgrade(triage_of, import_line):
@@ -207,6 +262,27 @@ def test_sound_pickle_that_torch_does_not_trust(triage_of, tmp_path):
     assert "this file holds test_triage_install.Config" in finding.what
     with torch.serialization.safe_globals([Config]):
         assert set(torch.load(tmp_path / "old.pt")) == {"config", "weight"}
+
+
+def test_code_of_a_repository_that_needs_a_package(triage_of, tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    auto_map = {"AutoConfig": "configuration_x.XConfig"}
+    (repository / "config.json").write_text(json.dumps({"model_type": "x9", "auto_map": auto_map}))
+    code = "import no_such_package_x9\nfrom transformers import PretrainedConfig\n\nclass XConfig(PretrainedConfig):\n    pass\n"
+    (repository / "configuration_x.py").write_text(code)
+
+    def load():
+        return AutoConfig.from_pretrained(repository, trust_remote_code=True)
+
+    finding = triage_of(load)
+
+    assert finding.rule == "missing-remote-code-packages"
+    assert finding.fix == "pip install no_such_package_x9"
+    (repository / "configuration_x.py").write_text(code.partition("\n")[2])
+    assert load() is not None
 
 
 def test_version_conflict_of_a_dependency(triage_of):

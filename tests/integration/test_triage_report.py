@@ -149,6 +149,16 @@ def test_collection_error_is_triaged(pytester):
     )
 
 
+@pytest.mark.parametrize("arguments", [["--show-capture=no"], ["--show-capture=log"], ["-n", "1", "--show-capture=no"]])
+def test_collection_error_is_triaged_whatever_is_captured(pytester, arguments):
+    pytester.makepyfile("from transformers import AdamW\n\ndef test_it():\n    pass\n")
+
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+    result.stdout.fnmatch_lines(["*- tfdebug triage -*", "bucket: install/version (in collection)"])
+    assert result.stdout.str().count("- tfdebug triage -") == 1
+
+
 def test_collection_error_of_another_kind_is_left_alone(pytester):
     pytester.makepyfile("import no_such_module_of_mine\n")
 

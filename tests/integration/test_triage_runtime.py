@@ -49,6 +49,24 @@ def test_id_of_an_added_token_fits_after_resizing(triage_of, llama):
     assert model(ids) is not None
 
 
+def test_token_type_out_of_range_is_not_answered_with_more_tokens(triage_of, classifier):
+    ids, kinds = torch.tensor([[1, 2]]), torch.tensor([[0, 2]])
+
+    finding = triage_of(lambda: classifier(ids, token_type_ids=kinds))
+
+    assert finding.what == "kinds holds 0 to 2, the embedding's 2 rows take 0 to 1: 1 of 2 outside."
+    assert finding.fix == "keep kinds between 0 and 1"
+    assert finding.then == "print(kinds.min(), kinds.max(), model.config)"
+    assert classifier(ids, token_type_ids=kinds.clamp(max=1)) is not None
+
+
+def test_label_of_a_language_model_keeps_the_name_of_the_argument(triage_of, model):
+    finding = triage_of(lambda: model(torch.tensor([[1, 2, 3]]), labels=torch.tensor([[1, 2, 99]])))
+
+    assert finding.rule == "label-out-of-range"
+    assert finding.fix.startswith("keep labels below 32 (-100 is ignored)")
+
+
 def test_label_out_of_range_gives_the_classes(triage_of, classifier, bert):
     ids, labels = torch.tensor([[1, 2]]), torch.tensor([7])
 
@@ -97,9 +115,13 @@ def test_device_side_assert_gives_the_range_from_the_frames(triage_of, model):
 
 
 def _assert_triggered(*_args):
-    raise torch.AcceleratorError(
-        "CUDA error: device-side assert triggered\nCUDA kernel errors might be reported later."
+    _raise_as_torch(
+        torch.AcceleratorError("CUDA error: device-side assert triggered\nCUDA kernel errors might be reported later.")
     )
+
+
+def _raise_as_torch(error):
+    exec("raise error", {"error": error})  # noqa: S102 - from no file of a user's, like the C++ of torch
 
 
 def test_cuda_without_cuda(triage_of):
@@ -133,6 +155,25 @@ def test_input_of_another_dtype(triage_of):
     assert finding.rule == "dtype-mismatch"
     assert "layer(inputs)" in finding.fix
     assert layer(inputs.to(layer.weight.dtype)) is not None
+
+
+def test_input_of_another_dtype_for_a_convolution(triage_of):
+    layer, inputs = torch.nn.Conv1d(2, 2, 1), torch.zeros(1, 2, 4).half()
+
+    finding = triage_of(lambda: layer(inputs))
+
+    assert finding.rule == "dtype-mismatch"
+    assert layer(inputs.to(layer.weight.dtype)) is not None
+
+
+def test_kernel_that_a_dtype_lacks(triage_of):
+    small = torch.zeros(2).to(torch.float8_e4m3fn)
+
+    finding = triage_of(lambda: small + 1)
+
+    assert finding.rule == "not-implemented-for-dtype"
+    assert "has no kernel for Float8_e4m3fn on this device." in finding.what
+    assert (small.float() + 1).tolist() == [1, 1]
 
 
 def test_attention_of_mixed_dtypes(triage_of):
@@ -221,6 +262,8 @@ def test_out_of_memory_inside_a_model_names_its_input(triage_of, model):
 
 
 def _out_of_memory(*_args):
-    raise torch.OutOfMemoryError(
-        "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 1.00 GiB"
+    _raise_as_torch(
+        torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 1.00 GiB"
+        )
     )

@@ -62,6 +62,7 @@ def test_load_report_is_told_to_a_failed_test(run, bert):
     assert lines[2].startswith("  missing (random now): lm_head.weight, model.embed_tokens.weight, ")
     assert lines[3].startswith("  unexpected (left out): bert.embeddings.LayerNorm.bias, ")
     assert "  also: a config of model type bert was read as one of type llama" in found["test_it"]
+    assert "  also: tied weights are absent from the checkpoint on both sides: they are random." in found["test_it"]
     assert "smallest fix: load it with the class that saved it (BertForSequenceClassification)" in found["test_it"]
     assert "next step: mark the test with @pytest.mark.clean_load" in found["test_it"]
     assert BertForSequenceClassification.from_pretrained(bert, output_loading_info=True)[1]["missing_keys"] == set()
@@ -247,6 +248,28 @@ def test_padding_without_a_mask(run):
 
     assert "what happened: the ids hold pad tokens and no attention mask was passed" in found["test_it"]
     assert "smallest fix: pass attention_mask=(input_ids != pad_token_id).long()" in found["test_it"]
+
+
+def test_text_that_is_longer_than_the_model(run):
+    found = bodies(
+        run(
+            """
+            from tokenizers import Tokenizer
+            from tokenizers.models import WordLevel
+            from tokenizers.pre_tokenizers import Whitespace
+            from transformers import PreTrainedTokenizerFast
+
+            def test_it():
+                words = Tokenizer(WordLevel({"a": 0}, unk_token="a"))
+                words.pre_tokenizer = Whitespace()
+                PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=2)("a a a")
+                assert 1 == 2
+            """
+        )
+    )
+
+    assert "what happened: a text was tokenized to more ids than the model has positions (3 > 2)." in found["test_it"]
+    assert "smallest fix: tokenizer(text, truncation=True)" in found["test_it"]
 
 
 @ONLY_5

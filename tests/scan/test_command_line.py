@@ -11,6 +11,7 @@ import threading
 import pandas as pd
 import pytest
 
+from pytest_tfdebug.scan import scan
 from pytest_tfdebug.scan.cli import main
 
 TEST = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
@@ -348,17 +349,40 @@ def test_a_revision_outside_git(small, run):
     assert "is not a git repository" in err
 
 
+def as_run(small, tmp_path, **changed):
+    """Write what a run would that did all that the scan says, and return the file."""
+    report = scan(small).to_dict()
+    for test, values in report.items():
+        ran = {model: [f"{model[0].upper()}Test"] for model in values["models_ran"]}
+        report[test] = {**values, "models_not_run": [], "models_incomplete": [], "classes_ran": ran} | changed
+    file = tmp_path / "real.json"
+    file.write_text(json.dumps(report))
+    return file
+
+
 def test_a_run_that_disagrees_is_listed(small, run, tmp_path):
-    run("--repo", small, "--output_dir", tmp_path / "real")
+    file = as_run(small, tmp_path)
     change(small, "aleph", TEST.format("A", "pass"))
 
-    code, out, _ = run("--repo", small, "--against", tmp_path / "real" / "all_tests_scan_result.json")
+    code, out, _ = run("--repo", small, "--against", file)
 
+    where = "tests/models/aleph/test_modeling_aleph.py"
     assert code == 1
     assert out.splitlines() == [
-        " - test_forward of aleph: scanned ran, really skipped (tests/models/aleph/test_modeling_aleph.py:8): Aleph is first",
+        f" - test_forward of aleph (ATest): scanned ran, really skipped ({where}:8): Aleph is first",
         "Agreed : 5/6 pairs of test and model (83.333%)",
+        "Decided by the scan : 5 (ran 4, vanished 1)",
+        "Conditional, decided by the run : 0",
     ]
+
+
+def test_a_report_that_is_not_of_a_run(small, run, tmp_path):
+    run("--repo", small)
+
+    code, _, err = run("--repo", small, "--against", tmp_path / "all_tests_scan_result.json")
+
+    assert code == 2
+    assert err == "error: The report is not one of a run; write one with pytest --tf-skip-report=FILE.\n"
 
 
 def test_a_run_of_nothing_proves_nothing(small, run, tmp_path):

@@ -234,6 +234,7 @@ def test_a_quick_reading_gives_up_on_what_only_libcst_tells(text):
         "a.b = c.d[0] = 1\n",
         "x: 'int' = 1\nx.y: int = 2\n",
         "if TYPE_CHECKING:\n    from a import b\nelse:\n    b = 1\n",
+        "def test_a(self):\n    self.skipTest('a')\n\ntest_a = skip(test_a)\ntest_a = slow(test_a)\n",
     ],
 )
 def test_the_cut_of_source_that_is_laid_out_oddly(text):

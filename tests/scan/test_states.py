@@ -50,6 +50,10 @@ METHODS = [
         (CONDITIONAL, "decorator", "test requires a GPU", "require_gpu or slow"),
     ),
     (
+        '@require_at_least("2.5", strict=True)\n@require_at_least("2.6")\ndef test_forward(self): assert 1',
+        (CONDITIONAL, "decorator", "", 'require_at_least("2.5", strict=True) or require_at_least("2.6")'),
+    ),
+    (
         "@require_nothing_known\ndef test_forward(self): assert 1",
         (CONDITIONAL, "decorator", "", "require_nothing_known"),
     ),
@@ -143,6 +147,10 @@ CLASSES = [
     (
         "@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase): pass",
         (CONDITIONAL, "class-decorator", "test requires a GPU", "require_gpu"),
+    ),
+    (
+        "@require_gpu\n@slow\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    @slow\n    @odd\n    def test_forward(self): assert 1",
+        (CONDITIONAL, "decorator", "test is slow", "slow or require_gpu"),
     ),
     (
         "@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    def test_forward(self): pass",

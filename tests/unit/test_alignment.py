@@ -25,6 +25,29 @@ def test_what_was_padded_is_narrowed_to_what_it_was(batch, real, width, before, 
     assert aligned.has_grown
 
 
+@settings(max_examples=60, deadline=None)
+@given(batch=SIZES, real=SIZES, width=SIZES, before=SIZES, after=st.integers(0, 4))
+def test_what_does_not_lie_beside_anything_is_what_was_added(batch, real, width, before, after):
+    hidden, total = torch.zeros(batch, real, width), real + before + after
+    alignment = Alignment(real, before, total, batch)
+
+    parts = list(
+        alignment.unseen(extend(hidden, 1, before, after).index_fill(1, torch.arange(before), 1.0), hidden.shape)
+    )
+
+    assert sum(part.numel() for part in parts) == batch * (before + after) * width
+    assert sum(part.sum() for part in parts) == batch * before * width
+    assert not list(alignment.unseen(hidden, hidden.shape))
+
+
+def test_all_of_a_tensor_is_unseen_where_its_place_is_not_plain():
+    weights, tokens = torch.zeros(2, 3, 7, 7), torch.zeros(14, 5)
+
+    assert [part.shape for part in Alignment(4, 2, 7, 2).unseen(weights, (2, 3, 4, 4))] == [weights.shape]
+    assert [part.shape for part in Alignment(4, 2, 7, 2).unseen(tokens, (8, 5))] == [tokens.shape]
+    assert [part.shape for part in Alignment(4, 2, 7, 2, rows=(1,)).unseen(tokens, (4, 5))] == [tokens.shape]
+
+
 def test_attentions_are_narrowed_on_both_axes():
     weights = torch.randn(2, 3, 4, 4)
     padded = extend(extend(weights, 2, 2, 1), 3, 2, 1)

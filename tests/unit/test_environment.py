@@ -118,6 +118,7 @@ def test_control_characters_are_written_out():
         ("token=hf_abcdefghijkl", "token=***"),
         ("see hf_abcdefghijkl", "see hf_***"),
         ("https://user:password@host/path", "https://***@host/path"),
+        ("https://user:p@ss@host/path", "https://***@host/path"),
         ("Authorization: Bearer abcdefghijkl", "Authorization: ***"),
         ("{'token': 'abcdef'}", "{'token': '***'}"),
         ("HF_TOKEN=abc", "HF_TOKEN=***"),
@@ -134,3 +135,9 @@ def test_value_of_a_secret_variable_is_taken_out_wherever_it_stands(monkeypatch)
     monkeypatch.setenv("MY_API_KEY", "plainvalue")
 
     assert redact("a/plainvalue/b") == "a/***/b"
+
+
+def test_variable_about_a_tokenizer_is_no_secret(monkeypatch):
+    monkeypatch.setenv("TOKENIZER_PATH", "/data/llama")
+
+    assert redact("/data/llama/config.json") == "/data/llama/config.json"

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_tfdebug.parity import metrics
 from pytest_tfdebug.parity.metrics import compare_leaf
 from pytest_tfdebug.parity.tolerance import DEFAULTS, NOISE_REACH, Tolerance
 from pytest_tfdebug.records import TensorRecord
@@ -71,6 +72,47 @@ def test_the_numbers_are_those_of_a_plain_loop(pairs):
     assert found.rmse == pytest.approx(math.sqrt(sum(d * d for d in differences) / len(pairs)))
     if norm > 1e-100:
         assert found.relative_l2 == pytest.approx(math.sqrt(sum(d * d for d in differences)) / norm)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    st.integers(1, 40),
+    st.sampled_from(["as it is", "transposed", "a slice"]),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.complex64, torch.int64]),
+    st.sampled_from([0.0, 1e-3, 10.0, math.nan]),
+)
+def test_a_large_tensor_is_measured_in_pieces_to_the_same_end(shape, piece, layout, dtype, error):
+    expected = torch.arange(1, 1 + 2 * math.prod(shape)).reshape(*shape, 2).to(dtype)
+    actual = expected.clone()
+    actual.view(-1)[-2] += 1 if dtype == torch.int64 else error
+    if layout == "transposed":
+        expected, actual = expected.transpose(0, -1), actual.transpose(0, -1)
+    elif layout == "a slice":
+        expected, actual = expected[..., :1], actual[..., :1]
+    whole = compare(expected, actual, DEFAULTS["float32"])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(metrics, "_PIECE", piece)
+        found = compare(expected, actual, DEFAULTS["float32"])
+
+    assert found.problem == whole.problem
+    if whole.metrics is None:
+        assert found.metrics is None
+    else:
+        for number, other in zip(found.metrics, whole.metrics, strict=True):
+            assert number == (other if isinstance(other, tuple) else pytest.approx(other, rel=1e-5, nan_ok=True))
+
+
+def test_one_wrong_element_far_into_a_large_tensor_is_found():
+    expected = torch.zeros(3, 7, 40_000).transpose(0, 1)
+    actual = expected.clone()
+    actual[5, 2, 39_999] = 1.0
+
+    found = compare(expected, actual)
+
+    assert found.metrics.mismatched == 1
+    assert found.metrics.max_abs_index == (5, 2, 39_999)
 
 
 def test_equal_tensors_have_no_metrics():

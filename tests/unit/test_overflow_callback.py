@@ -106,6 +106,39 @@ def test_batches_of_an_accumulated_step_are_looked_at_one_by_one(tmp_path, caplo
     assert logged(caplog, logging.ERROR)[0].splitlines()[1] == HEADLINE.replace("[1]", "[2]")
 
 
+def test_a_training_that_will_use_data_parallel_is_refused_with_the_way_out(tmp_path):
+    training = trainer(tmp_path, OverflowCallback())
+    assert training.args.n_gpu <= 1
+    training.args._n_gpu = 2
+
+    with pytest.raises(TFDebugError) as caught:
+        training.train()
+
+    assert str(caught.value).splitlines()[1] == (
+        "Use torch.nn.parallel.DistributedDataParallel, or watch the model without the wrapper."
+    )
+    assert hooks_of(training.model) == 0
+
+
+def test_a_gradient_that_overflows_stops_the_training(tmp_path, caplog):
+    training = trainer(tmp_path, OverflowCallback(gradients=True, frames=5))
+    training.model.model.layers[0].mlp.act_fn = SquareRoot()
+
+    with caplog.at_level(logging.WARNING, LOGGER):
+        training.train()
+
+    (message,) = logged(caplog, logging.ERROR)
+    assert training.state.global_step == 1
+    assert message.splitlines()[1] == "^ [0] model.layers.0.mlp.act_fn: SquareRoot: gradient of input[0] has nans"
+
+
+class SquareRoot(torch.nn.Module):
+    """An activation with an infinite slope at 0."""
+
+    def forward(self, x):
+        return (x * 0).abs().sqrt()
+
+
 def test_hooks_that_a_crashed_training_left_are_removed_by_hand(tmp_path):
     class Crash(TrainerCallback):
         def on_step_end(self, *_args, **_kwargs):

@@ -60,7 +60,7 @@ def test_a_gradient_that_comes_from_the_loss_is_said_to():
     report = report_of(model, lambda: (model(torch.randn(5, 4)) * 0).sqrt().sum().backward())
 
     assert report.startswith("^ [0] 2: Linear: gradient of output has nans")
-    assert "No module took this output: its gradient came from glue after it, or from the loss." in report
+    assert "Where: 2 (Linear): glue after it, or the loss: no module took this output." in report
 
 
 def test_gradients_are_not_watched_unless_asked():
@@ -90,6 +90,25 @@ def test_frozen_parameters_and_forwards_without_gradients_are_no_obstacle():
         with torch.no_grad():
             network(nn.ReLU())
             model(torch.ones(5, 4))
+        model(torch.ones(5, 4, requires_grad=True)).sum().backward()
+
+
+def test_gradients_that_were_asked_for_and_never_came_are_a_failure():
+    model = network(nn.ReLU())
+
+    assert report_of(model, lambda: model(torch.ones(5, 4))) == (
+        "overflow_guard(gradients=True) checked no gradient: none came by in a backward.\n"
+        "Call backward() on what the watched model gives, or leave gradients=True out."
+    )
+
+
+def test_gradients_that_cannot_be_looked_at_are_counted():
+    model = nn.Sequential(nn.Embedding(8, 4, sparse=True), nn.Linear(4, 4))
+
+    with overflow_guard(model, gradients=True) as guard:
+        model(torch.tensor([1, 2])).sum().backward()
+
+    assert guard.skipped == {"torch.sparse_coo": 1}
 
 
 def test_an_ignored_module_has_no_gradient_to_judge():

@@ -75,6 +75,19 @@ def test_a_guard_in_which_nothing_ran_fails():
     )
 
 
+def test_a_guard_is_for_one_block():
+    model = network()
+    guard = overflow_guard(model)
+    with guard:
+        model(ONES)
+
+    with pytest.raises(TFDebugError) as caught, guard:
+        pass
+
+    assert str(caught.value) == "A guard watches one block.\nCall overflow_guard(model, ...) again for another."
+    assert hooks_of(model) == 0
+
+
 @pytest.mark.parametrize("x", [ONES, ZEROS])
 def test_hooks_are_gone_whatever_happened(x):
     model = dividing()
@@ -115,10 +128,12 @@ def test_an_argument_that_does_not_exist_is_refused_with_the_valid_ones():
         ("frames", 0, "a number of lines, 1 or more"),
         ("dtype", "int8", "None or one of float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2"),
         ("headroom", -2.0, "None or a factor above 0, such as 2.0"),
+        ("headroom", True, "None or a factor above 0, such as 2.0"),
         ("underflow", "no", "None or a factor above 0, such as 1.0"),
         ("gradients", 1, "True or False"),
         ("ignore", [3], 'a glob of module paths or several, such as "lm_head" or ("*.router", "lm_head")'),
         ("trace_batches", 3, "a list of numbers of forwards from 0, such as [1, 3]"),
+        ("trace_batches", iter([3]), "a list of numbers of forwards from 0, such as [1, 3]"),
         ("abort_after_batch", -1, "None or the number of a forward from 0"),
     ],
 )
@@ -149,6 +164,20 @@ def test_debug_activation_overflow_watches_until_it_is_removed():
     assert hooks_of(model) == 0
 
 
+@pytest.mark.parametrize("setting", [{"dtype": "float16"}, {"headroom": 2.0}, {"underflow": 1.0}])
+def test_debug_activation_overflow_refuses_what_it_would_never_judge(setting):
+    model = network()
+
+    with pytest.raises(TFDebugError) as caught:
+        DebugActivationOverflow(model, **setting)
+
+    assert str(caught.value) == (
+        "DebugActivationOverflow judges no dtype, headroom or underflow: that is done at the end of a block.\n"
+        "Use `with overflow_guard(model, ...):`."
+    )
+    assert hooks_of(model) == 0
+
+
 def test_what_is_no_module_cannot_be_watched():
     with pytest.raises(TFDebugError, match=r"DebugActivationOverflow needs a torch.nn.Module and got str\."):
         DebugActivationOverflow("model")
@@ -163,6 +192,28 @@ def test_detect_overflow_prints_the_range_and_says_whether_all_is_finite(capsys)
         "abs_min= 1.00e+00 abs_max=      inf after DenseReluDense",
         "after DenseReluDense has infs: 1 / 2 elements (50.0%), first at index (0, 1)",
     ]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.tensor([[0.0, float("nan")]]).to(torch.float8_e4m3fn),
+        torch.tensor([[0.0, float("nan")]]).to(torch.float8_e5m2),
+        torch.tensor([[0.0, float("nan")]]).to_sparse(),
+    ],
+    ids=["float8_e4m3fn", "float8_e5m2", "sparse"],
+)
+def test_detect_overflow_looks_at_float8_and_sparse_tensors_too(tensor, capsys):
+    assert detect_overflow(tensor, "after quantisation")
+    assert capsys.readouterr().out.splitlines() == [
+        "abs_min= 0.00e+00 abs_max=      nan after quantisation",
+        "after quantisation has nans: 1 / 2 elements (50.0%), first at index (0, 1)",
+    ]
+
+
+def test_detect_overflow_refuses_what_is_no_tensor():
+    with pytest.raises(TFDebugError, match=r"^detect_overflow needs a tensor and got tuple\.$"):
+        detect_overflow((torch.ones(2),), "after layer_norm")
 
 
 def test_detect_overflow_adds_a_frame_to_the_report_of_a_watched_forward(capsys):
@@ -188,6 +239,22 @@ def test_detect_overflow_adds_a_frame_to_the_report_of_a_watched_forward(capsys)
     assert "its forward, between the frame above and this detect_overflow." in str(caught.value)
 
 
+def test_detect_overflow_adds_a_frame_to_every_guard_around_it(capsys):
+    class Half(nn.Module):
+        def forward(self, x):
+            detect_overflow(x, "before the division")
+            return x / 2
+
+    model = nn.Sequential(Half())
+
+    with overflow_guard(model, trace_batches=[0]), overflow_guard(model[0], trace_batches=[0]):
+        model(ONES)
+    lines = capsys.readouterr().out.splitlines()
+
+    assert "abs_min= 1.00e+00 abs_max= 1.00e+00 = [0] 0: Half: before the division" in lines
+    assert "abs_min= 1.00e+00 abs_max= 1.00e+00 = [0] Half: Half: before the division" in lines
+
+
 @pytest.mark.parametrize("tensor", [torch.ones(0), torch.ones(2, dtype=torch.bool), torch.ones(2, device="meta")])
 def test_detect_overflow_has_nothing_to_say_of_tensors_without_range(tensor, capsys):
     assert not detect_overflow(tensor, "here")
@@ -211,6 +278,20 @@ def test_traced_batches_are_printed_and_not_judged(capsys):
         "abs_min= 0.00e+00 abs_max= 0.00e+00 > [1] Sequential: Sequential: input[0]",
         "abs_min=      nan abs_max=      nan < [1] Sequential: Sequential: output",
     ]
+
+
+def test_the_weights_and_gradients_of_traced_batches_are_not_judged_either(capsys):
+    model = network()
+    with torch.no_grad():
+        model[0].weight[0, 0] = float("nan")
+
+    with overflow_guard(model, trace_batches=[0], gradients=True):
+        model(ONES).sum().backward()
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model, trace_batches=[0], gradients=True):
+        feed(model, (ONES, ONES), [])
+
+    assert "all 8 frames of forward [0]:" in capsys.readouterr().out
+    assert str(caught.value).startswith("= [0] 0: Linear: weight has nans")
 
 
 def test_a_run_stops_after_the_batch_that_was_named():
@@ -241,6 +322,26 @@ def test_every_thread_is_watched_on_its_own():
             thread.join()
 
     assert list(caught) == ["bad"]
+
+
+def test_forwards_that_overlap_in_two_threads_are_both_watched():
+    both = threading.Barrier(2)
+
+    class Meets(nn.Module):
+        def forward(self, x):
+            both.wait(timeout=30)
+            return x
+
+    model = nn.Sequential(nn.Identity(), Meets(), nn.Identity())
+
+    with overflow_guard(model) as guard:
+        threads = [threading.Thread(target=model, args=(ONES,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert guard.forwards == 2
 
 
 def test_data_parallel_is_refused_with_the_way_out():
@@ -276,7 +377,7 @@ def test_a_model_on_the_meta_device_has_nothing_to_check():
     assert str(caught.value).splitlines() == [
         "overflow_guard checked nothing: no floating-point tensor with values was seen.",
         "Run a forward of the guarded model inside the block.",
-        "Tensors that could not be looked at: 8 meta.",
+        "Tensors that could not be looked at: 12 meta.",
     ]
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import ActivationOverflowError, overflow_guard
-from pytest_tfdebug.overflow.masks import has_masked_row, is_mask_input
+from pytest_tfdebug.overflow.masks import has_masked_row, is_mask_input, is_mask_name
 
 INF = float("inf")
 SCORES = torch.zeros(2, 3, 4, 4)
@@ -96,6 +96,22 @@ def test_nothing_else_is_excused_by_a_mask(place, value):
     assert str(caught.value).startswith("< [0] inner: Spoils: output has infs")
 
 
+@pytest.mark.parametrize("is_on_device", [False, True])
+@pytest.mark.parametrize("mask", [torch.ones(2, 4, dtype=torch.int64), torch.zeros(2, 4, dtype=torch.bool)])
+def test_a_mask_of_one_value_hides_nothing(mask, is_on_device, monkeypatch):
+    class Lowers(nn.Module):
+        def forward(self, scores, mask):
+            return scores - INF
+
+    if is_on_device:
+        monkeypatch.setattr("pytest_tfdebug.overflow.extremes.is_read_at_once", lambda _: False)
+
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(Scores(Lowers())) as guard:
+        guard._recorder.model(SCORES, mask)
+
+    assert str(caught.value).startswith("< [0] inner: Lowers: output has infs")
+
+
 def test_a_mask_with_nan_is_a_fault():
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(Scores(Adds())) as guard:
         guard._recorder.model(SCORES, ADDITIVE * 0)
@@ -111,6 +127,12 @@ def test_a_mask_with_nan_is_a_fault():
         ("[1]", ("hidden_states", "attention_mask"), True),
         ("[0]", ("hidden_states", "attention_mask"), False),
         ("[0]['full_attention_mask']", ("inputs",), True),
+        ("['attention_mask']['full_attention']", (), True),
+        ("['causal_mask_mapping']['sliding_attention']", (), True),
+        ("['text_self_attention_masks']", (), True),
+        ("['mask_features']", (), False),
+        ("['masks_queries_logits']", (), False),
+        ("['masked_lm_labels']", (), False),
         ("['bias']", (), False),
         ("['hidden_states']", (), False),
         ("[3]", ("hidden_states",), False),
@@ -118,6 +140,23 @@ def test_a_mask_with_nan_is_a_fault():
 )
 def test_masks_are_known_by_their_names(leaf, parameters, expected):
     assert is_mask_input(leaf, parameters) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("CausalMask", True),
+        ("SwinRelativePositionBias", True),
+        ("encoder.relative_attention_bias", True),
+        ("BertForMaskedLM", False),
+        ("Mask2FormerAttention", False),
+        ("Sam3MaskDecoder", False),
+        ("vit.embeddings.mask_token", False),
+        ("attention_mask.proj", False),
+    ],
+)
+def test_modules_and_parameters_that_hold_a_mask_are_known_by_their_last_word(name, expected):
+    assert is_mask_name(name) is expected
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,23 @@ import pytest
 import torch
 from torch import nn
 from transformers import (
+    BertConfig,
+    BertForMaskedLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GroundingDinoConfig,
+    GroundingDinoForObjectDetection,
     LlamaConfig,
     LlamaForCausalLM,
+    SwinConfig,
     T5Config,
     T5ForConditionalGeneration,
+    ViTConfig,
+    ViTForMaskedImageModeling,
 )
 from transformers.debug_utils import DebugUnderflowOverflow
 
-from pytest_tfdebug import ActivationOverflowError, overflow_guard
+from pytest_tfdebug import ActivationOverflowError, DebugActivationOverflow, overflow_guard
 
 IDS = torch.tensor([[5, 17, 3, 42, 8, 21, 60], [9, 1, 33, 2, 7, 50, 11]])
 PADDING = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1, 1]])
@@ -162,6 +169,97 @@ def test_a_mask_row_that_hides_everything_is_reported_with_that_hint():
     assert str(caught.value).endswith("Hint: A row of the mask hides every position: the softmax over it is nan.")
 
 
+def test_a_mask_of_ones_over_a_single_token_hides_no_overflow():
+    model = llama(mlp_bias=True)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.mlp.down_proj.bias.fill_(-3e38)
+
+    with torch.no_grad(), pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        model(IDS[:1, :1], attention_mask=PADDING[1:, :1])
+
+    assert str(caught.value).startswith("< [0] model.layers.1: LlamaDecoderLayer: output has infs")
+    assert "Where: model.layers.1 (LlamaDecoderLayer), modeling_llama.py:" in str(caught.value)
+    assert ": glue; everything before these lines is finite." in str(caught.value)
+
+
+def test_a_model_for_masked_words_is_no_mask():
+    class ForcedMaskedLM(BertForMaskedLM):
+        def forward(self, *args, **kwargs):
+            output = super().forward(*args, **kwargs)
+            output.logits = output.logits.index_fill(-1, torch.tensor([3]), -3e38) * 2
+            return output
+
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4)
+    model = ForcedMaskedLM(config).eval()
+
+    with torch.no_grad(), pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        model(IDS, attention_mask=PADDING)
+
+    assert str(caught.value).startswith("< [0] ForcedMaskedLM: ForcedMaskedLM: output.logits has infs")
+    assert "Not finite: 14 / 896 elements (1.6%), first at index (0, 0, 3)." in str(caught.value)
+
+
+def test_a_mask_token_that_is_not_a_number_is_a_fault():
+    config = ViTConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4, image_size=32)
+    model = ViTForMaskedImageModeling(config).eval()
+    with torch.no_grad():
+        model.vit.embeddings.mask_token[0, 0, 5] = float("nan")
+
+    with torch.no_grad(), pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        model(torch.zeros(1, 3, 32, 32), bool_masked_pos=torch.ones(1, 4, dtype=torch.bool))
+
+    assert str(caught.value).startswith("= [0] vit.embeddings: ViTEmbeddings: mask_token has nans")
+    assert "Where: vit.embeddings (ViTEmbeddings): its weights, before any forward." in str(caught.value)
+
+
+def test_what_an_ignored_module_hands_on_is_said_to_be_excused():
+    model = llama()
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight.fill_(1e30)
+        model.model.layers[1].mlp.down_proj.weight.fill_(1e30)
+
+    with (
+        torch.no_grad(),
+        pytest.raises(ActivationOverflowError) as caught,
+        overflow_guard(model, ignore="*.down_proj"),
+    ):
+        model(IDS)
+    where = next(line for line in str(caught.value).splitlines() if line.startswith("Where: "))
+
+    assert str(caught.value).startswith("< [0] model.norm: LlamaRMSNorm: output has nans")
+    assert where.endswith(": the module itself; what is not finite in its inputs is excused as a mask or by ignore=.")
+
+
+def test_weights_in_float8_are_counted():
+    model = llama()
+    for name in ("q_proj", "k_proj"):
+        linear = model.model.layers[0].self_attn.get_submodule(name)
+        linear.__class__ = Linear8
+        linear.weight = nn.Parameter(linear.weight.detach().to(torch.float8_e4m3fn), requires_grad=False)
+
+    with torch.no_grad(), overflow_guard(model) as guard:
+        model(IDS)
+
+    assert guard.skipped == {"float8_e4m3fn": 2}
+
+
+def test_infinities_that_a_model_writes_itself_are_named_with_the_way_to_ignore_them():
+    model, inputs = grounding_dino()
+
+    with torch.no_grad(), pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        model(**inputs)
+    with torch.no_grad(), overflow_guard(model, ignore="*class_embed*"):
+        model(**inputs)
+    lines = str(caught.value).splitlines()
+
+    assert lines[0] == "< [0] model.encoder_output_class_embed: GroundingDinoContrastiveEmbedding: output has infs"
+    assert lines[-1] == (
+        "Hint: The code has such an operation: an infinity is written; where that is meant, name the module in ignore=."
+    )
+
+
 def test_the_lowest_number_of_float32_as_a_mask_does_not_count_against_float16():
     guard = run(t5(), dtype="float16", headroom=2.0)
 
@@ -209,6 +307,22 @@ def test_the_gradient_of_a_llama_that_overflows_is_named_with_its_parameter():
     assert "the derivative of the square root at 0 is inf" in report
 
 
+def test_a_loss_that_is_scaled_too_far_is_named_as_what_follows_the_model():
+    model, scaler = llama(), torch.amp.GradScaler("cpu", init_scale=2.0**40)
+
+    def train():
+        with torch.autocast("cpu", torch.float16):
+            loss = model(IDS, labels=IDS).loss
+        scaler.scale(loss).backward()
+
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model, gradients=True):
+        train()
+
+    assert str(caught.value).startswith("^ [0] lm_head: Linear: gradient of output has infs")
+    assert "Where: lm_head (Linear): glue after it, or the loss: no module took this output." in str(caught.value)
+    assert "Hint: float16 ends at 6.55e+04: scale the loss down, or use bfloat16 or float32." in str(caught.value)
+
+
 def test_generate_is_watched_step_by_step():
     model = llama()
 
@@ -216,6 +330,69 @@ def test_generate_is_watched_step_by_step():
         model.generate(IDS, attention_mask=torch.ones_like(IDS), max_new_tokens=3, do_sample=False)
 
     assert guard.forwards == 3
+
+
+@pytest.mark.parametrize("leaves", [KeyboardInterrupt, pytest.skip.Exception, ValueError])
+def test_a_forward_that_was_interrupted_does_not_blind_the_watch(leaves):
+    class Activation(nn.Module):
+        is_interrupted = True
+
+        def forward(self, x):
+            if self.is_interrupted:
+                raise leaves
+            return x / 0
+
+    model, activation = llama(), Activation()
+    model.model.layers[1].mlp.act_fn = activation
+
+    debug_overflow = DebugActivationOverflow(model)
+    with pytest.raises(leaves):
+        model(IDS)
+    activation.is_interrupted = False
+    with pytest.raises(ActivationOverflowError) as caught:
+        model(IDS)
+    debug_overflow.remove()
+
+    assert str(caught.value).startswith("< [1] model.layers.1.mlp.act_fn: Activation: output has infs")
+
+
+class Linear8(nn.Linear):
+    """Computes in float32 from weights in float8."""
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight.to(x.dtype))
+
+
+def grounding_dino():
+    """Return a Grounding DINO, which fills its text logits with -inf up to ``max_text_len``, and inputs for it."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    backbone = SwinConfig(
+        image_size=64,
+        patch_size=2,
+        embed_dim=8,
+        depths=[1] * 4,
+        num_heads=[1] * 4,
+        window_size=2,
+        out_indices=[2, 3, 4],
+    )
+    config = GroundingDinoConfig(
+        backbone_config=backbone,
+        text_config=BertConfig(vocab_size=64, **sizes),
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        num_queries=5,
+        num_feature_levels=3,
+        disable_custom_kernels=True,
+        max_text_len=16,
+    )
+    model = GroundingDinoForObjectDetection(config).eval()
+    return model, {"pixel_values": torch.rand(2, 3, 64, 64), "input_ids": IDS, "attention_mask": PADDING.flip(1)}
 
 
 class SquareRoot(nn.Module):

@@ -217,10 +217,13 @@ def test_parameters_are_read_once_and_not_at_every_forward(monkeypatch):
     assert sum(tensor is model[0].weight for tensor in read) == 1
 
 
-def test_an_input_that_is_changed_in_place_is_judged_as_it_was():
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_an_input_that_is_changed_in_place_is_judged_as_it_was(mode):
+    """Inference tensors have no count of writes: they are read each time."""
     model = nn.Sequential(nn.Linear(4, 4), Lambda(lambda value: value.mul_(INF)))
 
-    report = fault_of(model, x())
+    with mode():
+        report = fault_of(model, x())
 
     assert headline(report) == "< [0] 1: Lambda: output has infs"
     assert "abs_max=      inf > " not in report

@@ -1,6 +1,7 @@
 """The text of the report: its form is the one of transformers' documentation."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ abs_max= 1.80e+04 > [0] encoder.block.2.layer.1.DenseReluDense.wo: Linear: input
 abs_max=      inf < [0] encoder.block.2.layer.1.DenseReluDense.wo: Linear: output
 """
 
+HIDDEN = -float("inf")
 DENSE = "encoder.block.2.layer.1.DenseReluDense"
 
 
@@ -83,6 +85,24 @@ def test_the_number_of_frames_is_the_users(frames):
     assert lines[4 : 4 + len(expected)] == expected
 
 
+def test_the_readme_shows_this_report():
+    """Its digits are those of one machine; its words are held to here."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    shown = next(block for block in readme.split("```\n") if block.startswith("< [0] "))
+    ids = torch.arange(14).view(2, 7)
+    model = scaled_t5(vocab_size=32128)
+
+    with torch.no_grad(), pytest.raises(ActivationOverflowError) as caught, overflow_guard(model, frames=8):
+        model(input_ids=ids, decoder_input_ids=ids)
+
+    assert without_digits(f"{caught.value}\n") == without_digits(shown)
+
+
+def without_digits(report):
+    """Return a report without the size of its values and the share of its elements."""
+    return re.sub(r"\d\.\d\de[+-]\d\d|\d+(?= / 448)|\(\S+%\)", "#", report)
+
+
 def test_a_note_stands_behind_its_frame():
     masked = Frame(2, "attn", "Attention", "input", "['mask']", Extremes("float32", -float("inf"), 0.0, note="a mask"))
 
@@ -91,7 +111,12 @@ def test_a_note_stands_behind_its_frame():
 
 class Softmax(nn.Module):
     def forward(self, x):
-        return torch.softmax(x * float("-inf"), -1)
+        return torch.softmax(x * HIDDEN, -1)
+
+
+class Fill(nn.Module):
+    def forward(self, x):
+        return x.fill_(float("-inf"))
 
 
 class Exponential(nn.Module):
@@ -128,6 +153,7 @@ class Power(nn.Module):
         (Logarithm, "the logarithm of 0 is -inf, of a negative number nan"),
         (Division, "a division by 0 gives inf, and 0 / 0 nan"),
         (Power, "a power leaves the range long before its base does"),
+        (Fill, "an infinity is written; where that is meant, name the module in ignore="),
     ],
 )
 def test_the_code_of_the_culprit_suggests_a_cause(culprit, hint):
@@ -140,12 +166,12 @@ def test_the_code_of_the_culprit_suggests_a_cause(culprit, hint):
     assert hints == [f"Hint: The code has such an operation: {hint}."]
 
 
-def scaled_t5():
+def scaled_t5(vocab_size=64):
     from transformers import T5Config, T5ForConditionalGeneration
 
     torch.manual_seed(0)
     config = T5Config(
-        vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=3, num_heads=4, feed_forward_proj="gated-gelu"
+        vocab_size=vocab_size, d_model=32, d_kv=8, d_ff=64, num_layers=3, num_heads=4, feed_forward_proj="gated-gelu"
     )
     model = T5ForConditionalGeneration(config).eval().half()
     dense = model.get_submodule(DENSE)

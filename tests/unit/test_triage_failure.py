@@ -166,3 +166,9 @@ def test_report_is_a_block_a_finding():
         "smallest fix: heed it",
         "next step: listen",
     ]
+
+
+def test_a_value_and_a_line_are_cut_and_without_secrets_each():
+    assert len(text.value("x" * 1000)) == text.VALUE_LIMIT < text.LINE_LIMIT
+    assert len(text.line("x" * 1000)) == text.LINE_LIMIT
+    assert text.value("see hf_abcdefghijkl") == text.line("see hf_abcdefghijkl") == "see hf_***"

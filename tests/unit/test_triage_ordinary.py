@@ -1,10 +1,15 @@
 """Failures that are nobody's but the test's: they get no triage, whatever words their texts use."""
 
 import asyncio
+import ctypes
 import json
+import os
+import pickle
+import socket
 import subprocess
 import sys
 import unittest
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -156,6 +161,88 @@ def group_of_ordinary_errors():
     raise ExceptionGroup("two", [KeyError("cache"), ValueError("cuda")])  # noqa: F821 - new in Python 3.11
 
 
+def model_of_the_users_raises():
+    def forward(*_args):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    port = Port(4)
+    port.forward = forward
+    port(torch.zeros(1, 4))
+
+
+def mocked_download():
+    load = Mock(side_effect=OSError("We couldn't connect to 'https://huggingface.co' to load the files"))
+    load("org/tiny")
+
+
+def other_service_is_down():
+    answer("503 Server Error: Service Unavailable for url: https://build.example.org/cache")
+
+
+def other_service_limits():
+    answer("429 Client Error: Too Many Requests for url: https://build.example.org/token")
+
+
+def answer(text):
+    """Raise as requests does for any server: an OSError, from no file of the user's."""
+    exec("raise HTTPError(text)", {"HTTPError": type("HTTPError", (OSError,), {}), "text": text})  # noqa: S102
+
+
+def connection_refused():
+    socket.create_connection(("127.0.0.1", 9), timeout=1)
+
+
+def library_of_the_users():
+    ctypes.CDLL("libmine_cuda.so")
+
+
+def shard_that_no_index_names():
+    open("cache/model-00001-of-00002.safetensors", encoding="utf-8").read()  # noqa: SIM115, PTH123 - as users write it
+
+
+def no_checkpoint_in_torch_load():
+    torch.load("no-such-file.pt")
+
+
+def stop_iteration():
+    next(iter([]))
+
+
+def missing_environment_variable():
+    os.environ["HF_TOKEN_OF_MINE"]
+
+
+def permission():
+    raise PermissionError(13, "Permission denied", "/root/.cache/huggingface/token")
+
+
+def attribute_of_the_users_cache():
+    class Cache(dict):
+        pass
+
+    Cache().get_cuda()
+
+
+def argument_of_the_users_trainer():
+    class Trainer:
+        def __init__(self, model):
+            self.model = model
+
+    Trainer(1, tokenizer=2)
+
+
+def pickle_of_the_users():
+    pickle.loads(b"\x80\x04junk")  # noqa: S301 - it fails to load
+
+
+def config_without_the_attribute():
+    BertConfig().cache_size  # noqa: B018 - that it is missing is the point
+
+
+def heads_that_do_not_divide():
+    BertModel(BertConfig(hidden_size=30, num_attention_heads=4))
+
+
 ORDINARY = [
     plain_assertion,
     assertion_about_a_cuda_text,
@@ -186,6 +273,22 @@ ORDINARY = [
     did_not_raise,
     raised_another,
     recursion,
+    model_of_the_users_raises,
+    mocked_download,
+    other_service_is_down,
+    other_service_limits,
+    connection_refused,
+    library_of_the_users,
+    shard_that_no_index_names,
+    no_checkpoint_in_torch_load,
+    stop_iteration,
+    missing_environment_variable,
+    permission,
+    attribute_of_the_users_cache,
+    argument_of_the_users_trainer,
+    pickle_of_the_users,
+    config_without_the_attribute,
+    heads_that_do_not_divide,
     group_of_ordinary_errors,
 ]
 
@@ -200,3 +303,42 @@ def test_ordinary_failure_gets_no_triage(fail):
 
     assert error is not None
     assert classify(Failure.of(error, "tests/test_it.py::test_it", "call")) is None
+
+
+#: What libraries say, each in the type that they raise: a test that raises the text itself only quotes it.
+QUOTED = [
+    OSError(
+        "We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files."
+    ),
+    OSError("my-model is not a local folder and is not a valid model identifier"),
+    OSError("v2 is not a valid git identifier (branch name, tag name or commit id)"),
+    OSError("You are trying to access a gated repo."),
+    OSError("org/tiny does not appear to have a file named config.json. Checkout"),
+    OSError("It looks like the config file at 'settings.json' is not a valid JSON file."),
+    OSError("Can't load configuration for 'me'"),
+    OSError("PermissionError at /cache when downloading org/tiny"),
+    OSError("libcudart.so.12: cannot open shared object file: No such file or directory"),
+    ValueError("Repo id must be in the form 'name': 'x'"),
+    ValueError("Unrecognized configuration class <class 'x.Foo'> for this kind of AutoModel: AutoModelForCausalLM"),
+    ValueError("has model type `x` but Transformers does not recognize this architecture"),
+    KeyError("Unknown task deploy, available tasks are ['build']"),
+    FileNotFoundError(2, "No such file or directory", "cache/model-00001-of-00002.safetensors"),
+    ModuleNotFoundError("No module named 'einops'"),
+    ImportError("my plugin requires the foo library but it was not found in your environment"),
+    ImportError("numpy>=9 is required for a normal functioning of this module, but found numpy==1"),
+    TypeError("BertModel.__init__() got an unexpected keyword argument 'tokens'"),
+    RuntimeError("CUDA error: device-side assert triggered"),
+    RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+    RuntimeError("No CUDA GPUs are available"),
+    RuntimeError("operator torchvision::nms does not exist"),
+    RuntimeError("FlashAttention only supports Ampere GPUs or newer."),
+    RuntimeError("You set `ignore_mismatched_sizes` to `False`"),
+]
+
+
+@pytest.mark.parametrize("error", QUOTED, ids=lambda error: str(error)[:30])
+def test_text_of_a_library_that_a_test_raises_itself_gets_no_triage(triage_of, error):
+    def fail():
+        raise error
+
+    assert triage_of(fail) is None

@@ -47,7 +47,11 @@ RECORDED = [
     # transformers 5.23 utils/hub.py cached_files; huggingface_hub 2.4 utils/_http.py hf_raise_for_status
     (
         "hub-rate-limit",
-        wrapped(OSError(CONNECT), hub_error(429, "Client Error: Too Many Requests")),
+        wrapped(OSError(CONNECT), hub_error(429, "Too Many Requests")),
+    ),
+    (
+        "hub-rate-limit",
+        wrapped(OSError(CONNECT), hub_error(429, "Client Error: Too Many Requests")),  # huggingface_hub 0.34
     ),
     (
         "hub-server-error",
@@ -66,6 +70,14 @@ RECORDED = [
             "PermissionError at /cache/hub/models--org--model when downloading org/model. Check cache directory permissions. "
             "Common causes: 1) another user is downloading the same model (please wait); 2) a previous download was canceled "
             "and the lock file needs manual removal."
+        ),
+    ),
+    # transformers 5.23 models/auto/tokenization_auto.py from_pretrained
+    (
+        "unmapped-tokenizer-config",
+        ValueError(
+            "Unrecognized configuration class <class 'transformers.models.vit.configuration_vit.ViTConfig'> to build an "
+            "AutoTokenizer.\nModel type should be one of AlbertConfig, BertConfig."
         ),
     ),
     # transformers 5.23 dynamic_module_utils.check_imports

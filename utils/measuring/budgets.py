@@ -9,6 +9,7 @@ from measuring.figures import LAYERS, LINEAR, MILLISECONDS, MORE_FORWARDS, OF_BA
 from measuring.ours import LOADED_CHECK
 from measuring.padding import BESIDE as PADDING
 from measuring.padding import FLOOR as OUTPUTS
+from measuring.peers import KEEPING
 from measuring.scanner import ANSWER, CLASSES, COLD, WARM
 
 if TYPE_CHECKING:
@@ -76,7 +77,15 @@ class Verdict:
 
 _CURVES = (("growth, depth", "32 layers over 2 layers"), ("growth, length", "512 tokens over 32 tokens"))
 BUDGETS: tuple[Budget, ...] = (
-    Budget("core", _LLAMA, "trace", 1.15, OF_BARE, "tensors are captured copy-on-write: nothing is copied"),
+    Budget(
+        "core",
+        _LLAMA,
+        "trace",
+        1.15,
+        OF_BARE,
+        "tensors are captured copy-on-write: nothing is copied",
+        floor=(KEEPING,),
+    ),
     Budget("core", _LLAMA, "trace and compare", 2.0, OF_BARE, "reads every tensor of both sides, equality first"),
     Budget(
         "goldens",

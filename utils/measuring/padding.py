@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
-from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from measuring.alternate import alternate, stopwatch
+from measuring.alternate import alternate
 from measuring.figures import MORE_FORWARDS, OF_FORWARDS, Figure, of_rounds
 from measuring.ours import padding_check
 from measuring.work import ONLY_TRACED, WORKS
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from measuring.work import Work
 
 BESIDE = "padding_invariant, beside its forwards"
-FLOOR = "subtracting the same outputs, and the sum of each"
+FLOOR = "by hand: the same outputs subtracted, their extremes and their sums"
 #: A check is many forwards: it gets so much more time than others.
 _MORE = 7
 
@@ -36,7 +34,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
 
 def _of_work(work: Work, settings: Settings) -> Iterator[Figure]:
     check, repeated = padding_check(work)
-    outside: list[float] = []
+    beside: dict[str, list[float]] = {BESIDE: [], FLOOR: []}
 
     @torch.no_grad()
     def forwards() -> None:
@@ -44,29 +42,22 @@ def _of_work(work: Work, settings: Settings) -> Iterator[Figure]:
         for inputs in repeated:
             work.model(**inputs)
 
-    def timer(run: Callable[[], object]) -> float:
-        with _watched(work.model) as forwards:
-            seconds = stopwatch(run)
-        outside.append(seconds - sum(forwards))
-        return seconds
-
+    candidates = {BESIDE: check, FLOOR: _by_hand(work, repeated)}
+    watched = {name: _watched(work, run, beside[name]) for name, run in candidates.items()}
     patience = _MORE * settings.patience
-    times = alternate(forwards, {"": check}, settings.rounds, settle=work.forward, timer=timer, patience=patience)[""]
-    of_floor = alternate(work.forward, {"": _floor(work, len(repeated))}, 3 * settings.rounds, settle=work.forward)[""]
-    bare = statistics.median(of_floor.base)
-    added = [seconds / bare for seconds in outside[1::2]]  # of each pair the second is the check
+    times = alternate(forwards, watched, settings.rounds, settle=work.forward, patience=patience)
     count = 1 + len(repeated)
     note = f"{count} forwards"
+    checks = times[BESIDE]
     yield of_rounds(
-        "padding", work.name, "padding_invariant", times.ratios, OF_FORWARDS, seconds=times.seconds, note=note
+        "padding", work.name, "padding_invariant", checks.ratios, OF_FORWARDS, seconds=checks.seconds, note=note
     )
-    yield of_rounds("padding", work.name, BESIDE, added, MORE_FORWARDS, note=note)
-    yield of_rounds("padding", work.name, FLOOR, of_floor.ratios, MORE_FORWARDS, seconds=of_floor.seconds, note=note)
+    for name, added in beside.items():  # the first of each ran to warm up
+        yield of_rounds("padding", work.name, name, added[1:], MORE_FORWARDS, note=note)
 
 
-@contextmanager
-def _watched(model: torch.nn.Module) -> Iterator[list[float]]:
-    """Yield the seconds of every forward that the model makes in the block."""
+def _watched(work: Work, run: Callable[[], object], beside: list[float]) -> Callable[[], None]:
+    """Return a run that adds to ``beside`` what it takes beside the model's forwards, in forwards of the test's own."""
     began: list[float] = []
     took: list[float] = []
 
@@ -76,23 +67,39 @@ def _watched(model: torch.nn.Module) -> Iterator[list[float]]:
     def after(*_: object) -> None:
         took.append(perf_counter() - began.pop())
 
-    handles = [model.register_forward_pre_hook(before, prepend=True), model.register_forward_hook(after)]
-    try:
-        yield took
-    finally:
+    def watched() -> None:
+        handles = [
+            work.model.register_forward_pre_hook(before, prepend=True),
+            work.model.register_forward_hook(after),
+        ]
+        took.clear()
+        start = perf_counter()
+        run()
+        beside.append((perf_counter() - start - sum(took)) / took[0])
         for handle in handles:
             handle.remove()
 
+    return watched
 
-def _floor(work: Work, times: int) -> Callable[[], object]:
-    """Return a subtraction of every output from its like, its extremes, and a sum that shows any nan."""
-    expected = [leaf.tensor for leaf in walk(work.forward()) if leaf.tensor.is_floating_point()]
-    actual = [tensor.clone() for tensor in expected]
 
-    def subtract() -> None:
-        for _ in range(times):
-            for pair in zip(expected, actual, strict=True):
-                torch.aminmax(torch.sub(*pair))
-                pair[1].sum()
+def _by_hand(work: Work, repeated: list[dict[str, Any]]) -> Callable[[], None]:
+    """Return the same forwards, each output subtracted from the first one's, its extremes and a sum that shows nan.
 
-    return subtract
+    The forwards whose outputs are what others are held to (a row alone) are compared with nothing.
+    """
+    rows = max(len(tensor) for tensor in work.inputs.values() if isinstance(tensor, torch.Tensor))
+
+    @torch.no_grad()
+    def by_hand() -> None:
+        expected = [leaf.tensor for leaf in walk(work.forward()) if leaf.tensor.is_floating_point()]
+        for inputs in repeated:
+            output = walk(work.model(**inputs))
+            if any(isinstance(tensor, torch.Tensor) and len(tensor) < rows for tensor in inputs.values()):
+                continue
+            actual = [leaf.tensor for leaf in output if leaf.tensor.is_floating_point()]
+            for e, a in zip(expected, actual, strict=True):
+                both = a[tuple(slice(size) for size in e.shape)]
+                torch.stack(torch.aminmax(torch.sub(e, both))).tolist()
+                bool(torch.isnan(a.sum()))
+
+    return by_hand

@@ -23,22 +23,27 @@ def _bare(work: Work, _place: Place) -> Callable[[], object]:
     return work.forward
 
 
-def _cloning_hooks(work: Work, _place: Place) -> Callable[[], object]:
-    def cloned() -> list[Any]:
-        kept: list[Any] = []
+def _hooks(keep: Callable[[torch.Tensor], object]) -> Callable[[Work, Place], Callable[[], object]]:
+    """Return hooks on every module that keep what ``keep`` makes of each input and output."""
 
-        def hook(_module: object, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:  # noqa: ANN401
-            outputs = output if isinstance(output, tuple) else (output,)
-            values = (*args, *kwargs.values(), *outputs)
-            kept.append([value.clone() for value in values if isinstance(value, torch.Tensor)])
+    def make(work: Work, _place: Place) -> Callable[[], object]:
+        def hooked() -> list[Any]:
+            kept: list[Any] = []
 
-        handles = [module.register_forward_hook(hook, with_kwargs=True) for module in work.model.modules()]
-        work.forward()
-        for handle in handles:
-            handle.remove()
-        return kept
+            def hook(_module: object, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:  # noqa: ANN401
+                outputs = output if isinstance(output, tuple) else (output,)
+                values = (*args, *kwargs.values(), *outputs)
+                kept.append([keep(value) for value in values if isinstance(value, torch.Tensor)])
 
-    return cloned
+            handles = [module.register_forward_hook(hook, with_kwargs=True) for module in work.model.modules()]
+            work.forward()
+            for handle in handles:
+                handle.remove()
+            return kept
+
+        return hooked
+
+    return make
 
 
 def _transformers_debugger(*, use_repr: bool) -> Callable[[Work, Place], Callable[[], object]]:
@@ -133,9 +138,12 @@ def _tensors(work: Work) -> dict[str, torch.Tensor]:
     return {str(number): tensor.contiguous().clone() for number, tensor in enumerate(distinct.values())}
 
 
+#: The least that a trace can cost: a tensor that is kept cannot lend its memory to the next one.
+KEEPING = "hooks that keep references"
 BARE: tuple[Kind, ...] = tuple(Kind(section, "bare forward", _bare) for section in ("core", "goldens", "overflow"))
 PEERS: tuple[Kind, ...] = (
-    Kind("core", "hooks that clone", _cloning_hooks),
+    Kind("core", KEEPING, _hooks(lambda tensor: tensor)),
+    Kind("core", "hooks that clone", _hooks(torch.clone)),
     Kind("core", "transformers debugger, use_repr=True", _transformers_debugger(use_repr=True), "transformers"),
     Kind("core", "transformers debugger, use_repr=False", _transformers_debugger(use_repr=False), "transformers"),
     Kind("core", "pytest-torch localize_divergence", _localize_divergence, "pytest_torch"),

@@ -23,7 +23,7 @@ from pytest_tfdebug.parity.tolerance import flattened
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.selection import modules_of, selection
-from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.state import autocast_of, preserved
 from pytest_tfdebug.tracing.trace import check_model, trace
 
 if TYPE_CHECKING:
@@ -172,15 +172,16 @@ class Goldens:
             "tolerances": {key: (pair.rtol, pair.atol) for key, pair in allowed.overrides},
             "rename": None if settings.rename is None else dict(settings.rename),
         }
+        picked = "".join(f", {name}={value!r}" for name, value in _picked(settings).items())
         check = (
             'expected = pytest_tfdebug.Trace.load(HERE / "golden.safetensors")',
-            "actual = pytest_tfdebug.trace(model, *args, **kwargs)",
+            f"actual = pytest_tfdebug.trace(model, *args, **kwargs{picked})",
             f"report = pytest_tfdebug.compare(expected, actual, **{options!r})",
             "print(report)",
             "sys.exit(not report.ok)",
         )
-        failed = FailedCall(self._item.nodeid, "parity", model, args, kwargs, check, {"golden.safetensors": path})
-        return write_repro(root, failed)
+        files, autocast = {"golden.safetensors": path}, autocast_of(model)
+        return write_repro(root, FailedCall(self._item.nodeid, "parity", model, args, kwargs, check, files, autocast))
 
     def _missing(self, path: Path) -> str:
         return (
@@ -234,6 +235,15 @@ def _recorded_model(
             f"reference= is a torch.nn.Module or a function that returns one; it gave {type(built).__name__}."
         )
     return built
+
+
+def _picked(settings: CheckSettings) -> dict[str, str | tuple[str, ...]]:
+    """Return what a trace of the port leaves out; globs are over the paths of the reference, so only without rename."""
+    picked: dict[str, str | tuple[str, ...]] = {} if settings.level == "all" else {"level": settings.level}
+    if settings.rename is None:
+        globs = {"include": settings.include, "exclude": settings.exclude}
+        picked |= {name: (glob,) if isinstance(glob, str) else tuple(glob) for name, glob in globs.items() if glob}
+    return picked
 
 
 def _compare_with(

@@ -8,6 +8,7 @@ router sends to one expert) cannot be laid side by side.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -57,6 +58,11 @@ class Alignment:
         """Number of added positions."""
         return self.total - self.real
 
+    @cached_property
+    def has_gaps(self) -> bool:
+        """Whether the mask excludes positions of the expected sequence itself."""
+        return self.mask is not None and not bool(self.mask.all())
+
     def candidates(self, actual: torch.Tensor, expected: Sequence[int]) -> Iterator[Aligned]:
         """Yield every way to lay a tensor beside one of shape ``expected``, the likeliest first."""
         for of_rows in self._of_rows(actual, expected):
@@ -66,10 +72,23 @@ class Alignment:
                     break
                 yield aligned
 
+    def unseen(self, actual: torch.Tensor, expected: Sequence[int]) -> Iterator[torch.Tensor]:
+        """Yield what a tensor has beside the part that lies beside one of shape ``expected``; at worst, all of it."""
+        grown = [axis for axis, size in enumerate(actual.shape) if axis >= len(expected) or size != expected[axis]]
+        if self.rows is not None or self.has_gaps or len(grown) > 1 or actual.dim() != len(expected):
+            yield actual
+        elif grown:
+            (axis,) = grown
+            if not self.is_exact or (expected[axis], actual.shape[axis]) != (self.real, self.total):
+                yield actual
+            else:
+                yield actual.narrow(axis, 0, self.start)
+                yield actual.narrow(axis, self.start + self.real, self.pads - self.start)
+
     def blank(self, tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
         """Return a tensor with 0 at the positions that the mask excludes, along every sequence axis."""
         mask = self.mask
-        if mask is None or bool(mask.all()):
+        if mask is None or not self.has_gaps:
             return tensor
         for axis in axes:
             if axis == 0 and tensor.shape[0] == mask.numel():

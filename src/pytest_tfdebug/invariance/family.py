@@ -31,6 +31,12 @@ def _signature(model_class: type) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
+@lru_cache(maxsize=1024)
+def _named(model_class: type) -> tuple[str, ...]:
+    collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return tuple(name for name, item in _signature(model_class).items() if item.kind not in collecting)[1:]
+
+
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     """Return the model behind ``torch.compile``."""
     inner = getattr(model, "_orig_mod", model)
@@ -39,9 +45,7 @@ def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
 
 def parameters(model: torch.nn.Module) -> tuple[str, ...]:
     """Return the names that a model's forward takes, ``self`` and collecting parameters left out."""
-    taken = _signature(cast("type", type(unwrapped(model))))
-    collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return tuple(name for name, item in taken.items() if item.kind not in collecting)[1:]
+    return _named(cast("type", type(unwrapped(model))))
 
 
 def collects_keywords(model: torch.nn.Module) -> bool:

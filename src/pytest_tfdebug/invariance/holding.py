@@ -50,7 +50,7 @@ def first_mismatch(
     Raises:
         NothingToCompareError: If no leaf could be compared.
     """
-    compared = 0
+    compared = set()
     in_order = sorted(expected.items(), key=lambda item: is_in_cache(item[0]))
     for path, tensor in in_order:
         if is_in_cache(path) and not with_caches:
@@ -58,12 +58,15 @@ def first_mismatch(
         found = compare_aligned(path, tensor, actual.get(path), alignment, tolerances, allows_nan=allows_nan)
         if found is None:
             continue
-        compared += 1
+        compared.add(path)
         if found.problem:
             return Mismatch(found, is_in_cache=is_in_cache(path))
     if promises_finite:
         for path, tensor in actual.items():
-            if path in expected and tensor.is_floating_point() and has_nan(tensor):
+            if path not in expected or not tensor.is_floating_point():
+                continue
+            parts = alignment.unseen(tensor, expected[path].shape) if path in compared else (tensor,)
+            if any(map(has_nan, parts)):
                 return Mismatch(_nan_at_pads(path, tensor), is_at_pads=True)
     if not compared:
         shapes = ", ".join(f"{path or 'output'} {tuple(tensor.shape)}" for path, tensor in expected.items())
@@ -110,10 +113,9 @@ def compare_aligned(
 def _is_whole(expected: torch.Tensor, actual: torch.Tensor, alignment: Alignment) -> bool:
     """Tell whether a cache holds the real tokens: one of fixed size that ends in pads does not."""
     if not alignment.pads:
-        return alignment.mask is None or bool(alignment.mask.all()) or alignment.real in expected.shape
+        return not alignment.has_gaps or alignment.real in expected.shape
     has_grown = any(a == e + alignment.pads for a, e in zip(actual.shape, expected.shape, strict=False))
-    has_gaps = alignment.mask is not None and not bool(alignment.mask.all())
-    ends_in_pads = has_gaps or alignment.start + alignment.real < alignment.total
+    ends_in_pads = alignment.has_gaps or alignment.start + alignment.real < alignment.total
     return has_grown if ends_in_pads else (has_grown or actual.shape[-2:] == expected.shape[-2:])
 
 

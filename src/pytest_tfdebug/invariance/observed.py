@@ -14,7 +14,7 @@ import torch
 from pytest_tfdebug.invariance import family
 from pytest_tfdebug.tracing.capture import capture
 from pytest_tfdebug.tracing.leaves import is_cache, walk
-from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.state import autocast_of, preserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -109,7 +109,7 @@ def observe(
         site=call_site(),
         rng=_rng(model),
         modes=[(module, module.training) for module in model.modules()],
-        autocast=_autocast(model),
+        autocast=autocast_of(model),
         versions=_versions(model),
     )
     output = proceed()
@@ -171,13 +171,10 @@ def _kept(value: Any) -> Any:  # noqa: ANN401
 def _versions(model: torch.nn.Module) -> list[int]:
     return [
         hash((id(item), item.data_ptr(), -1 if item.is_inference() else item._version))  # noqa: SLF001 - write count
-        for item in model.parameters()
+        for module in model.modules()
+        for item in module._parameters.values()  # noqa: SLF001 - parameters() is three times as slow
+        if item is not None
     ]
-
-
-def _autocast(model: torch.nn.Module) -> tuple[str, torch.dtype] | None:
-    device = next((item.device.type for item in model.parameters()), "cpu")
-    return (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
 
 
 def _rng(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.overflow.settings import Settings
-from pytest_tfdebug.overflow.watch import Watch
+from pytest_tfdebug.overflow.watch import DATA_PARALLEL, Watch
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
         **settings: As for :func:`pytest_tfdebug.overflow_guard`.
 
     Raises:
-        TFDebugError: An argument is wrong.
+        TFDebugError: An argument is wrong, or the Trainer will use ``DataParallel``.
 
     Examples:
         >>> trainer = Trainer(model, args, callbacks=[OverflowCallback()])  # doctest: +SKIP
@@ -48,7 +48,7 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
 
     def on_train_begin(
         self,
-        args: TrainingArguments,  # noqa: ARG002
+        args: TrainingArguments,
         state: TrainerState,  # noqa: ARG002
         control: TrainerControl,  # noqa: ARG002
         model: torch.nn.Module,
@@ -56,6 +56,8 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
     ) -> None:
         """Hook the model."""
         self.remove()
+        if args.n_gpu > 1:  # the Trainer wraps the model after this
+            raise TFDebugError(DATA_PARALLEL)
         self._has_told = False
         self._watch = Watch(self._settings, raises=False)
         self._recorder = self._watch.eyes(model).recorder

@@ -27,6 +27,10 @@ _OPERATIONS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\blog\(|\.log\b|log2|log1p"), "the logarithm of 0 is -inf, of a negative number nan"),
     (re.compile(r"[^/#]/(?!/)\s*[\w(]|\.div\(|reciprocal"), "a division by 0 gives inf, and 0 / 0 nan"),
     (re.compile(r"\*\*\s*[\d(]|\.pow\(|square\("), "a power leaves the range long before its base does"),
+    (
+        re.compile(r"float\(\W-?inf|\b(torch|math|np)\.inf\b"),
+        "an infinity is written; where that is meant, name the module in ignore=",
+    ),
 )
 _DERIVATIVES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"sqrt\("), "the derivative of the square root at 0 is inf"),
@@ -45,8 +49,12 @@ _LARGE = 1e2
 
 @torch.no_grad()
 def details(tensor: torch.Tensor) -> Details:
-    """Count what is not finite in a tensor and find the first such element."""
+    """Count what is not finite in a tensor, also a float8 or sparse one, and find the first such element."""
     tensor = tensor.detach()
+    if tensor.layout != torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.dtype.itemsize == 1:
+        tensor = tensor.float()
     nans, finite = tensor.isnan(), tensor.isfinite()
     bad = finite.numel() - int(finite.sum())
     first = tuple(torch.nonzero(~finite)[0].tolist()) if bad else ()
@@ -64,7 +72,7 @@ def weight_facts(module: torch.nn.Module) -> Iterator[str]:
             continue
         try:
             found = details(tensor)
-        except RuntimeError:  # dtypes without these operations, such as float8
+        except RuntimeError:  # dtypes without these operations, such as float4
             continue
         if found.nans or found.infs:
             bad = found.nans + found.infs

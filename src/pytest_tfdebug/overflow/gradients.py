@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,11 @@ from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import is_ignored
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
+    from pytest_tfdebug.frames import FaultKind
     from pytest_tfdebug.overflow.headroom import Headroom
     from pytest_tfdebug.overflow.settings import Settings
     from pytest_tfdebug.records import Call
@@ -50,16 +52,20 @@ class Gradients:
     Args:
         settings: What to watch for.
         headroom: What keeps the largest values.
+        skipped: Counts the gradients that could not be looked at, by kind.
         conclude: Called at the end of each backward, inside the call of ``backward``: it may raise.
     """
 
-    def __init__(self, settings: Settings, headroom: Headroom, conclude: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: Settings, headroom: Headroom, skipped: Counter[str], conclude: Callable[[], None]
+    ) -> None:
         self.fault: Fault | None = None
         self.forward = 0
+        self.has_seen = False
         self._settings = settings
         self._headroom = headroom
         self._conclude = conclude
-        self.skipped: Counter[str] = Counter()
+        self._skipped = skipped
         self._reducer = Reducer(settings)
         self._history: deque[Frame] = deque(maxlen=settings.frames)
         self._events: list[_Event] = []
@@ -99,9 +105,10 @@ class Gradients:
     def settle(self) -> None:
         """Judge the gradients that came since the last time."""
         self._reducer.read_back()
-        self.skipped.update(self._reducer.skipped)
+        self._skipped.update(self._reducer.skipped)
         self._reducer = Reducer(self._settings)
         events, self._events, self._is_queued = self._events, [], False
+        self.has_seen |= bool(events)
         for position, event in enumerate(events):
             if self.fault is None:
                 self._history.append(event.frame)
@@ -155,7 +162,8 @@ class Gradients:
         self._conclude()
 
     def _is_bad(self, frame: Frame) -> bool:
-        return not frame.extremes.is_finite and not is_ignored(frame.path, self._settings.ignore)
+        is_judged = frame.forward not in self._settings.trace_batches
+        return not frame.extremes.is_finite and is_judged and not is_ignored(frame.path, self._settings.ignore)
 
     def _blame(self, event: _Event, parameters: list[Frame]) -> None:
         """Blame the innermost module that took the tensor: the gradient of its own output was finite."""
@@ -168,8 +176,9 @@ class Gradients:
             self._history.append(frame)
         gradient = event.ref()
         found = self._details or (None if gradient is None else details(gradient))
-        fault = Fault(frame, "gradient", frame.path, frame.class_name, source, tuple(self._history), found)
-        fault.facts.extend(_facts(event, parameters, has_taker=bool(takers)))
+        kind: FaultKind = "loss" if event.roles and not takers else "gradient"
+        fault = Fault(frame, kind, frame.path, frame.class_name, source, tuple(self._history), found)
+        fault.facts.extend(_facts(parameters))
         fault.hints.extend(gradient_hints(fault))
         self.fault = fault
 
@@ -179,9 +188,7 @@ def _gradient_frame(frame: Frame, extremes: Extremes) -> Frame:
     return Frame(frame.forward, frame.path, frame.class_name, "gradient", leaf, extremes)
 
 
-def _facts(event: _Event, parameters: list[Frame], *, has_taker: bool) -> Iterator[str]:
-    if event.roles and not has_taker:
-        yield "No module took this output: its gradient came from glue after it, or from the loss."
+def _facts(parameters: list[Frame]) -> Iterator[str]:
     bad = [frame for frame in parameters if not frame.extremes.is_finite]
     if not bad:
         yield "No parameter has a gradient that is not finite."

@@ -28,6 +28,7 @@ class OverflowGuard:
     def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
         self._watch = Watch(settings, raises=True)
         self._recorder = self._watch.eyes(model).recorder
+        self._is_used = False
 
     @property
     def forwards(self) -> int:
@@ -50,6 +51,9 @@ class OverflowGuard:
         return dict(self._watch.skipped)
 
     def __enter__(self) -> Self:
+        if self._is_used:
+            raise TFDebugError("A guard watches one block.\nCall overflow_guard(model, ...) again for another.")
+        self._is_used = True
         self._recorder.__enter__()
         return self
 
@@ -111,7 +115,8 @@ class DebugActivationOverflow:
 
     Args:
         model: The model.
-        **settings: As for :func:`overflow_guard`; headroom is not judged here, see ``tightest`` there.
+        **settings: As for :func:`overflow_guard`, without ``dtype``, ``headroom`` and ``underflow``: they are judged at
+            the end of a block.
 
     Raises:
         TFDebugError: An argument is wrong, or the model's modules cannot be hooked.
@@ -124,6 +129,11 @@ class DebugActivationOverflow:
 
     def __init__(self, model: torch.nn.Module, **settings: Any) -> None:  # noqa: ANN401
         checked = Settings.of("DebugActivationOverflow", **settings)
+        if checked.wants_headroom or checked.underflow is not None:
+            raise TFDebugError(
+                "DebugActivationOverflow judges no dtype, headroom or underflow: that is done at the end of a block.\n"
+                "Use `with overflow_guard(model, ...):`."
+            )
         self._watch = Watch(checked, raises=True)
         self._recorder = self._watch.eyes(_module("DebugActivationOverflow", model)).recorder
         self._recorder.__enter__()
@@ -144,8 +154,13 @@ def detect_overflow(tensor: torch.Tensor, text: str) -> bool:
         text: What to call it, ``"after layer_norm"``.
 
     Returns:
-        Whether some element is not finite.
+        Whether some element is not finite; False for what has no range: integers, empty and meta tensors.
+
+    Raises:
+        TFDebugError: What was given is no tensor.
     """
+    if not isinstance(tensor, torch.Tensor):
+        raise TFDebugError(f"detect_overflow needs a tensor and got {type(tensor).__name__}.")
     running = RUNNING.get()
     while running is not None:
         running.probe(tensor, text)

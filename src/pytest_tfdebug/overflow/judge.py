@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from math import inf
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.frames import Fault, FaultKind, Frame
@@ -85,7 +84,8 @@ class Judge:
             source = glue_lines(call, ended.children[-1], None, ended.children)
             self._blame(bad, "glue", call, source, shown)
         else:
-            self._blame(bad, "module", call, call.source, shown)
+            kind: FaultKind = "module" if all(item.extremes.is_finite for item in ended.inputs) else "excused"
+            self._blame(bad, kind, call, call.source, shown)
 
     def fail(self, call: Call) -> None:
         """An exception left a call."""
@@ -127,7 +127,7 @@ class Judge:
             for enclosing in self._open:
                 enclosing.holds_ignored = True
             return True
-        if extremes.is_mask and extremes.low == -inf and extremes.high < inf:
+        if extremes.is_mask and extremes.is_only_low:
             extremes.note = "a mask"
             return True
         if extremes.unmasked.is_finite:

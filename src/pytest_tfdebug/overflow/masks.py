@@ -11,7 +11,12 @@ if TYPE_CHECKING:
 
     import torch
 
-_MASK = re.compile(r"mask|alibi|(position|attn|attention|relative)\w*_bias", re.IGNORECASE)
+#: A name that ends in mask or bias: ``bert_for_masked_lm`` and ``mask_features`` are no masks.
+_MASK = re.compile(
+    r"(attention|attn|padding|causal)_?mask(?![a-z])"
+    r"|(masks?|masking|alibi|(position|attn|attention|relative)\w*bias(es)?)(?![a-z_]|\d[a-z])",
+    re.IGNORECASE,
+)
 _POSITION = re.compile(r"\[(\d+)\]")
 #: An additive mask hides what it lowers by this much or more: -10000 is the classic value for float16, others lower.
 _HIDES = -1e4
@@ -66,12 +71,15 @@ def has_masked_row(mask: torch.Tensor) -> bool:
 
 
 def _readings(mask: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield where a mask hides: additive masks say it; of boolean and 0/1 masks both polarities are in use."""
+    """Yield where a mask hides: additive masks say it; of boolean and 0/1 masks both polarities are in use.
+
+    A mask of ones alone hides nothing, and not everything: a reading that hides all is none.
+    """
     if mask.is_floating_point():
         yield mask <= _HIDES
     else:
-        yield mask == 0
-        yield mask != 0
+        for hides in (mask == 0, mask != 0):
+            yield hides & ~hides.all()
 
 
 def _aligned(mask: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor | None:

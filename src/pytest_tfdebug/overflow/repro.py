@@ -10,6 +10,7 @@ import torch
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.repro.write import FailedCall, write_repro
 from pytest_tfdebug.tracing.capture import capture
+from pytest_tfdebug.tracing.state import autocast_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,9 +38,8 @@ class OutermostCall:
     @classmethod
     def of(cls, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OutermostCall:
         """Keep a call that is about to be made."""
-        device = next((item.device.type for item in model.parameters()), "cpu")
-        autocast = (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
-        return cls(model, tuple(map(_kept, args)), {name: _kept(value) for name, value in kwargs.items()}, autocast)
+        kept = {name: _kept(value) for name, value in kwargs.items()}
+        return cls(model, tuple(map(_kept, args)), kept, autocast_of(model))
 
 
 def write(root: Path, test: str, settings: Settings, call: OutermostCall) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -89,7 +89,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_factor(value: object) -> bool:
-    return value is None or (isinstance(value, (int, float)) and value > 0)
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0)
 
 
 def _is_dtype(value: object) -> bool:
@@ -97,7 +97,7 @@ def _is_dtype(value: object) -> bool:
 
 
 def _is_several(value: object, is_item: Any) -> bool:  # noqa: ANN401 - a predicate
-    return isinstance(value, Iterable) and all(is_item(item) for item in value)
+    return isinstance(value, Collection) and all(is_item(item) for item in value)
 
 
 #: Argument -> predicate, and what a valid value is.

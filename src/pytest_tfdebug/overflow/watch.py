@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.leaves import Leaf
 
+DATA_PARALLEL = (
+    "overflow_free cannot watch torch.nn.DataParallel: it runs copies of the model in threads of its own.\n"
+    "Use torch.nn.parallel.DistributedDataParallel, or watch the model without the wrapper."
+)
+_NO_GRADIENT = "Call backward() on what the watched model gives, or leave gradients=True out."
+
 
 class Watch:
     """Follows forwards, keeps the first fault and the largest values, and says what is wrong.
@@ -56,7 +62,9 @@ class Watch:
         self._history: deque[Frame] = deque(maxlen=settings.frames)
         self._numbers: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
         self._checked: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-        self._gradients = Gradients(settings, self.headroom, self.conclude) if settings.gradients else None
+        self._gradients = (
+            Gradients(settings, self.headroom, self.skipped, self.conclude) if settings.gradients else None
+        )
         self._lock = threading.Lock()
 
     def eyes(self, root: torch.nn.Module, is_wanted: Callable[[Eyes], bool] = lambda eyes: True) -> Eyes:  # noqa: ARG005
@@ -70,10 +78,7 @@ class Watch:
             TFDebugError: If the model is one whose modules cannot be hooked.
         """
         if any(isinstance(module, torch.nn.DataParallel) for module in root.modules()):
-            raise TFDebugError(
-                "overflow_free cannot watch torch.nn.DataParallel: it runs copies of the model in threads of its own.\n"
-                "Use torch.nn.parallel.DistributedDataParallel, or watch the model without the wrapper."
-            )
+            raise TFDebugError(DATA_PARALLEL)
         eyes = Eyes(self, root, is_wanted)
         self.notes.update(dict.fromkeys(eyes.recorder.notes))
         return eyes
@@ -89,7 +94,8 @@ class Watch:
             self._gradients.settle()
             self._gradients.forward = number
             self._gradients.follow_parameters(root)
-        self._check_weights(root)
+        if number not in self.settings.trace_batches:
+            self._check_weights(root)
         began = Pass(number, root, self.settings, self._history, self.headroom, self._gradients)
         RUNNING.set(began)
         return began
@@ -176,10 +182,13 @@ class Watch:
             subject: Who should have checked, ``"overflow_guard"``.
             advice: What to do.
         """
-        if self.tensors:
-            return None
-        reason = "no floating-point tensor with values was seen" if self.forwards else "no module ran"
-        return "\n".join([f"{subject} checked nothing: {reason}.", advice, *self._remarks()])
+        if not self.tensors:
+            reason = "no floating-point tensor with values was seen" if self.forwards else "no module ran"
+            return "\n".join([f"{subject} checked nothing: {reason}.", advice, *self._remarks()])
+        if self._gradients is not None and not self._gradients.has_seen:
+            lines = (f"{subject}(gradients=True) checked no gradient: none came by in a backward.", _NO_GRADIENT)
+            return "\n".join([*lines, *self._remarks()])
+        return None
 
     def _remarks(self) -> list[str]:
         return [*render_skipped(self.skipped), *(f"Note: {note}" for note in self.notes)]
@@ -203,13 +212,17 @@ class Watch:
                     frame = Frame(0, owner, type(module).__name__, "parameter", name, extremes)
                     found.append((frame, parameter))
         reducer.read_back()
-        bad = [
-            (frame, weight) for frame, weight in found if not frame.extremes.is_finite and not is_mask_name(frame.leaf)
-        ]
+        self.skipped.update(reducer.skipped)
+        bad = [(frame, weight) for frame, weight in found if not _is_fit(frame)]
         if bad and self.fault is None:
             frame, weight = bad[0]
             frames = tuple(item for item, _ in bad[: self.settings.frames])
             self.fault = Fault(frame, "parameter", frame.path, frame.class_name, frames=frames, details=details(weight))
+
+
+def _is_fit(weight: Frame) -> bool:
+    """Tell whether a parameter is finite, or a mask or bias that is -inf where it hides."""
+    return weight.extremes.is_finite or (is_mask_name(weight.leaf) and weight.extremes.is_only_low)
 
 
 class Eyes:

@@ -1,7 +1,8 @@
 """Two tensors side by side: equal first, measured only where they are not.
 
 Most tensors of a passing check are equal bit by bit. One subtraction and the extremes of the difference settle those
-and everything within the absolute tolerance; the full measurements follow for the rest.
+and everything within the absolute tolerance, piece by piece, so that no difference as large as the tensors is ever
+allocated; the full measurements follow for the rest.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ from pytest_tfdebug.records import LeafComparison, Metrics
 from pytest_tfdebug.tracing.statistics import widen
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_tfdebug.parity.tolerance import Tolerance
     from pytest_tfdebug.records import Direction, Problem, TensorRecord
 
 
-#: Below this norm the squares of float32 numbers may have vanished.
-_TINY = 1e-15
+#: Below this sum the squares of float32 numbers may have vanished.
+_TINY = 1e-30
+#: Elements of a piece: 1 MiB of float32, which stays in the cache of a processor between two passes.
+_PIECE = 2**18
 
 
 @torch.no_grad()
@@ -57,29 +62,27 @@ def _measure(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance)
         return True, None
     if expected.is_complex() != actual.is_complex():
         return False, None
-    e, a = widen(expected), widen(actual)
-    difference = torch.sub(a, e)
-    lowest, highest = torch.stack(torch.aminmax(difference)).tolist()
-    if lowest == 0 and highest == 0:
+    peak, norm = _distance(expected, actual)
+    if not peak:
         return _measure_wide_integers(expected, actual) if exact else (True, None)
-    if math.isfinite(lowest) and math.isfinite(highest):
-        return _measure_finite(e, a, difference, tolerance)
-    return _measure_with_holes(e, a, tolerance)
+    if math.isfinite(peak):
+        return _measure_finite(expected, actual, (peak, norm), tolerance)
+    return _measure_with_holes(widen(expected), widen(actual), tolerance)
 
 
 def _measure_finite(
-    e: torch.Tensor, a: torch.Tensor, difference: torch.Tensor, tolerance: Tolerance
+    expected: torch.Tensor, actual: torch.Tensor, distance: tuple[float, float], tolerance: Tolerance
 ) -> tuple[bool, Metrics]:
-    size = difference.abs_()
-    atol = _effective_atol(e, tolerance)
-    peak, norm, norm_e = torch.stack([size.max(), _norm(size), _norm(e)]).tolist()
-    if not (_TINY < norm < math.inf and (_TINY < norm_e < math.inf or not norm_e)):  # squares left the range of float32
-        norm, norm_e = float(_norm(size.double())), float(_norm(e.double()))
+    (peak, norm), norm_e = distance, _norm(expected)
+    count = expected.numel() * (2 if expected.is_complex() else 1)
+    scale = norm_e / math.sqrt(count) if tolerance.scaled else 0.0
+    atol = tolerance.atol * (max(1.0, scale) if math.isfinite(scale) else 1.0)
     relative_l2 = norm / norm_e if norm_e else math.inf
-    rmse = norm / math.sqrt(e.numel())
+    rmse = norm / math.sqrt(count)
     if peak <= atol:  # within the absolute tolerance alone: nothing further decides
-        metrics = Metrics(0, e.numel(), peak, (), atol, math.nan, (), rmse, relative_l2, math.nan, 0, 0)
-        return True, metrics
+        return True, Metrics(0, count, peak, (), atol, math.nan, (), rmse, relative_l2, math.nan, 0, 0)
+    e, a = widen(expected), widen(actual)
+    size = torch.sub(a, e).abs_()
     magnitude = e.abs()
     excess = size / magnitude.mul(tolerance.rtol).add_(atol)  # nothing over nothing is nan, and no mismatch
     mismatched = int((excess > 1).sum())
@@ -127,7 +130,7 @@ def _measure_with_holes(e: torch.Tensor, a: torch.Tensor, tolerance: Tolerance) 
     holes = int(torn.sum())
     zeros = torch.zeros((), dtype=e.dtype, device=e.device)
     fe, fa = torch.where(finite, e, zeros), torch.where(finite, a, zeros)
-    agrees, metrics = _measure_finite(fe, fa, torch.sub(fa, fe), tolerance)
+    agrees, metrics = _measure_finite(fe, fa, _distance(fe, fa), tolerance)
     metrics = metrics._replace(
         mismatched=metrics.mismatched + holes,
         non_finite_expected=int((~torch.isfinite(e)).sum()),
@@ -138,19 +141,47 @@ def _measure_with_holes(e: torch.Tensor, a: torch.Tensor, tolerance: Tolerance) 
     return agrees and not holes, metrics
 
 
-def _effective_atol(e: torch.Tensor, tolerance: Tolerance) -> float:
-    if not tolerance.scaled:
-        return tolerance.atol
-    norm = float(_norm(e))
-    if norm == math.inf:
-        norm = float(_norm(e.double()))
-    rms = norm / math.sqrt(e.numel())
-    return tolerance.atol * max(1.0, rms) if math.isfinite(rms) else tolerance.atol
+def _distance(expected: torch.Tensor, actual: torch.Tensor) -> tuple[float, float]:
+    """Return the greatest absolute difference and the norm of all; inf twice where a difference is not finite."""
+    peak = squares = 0.0
+    room = None
+    for pair in _pieces(expected, actual):
+        e, a = map(widen, pair)
+        if room is None:
+            room = difference = torch.sub(a, e).flatten()
+        else:
+            difference = torch.sub(a.flatten(), e.flatten(), out=room[: e.numel()])
+        lowest, highest = torch.stack(torch.aminmax(difference)).tolist()
+        if not (math.isfinite(lowest) and math.isfinite(highest)):
+            return math.inf, math.inf
+        if lowest or highest:
+            peak = max(peak, -lowest, highest)
+            squares += _squares(difference)
+    return peak, math.sqrt(squares)
 
 
-def _norm(tensor: torch.Tensor) -> torch.Tensor:
-    norm: torch.Tensor = torch.linalg.vector_norm(tensor)
-    return norm
+def _norm(tensor: torch.Tensor) -> float:
+    return math.sqrt(sum(_squares(widen(piece).flatten()) for piece, _ in _pieces(tensor, tensor)))
+
+
+def _squares(flat: torch.Tensor) -> float:
+    squares = float(torch.dot(flat, flat))
+    if _TINY < squares < math.inf:
+        return squares
+    wide = flat.double()  # the squares left the range of float32
+    return float(torch.dot(wide, wide))
+
+
+def _pieces(expected: torch.Tensor, actual: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield two tensors of one shape in pieces, the largest first; whole where they are small or on a device."""
+    if expected.numel() <= _PIECE or expected.device.type != "cpu":
+        yield expected, actual
+    elif expected.is_contiguous() and actual.is_contiguous():
+        yield from zip(torch.split(expected.view(-1), _PIECE), torch.split(actual.view(-1), _PIECE), strict=True)
+    else:
+        rows = max(1, _PIECE * len(expected) // expected.numel())
+        for e, a in zip(torch.split(expected, rows), torch.split(actual, rows), strict=True):
+            yield from _pieces(e, a) if rows > 1 else _pieces(e[0], a[0])
 
 
 def _index(position: int, shape: torch.Size) -> tuple[int, ...]:

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 _SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "=", "probe": "="}
 _WHERE = {
     "module": "the module itself; its inputs are finite",
+    "excused": "the module itself; what is not finite in its inputs is excused as a mask or by ignore=",
     "glue": "glue; everything before these lines is finite",
     "inputs": "its caller; the model was given these values",
     "parameter": "its weights, before any forward",
     "gradient": "its backward; every gradient before it is finite",
+    "loss": "glue after it, or the loss: no module took this output",
     "probe": "its forward, between the frame above and this detect_overflow",
 }
 

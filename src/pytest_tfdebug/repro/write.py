@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     import torch
 
+_LONGEST_NAME = 120
 _SCRIPT = '''\
 """{title}
 
@@ -80,7 +82,7 @@ def write_repro(root: Path, failed: FailedCall) -> str:
     """
     import torch
 
-    directory = root / re.sub(r"[^\w.\-]+", "_", f"{failed.test}.{failed.what}")[-120:].strip("_.")
+    directory = root / _directory_name(failed)
     try:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
@@ -104,6 +106,13 @@ def write_repro(root: Path, failed: FailedCall) -> str:
         f"A failed {failed.what} check of `{failed.test}`. Run: `python repro.py`\n", encoding="utf-8"
     )
     return f"Repro: python {directory / 'repro.py'}"
+
+
+def _directory_name(failed: FailedCall) -> str:
+    """Return a name that every file system takes, and of two tests never the same."""
+    label = f"{failed.test}.{failed.what}"
+    short = re.sub(r"[^\w.\-]+", "_", label)[-_LONGEST_NAME:].strip("_.")
+    return f"{short}-{blake2b(label.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
 
 
 def _within_autocast(failed: FailedCall) -> list[str]:

@@ -1,7 +1,10 @@
-"""Where a scan and a real run of pytest disagree."""
+"""Where a scan and a real run of pytest disagree, and how much their agreement proves."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
+from itertools import permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
@@ -9,17 +12,21 @@ from pytest_tfdebug.scan.errors import ScanError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: What a real run may do with a test, by what the scan says of it.
+#: What a real run may do with a test of a class, by what the scan says of it.
 _AGREES = {
     "absent": {"absent"},
-    "conditional": {"ran", "partial", "conditional", "skipped"},
-    "partial": {"partial"},
-    "ran": {"ran"},
+    "conditional": {"ran", "conditional", "skipped", "collected"},
+    "empty": {"ran", "collected"},
+    "partial": {"conditional", "skipped", "collected"},
+    "ran": {"ran", "collected"},
     "skipped": {"skipped"},
     "vanished": {"vanished", "absent"},
 }
 #: Skips that only running a test shows, not collecting it.
 _RUN_TIME = frozenset({"body", "guard"})
+#: A condition that is a decorator, such as ``require_torch``: it holds in a whole run or not at all.
+_SWITCH = re.compile(r"\w+(\([^()]*\))?")
+_WORDS = ("ran", "partial", "skipped", "vanished", "empty")
 
 
 class Disagreement(NamedTuple):
@@ -27,74 +34,205 @@ class Disagreement(NamedTuple):
 
     test: str
     model: str
+    cls: str
     scanned: str
     real: str
     where: str
     reason: str
 
     def __str__(self) -> str:
+        cls = f" ({self.cls})" if self.cls else ""
         where = f" ({self.where})" if self.where else ""
         reason = f": {self.reason}" if self.reason else ""
-        return f"{self.test} of {self.model}: scanned {self.scanned}, really {self.real}{where}{reason}"
+        return f"{self.test} of {self.model}{cls}: scanned {self.scanned}, really {self.real}{where}{reason}"
 
 
 class Comparison(NamedTuple):
-    """A scan held to a real run: how many pairs of test and model there are, and those that differ."""
+    """A scan held to a real run.
 
-    pairs: int
+    Attributes:
+        disagreements: The pairs of test and model that differ.
+        decided: How many pairs agree of which the scan knows the state, by state.
+        conditional: How many pairs agree of which the run decides, by what it did.
+        steady: How many of these are also decided by what the same decorators did elsewhere in the run.
+        not_run: How many pairs the run only collected, so that they prove little.
+    """
+
     disagreements: list[Disagreement]
+    decided: Counter[str]
+    conditional: Counter[str]
+    steady: int
+    not_run: int
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of test and model were run, or need no run."""
+        return len(self.disagreements) + self.decided.total() + self.conditional.total()
 
     def lines(self) -> Iterator[str]:
-        """Yield the disagreements and the share of pairs that agree.
+        """Yield the disagreements, the share of pairs that agree, and what that share is made of.
 
         Raises:
             ScanError: If there is no pair to compare, which would prove nothing.
         """
-        if not self.pairs:
+        if not self.pairs + self.not_run:
             raise ScanError("Nothing to compare: the run collected no common test of a model of this repository.")
         yield from (f" - {disagreement}" for disagreement in self.disagreements)
         agreed = self.pairs - len(self.disagreements)
-        yield f"Agreed : {agreed}/{self.pairs} pairs of test and model ({agreed / self.pairs:.3%})"
+        share = f" ({agreed / self.pairs:.3%})" if self.pairs else ""
+        yield f"Agreed : {agreed}/{self.pairs} pairs of test and model{share}"
+        yield f"Decided by the scan : {_counted(self.decided)}"
+        steady = f"; {self.steady} of them as the same decorators did elsewhere in the run" if self.steady else ""
+        yield f"Conditional, decided by the run : {_counted(self.conditional)}{steady}"
+        if self.not_run:
+            yield f"Collected and not run, so not counted : {self.not_run}"
+
+
+def _counted(counter: Counter[str]) -> str:
+    words = ", ".join(f"{word} {counter[word]}" for word in _WORDS if counter[word])
+    return f"{counter.total()}{f' ({words})' if words else ''}"
+
+
+class _Case(NamedTuple):
+    """A test in a class, as one side sees it."""
+
+    state: str
+    form: str = ""
+    reason: str = ""
+    condition: str = ""
+    where: str = ""
+
+
+class _Both(NamedTuple):
+    """A test in a class, as the scan and the run see it."""
+
+    cls: str
+    says: _Case
+    does: _Case
 
 
 def compare(scanned: Mapping[str, dict[str, Any]], real: Mapping[str, dict[str, Any]]) -> Comparison:
-    """Compare the report of a scan with that of ``pytest --tf-skip-report``, for the models of the run."""
-    models = {model for report in real.values() for model in (*report["models_ran"], *report["models_skipped"])}
-    pairs, found = 0, []
+    """Compare the report of a scan with that of ``pytest --tf-skip-report``, for the models of the run.
+
+    A pair of test and model agrees when each class of the model does what the scan says of it.
+
+    Raises:
+        ScanError: If the second report is not that of a run.
+    """
+    if any("classes_ran" not in report for report in real.values()):
+        raise ScanError("The report is not one of a run; write one with pytest --tf-skip-report=FILE.")
+    pairs = list(_pairs(scanned, real))
+    switches = _Switches([both for _, _, classes in pairs for both in classes if both.says.condition])
+    found = Comparison([], Counter(), Counter(), 0, 0)
+    steady = not_run = 0
+    for test, model, classes in pairs:
+        states = {both.does.state for both in classes}
+        conditional = [both.says for both in classes if both.says.condition]
+        wrong = [both for both in classes if not _agrees(both.says, both.does) or switches.contradict(both)]
+        if wrong:
+            found.disagreements.append(_disagreement(test, model, wrong[0]))
+        elif "collected" in states:
+            not_run += 1
+        elif conditional:
+            found.conditional[_word(states)] += 1
+            steady += all(map(switches.decide, conditional))
+        else:
+            found.decided[_word({both.says.state for both in classes})] += 1
+    return found._replace(steady=steady, not_run=not_run)
+
+
+def _pairs(
+    scanned: Mapping[str, dict[str, Any]], real: Mapping[str, dict[str, Any]]
+) -> Iterator[tuple[str, str, list[_Both]]]:
+    """Yield each test and model that either side has, with both sides' view of each class."""
+    models = {
+        model
+        for report in real.values()
+        for model in (*report["models_ran"], *report["models_skipped"], *report["models_not_run"])
+        if model not in report["models_incomplete"]
+    }
     for test in sorted({*scanned, *real}):
-        expected, actual = scanned.get(test, {}), real.get(test, {})
-        unseen = set(actual.get("models_deselected", ()))
-        for model in sorted(models - unseen):
-            says, does = _pair(expected, model), _pair(actual, model)
-            if says == does == "absent":
-                continue
-            pairs += 1
-            is_run_time = not actual.get("is_run", True) and _is_run_time(expected, model)
-            if does not in (_AGREES["conditional"] if is_run_time else _AGREES[says]):
-                found.append(Disagreement(test, model, says, does, *_why(expected, actual, model)))
-    return Comparison(pairs, found)
+        expected, actual = _by_model(scanned.get(test, {})), _by_model(real.get(test, {}))
+        incomplete = set(real[test]["models_incomplete"]) if test in real else ()
+        for model in sorted(models.difference(incomplete)):
+            says, does = expected[model], actual[model]
+            # a scan lists no class that simply runs a test: where it knows of one, the others of the model do
+            other = _Case("ran" if model in scanned.get(test, {}).get("models_ran", ()) else "absent")
+            classes = [both for cls in sorted({*says, *does}) for both in _paired(cls, says[cls], does[cls], other)]
+            if other.state == "ran" and not classes:
+                classes = [_Both("", other, _Case("absent"))]
+            if classes:
+                yield test, model, classes
 
 
-def _pair(report: Mapping[str, Any], model: str) -> str:
-    """Return what a report says of a model, of all its classes together."""
-    if model in report.get("models_skipped", ()):
-        states = {entry["state"] for entry in report["tests"] if entry["model"] == model}
-        return "vanished" if states == {"vanished"} else "skipped"
-    for key, state in (("models_partially_skipped", "partial"), ("models_ran", "ran")):
-        if model in report.get(key, ()):
-            is_conditional = any(entry["model"] == model and entry["condition"] for entry in report["tests"])
-            return "conditional" if is_conditional else state
-    return "absent"
+def _paired(cls: str, says: list[_Case], does: list[_Case], other: _Case) -> Iterator[_Both]:
+    """Yield both views of the classes of one name, of which two files of a model may have one each."""
+    says = says + [other] * (len(does) - len(says))
+    does = does + [_Case("absent")] * (len(says) - len(does))
+    fitting = (order for order in permutations(does) if all(map(_agrees, says, order)))
+    yield from map(_Both, repeat(cls), says, next(fitting, does))
 
 
-def _is_run_time(report: Mapping[str, Any], model: str) -> bool:
-    """Tell whether a model skips a test in the body of a function, which a run without running does not see."""
-    return any(entry["model"] == model and entry["form"] in _RUN_TIME for entry in report.get("tests", ()))
+def _by_model(report: Mapping[str, Any]) -> defaultdict[str, defaultdict[str, list[_Case]]]:
+    """Return what a report says of the classes that it names, by model and name."""
+    found: defaultdict[str, defaultdict[str, list[_Case]]] = defaultdict(lambda: defaultdict(list))
+    for model, classes in report.get("classes_ran", {}).items():
+        for cls in classes:
+            found[model][cls].append(_Case("ran"))
+    for entry in report.get("tests", ()):
+        where = f"{entry['file']}:{entry['line']}" if entry["file"] else ""
+        case = _Case(entry["state"], entry["form"], entry["reason"], entry["condition"], where)
+        found[entry["model"]][entry["class"]].append(case)
+    return found
 
 
-def _why(expected: Mapping[str, Any], actual: Mapping[str, Any], model: str) -> tuple[str, str]:
-    for report in (actual, expected):
-        for entry in report.get("tests", ()):
-            if entry["model"] == model and (entry["reason"] or entry["file"]):
-                return (f"{entry['file']}:{entry['line']}" if entry["file"] else ""), entry["reason"]
-    return "", ""
+def _agrees(says: _Case, does: _Case) -> bool:
+    """Tell whether a run did to a class what the scan says."""
+    if does.state == "collected" and says.state == "skipped":
+        return says.form in _RUN_TIME
+    if says.form == "vanished" and says.condition:
+        return does.state in _AGREES["conditional"]  # a name that ``expand`` has left nothing of may vanish as well
+    state = says.state
+    if says.condition:
+        state = "partial" if says.condition.startswith("only ") else "conditional"
+    return does.state in _AGREES[state]
+
+
+class _Switches:
+    """What the run shows of the conditions that hold throughout it or not at all."""
+
+    def __init__(self, conditional: list[_Both]) -> None:
+        known = [(both.says.condition.split(" or "), both.does.state) for both in conditional]
+        ran = {part for parts, state in known if state == "ran" for part in parts}
+        self._off = {part for part in ran if _SWITCH.fullmatch(part)}
+        rest = [self._left(parts) for parts, state in known if state == "skipped"]
+        self._on = {parts[0] for parts in rest if len(parts) == 1 and _SWITCH.fullmatch(parts[0])}
+
+    def _left(self, parts: list[str]) -> list[str]:
+        return [part for part in parts if part not in self._off]
+
+    def contradict(self, both: _Both) -> bool:
+        """Tell whether a class skipped a test although none of its conditions holds in this run."""
+        condition = both.says.condition
+        return bool(condition) and both.does.state == "skipped" and not self._left(condition.split(" or "))
+
+    def decide(self, says: _Case) -> bool:
+        """Tell whether the run decides a condition by what the same decorators did to other tests."""
+        left = self._left(says.condition.split(" or "))
+        return not left or not self._on.isdisjoint(left)
+
+
+def _word(states: set[str]) -> str:
+    """Return one word for the states of a model's classes."""
+    if states <= {"skipped", "vanished", "absent"}:
+        return "skipped" if "skipped" in states else "vanished"
+    if states <= {"ran", "empty"}:
+        return "empty" if states == {"empty"} else "ran"
+    return "partial"
+
+
+def _disagreement(test: str, model: str, both: _Both) -> Disagreement:
+    cls, says, does = both
+    scanned = f"conditional on {says.condition}" if says.condition and does.state == "skipped" else says.state
+    where, reason = next(((case.where, case.reason) for case in (does, says) if case.where or case.reason), ("", ""))
+    return Disagreement(test, model, cls, scanned, does.state, where, reason)

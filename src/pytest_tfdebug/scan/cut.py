@@ -305,9 +305,9 @@ def _settle(source: _Source, binding: Binding | _Def, mentions: Mention, *, top:
         return _bodied(source, binding, mentions, top=top)
     if isinstance(binding, Class) and not top:
         return _filled(source, binding, mentions)
-    previous: Any = binding.previous if isinstance(binding, Value) else None
-    if isinstance(previous, _Def):
-        return binding._replace(previous=_bodied(source, previous, mentions, top=top))  # type: ignore[call-arg]
+    if isinstance(binding, Value) and binding.previous is not None:
+        previous: Any = _settle(source, binding.previous, mentions, top=top)
+        return binding._replace(previous=previous)
     return binding
 
 

@@ -157,10 +157,10 @@ class Decorators:
         found = self._defined(symbol, args, scope)
         last = name.rpartition(".")[2]
         if found or name.startswith(("pytest.mark.", "unittest.")) or not _CONDITIONS.fullmatch(last):
-            return [effect._replace(condition=effect.condition and last) for effect in found]
+            return [effect._replace(condition=effect.condition and last + _given(args)) for effect in found]
         if isinstance(symbol, External) and last in _ALWAYS:
             return [Effect(_ALWAYS[last], "", "", 0)]
-        return [] if dotted in scope.local else [Effect("", last, "", 0)]
+        return [] if dotted in scope.local else [Effect("", last + _given(args), "", 0)]
 
     def _defined(self, symbol: Symbol | None, args: tuple[Any, ...], scope: Scope) -> list[Effect]:
         """Return the skips of a decorator that the repository defines."""
@@ -201,6 +201,13 @@ class Decorators:
             text = tested[2] if verb.skips_when else f"not ({tested[2]})"
             return [Effect(reason, text, "", 0, verb.kind)]
         return [Effect(reason, "", "", 0, verb.kind)] if truth is verb.skips_when else []
+
+
+def _given(args: tuple[Any, ...]) -> str:
+    """Return the arguments that tell one use of a decorator from another, such as ``("2.5")``."""
+    if not any(value[0] == "const" for _, value, _ in args):
+        return ""
+    return f"({', '.join(f'{keyword}={text}' if keyword else text for keyword, _, text in args)})"
 
 
 def negated(test: str) -> str:

@@ -20,11 +20,19 @@ if TYPE_CHECKING:
 
 #: The states in which a class does not run a test.
 STOPPED = frozenset({"skipped", "vanished"})
-_RAN, _SKIPPED, _VANISHED, _EMPTY, _CONDITIONAL, _PARTIAL = (1 << bit for bit in range(6))
+_RAN, _SKIPPED, _VANISHED, _EMPTY, _CONDITIONAL, _PARTIAL, _COLLECTED = (1 << bit for bit in range(7))
 _RUNNING = _RAN | _EMPTY | _CONDITIONAL | _PARTIAL
 _STOPPING, _DEPENDING = _SKIPPED | _VANISHED | _PARTIAL, _CONDITIONAL | _PARTIAL
-#: The bit of each state; a test that is skipped for a part of its parameters is conditional and has one of its own.
-_FLAGS = {"ran": _RAN, "skipped": _SKIPPED, "vanished": _VANISHED, "empty": _EMPTY, "conditional": _CONDITIONAL}
+#: The bit of each state; a test that is skipped for a part of its parameters is conditional and has one of its own, and
+#: ``collected`` is what a run of pytest did not reach.
+_FLAGS = {
+    "ran": _RAN,
+    "skipped": _SKIPPED,
+    "vanished": _VANISHED,
+    "empty": _EMPTY,
+    "conditional": _CONDITIONAL,
+    "collected": _COLLECTED,
+}
 _SEPARATOR = ",\n      "
 
 
@@ -76,16 +84,17 @@ class CommonTest(NamedTuple):
                 flags[id(state)] = _PARTIAL if is_partial else _FLAGS[state.state]
             found[model] = found.get(model, 0) | flags[id(state)]
         models = sorted(found.items())
-        skipped = [model for model, flag in models if not flag & _RUNNING]
+        ran = [model for model, flag in models if flag & _RUNNING]
+        skipped = [model for model, flag in models if not flag & (_RUNNING | _COLLECTED)]
         reasons = {model: dict[str, None]() for model in skipped}
         for model, _, state in self.cases if skipped else ():
             if model in reasons:
                 reasons[model][state.reason] = None
         return {
             "origin": self.origin,
-            "models_ran": [model for model, flag in models if flag & _RUNNING],
+            "models_ran": ran,
             "models_skipped": skipped,
-            "skipped_proportion": round(len(skipped) / len(models), 4) if models else 0.0,
+            "skipped_proportion": round(len(skipped) / (len(skipped) + len(ran)), 4) if skipped or ran else 0.0,
             "reasons_skipped": [f"{model}: {reason}" for model in skipped for reason in reasons[model]],
             "models_partially_skipped": [model for model, flag in models if flag & _RUNNING and flag & _STOPPING],
             "models_conditional": [model for model, flag in models if flag & _DEPENDING],

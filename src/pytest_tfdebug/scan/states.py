@@ -100,6 +100,7 @@ class States:
         self._owns: dict[Linked, _Own] = {}
         self._kins: dict[tuple[tuple[Linked, ...], frozenset[str]], _Kin] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
+        self._joined: dict[tuple[int, str], State] = {}  # by identity: the plans keep the states alive
         self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
 
     def _on_class(self, cls: Linked) -> _Applied:
@@ -124,7 +125,9 @@ class States:
         inherited: dict[str, State | None] = {}
         for questions, known in kin.states.items():
             inherited.update(known.get(self._evaluator.answer(cls, questions), {}))
-        states = {test: state or base for test, state in inherited.items()} if base.state != "skipped" else {}
+        states: dict[str, State] = {}
+        if base.state != "skipped":
+            states = {test: self._joined_with(state, base) if state else base for test, state in inherited.items()}
         for test in tests.difference(states) | (tests & own.bases):
             if test in own.expanded or test in kin.expanded:
                 states[test] = self._expanded(cls, test, base)
@@ -197,6 +200,7 @@ class States:
             if plan.empty is None:
                 return base
             return plan.empty._replace(condition=base.condition) if base.condition else plan.empty
+        state = self._joined_with(state, base)
         return (
             state._replace(reason=state.reason.replace(CLASS_NAME, cls.name)) if CLASS_NAME in state.reason else state
         )
@@ -213,6 +217,16 @@ class States:
         if state is None:
             state = plan.states[id(effects)] = _judged([plan.method, _on_body(effects, end)])
         return state, questions
+
+    def _joined_with(self, state: State, base: State) -> State:
+        """Return a state to which the condition on the class is added, if it has one itself."""
+        if not state.condition or not base.condition:
+            return state
+        key = (id(state), base.condition)
+        if key not in self._joined:
+            conditions = dict.fromkeys([*state.condition.split(" or "), *base.condition.split(" or ")])
+            self._joined[key] = state._replace(condition=" or ".join(conditions))
+        return self._joined[key]
 
     def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
         if id(binding) not in self._expansions:

@@ -16,7 +16,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.records import Call
 from pytest_tfdebug.tracing.leaves import Leaf, walk, walk_inputs
 from pytest_tfdebug.tracing.selection import Selection, modules_of
-from pytest_tfdebug.tracing.sites import codes_of, forward_source, locate_call, positional_parameters
+from pytest_tfdebug.tracing.sites import codes_of, forward_source, is_inside_a_call, locate_call, positional_parameters
 
 if TYPE_CHECKING:
     from types import CodeType, TracebackType
@@ -176,6 +176,8 @@ class Recorder:
         if torch.compiler.is_compiling():  # a constant to the compiler; outside it a call of 50 ns
             torch._dynamo.graph_break(msg=_COMPILING)  # noqa: SLF001 - its documented name
         stack = self._stack()
+        if stack and hooked.path == self.root_name and not is_inside_a_call():
+            self._abandon(stack)
         call = Call(
             -1,
             hooked.path,
@@ -196,6 +198,14 @@ class Recorder:
             call.call = self._counter.get(hooked.path, 0)
             self._counter[hooked.path] = call.call + 1
             self._consumer.enter(call, leaves, args, kwargs)
+
+    def _abandon(self, stack: list[_Running]) -> None:
+        """Close the calls that Ctrl-C or ``pytest.skip`` left: torch tells hooks of an ``Exception`` alone."""
+        while stack:
+            call = stack.pop()[0]
+            call.error = "interrupted"
+            with self._lock:
+                self._consumer.fail(call)
 
     def _end(self, path: str, output: Any) -> None:  # noqa: ANN401
         stack = self._stack()

@@ -91,6 +91,12 @@ def parameter_names(module_class: type) -> frozenset[str]:
         return frozenset()
 
 
+def is_inside_a_call() -> bool:
+    """Tell whether a module calls the module whose hook is running now."""
+    frames = _frames_of_caller()
+    return bool(frames) and frames[-1].f_back is not None
+
+
 def _frames_of_caller() -> list[FrameType]:
     """Return the frames between the innermost ``Module.__call__`` and the one that encloses it, nearest first."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to the running frame

@@ -63,3 +63,9 @@ def _put_back(buffer: torch.Tensor, values: torch.Tensor | None) -> None:
         if buffer.shape != values.shape:
             buffer.data = values.clone()
         buffer.copy_(values)
+
+
+def autocast_of(model: torch.nn.Module) -> tuple[str, torch.dtype] | None:
+    """Return device type and dtype of the autocast that is on where the model is; None when it is off."""
+    device = next((item.device.type for item in model.parameters()), "cpu")
+    return (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None

@@ -24,15 +24,16 @@ def classify(failure: Failure, rules: Iterable[Rule] = RULES) -> Finding | None:
     The outermost exception that any rule knows decides; among its rules, the first one of the table.
     """
     table = tuple(rules)
-    for position, link in enumerate(failure.links):
+    for position in range(len(failure.links)):
         for rule in table:
-            finding = _apply(rule, failure, position, link)
+            finding = _apply(rule, failure, position)
             if finding is not None:
                 return finding
     return None
 
 
-def _apply(rule: Rule, failure: Failure, position: int, link: Link) -> Finding | None:
+def _apply(rule: Rule, failure: Failure, position: int) -> Finding | None:
+    link = failure.links[position]
     if not set(rule.raised) & set(link.types):
         return None
     matched = re.search(rule.text, link.message)
@@ -40,8 +41,9 @@ def _apply(rule: Rule, failure: Failure, position: int, link: Link) -> Finding |
         return None
     if rule.because and not any(re.search(rule.because, inner.described) for inner in failure.links[position:]):
         return None
-    if rule.libraries and link.is_raised_outside(rule.libraries):
+    if link.is_quoted(rule.libraries):
         return None
+    failure = failure.seen_from(position)
     facts = _read(rule, failure, link, matched)
     if facts is None:
         return None

@@ -9,7 +9,7 @@ import re
 import sys
 import sysconfig
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -34,7 +34,18 @@ _LIBRARY_DIRECTORIES = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib")}
 )
 #: Packages that are no user's code, also where a developer has them installed from a checkout.
-_LIBRARIES = frozenset({"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers", "accelerate", "peft"})
+_LIBRARIES = frozenset(
+    {
+        "torch",
+        "transformers",
+        "transformers_modules",  # the code of a repository, in the hub's cache
+        "huggingface_hub",
+        "safetensors",
+        "tokenizers",
+        "accelerate",
+        "peft",
+    }
+)
 _OWN_DIRECTORY = os.path.realpath(Path(__file__).parents[1]) + os.sep
 
 
@@ -62,14 +73,19 @@ class Link:
         """Frames and line numbers, from where it was caught to where it was raised."""
         return tuple((step.tb_frame, step.tb_lineno) for step in _steps(self.error.__traceback__))
 
-    def is_raised_outside(self, libraries: tuple[str, ...]) -> bool:
-        """Whether a ``raise`` statement in code outside the named packages made it: a text that only quotes theirs."""
+    def is_quoted(self, libraries: tuple[str, ...]) -> bool:
+        """Whether it only quotes a library's text: a ``raise`` statement of the user's or of a mock made it.
+
+        Where packages are named, a ``raise`` statement in any other code.
+        """
         steps = tuple(_steps(self.error.__traceback__))
         last = steps[-1] if steps else None
         if last is None or last.tb_frame.f_code.co_code[last.tb_lasti] != _RAISE:
             return False
-        package = str(last.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-        return package not in libraries
+        module = module_of(last.tb_frame)
+        if libraries:
+            return module.partition(".")[0] not in libraries
+        return is_users(last.tb_frame) or module == "unittest.mock"
 
 
 @dataclass(frozen=True)
@@ -103,6 +119,10 @@ class Failure:
     def of(cls, error: BaseException, nodeid: str, phase: str) -> Failure:
         """Take an exception apart, through causes, contexts and groups."""
         return cls(nodeid, phase, tuple(islice(_links(error), _MAX_LINKS)))
+
+    def seen_from(self, position: int) -> Failure:
+        """Return the failure with one of its exceptions first: its frames, and the user's line in them, come first."""
+        return replace(self, links=self.links[position:] + self.links[:position])
 
     @cached_property
     def frames(self) -> tuple[FrameType, ...]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from _pytest._code.code import ExceptionRepr
+from _pytest.reports import CollectErrorRepr
 
 from pytest_tfdebug.triage.classify import classify
 from pytest_tfdebug.triage.failure import Failure
@@ -30,8 +31,11 @@ def explain(
         return
     body = render(findings)
     report.sections.append((TITLE, body))
-    if node.config.getoption("showcapture", "all") != "all" and isinstance(report.longrepr, ExceptionRepr):
-        report.longrepr.addsection(TITLE, body)  # pytest then hides every section of another kind
+    if node.config.getoption("showcapture", "all") != "all":  # pytest then hides every section of another kind
+        if isinstance(report.longrepr, ExceptionRepr):
+            report.longrepr.addsection(TITLE, body)
+        elif isinstance(report.longrepr, CollectErrorRepr):
+            report.longrepr.longrepr += f"\n{f' {TITLE} ':-^80}\n{body}"
 
 
 def merge(finding: Finding | None, logged: list[Finding]) -> list[Finding]:

@@ -34,6 +34,7 @@ class Rule:
         source: Where the text comes from: the function that raises it, or a public address.
         because: Searched in what the exception was raised from, as ``Type: message``; tells apart what shares a text.
         libraries: Packages that raise it from Python; a ``raise`` elsewhere only quotes the text and does not match.
+            Where none are named, a ``raise`` of the user's own does not match.
         facts: What to read from the live objects, a key of ``facts.READERS``; it may find that the rule is wrong.
     """
 

@@ -21,6 +21,8 @@ READERS: dict[str, Callable[[Failure, Link, re.Match[str]], Facts | None]] = {
     "directory": files.read_directory,
     "download": hub.read_download,
     "memory": memory.read_memory,
+    "lazy import": names.read_lazy_import,
+    "missing file": hub.read_missing_file,
     "missing module": names.read_missing_module,
     "missing name": names.read_missing_name,
     "missing package": names.read_missing_package,

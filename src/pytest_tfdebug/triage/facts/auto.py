@@ -37,6 +37,8 @@ def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> 
         names["checkpoint"] = text.value(checkpoint)
     if ordered:
         names |= {"right": ordered[0], **failure.rewritten(asked, ordered[0])}
+    elif _is_own(type(config)):
+        names["own"] = names["config"]
     if own:
         names["architecture"] = text.listing(sorted(own))
     lines = [f"Auto classes that map {names['config']}: {text.listing(ordered, 12) if ordered else 'none'}"]
@@ -50,8 +52,11 @@ def read_no_generate(failure: Failure, _link: Link, matched: re.Match[str]) -> F
     model = next((value for _, _, value in failure.local_values("self") if _is_pretrained(value)), None)
     if model is None or type(model).__name__ != matched.group("cls"):
         return None
-    causal = [(name, classes) for name, classes in _mapping(model.config) if name in _GENERATING]
     names = {"cls": type(model).__name__, "model_type": text.value(model.config.model_type)}
+    if _is_own(type(model)):
+        bases = ", ".join(base.__name__ for base in type(model).__bases__)
+        return Facts(names | {"own": names["cls"], "bases": bases})
+    causal = [(name, classes) for name, classes in _mapping(model.config) if name in _GENERATING]
     if not causal:
         return Facts(names, (f"no Auto class with generate maps {type(model.config).__name__}",))
     auto, classes = causal[0]
@@ -126,6 +131,11 @@ def _mapping(config: Any) -> Iterator[tuple[str, list[str]]]:  # noqa: ANN401 - 
         if mapping is not None and type(config) in mapping:
             named = getattr(mapping, "_model_mapping", {}).get(config.model_type, ())
             yield name, [named] if isinstance(named, str) else list(named)
+
+
+def _is_own(cls: type) -> bool:
+    """Whether a class is the user's, not one of transformers."""
+    return cls.__module__.partition(".")[0] != "transformers"
 
 
 def _is_pretrained(value: object) -> bool:

@@ -43,14 +43,14 @@ def read_weights_only(failure: Failure, link: Link, matched: re.Match[str]) -> F
     return facts if facts.names else None
 
 
-def read_shard(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
-    """Count the shards that the index names and the directory lacks."""
+def read_shard(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
+    """Count the shards that the index names and the directory lacks; None where no index names the file."""
     missing = Path(matched.group("shard"))
     indexes = sorted(missing.parent.glob("*.index.json"))
+    shards = sorted(set(json.loads(indexes[0].read_text(encoding="utf-8"))["weight_map"].values())) if indexes else []
+    if missing.name not in shards:
+        return None
     names = {"directory": text.value(missing.parent), "restore": _restore(missing, "missing")}
-    if not indexes:
-        return Facts(names)
-    shards = sorted(set(json.loads(indexes[0].read_text(encoding="utf-8"))["weight_map"].values()))
     absent = [shard for shard in shards if not (missing.parent / shard).exists()]
     return Facts(names, (f"{len(absent)} of {len(shards)} shards are missing: {text.listing(absent)}",))
 

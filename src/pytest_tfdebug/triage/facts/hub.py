@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 _SHOWN_REVISIONS = 4
 _SHORT_HASH = 12
+_DOWNLOADERS = frozenset(
+    {"huggingface_hub.file_download", "huggingface_hub._snapshot_download", "transformers.utils.hub"}
+)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_ADDRESS = re.compile(r"https?://[^/]+/(?P<repo>[\w.-]+/[\w.-]+)")
 _SETTINGS = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME", "HF_ENDPOINT")
 
 
@@ -42,7 +46,7 @@ class Wanted:
         return self.cache / f"{self.kind}s--{self.repo.replace('/', '--')}"
 
     def __str__(self) -> str:
-        return f"{self.file or 'a snapshot'} of {self.repo} (revision {self.revision})"
+        return f"{f'{self.file} of ' if self.file else ''}{self.repo} (revision {self.revision})"
 
 
 def read_download(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts:
@@ -52,7 +56,8 @@ def read_download(failure: Failure, _link: Link, _matched: re.Match[str]) -> Fac
     if wanted is not None:
         revisions = cached_revisions(wanted)
         names = {"repo": text.value(wanted.repo), "revision": text.value(wanted.revision), "wanted": text.value(wanted)}
-        names["download"] = _download_command(wanted)
+        if any(module_of(frame) in _DOWNLOADERS for frame in failure.frames):  # not for a question to the hub's API
+            names["download"] = _download_command(wanted)
         if wanted.file:
             names["file"] = text.value(wanted.file)
         lines.append(f"cached revisions of {wanted.repo}: {_shown(revisions, wanted)}")
@@ -65,9 +70,22 @@ def read_download(failure: Failure, _link: Link, _matched: re.Match[str]) -> Fac
     return Facts(names, tuple(lines))
 
 
-def read_path(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
+def read_missing_file(failure: Failure, link: Link, matched: re.Match[str]) -> Facts:
+    """List what a directory holds instead of the file; for a repository, like :func:`read_download`."""
+    given = matched.group("repo")
+    if not given or not Path(given).is_dir():
+        return read_download(failure, link, matched)
+    entries = sorted(entry.name for entry in Path(given).iterdir())
+    line = f"the directory holds: {text.listing(entries) if entries else 'nothing'}"
+    return Facts({"directory": text.value(given)}, (line,))
+
+
+def read_path(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Say how far a local path that does not exist does exist, and which name there is nearest."""
     given = matched.group("path")
+    address = _ADDRESS.match(given)
+    if address is not None:
+        return Facts({"address": text.value(given), **failure.rewritten(given, address.group("repo"))})
     if not _looks_local(given):
         return Facts({"path": text.value(given)})
     path = Path(given).expanduser()

@@ -66,6 +66,19 @@ def read_missing_module(_failure: Failure, _link: Link, matched: re.Match[str]) 
     return Facts(names, (f"installed: transformers {names['version']}; nearest module: {found}",))
 
 
+def read_lazy_import(failure: Failure, link: Link, matched: re.Match[str]) -> Facts:
+    """Give the innermost cause as the reason; what could not be imported is a module or a name of transformers."""
+    module = matched.group("module")
+    names = {"module": text.value(module)} | ({} if "." in module else {"exported": text.value(module)})
+    causes = {id(inner.error): inner for inner in failure.links}
+    reason = link
+    while id(reason.error.__cause__) in causes:
+        reason = causes.pop(id(reason.error.__cause__))
+    if reason is not link:
+        names["reason"] = text.value(reason.described)
+    return Facts(names)
+
+
 def read_missing_package(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Name the distribution behind a module."""
     package = matched.group("package")
@@ -119,8 +132,9 @@ def _replacement(name: str) -> str | None:
 
 def _as_code(failure: Failure, name: str, replacement: str) -> dict[str, str]:
     """Turn a replacement into the line to write, where it is one name."""
-    module, _, attribute = replacement.partition(",")[0].rpartition(".")
-    if module.isidentifier() or module.replace(".", "").isidentifier():
+    path = replacement.partition(",")[0]
+    module, _, attribute = path.rpartition(".")
+    if module and all(part.isidentifier() for part in path.split(".")):
         return {"rewritten": f"from {module} import {attribute}"}
     return failure.rewritten(name, attribute) if attribute in _names_of("transformers") else {}
 

@@ -60,7 +60,7 @@ def read_ranges(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts
     wrong = next((entry for entry in found if entry.is_outside), None)
     if wrong is None:
         return Facts({}, tuple(lines[:6]))
-    kind = "labels" if "classes" in wrong.of else "ids"
+    kind = "labels" if "classes" in wrong.of else ("ids" if wrong.room in _vocabularies(failure) else "indices")
     names = {"range": str(wrong), kind: text.value(wrong.name), "limit": str(wrong.room), "last": str(wrong.room - 1)}
     return Facts(names, tuple(line for line in lines[:6] if line != str(wrong)))
 
@@ -92,6 +92,13 @@ def _from_models(failure: Failure) -> list[tuple[Any, str, int, str]]:
         room = _room(model, config)
         pairs += [(tensor, name, *room[name]) for name, tensor in given.items() if is_tensor(tensor) and name in room]
     return pairs
+
+
+def _vocabularies(failure: Failure) -> set[int]:
+    """Return the vocabulary sizes of the models at hand: what tells ids from positions and token types."""
+    models = (model for _, _, model in failure.local_values("self", "model"))
+    sizes = (getattr(getattr(model, "config", None), "vocab_size", None) for model in models)
+    return {size for size in sizes if isinstance(size, int)}
 
 
 def _room(model: object, config: object) -> dict[str, tuple[int, str]]:
@@ -127,7 +134,7 @@ def _named(failure: Failure, tensor: Any, otherwise: str) -> str:  # noqa: ANN40
             if is_tensor(value) and value.dtype == tensor.dtype and value.data_ptr() == tensor.data_ptr():
                 if is_users(frame):
                     return name
-                if name in (*_IDS, *_LABELS):
+                if name in (*_IDS, "labels"):
                     model_name = name
     return model_name
 

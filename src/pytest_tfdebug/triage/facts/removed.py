@@ -7,6 +7,11 @@ Source:
 
 from __future__ import annotations
 
+#: Models that were deprecated in 4.x and whose classes are gone.
+_MODELS = (
+    "Deta|EfficientFormer|ErnieM|GPTSanJapanese|Graphormer|Jukebox|MCTCT|MMBT|Mega|Nat|Nezha|OpenLlama|QDQBert|Realm|RetriBert"
+    "|Speech2Text2|Tapex|TrajectoryTransformer|TransfoXL|Tvlt|Van|ViTHybrid|XLMProphetNet"
+)
 #: Pattern of a name -> the replacement, as a phrase after "use"; ``{0}`` is the pattern's group.
 REMOVED_NAMES: dict[str, str] = {
     r"AdamW": "torch.optim.AdamW",
@@ -14,19 +19,51 @@ REMOVED_NAMES: dict[str, str] = {
     r"AutoModelForVision2Seq": "AutoModelForImageTextToText",
     r"(?:TF|Flax)(\w*(?:Model|For)\w*)": "{0}, the PyTorch class (TensorFlow and Flax are gone in 5.x)",
     r"(?:TF|Flax)\w+": "the PyTorch class of the same task (TensorFlow and Flax are gone in 5.x)",
-    r"is_(?:tf|flax)_available": "nothing: PyTorch is the only framework",
+    r"(?:TF|FLAX)_(\w+_MAPPING)": "{0}",
+    r"MODEL_FOR_VISION_2_SEQ_MAPPING": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING",
+    r"MODEL_WITH_LM_HEAD_MAPPING": "MODEL_FOR_CAUSAL_LM_MAPPING",
+    r"is_(?:tf|flax|keras_nlp|tensorflow_text)_available": "nothing: PyTorch is the only framework",
+    r"AdamWeightDecay|GradientAccumulator|KerasMetricCallback|PushToHubCallback|WarmUp|create_optimizer|shape_list": (
+        "torch.optim and Trainer (TensorFlow and Flax are gone in 5.x)"
+    ),
+    r"(?:load|convert)_\w*tf\w*_to_\w+|load_(?:pytorch|tf2)_\w+|modeling_tf_\w+|training_args_tf": (
+        "nothing: PyTorch is the only framework"
+    ),
     r"load_tf_weights_in_\w+": "a checkpoint converted to safetensors with transformers 4",
     r"(\w+)FeatureExtractor": "{0}ImageProcessor",
-    r"\w+(?:FlashAttention2|SdpaAttention)": "the model's one attention class, with attn_implementation=...",
-    r"HybridCache|SlidingWindowCache|SinkCache|OffloadedStaticCache": "StaticCache or DynamicCache",
+    r"(\w+)ImageProcessor": "{0}VideoProcessor",
+    r"(\w+)TokenizerFast": "{0}Tokenizer",
+    r"MT5Tokenizer": "T5Tokenizer",
+    r"MistralCommonTokenizer": "MistralCommonBackend",
+    r"Wav2Vec2Tokenizer": "Wav2Vec2CTCTokenizer",
+    rf"(?:{_MODELS})[A-Z]\w*": "transformers 4, the last with this model",
+    r"\w+OnnxConfig|convert_graph_to_onnx|onnx": "the optimum package",
+    r"(?:Glue|Squad|LineByLine|TextDataset|InputExample|InputFeatures)\w*": "the datasets package",
+    r"(?:SingleSentenceClassification|Data)Processor": "the datasets package",
+    r"(?:glue|squad|xnli)_\w+": "the datasets and evaluate packages",
+    r"DataCollatorForWholeWordMask": "DataCollatorForLanguageModeling(whole_word_mask=True)",
+    r"DataCollatorForSOP": "DataCollatorForLanguageModeling",
+    r"\w+(?:FlashAttention2|SdpaAttention)": "the model's one attention class (attn_implementation chooses the kernel)",
+    r"(?:Hybrid|HybridChunked|SlidingWindow|Sink|OffloadedStatic)Cache": "DynamicCache or StaticCache",
+    r"(?:Falcon)?MambaCache": "DynamicCache",
+    r"(?:SlidingWindow|ChunkedSliding)Layer": "StaticSlidingWindowLayer",
     r"OffloadedCache": "DynamicCache(offloading=True)",
     r"HQQQuantizedCache|QuantoQuantizedCache": "QuantizedCache",
     r"(?:Constrained)?BeamSearchScorer|BeamScorer": "model.generate(num_beams=...)",
+    r"(?:Disjunctive|Phrasal)?Constraint|ConstraintListState": (
+        'model.generate(custom_generate="transformers-community/constrained-beam-search")'
+    ),
+    r"HammingDiversityLogitsProcessor": 'model.generate(custom_generate="transformers-community/group-beam-search")',
+    r"(?:ImageToText|VisualQuestionAnswering)Pipeline": "pipeline('image-text-to-text')",
+    r"QuestionAnsweringPipeline": "AutoModelForQuestionAnswering",
+    r"ImageToImagePipeline": "AutoModelForImageToImage",
     r"(?:Summarization|Translation|Text2TextGeneration|Conversational)Pipeline": "pipeline('text-generation')",
     r"top_k_top_p_filtering": "TopKLogitsWarper and TopPLogitsWarper",
     r"SpecialTokensMixin": "PreTrainedTokenizerBase",
     r"LossKwargs": "TransformersKwargs",
-    r"TRANSFORMERS_CACHE": "huggingface_hub.constants.HF_HUB_CACHE",
+    r"(?:PYTORCH_)?TRANSFORMERS_CACHE|PYTORCH_PRETRAINED_BERT_CACHE": "huggingface_hub.constants.HF_HUB_CACHE",
+    r"infer_device": "torch.accelerator.current_accelerator()",
+    r"is_safetensors_available|is_sigopt_available|prune_layer|prune_linear_layer": "nothing: what it was for is gone",
     r"HfAgent|ReactCodeAgent|CodeAgent": "the smolagents package",
 }
 

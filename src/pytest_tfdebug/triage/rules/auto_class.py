@@ -11,7 +11,12 @@ AUTO_CLASS_RULES = (
         ("ValueError",),
         r"Unrecognized configuration class <class '[\w.]*?(?P<config>\w+)'> for this kind of AutoModel: (?P<auto>\w+)",
         ("{auto} has no class for {config}.",),
-        ("{rewritten}", "use {right} instead of {auto}", "use a checkpoint whose model type {auto} maps"),
+        (
+            "{rewritten}",
+            "use {right} instead of {auto}",
+            "{auto}.register({own}, CLASS)    # CLASS: the model class of yours that has this config",
+            "use a checkpoint whose model type {auto} maps",
+        ),
         (
             "python -c \"from transformers import AutoConfig; print(AutoConfig.from_pretrained('{checkpoint}').architectures)\"",
             "print(config.architectures)",
@@ -115,10 +120,14 @@ AUTO_CLASS_RULES = (
         AUTO_CLASS,
         ("AttributeError",),
         r"'(?P<cls>\w+)' object has no attribute 'generate'",
-        ("{cls} has no language model head, so it cannot generate.",),
+        (
+            "{own} does not inherit from GenerationMixin, so it cannot generate.",
+            "{cls} has no language model head, so it cannot generate.",
+        ),
         (
             "{rewritten}",
             "load it as {head} ({right})",
+            "class {own}({bases}, GenerationMixin):    # from transformers import GenerationMixin",
             "load a checkpoint of a generative model: {model_type} has none",
         ),
         ("print(type(model), model.config.architectures)",),

@@ -142,11 +142,16 @@ INSTALL_RULES = (
         "binary-mismatch",
         INSTALL,
         ("ImportError", "OSError"),
-        r"(?P<library>[\w.+-]{0,80}(?:torch|flash_attn|bitsandbytes|xformers|deepspeed|cuda|cublas|cudnn|nccl|nvrtc)[\w.+-]{0,80}\.so[\w.]{0,20}): "
-        r"(?:undefined symbol|cannot open shared object file)",
-        ("{library} does not fit the installed torch or CUDA.",),
+        r"(?P<library>[\w.+-]{0,80}(?:torch|flash_attn|bitsandbytes|xformers|deepspeed|cuda)[\w.+-]{0,80}\.so[\w.]{0,20}): "
+        r"undefined symbol|(?P<missing>lib(?:c10|torch|cud|cublas|cufft|curand|cusparse|cusolver|nccl|nvrtc|nvJitLink)[\w.+-]{0,80}\.so[\w.]{0,20}): "
+        r"cannot open shared object file",
+        (
+            "{library} does not fit the installed torch or CUDA.",
+            "{missing} is not found: what was imported was built for another torch or CUDA.",
+        ),
         (
             "reinstall the package that owns {library} against this torch: pip install --force-reinstall --no-deps PACKAGE",
+            "reinstall the package that was imported, built for this torch: pip install --force-reinstall --no-deps PACKAGE",
         ),
         ("python -m pytest_tfdebug.env    # torch, its CUDA, the driver",),
         "the dynamic linker",
@@ -199,11 +204,12 @@ INSTALL_RULES = (
         "lazy-import-failed",
         INSTALL,
         ("RuntimeError", "ModuleNotFoundError"),
-        r"(?:Failed to import|Could not import module) '?(?P<module>transformers[\w.]*|[\w.]+)'?(?: because of the following error|\. Are this object's requirements)",
-        ("importing {module} failed: the error that it was raised from says why.",),
-        ("pip install --upgrade transformers and the packages that the inner error names",),
-        ('python -c "import {module}"', "python -m pip check"),
+        r"(?:Failed to import|Could not import module) '?(?P<module>[\w.]+)'?(?: because of the following error|\. Are this object's requirements)",
+        ("importing {module} failed: {reason}", "importing {module} failed."),
+        ("pip install --upgrade transformers and the package that the reason names",),
+        ('python -c "from transformers import {exported}"', 'python -c "import {module}"'),
         "transformers.utils.import_utils._LazyModule._get_module",
         libraries=("transformers",),
+        facts="lazy import",
     ),
 )

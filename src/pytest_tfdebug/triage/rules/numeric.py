@@ -11,7 +11,8 @@ NUMERIC_RULES = (
         "dtype-mismatch",
         RUNTIME,
         ("RuntimeError",),
-        r"must have the same dtype|to have the same dtype, but got|mixed dtype|expected scalar type \w+ but found \w+",
+        r"must have the same dtype|to have the same dtype, but got|mixed dtype|expected scalar type \w+ but found \w+|"
+        r"^Input type \((?!torch\.)[\w:]+\) and (?:weight|bias) type \([\w:]+\) should be the same",
         ("two tensors of one operation have different dtypes: the model and its inputs, or two parts of the model.",),
         (
             "cast the input before: {code}    # inputs = inputs.to(model.dtype)",

@@ -11,6 +11,7 @@ _SYNC = "{rerun} --tf-sync-cuda    # the traceback then ends at the operation th
 _RANGE_FIX = (
     "keep {labels} below {limit} (-100 is ignored), or load with num_labels (vocab_size) of the largest label + 1",
     "keep {ids} between 0 and {last}; after adding tokens: model.resize_token_embeddings(len(tokenizer))",
+    "keep {indices} between 0 and {last}",
 )
 
 RUNTIME_RULES = (
@@ -84,6 +85,7 @@ RUNTIME_RULES = (
         (*_RANGE_FIX, "keep ids between 0 and the embedding's rows - 1"),
         (
             "print({ids}.min(), {ids}.max(), model.config.vocab_size, len(tokenizer))",
+            "print({indices}.min(), {indices}.max(), model.config)",
             "print(input_ids.min(), input_ids.max(), model.config.vocab_size)",
         ),
         "torch.nn.functional.embedding on the CPU",
@@ -189,7 +191,7 @@ RUNTIME_RULES = (
         RUNTIME,
         ("RuntimeError",),
         r"^Expected all tensors to be on the same device, but (?P<devices>[^!(]+)|"
-        r"^Input type \((?P<given>[\w.]+)\) and weight type \((?P<weight>torch\.cuda[\w.]+|[\w.]+)\) should be the same",
+        r"^Input type \((?P<given>torch\.[\w.]+)\) and (?:weight|bias) type \((?P<weight>torch\.[\w.]+)\) should be the same",
         ("the model and its inputs are on different devices: {devices}.", "inputs are {given}, weights {weight}."),
         (
             "move the inputs before: {code}    # inputs = inputs.to(model.device)",
