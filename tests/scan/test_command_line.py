@@ -461,6 +461,19 @@ def test_an_answer_that_was_kept_but_is_not_whole_is_not_used(small, run, tmp_pa
     assert run("--repo", small) == first
 
 
+def test_a_report_that_would_not_change_is_left_alone(small, run, tmp_path):
+    run("--repo", small)
+    report = tmp_path / "all_tests_scan_result.json"
+    text, before = report.read_text(), report.stat()
+
+    run("--repo", small)
+
+    assert report.stat().st_mtime_ns == before.st_mtime_ns
+    report.write_text(text.replace("aleph", "ALEPH"))
+    run("--repo", small)
+    assert report.read_text() == text
+
+
 def test_a_report_in_the_repository_itself_leaves_the_answer_standing(small, run):
     run("--repo", small, "--output_dir", small)
 

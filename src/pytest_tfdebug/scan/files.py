@@ -17,17 +17,19 @@ _LARGE = 1 << 20
 
 
 def replace(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> None:
-    """Write a file, and its directory where there is none, atomically.
+    """Write a file, and its directory where there is none, atomically; one that holds the same already is left alone.
 
     Raises:
         OSError: If it cannot be written.
     """
+    views = [memoryview(piece) for piece in pieces]
+    if _holds(path, views):
+        return
     directory, name = os.path.split(os.fspath(path))
     os.makedirs(directory or ".", exist_ok=True)
     temporary = os.path.join(directory, f".{name}.{os.urandom(8).hex()}")
     try:
         with open(temporary, "xb") as file:
-            views = [memoryview(piece) for piece in pieces]
             size = sum(view.nbytes for view in views)
             if size >= _LARGE and hasattr(os, "posix_fallocate"):
                 with suppress(OSError):  # not every file system can
@@ -38,3 +40,15 @@ def replace(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> None:
         with suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _holds(path: str | os.PathLike[str], views: list[memoryview]) -> bool:
+    """Tell whether a file holds these bytes and no others."""
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size != sum(view.nbytes for view in views):
+                return False
+            parts = (view[at : at + _LARGE] for view in views for at in range(0, view.nbytes, _LARGE))
+            return all(file.read(part.nbytes) == bytes(part) for part in parts)
+    except OSError:
+        return False
