@@ -113,7 +113,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5, help="runs of each candidate (default 5)")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch (default 2)")
     parser.add_argument("--tree", type=Path, help="a repository to scan (default: a generated one)")
-    parser.add_argument("--scan-script", type=Path, help="transformers' scan_skipped_tests.py (default: the tree's)")
+    parser.add_argument(
+        "--scan-script", type=Path, help="transformers' scan_skipped_tests.py (default: the tree's, else ours)"
+    )
     parser.add_argument("--json", type=Path, help="write all figures there")
     parser.add_argument("--plot", type=Path, help="draw a chart there (needs matplotlib)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is exceeded")

@@ -452,6 +452,34 @@ def test_a_spoilt_cache_is_no_error(small, run, tmp_path):
     assert run("--repo", small) == first
 
 
+@pytest.mark.parametrize("spoil", [lambda kept: kept[:-100], lambda kept: kept[:-100] + b"?" + kept[-99:]])
+def test_an_answer_that_was_kept_but_is_not_whole_is_not_used(small, run, tmp_path, spoil):
+    first = run("--repo", small)
+    [kept] = answers(tmp_path)
+    kept.write_bytes(spoil(kept.read_bytes()))
+
+    assert run("--repo", small) == first
+
+
+def test_a_report_that_would_not_change_is_left_alone(small, run, tmp_path):
+    run("--repo", small)
+    report = tmp_path / "all_tests_scan_result.json"
+    text, before = report.read_text(), report.stat()
+
+    run("--repo", small)
+
+    assert report.stat().st_mtime_ns == before.st_mtime_ns
+    report.write_text(text.replace("aleph", "ALEPH"))
+    run("--repo", small)
+    assert report.read_text() == text
+
+
+def test_a_report_in_the_repository_itself_leaves_the_answer_standing(small, run):
+    run("--repo", small, "--output_dir", small)
+
+    assert "Parsing" not in run("--repo", small, "--output_dir", small)[2]
+
+
 def test_a_cache_that_cannot_be_written_is_no_error(small, run, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 import bench
-from measuring import allocations, forwards
+from measuring import allocations, forwards, scanner
 from measuring.alternate import LEAST, Timed, alternate
 from measuring.budgets import BUDGETS, Budget, judge
 from measuring.figures import OF_BARE, Figure, Settings, of_rounds, quartiles
 from measuring.kinds import Kind
 from measuring.report import machine, render, to_json
 from measuring.work import WORKS
+from scan_tree import generate
 
 SCRIPT = Path(bench.__file__)
 TRACE = Budget("core", "Llama", "trace", 1.5, OF_BARE, "nothing is copied")
@@ -146,6 +147,26 @@ def test_every_budget_has_a_reason_and_a_name_of_its_own():
 
     assert len(set(keys)) == len(keys)
     assert all(budget.reason for budget in BUDGETS)
+
+
+def test_without_a_copy_of_the_regex_script_one_of_our_own_is_measured(tmp_path):
+    ours = scanner.script(Settings())
+
+    assert ours.name == "regex_scan.py"
+    assert scanner.script(Settings(tree=tmp_path)) == ours
+    (tmp_path / "utils").mkdir()
+    (tmp_path / "utils" / "scan_skipped_tests.py").touch()
+    assert scanner.script(Settings(tree=tmp_path)) == tmp_path / "utils" / "scan_skipped_tests.py"
+
+
+def test_the_regex_script_sees_skips_by_decorators(tmp_path):
+    generate(tmp_path, 8)
+
+    subprocess.run([sys.executable, scanner.script(Settings())], cwd=tmp_path, check=True)
+
+    report = json.loads((tmp_path / "all_tests_scan_result.json").read_text())
+    assert {len(test["models_ran"]) + len(test["models_skipped"]) for test in report.values()} == {8}
+    assert any("It is tested in individual model tests" in str(test["reasons_skipped"]) for test in report.values())
 
 
 def test_a_table_has_a_column_for_each_model():

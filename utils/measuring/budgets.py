@@ -10,7 +10,7 @@ from measuring.ours import LOADED_CHECK
 from measuring.padding import BESIDE as PADDING
 from measuring.padding import FLOOR as OUTPUTS
 from measuring.peers import KEEPING
-from measuring.scanner import COLD, WARM
+from measuring.scanner import ANSWER, CLASSES, COLD, WARM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -126,8 +126,16 @@ BUDGETS: tuple[Budget, ...] = (
         for section, work in _CURVES
         for name in (LOADED_CHECK, "overflow_guard", "padding_invariant")
     ),
-    Budget("scanner", "", COLD, 1.0, OF_SCRIPT, "no syntax tree is built of what need not be judged"),
-    Budget("scanner", "", WARM, 0.3, OF_SCRIPT, "files that have not changed are not read"),
+    Budget(
+        "scanner",
+        "",
+        COLD,
+        1.0,
+        OF_SCRIPT,
+        "no syntax tree is built of what need not be judged",
+        floor=(CLASSES, ANSWER),
+    ),
+    Budget("scanner", "", WARM, 0.3, OF_SCRIPT, "an answer whose files have not changed is not looked into"),
     *(
         Budget("scanner, growth", "400 files over 50", name, 1.25, LINEAR, "a file is read once, whatever came before")
         for name in (COLD, WARM)

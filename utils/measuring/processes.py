@@ -44,6 +44,7 @@ class Python:
             SystemExit: If it exits with another status.
         """
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if self.alone else {}
         done = subprocess.run(  # noqa: S603 - what this benchmark compares
             [sys.executable, *self.arguments],

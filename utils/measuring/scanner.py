@@ -1,7 +1,8 @@
-"""Time the scanner as whole processes, beside the regex script of transformers, a mere parse, and pytest collecting."""
+"""Time the scanner as whole processes, beside a regex script, a parse, and pytest collecting."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import statistics
 import tempfile
@@ -16,7 +17,7 @@ from measuring.processes import Python
 from scan_tree import generate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from measuring.figures import Settings
 
@@ -25,6 +26,24 @@ SIZES = (50, 100, 200, 400)
 #: pytest takes its time: it collects one of these trees.
 _COLLECTED = 100
 _SCRIPT_NAME, _PARSE_NAME = "transformers' regex script", "ast.parse of the same files"
+_STAND_IN_NAME, _STAND_IN = (
+    "a regex script of our own in its place",
+    Path(__file__).resolve().parents[1] / "regex_scan.py",
+)
+#: What a scan by the standard library would do at least, in two processes where it can: parse the test classes, which
+#: one pattern finds, and write an answer of this length as JSON.
+CLASSES, ANSWER = "ast.parse of the test classes alone, in two processes", "json.dumps of the same answer"
+_CLASSES_ONLY = (
+    "import ast, os, pathlib, re\n"
+    "pattern = re.compile(r'^class [^\\n]*Mixin[\\s\\S]*?(?=^[^\\s#)]|\\Z)', re.MULTILINE)\n"
+    "child = os.fork() if hasattr(os, 'fork') else None\n"
+    "mine = {None: slice(None), 0: slice(0, None, 2)}.get(child, slice(1, None, 2))\n"
+    "for file in sorted(pathlib.Path('tests/models').rglob('test_modeling_*.py'))[mine]:\n"
+    "    for found in pattern.finditer(file.read_text(encoding='utf-8')):\n"
+    "        ast.parse(found.group())\n"
+    "if child:\n"
+    "    os.waitpid(child, 0)"
+)
 _PARSE = (
     "import ast, pathlib\n"
     "for file in pathlib.Path('tests/models').rglob('test_modeling_*.py'):\n"
@@ -47,22 +66,30 @@ def measure(settings: Settings) -> Iterator[Figure]:
 
 
 def _side_by_side(tree: Path, settings: Settings) -> Iterator[Figure]:
-    script = _script(settings)
+    regex = script(settings)
     files = sum(1 for _ in (tree / "tests" / "models").rglob("test_modeling_*.py"))
     work = f"{files} files of {'a checkout' if settings.tree else 'a generated tree'}"
+    name = _STAND_IN_NAME if regex == _STAND_IN else _SCRIPT_NAME
     with _ways(tree) as ways:
-        if script is None:
-            yield Figure("scanner", work, _SCRIPT_NAME, None, OF_SCRIPT, note="not here: --scan-script or --tree")
-            base, unit = ways.parse(), OF_PARSE
-        else:
-            base, unit = ways.python(str(script), "--output_dir", str(ways.output)), OF_SCRIPT
-        everything = {(_SCRIPT_NAME if script else _PARSE_NAME): base, **ways.scans(), _PARSE_NAME: ways.parse()}
+        base = ways.python(str(regex), "--output_dir", str(ways.other))
+        everything = {name: base, **ways.scans(), _PARSE_NAME: ways.parse(), CLASSES: ways.python("-c", _CLASSES_ONLY)}
         candidates = {name: run for name, run in everything.items() if settings.wants(name)}
-        timed = alternate(base, candidates, settings.rounds, settle=ways.settle, patience=_MORE * settings.patience)
+        patience = _MORE * settings.patience
+        timed = alternate(base, candidates, settings.rounds, settle=ways.settle, patience=patience)
         for name, times in timed.items():
-            yield of_rounds("scanner", work, name, times.ratios, unit, seconds=times.seconds)
+            yield of_rounds("scanner", work, name, times.ratios, OF_SCRIPT, seconds=times.seconds)
             ways.settle()
             yield Figure("scanner", work, f"{name}: memory", candidates[name].megabytes(), MEGABYTES)
+        if settings.wants(ANSWER):
+            encode = _encoding(ways.output / "all_tests_scan_result.json")
+            times = alternate(base, {ANSWER: encode}, settings.rounds, settle=ways.settle, patience=patience)[ANSWER]
+            yield of_rounds("scanner", work, ANSWER, times.ratios, OF_SCRIPT, seconds=times.seconds)
+
+
+def _encoding(report: Path) -> Callable[[], object]:
+    """Return what writes a report as JSON again."""
+    answer = json.loads(report.read_text(encoding="utf-8"))
+    return lambda: report.with_name("again.json").write_text(json.dumps(answer), encoding="utf-8")
 
 
 def _growth(directory: Path) -> Iterator[Figure]:
@@ -89,12 +116,12 @@ def _of_size(size: int, name: str, ratios: list[float], seconds: list[float]) ->
     return of_rounds("scanner, growth", f"{size} files", name, ratios, OF_PARSE, seconds=seconds)
 
 
-def _script(settings: Settings) -> Path | None:
-    """Return the regex script: the one given, else the one of the tree."""
+def script(settings: Settings) -> Path:
+    """Return the regex script: the one given, else the one of the tree, else one of our own in its place."""
     if settings.scan_script is not None:
         return settings.scan_script.resolve()
-    own = settings.tree / "utils" / "scan_skipped_tests.py" if settings.tree is not None else None
-    return own.resolve() if own is not None and own.is_file() else None
+    own = settings.tree / "utils" / "scan_skipped_tests.py" if settings.tree is not None else _STAND_IN
+    return (own if own.is_file() else _STAND_IN).resolve()
 
 
 @dataclass(frozen=True)
@@ -105,13 +132,15 @@ class _Ways:
         tree: Where they run.
         empty: A cache that is empty before every run.
         filled: A cache that an earlier run has filled.
-        output: Where they write.
+        output: Where the scanner writes.
+        other: Where others write.
     """
 
     tree: Path
     empty: Path
     filled: Path
     output: Path
+    other: Path
 
     def settle(self) -> None:
         """Empty the one cache, and make sure that the other is full."""
@@ -141,4 +170,4 @@ class _Ways:
 def _ways(tree: Path) -> Iterator[_Ways]:
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
-        yield _Ways(tree, place / "empty", place / "filled", place / "out")
+        yield _Ways(tree, place / "empty", place / "filled", place / "out", place / "other")

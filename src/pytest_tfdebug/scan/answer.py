@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import sys
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.tree import DiskTree, RecordingTree
+from pytest_tfdebug.scan.tree import DiskTree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.scan.cache import Cache
+    from typing_extensions import Buffer
 
 
 class Answer(NamedTuple):
-    """What the command line shows: the JSON report, its summary, and what went wrong on the way."""
+    """What the command line shows: the JSON report, in pieces, its summary, and what went wrong on the way."""
 
     name: str
-    json: bytes
+    json: Sequence[Buffer]
     summary: str
     bad: dict[str, str]
     unresolved: list[str]
@@ -29,7 +27,7 @@ class Answer(NamedTuple):
     @property
     def report(self) -> dict[str, dict[str, Any]]:
         """The report as dictionaries."""
-        report: dict[str, dict[str, Any]] = json.loads(self.json)
+        report: dict[str, dict[str, Any]] = json.loads(b"".join(self.json))
         return report
 
     @property
@@ -59,61 +57,24 @@ def summarize(report: dict[str, dict[str, Any]], *, is_one: bool, verbose: bool 
 
 
 def answer(
-    repo: Path, test: str | None, *, is_cached: bool = True, is_exact: bool = False, is_strict: bool = False
+    repo: str, test: str | None, *, is_cached: bool = True, is_exact: bool = False, is_strict: bool = False
 ) -> Answer:
     """Scan a repository, or find that an earlier scan still stands.
 
     Raises:
         ScanError: If there is no repository, no common test, or none of this name.
     """
-    if not repo.is_dir():
+    if not os.path.isdir(repo):
         raise ScanError(f"{repo} is not a directory; name the root of a repository with --repo.")
     name = "all_tests_scan_result" if test is None else f"scan_{test}"
-    tree = DiskTree(repo)
-    if not is_cached or is_exact or is_strict:
-        return _scan(tree, name, test, None, is_exact=is_exact, is_strict=is_strict)
-    from pytest_tfdebug.scan.cache import Cache
+    cache = None
+    if is_cached and not is_exact and not is_strict:
+        from pytest_tfdebug.scan.cache import Cache
 
-    cache = Cache(repo)
-    kept = cache.answer(name, tree)
-    if kept is not None:
-        about, report = kept
-        return Answer(name, report, about["summary"], about["bad"], about["unresolved"])
-    return _scan(tree, name, test, cache, is_exact=False, is_strict=False)
+        cache = Cache(repo)
+        kept = cache.answer(name, DiskTree(repo))
+        if kept is not None:
+            return kept
+    from pytest_tfdebug.scan import fresh
 
-
-def _scan(
-    tree: DiskTree, name: str, test: str | None, cache: Cache | None, *, is_exact: bool, is_strict: bool
-) -> Answer:
-    from pytest_tfdebug.scan.api import scan_with
-    from pytest_tfdebug.scan.cache import Known
-    from pytest_tfdebug.scan.reading import Reader
-
-    gc.disable()  # a scan makes much and drops little until it ends
-    try:
-        recording = RecordingTree(tree)
-        known = cache.known() if cache is not None else Known({}, {})
-        reader = Reader(recording, known, is_exact=is_exact, is_checked=is_strict)
-        result = scan_with(recording, reader, test, track=_progress)
-    finally:
-        gc.enable()
-    report = {test: found.summary() for test, found in result.tests.items()} if test is None else result.to_dict()
-    summary = "\n".join(summarize(report, is_one=test is not None))
-    found = Answer(name, result.dumps().encode(), summary, result.skipped_files, result.unresolved_bases)
-    if cache is not None:
-        about = {"summary": found.summary, "bad": found.bad, "unresolved": found.unresolved}
-        cache.keep_answer(name, recording.record, about, found.json)
-        if reader.has_news:
-            cache.keep(reader.used())
-    return found
-
-
-def _progress(items: list[Any]) -> Iterable[Any]:
-    """Show a progress bar on a terminal, and nothing in a pipe."""
-    sys.stderr.write(f"🔬 Parsing {len(items)} model test files once each...\n")
-    if not sys.stderr.isatty():
-        return items
-    from tqdm import tqdm
-
-    bar: Iterable[Any] = tqdm(items, unit="file", leave=False)
-    return bar
+    return fresh.answer(repo, fresh.Task(name, test, is_exact, is_strict), cache)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.scan.cache import Known
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.parser import Parser
-from pytest_tfdebug.scan.reading import Reader
+from pytest_tfdebug.scan.reading import CHECKED, Reader
 from pytest_tfdebug.scan.report import Case, CommonTest, ScanResult
-from pytest_tfdebug.scan.scanner import Scan, Scanner, model_files
+from pytest_tfdebug.scan.scanner import Scanner, model_files
 from pytest_tfdebug.scan.tree import DiskTree
 from pytest_tfdebug.scan.workspace import Workspace
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable
 
     from pytest_tfdebug.scan.layout import Place
+    from pytest_tfdebug.scan.scanner import ClassTests, Scan
     from pytest_tfdebug.scan.tree import Tree
 
 
@@ -46,52 +44,42 @@ def scan_tree(tree: Tree, test: str | None = None, *, exact: bool = False) -> Sc
     Raises:
         ScanError: As for :func:`scan`.
     """
-    return scan_with(tree, Reader(tree, Known({}, {}), is_exact=exact), test)
+    places = model_files(tree)
+    reader = Reader(tree, is_exact=exact, is_checked=len(places) <= CHECKED)
+    workspace = Workspace(tree, reader, Parser(is_exact=exact))
+    return result(Scanner(workspace, places).scan(places, test), places, test)
 
 
-def scan_with(
-    tree: Tree, reader: Reader, test: str | None, track: Callable[[list[Place]], Iterable[Place]] = iter
-) -> ScanResult:
-    """Scan the files of a tree with facts that a reader may know already.
+def result(found: Scan, places: list[Place], test: str | None) -> ScanResult:
+    """Return the report of a scan.
 
     Args:
-        tree: The files.
-        reader: Reads facts from the tree.
-        test: The one test to scan; all where it is None.
-        track: Is given the model test files and yields them, showing how far the scan is.
-
-    Raises:
-        ScanError: As for :func:`scan`.
-    """
-    places = model_files(tree)
-    reader.prefetch([found.path for found in places])
-    workspace = Workspace(tree, reader, Parser(reader.known.expressions, is_exact=reader.is_exact))
-    scanner = Scanner(workspace, places)
-    return result(scanner.scan(test, track), scanner.common_tests(), test)
-
-
-def result(found: Scan, common: set[str], test: str | None) -> ScanResult:
-    """Return the report of a scan.
+        found: What it found.
+        places: The model test files.
+        test: The one test that was scanned; all where it is None.
 
     Raises:
         ScanError: If there is nothing to report.
     """
+    models = sorted({where.model for where in places})
+    common = {name for mixin in found.mixins for name in mixin.tests}
     if not common:
         raise ScanError(
-            f"No common tests: no class of the {len(found.models)} models inherits a test_* method from a mixin "
+            f"No common tests: no class of the {len(models)} models inherits a test_* method from a mixin "
             "outside the models directory; check that the mixins' files are in the repository."
         )
-    if test is not None and test not in found.origins:
+    names = sorted({name for cls in found.classes for name in cls.states})
+    if test is not None and test not in names:
+        import difflib
+
         near = difflib.get_close_matches(test, common, n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "run without --test_method_name to list all."
         raise ScanError(f"{test!r} is not one of the {len(common)} common tests; {hint}")
-    cases: dict[str, list[Case]] = {name: [] for name in found.origins}
-    for cls in found.classes:
-        for name, state in cls.states.items():
-            cases[name].append(Case(cls.model, cls.name, state))
-    tests = {
-        name: CommonTest(name, found.origins[name], tuple(sorted(cases[name], key=lambda case: case[:2])))
-        for name in found.origins
-    }
+    classes = sorted(found.classes, key=lambda cls: (cls.model, cls.name))
+    tests = {name: CommonTest(name, found.origin(name), _cases(classes, name)) for name in names}
     unresolved = [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in found.unresolved]
-    return ScanResult(tests, found.models, found.bad, unresolved)
+    return ScanResult(tests, models, found.bad, unresolved)
+
+
+def _cases(classes: list[ClassTests], test: str) -> tuple[Case, ...]:
+    return tuple([Case(cls.model, cls.name, cls.states[test]) for cls in classes if test in cls.states])

@@ -1,41 +1,35 @@
-"""What earlier runs found out, in the user's cache directory.
+"""What earlier runs answered, in the user's cache directory.
 
-Two things are kept for a repository: its last answers, each with every question that was asked of the tree on the way,
-so that an answer stands as long as the tree would reply as before; and the facts of each file by the hash of its
-content, so that after an edit only the edited file is read again. Each is one file, replaced atomically: of concurrent
-runs the last one wins, and every one of them reads a whole file.
+An answer is kept with everything that the work tree replied on the way to it, so that it stands as long as the tree
+would reply as before. It is one file, replaced atomically: of concurrent runs the last one wins, and every one of them
+reads a whole file.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
+import mmap
 import os
-import pickle
 import sys
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+import zlib
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from pytest_tfdebug.scan import facts
+from pytest_tfdebug.scan.answer import Answer
+from pytest_tfdebug.scan.files import replace
 from pytest_tfdebug.scan.tree import Record, digest
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.scan.facts import Module
-    from pytest_tfdebug.scan.syntax import Expr
-    from pytest_tfdebug.scan.tree import Tree
+    from collections.abc import Iterable
 
-_SEPARATOR = b"\n"
+    from typing_extensions import Buffer
 
-
-class Known(NamedTuple):
-    """Facts of files by the digest of their content, and what expressions mean by their text."""
-
-    files: dict[bytes, Module]
-    expressions: dict[str, Expr]
+    from pytest_tfdebug.scan.tree import DiskTree
 
 
-def directory() -> Path:
+def directory() -> str:
     """Return the user's cache directory of this package.
 
     Source:
@@ -44,7 +38,7 @@ def directory() -> Path:
     home = os.path.expanduser("~")
     default = {"darwin": f"{home}/Library/Caches", "win32": f"{home}/AppData/Local"}.get(sys.platform, f"{home}/.cache")
     variable = "LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME"
-    return Path(os.environ.get(variable) or default) / "pytest-tfdebug" / "scan"
+    return os.path.join(os.environ.get(variable) or default, "pytest-tfdebug", "scan")
 
 
 class Cache:
@@ -54,73 +48,42 @@ class Cache:
         root: The repository.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._root = root.resolve()
-        self._directory = directory() / digest(f"{self._root}\0{_version()}".encode()).hex()
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        name = digest(f"{os.path.realpath(root)}\0{_version()}".encode(errors="surrogateescape"))
+        self._directory = os.path.join(directory(), name)
 
-    def answer(self, name: str, tree: Tree) -> tuple[dict[str, Any], bytes] | None:
+    def path(self, name: str) -> str:
+        """Return where something is kept."""
+        return os.path.join(self._directory, name)
+
+    def keep(self, name: str, pieces: Iterable[Buffer]) -> None:
+        """Keep something; a cache that cannot be written is no error."""
+        with suppress(OSError):
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            replace(self.path(name), pieces)
+
+    def answer(self, name: str, tree: DiskTree) -> Answer | None:
         """Return an earlier answer if the tree still replies to all its questions as before.
 
         Args:
             name: The name of the answer.
             tree: The tree.
-
-        Returns:
-            What was kept beside the JSON report, and the report itself.
         """
         try:
-            content = (self._directory / f"{name}.answer").read_bytes()
-            head, _, report = content.partition(_SEPARATOR)
-            kept = json.loads(head)
-            return (kept["about"], report) if Record.of(kept["record"]).holds(tree) else None
-        except (OSError, ValueError, KeyError, TypeError):
+            with open(self.path(f"{name}.answer"), "rb") as file:
+                head = json.loads(file.readline())
+                if not Record(*head["record"]).holds(tree):
+                    return None
+                report = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[file.tell() :]
+            return Answer(name, [report], *head["about"]) if zlib.crc32(report) == head["sum"] else None
+        except (OSError, ValueError, LookupError, TypeError):
             return None
 
-    def keep_answer(self, name: str, record: Record, about: dict[str, Any], report: bytes) -> None:
+    def keep_answer(self, answer: Answer, record: Record) -> None:
         """Keep an answer with the questions that it rests on."""
-        head = json.dumps({"record": record.to_list(), "about": about}, separators=(",", ":")).encode()
-        self._replace(f"{name}.answer", head + _SEPARATOR + report)
-
-    def known(self) -> Known:
-        """Return the facts of earlier runs."""
-        try:
-            with open(self._directory / "facts", "rb") as file:
-                files, expressions = _Unpickler(file).load()
-            return Known(dict(files), dict(expressions))
-        except (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, pickle.UnpicklingError):
-            return Known({}, {})
-
-    def keep(self, known: Known) -> None:
-        """Keep the facts of this run."""
-        self._replace("facts", pickle.dumps(tuple(known), protocol=5))
-
-    def _replace(self, name: str, content: bytes) -> None:
-        """Write a file of the cache; a cache that cannot be written is no error."""
-        temporary = ""
-        try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self._directory, prefix=f".{name}.")
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.replace(temporary, self._directory / name)
-        except OSError:
-            if temporary:
-                Path(temporary).unlink(missing_ok=True)
-
-
-class _Unpickler(pickle.Unpickler):
-    """Reads facts and nothing else: no other class is ever imported."""
-
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
-        """Return a class of the facts."""
-        if module == facts.__name__ and name in _FACTS:
-            return getattr(facts, name)
-        if (module, name) == ("builtins", "frozenset"):
-            return frozenset
-        raise pickle.UnpicklingError(f"{module}.{name} is not a fact")
-
-
-_FACTS = frozenset({"Class", "Decorator", "Function", "Import", "Module", "Value"})
+        total = functools.reduce(lambda found, piece: zlib.crc32(piece, found), answer.json, 0)
+        head = {"record": record, "about": answer[2:], "sum": total}
+        self.keep(f"{answer.name}.answer", [json.dumps(head, separators=(",", ":")).encode(), b"\n", *answer.json])
 
 
 def _version() -> str:

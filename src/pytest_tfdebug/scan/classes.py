@@ -8,7 +8,7 @@ from pytest_tfdebug.scan.facts import Class, Function, Value
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from pytest_tfdebug.scan.facts import Binding
     from pytest_tfdebug.scan.syntax import Expr
@@ -51,7 +51,9 @@ class Linked:
     ``head`` is its header; ``mro`` holds the classes of the repository that it is made of, itself first.
     """
 
-    __slots__ = ("_facts", "_fill", "answers", "bases", "externals", "head", "mro", "source")
+    __slots__ = (
+        "_facts", "_fill", "_members", "_writes", "answers", "bases", "externals", "head", "mro", "source", "told",
+    )  # fmt: skip
 
     def __init__(self, source: Source, head: Class, fill: Callable[[Source, Class], Class]) -> None:
         self.source, self.head = source, head
@@ -59,7 +61,10 @@ class Linked:
         self.bases: tuple[Linked, ...] = ()
         self.externals: frozenset[str] = frozenset()
         self.mro: tuple[Linked, ...] = (self,)
+        self.told: dict[Question, Hashable] = {}
         self.answers: dict[frozenset[Question], int] = {}
+        self._members: dict[str, tuple[Linked, Binding]] | None = None
+        self._writes: frozenset[str] | None = None
 
     @property
     def name(self) -> str:
@@ -90,9 +95,18 @@ class Linked:
             if member is not None:
                 yield cls, member
 
+    @property
+    def members(self) -> dict[str, tuple[Linked, Binding]]:
+        """The definition that Python picks for each name that the class and its bases bind."""
+        if self._members is None:
+            self._members = {}
+            for cls in reversed(self.mro):
+                self._members.update((name, (cls, member)) for name, member in cls.facts.members.items())
+        return self._members
+
     def find(self, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that Python picks for a name."""
-        return next(self.definitions(name), None)
+        return self.members.get(name)
 
     def helper(self, name: str) -> tuple[Linked, Function] | None:
         """Return the method that Python picks for a name, if it could skip."""
@@ -108,7 +122,9 @@ class Linked:
 
     def writes(self, name: str) -> bool:
         """Tell whether a method of the class or its bases sets an attribute of this name."""
-        return any(name in cls.facts.writes for cls in self.mro)
+        if self._writes is None:
+            self._writes = frozenset().union(*(cls.facts.writes for cls in self.mro))
+        return name in self._writes
 
 
 class Linker:

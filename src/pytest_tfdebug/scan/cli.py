@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     earlier = _earlier(options)
     found = answer(
-        Path(options.repo),
+        options.repo,
         options.test_method_name,
         is_cached=not options.no_cache,
         is_exact=options.exact,
@@ -78,10 +78,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     """Return the report to compare with; it is read before anything is scanned or written."""
-    from pytest_tfdebug.scan import baseline
-
     file = options.baseline or options.against
     if file is not None:
+        from pytest_tfdebug.scan import baseline
+
         return baseline.load(Path(file))
     if options.base is None:
         return None
@@ -122,7 +122,7 @@ def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
     from pytest_tfdebug.scan import render
 
     if options.format == "json":
-        return [found.json.decode().rstrip("\n")]
+        return [b"".join(found.json).decode().rstrip("\n")]
     if options.format == "csv":
         return [render.to_csv(found.report).rstrip("\n")]
     if options.format == "markdown":

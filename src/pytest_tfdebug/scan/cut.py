@@ -84,10 +84,11 @@ class Outline(NamedTuple):
     module: Module
     text: str
     masked: str
+    mentions: Mention
 
     def filled(self, cls: Class) -> Class:
         """Return a class of the file with what its body binds."""
-        return _filled(_Source(self.text, self.masked, _Lines(self.text)), cls, Mention.of(self.module.names))
+        return _filled(_Source(self.text, self.masked, _Lines(self.text)), cls, self.mentions)
 
 
 def outline(text: str) -> Outline:
@@ -102,34 +103,21 @@ def outline(text: str) -> Outline:
     mentions = Mention.of(scope.names)
     calls = [call for call in scope.calls if mentions.skips_in(call.text)]
     names = _settled(source, scope.names, mentions, top=True)
-    return Outline(Module(names, tuple(scope.stars), tuple(calls)), text, source.masked)
+    return Outline(Module(names, tuple(scope.stars), tuple(calls)), text, source.masked, mentions)
 
 
-def cut(text: str, *, is_whole: bool = True) -> Module:
+def cut(text: str) -> Module:
     """Return the facts of a file from its text.
-
-    Args:
-        text: The source.
-        is_whole: Read the bodies of all classes, not only of those that look like tests of a model.
 
     Raises:
         BadSourceError: As for :func:`outline`.
     """
     found = outline(text)
     names = {
-        name: found.filled(binding)
-        if isinstance(binding, Class) and (is_whole or _is_likely(binding, found.masked))
-        else binding
+        name: found.filled(binding) if isinstance(binding, Class) else binding
         for name, binding in found.module.names.items()
     }
     return found.module._replace(names=names)
-
-
-def _is_likely(cls: Class, masked: str) -> bool:
-    """Tell whether a class is worth reading at once: it inherits from more than a test case, and has tests."""
-    if cls.span is None or all(base.endswith("TestCase") for base in cls.bases):
-        return False
-    return cls.name.endswith("Test") or masked.find("test_", *cls.span) >= 0
 
 
 def _filled(source: _Source, cls: Class, mentions: Mention) -> Class:
@@ -328,7 +316,7 @@ def _bodied(source: _Source, definition: _Def, mentions: Mention, *, top: bool) 
     masked = source.masked[start:end]
     empty = EMPTY.fullmatch(masked) is not None
     if empty or not (top or mentions.keeps(function.name, masked)):
-        return function._replace(empty=empty)
+        return function._replace(empty=True) if empty else function
     begin, finish = start + len(masked) - len(masked.lstrip()), start + len(masked.rstrip())
     if source.masked.find("\n", start, begin) >= 0:
         begin = source.masked.rindex("\n", start, begin) + 1

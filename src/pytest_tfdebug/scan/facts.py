@@ -123,14 +123,21 @@ class Mention(NamedTuple):
 
     def skips_in(self, masked: str) -> bool:
         """Tell whether the text could skip by itself."""
-        return any(pattern.search(masked) for pattern in self.skips)
+        return _is_in(self.skips, masked)
 
     def keeps(self, name: str, masked: str) -> bool:
         """Tell whether the body of a method of this name is kept."""
         if self.skips_in(masked):
             return True
         delegates = name.startswith("test") or name in SETUPS
-        return delegates and any(pattern.search(masked) for pattern in self.delegates)
+        return delegates and _is_in(self.delegates, masked)
+
+
+def _is_in(patterns: tuple[re.Pattern[str], ...], masked: str) -> bool:
+    for pattern in patterns:  # noqa: SIM110 - twice as fast as any()
+        if pattern.search(masked):
+            return True
+    return False
 
 
 @cache

@@ -24,7 +24,6 @@ class Parser:
 
     def __init__(self, known: dict[str, Expr] | None = None, *, is_exact: bool = False) -> None:
         self.known = {} if known is None else known
-        self.parsed = 0
         self._is_exact = is_exact
         self._bodies: dict[tuple[str, int], Body] = {}
         self._plain: dict[str, Expr] = {}
@@ -40,7 +39,6 @@ class Parser:
             return form
         from pytest_tfdebug.scan.syntax import parse
 
-        self.parsed += 1
         try:
             self.known[text] = parse(text)
         except BadSourceError:

@@ -8,6 +8,8 @@ newer than the running Python, and text whose source cannot be told from its tre
 from __future__ import annotations
 
 import ast
+import re
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.facts import squeeze
@@ -26,12 +28,32 @@ _OPERATORS: dict[type[ast.AST], str] = {
 }  # fmt: skip
 
 
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_PLAIN = re.compile(
+    rf"({_NAME}(?:\.{_NAME})*)"
+    rf"(?:\(\s*(?:({_NAME})=)?(\"[\x20\x21\x23-\x5b\x5d-\x7e]*\"|'[\x20-\x26\x28-\x5b\x5d-\x7e]*')\s*,?\s*\))?"
+)
+
+
 class _BeyondError(Exception):
     """The expression is left to libcst."""
 
 
+def _plain(text: str) -> Expr | None:
+    """Return the meaning of a name, or of a call with one short string, which most expressions are."""
+    found = _PLAIN.fullmatch(text)
+    if found is None or iskeyword(found.group(1)):
+        return None
+    name, keyword, quoted = found.groups()
+    function = ("ref", name)
+    return function if quoted is None else ("call", function, ((keyword or "", ("const", quoted[1:-1]), quoted),))
+
+
 def quick(text: str) -> Expr | None:
     """Return the meaning of an expression, or None where it takes libcst to tell."""
+    plain = _plain(text)
+    if plain is not None:
+        return plain
     bracketed = f"({text}\n)"
     try:
         return _Reader(bracketed).expression(ast.parse(bracketed, mode="eval").body)

@@ -1,15 +1,11 @@
-"""Facts of files: known from an earlier run, or cut from their text, by two processes where that pays."""
+"""Facts of files: known from an earlier run, or cut from their text."""
 
 from __future__ import annotations
 
-import os
-import pickle
 import warnings
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.scan.cache import Known
-from pytest_tfdebug.scan.cut import Outline, cut, outline
+from pytest_tfdebug.scan.cut import Outline, outline
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.facts import Class
 from pytest_tfdebug.scan.layout import place
@@ -18,12 +14,11 @@ from pytest_tfdebug.scan.tree import digest
 
 if TYPE_CHECKING:
     from pytest_tfdebug.scan.facts import Module
+    from pytest_tfdebug.scan.known import Known
     from pytest_tfdebug.scan.tree import Tree
 
-#: Bytes of model tests up to which every file is checked for syntax errors inside functions too; it takes 0.3 s.
-CHECKED_SIZE = 512 * 1024
-#: Bytes from which a second process pays for its start.
-SHARED_SIZE = 2 * 1024 * 1024
+#: Model test files up to which every file is checked for syntax errors inside functions too; it takes 0.3 s.
+CHECKED = 24
 
 
 class Reader:
@@ -31,30 +26,28 @@ class Reader:
 
     Args:
         tree: The files.
-        known: Facts of earlier runs.
+        known: Facts of earlier runs; None where neither they nor those of this run are wanted.
         is_exact: Parse every file whole with libcst.
-        is_checked: Check the syntax of every file, however many there are.
+        is_checked: Check the syntax of every file, inside functions too.
     """
 
-    def __init__(self, tree: Tree, known: Known, *, is_exact: bool = False, is_checked: bool = False) -> None:
-        self.known, self.is_exact = known, is_exact
-        self._tree, self._is_checked = tree, is_checked
-        self._contents: dict[str, bytes] = {}
-        self._used: dict[bytes, tuple[str, Module]] = {}
+    def __init__(
+        self, tree: Tree, known: Known | None = None, *, is_exact: bool = False, is_checked: bool = False
+    ) -> None:
+        self.is_exact = is_exact
+        self._tree, self._known, self._is_checked = tree, known, is_checked
+        self._used: dict[str, tuple[str, Module]] = {}
         self._filled: dict[tuple[str, tuple[int, int] | None], Class] = {}
         self._outlines: dict[str, Outline] = {}
-        self._expressions = len(known.expressions)
-        self._bad: dict[bytes, str] = {}
 
     @property
     def has_news(self) -> bool:
-        """Whether something is known that was not before."""
-        is_other = len(self.known.expressions) > self._expressions or self._used.keys() != self.known.files.keys()
-        return is_other or bool(self._filled)
+        """Whether something of a file is known that was not before."""
+        return self._known is not None and (bool(self._filled) or self._used.keys() != self._known.files.keys())
 
-    def used(self) -> Known:
-        """Return the facts of the files that were read, and of no others."""
-        files = {
+    def used(self) -> dict[str, Module]:
+        """Return the facts of the files that were read, by the digest of their content."""
+        return {
             key: facts._replace(
                 names={
                     name: self._filled.get((path, binding.span), binding) if isinstance(binding, Class) else binding
@@ -63,43 +56,6 @@ class Reader:
             )
             for key, (path, facts) in self._used.items()
         }
-        return Known(files, self.known.expressions)
-
-    def prefetch(self, paths: list[str]) -> None:
-        """Read files that are sure to be needed."""
-        for path in paths:
-            with suppress(BadSourceError):  # told when its facts are asked for
-                self._contents[path] = self._tree.read(path)
-        size = sum(map(len, self._contents.values()))
-        self._is_checked = self._is_checked or size <= CHECKED_SIZE
-        if self.is_exact or self._is_checked:
-            return
-        new = {digest(content): content for content in self._contents.values()}
-        unknown = [(key, content) for key, content in new.items() if key not in self.known.files]
-        has_second = hasattr(os, "fork") and (os.cpu_count() or 1) > 1
-        if has_second and sum(len(content) for _, content in unknown) >= SHARED_SIZE:
-            self._share(unknown)
-
-    def _share(self, files: list[tuple[bytes, bytes]]) -> None:
-        """Cut every other file in a process of its own."""
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(read)
-            with os.fdopen(write, "wb") as pipe:
-                pickle.dump([_cut(content) for _, content in files[1::2]], pipe, protocol=5)
-            os._exit(0)
-        os.close(write)
-        mine = [_cut(content) for _, content in files[::2]]
-        with os.fdopen(read, "rb") as pipe:
-            theirs = pickle.load(pipe)  # noqa: S301 - from the process that this one has just forked
-        os.waitpid(child, 0)
-        for share, found in ((files[::2], mine), (files[1::2], theirs)):
-            for (key, _), facts in zip(share, found, strict=True):
-                if isinstance(facts, str):
-                    self._bad[key] = facts
-                else:
-                    self.known.files[key] = facts
 
     def filled(self, path: str, cls: Class) -> Class:
         """Return a class of a file with what its body binds."""
@@ -116,21 +72,19 @@ class Reader:
         Raises:
             BadSourceError: If it is no Python source.
         """
-        content = self._contents.pop(path, None)
-        if content is None:
-            content = self._tree.read(path)
+        content = self._tree.read(path)
         if not content.strip() and place(path) is not None:
             raise BadSourceError("empty")
+        if self._known is None:
+            return self._read(path, content)
         key = digest(content)
-        if key in self._bad:
-            raise BadSourceError(self._bad[key])
-        facts = self.known.files.get(key)
+        facts = self._known.files.get(key)
         if facts is None or self._is_checked:
-            facts = self._read(content)
+            facts = self._read(path, content)
         self._used[key] = path, facts
         return facts
 
-    def _read(self, content: bytes) -> Module:
+    def _read(self, path: str, content: bytes) -> Module:
         text = decode(content)
         if self._is_checked:
             check(text)
@@ -138,14 +92,8 @@ class Reader:
             from pytest_tfdebug.scan.exact import exact
 
             return exact(text)
-        return cut(text, is_whole=False)
-
-
-def _cut(content: bytes) -> Module | str:
-    try:
-        return cut(decode(content), is_whole=False)
-    except BadSourceError as error:
-        return str(error)
+        self._outlines[path] = found = outline(text)
+        return found.module
 
 
 def check(text: str) -> None:

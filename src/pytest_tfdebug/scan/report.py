@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
+from pytest_tfdebug.scan.files import replace
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pandas as pd
+    from typing_extensions import Buffer
 
     from pytest_tfdebug.scan.states import State
 
 #: The states in which a class does not run a test.
 STOPPED = frozenset({"skipped", "vanished"})
-#: Those and the state of a test that a run of pytest collected and did not reach.
-_NOT_RUN = STOPPED | {"collected"}
-ALL_TESTS = "all_tests_scan_result"
+_RAN, _SKIPPED, _VANISHED, _EMPTY, _CONDITIONAL, _PARTIAL, _COLLECTED = (1 << bit for bit in range(7))
+_RUNNING = _RAN | _EMPTY | _CONDITIONAL | _PARTIAL
+_STOPPING, _DEPENDING = _SKIPPED | _VANISHED | _PARTIAL, _CONDITIONAL | _PARTIAL
+#: The bit of each state; a test that is skipped for a part of its parameters is conditional and has one of its own, and
+#: ``collected`` is what a run of pytest did not reach.
+_FLAGS = {
+    "ran": _RAN,
+    "skipped": _SKIPPED,
+    "vanished": _VANISHED,
+    "empty": _EMPTY,
+    "conditional": _CONDITIONAL,
+    "collected": _COLLECTED,
+}
+_SEPARATOR = ",\n      "
 
 
 class Case(NamedTuple):
@@ -64,39 +76,35 @@ class CommonTest(NamedTuple):
 
     def summary(self) -> dict[str, Any]:
         """Return the entry of the JSON report without its classes."""
-        by_model = self.by_model
-        ran, skipped, partial, reasons = [], [], [], []
-        models: dict[str, list[str]] = {"conditional": [], "vanished": [], "empty": []}
-        for model, cases in by_model.items():
-            states = {case.state.state for case in cases}
-            if states <= STOPPED:
-                skipped.append(model)
-                reasons += [f"{model}: {reason}" for reason in dict.fromkeys(case.state.reason for case in cases)]
-            elif not states <= _NOT_RUN:
-                ran.append(model)
-                if any(_is_partial(case.state) for case in cases):
-                    partial.append(model)
-            for state in states & models.keys():
-                models[state].append(model)
+        found: dict[str, int] = {}
+        flags: dict[int, int] = {}
+        for model, _, state in self.cases:
+            if id(state) not in flags:
+                is_partial = state.state == "conditional" and state.condition.startswith("only ")
+                flags[id(state)] = _PARTIAL if is_partial else _FLAGS[state.state]
+            found[model] = found.get(model, 0) | flags[id(state)]
+        models = sorted(found.items())
+        ran = [model for model, flag in models if flag & _RUNNING]
+        skipped = [model for model, flag in models if not flag & (_RUNNING | _COLLECTED)]
+        reasons = {model: dict[str, None]() for model in skipped}
+        for model, _, state in self.cases if skipped else ():
+            if model in reasons:
+                reasons[model][state.reason] = None
         return {
             "origin": self.origin,
             "models_ran": ran,
             "models_skipped": skipped,
             "skipped_proportion": round(len(skipped) / (len(skipped) + len(ran)), 4) if skipped or ran else 0.0,
-            "reasons_skipped": reasons,
-            "models_partially_skipped": partial,
-            "models_conditional": models["conditional"],
-            "models_vanished": models["vanished"],
-            "models_empty": models["empty"],
+            "reasons_skipped": [f"{model}: {reason}" for model in skipped for reason in reasons[model]],
+            "models_partially_skipped": [model for model, flag in models if flag & _RUNNING and flag & _STOPPING],
+            "models_conditional": [model for model, flag in models if flag & _DEPENDING],
+            "models_vanished": [model for model, flag in models if flag & _VANISHED],
+            "models_empty": [model for model, flag in models if flag & _EMPTY],
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of the JSON report."""
         return {**self.summary(), "tests": [entry(case) for case in self.cases if case.state.state != "ran"]}
-
-
-def _is_partial(state: State) -> bool:
-    return state.state in STOPPED or (state.state == "conditional" and state.condition.startswith("only "))
 
 
 def entry(case: Case) -> dict[str, Any]:
@@ -181,8 +189,23 @@ class ScanResult:
 
     def dumps(self) -> str:
         """Return the JSON report as text: two spaces of indentation, a line for each class."""
-        encoder = _Encoder()
-        return encoder.report((name, test.summary(), test.cases) for name, test in self.tests.items())
+        return dumps(self.tests, {})
+
+
+def dumps(tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]]) -> str:
+    """Return the JSON report of tests, each with further keys."""
+    summaries = {name: {**test.summary(), **extra.get(name, {})} for name, test in tests.items()}
+    return b"".join(encode(tests, summaries)).decode()
+
+
+def encode(tests: Mapping[str, CommonTest], summaries: Mapping[str, dict[str, Any]]) -> Iterator[bytes]:
+    """Yield the JSON report of tests in pieces, from the summary of each."""
+    encoder = _Encoder()
+    start = "{\n"
+    for name, test in tests.items():
+        yield encoder.test(start, name, summaries[name], test.cases)
+        start = ",\n"
+    yield b"\n}\n"
 
 
 class _Encoder:
@@ -190,66 +213,55 @@ class _Encoder:
 
     def __init__(self) -> None:
         self._encode = json.JSONEncoder(ensure_ascii=False).encode
-        self._classes: dict[tuple[str, str], str] = {}
-        self._states: dict[int, str] = {}  # by identity: the cases keep the states alive
+        self._encode_lines = json.JSONEncoder(ensure_ascii=False, separators=(_SEPARATOR, ": ")).encode
+        self._classes: dict[tuple[str, str], bytes] = {}
+        self._states: dict[int, bytes] = {}  # by identity: the cases keep the states alive
 
-    def report(self, tests: Iterable[tuple[str, dict[str, Any], tuple[Case, ...]]]) -> str:
-        """Return the text of a report."""
-        bodies = (f"  {self._encode(name)}: {{\n{self._test(summary, cases)}\n  }}" for name, summary, cases in tests)
-        return "{\n" + ",\n".join(bodies) + "\n}\n"
-
-    def _test(self, summary: dict[str, Any], cases: tuple[Case, ...]) -> str:
+    def test(self, start: str, name: str, summary: dict[str, Any], cases: tuple[Case, ...]) -> bytes:
+        """Return the text of a test, after ``start``: its summary, the classes after what every report has of it."""
         lines = [f"    {self._encode(key)}: {self._value(value)}" for key, value in summary.items()]
-        entries = [self._case(case) for case in cases if case.state.state != "ran"]
-        lines.insert(9, f'    "tests": {self._listed(entries)}')
-        return ",\n".join(lines)
+        head = f"{start}  {self._encode(name)}: {{\n" + ",\n".join(lines[:9]) + ',\n    "tests": ['
+        tail = "".join(f",\n{line}" for line in lines[9:]) + "\n  }"
+        return b"".join([head.encode(), *self._cases(cases), b"]", tail.encode()])
 
     def _value(self, value: Any) -> str:  # noqa: ANN401 - values of JSON
-        return self._listed(list(map(self._encode, value))) if isinstance(value, list) else self._encode(value)
+        if not isinstance(value, list) or not value:
+            return self._encode(value)
+        return f"[\n      {self._encode_lines(value)[1:-1]}\n    ]"
 
-    def _listed(self, items: list[str]) -> str:
-        return "[\n      " + ",\n      ".join(items) + "\n    ]" if items else "[]"
+    def _cases(self, cases: tuple[Case, ...]) -> list[bytes]:
+        """Return what stands in the brackets around the classes that do not just run a test, in pieces."""
+        pieces: list[bytes] = []
+        classes, states = self._classes, self._states
+        for model, cls, state in cases:
+            text = states.get(id(state))
+            if text is None:
+                text = states[id(state)] = self._state(state)
+            if text:
+                if (model, cls) not in classes:
+                    start = f"{_SEPARATOR}{self._encode({'model': model, 'class': cls})[:-1]}, "
+                    classes[model, cls] = start.encode()
+                pieces += (classes[model, cls], text)
+        if pieces:
+            pieces[0] = pieces[0][1:]
+            pieces.append(b"\n    ")
+        return pieces
 
-    def _case(self, case: Case) -> str:
-        cls = self._classes.get(case[:2])
-        if cls is None:
-            cls = self._classes[case[:2]] = self._encode({"model": case.model, "class": case.cls})[:-1]
-        state = self._states.get(id(case.state))
-        if state is None:
-            state = self._states[id(case.state)] = f", {self._encode(case.state._asdict())[1:]}"
-        return cls + state
+    def _state(self, state: State) -> bytes:
+        return self._encode(state._asdict())[1:].encode() if state.state != "ran" else b""
 
 
-def dumps(tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]]) -> str:
-    """Return the JSON report of tests, each with further keys."""
-    return _Encoder().report((name, {**test.summary(), **extra[name]}, test.cases) for name, test in tests.items())
-
-
-def write_text(path: Path, text: Callable[[], str | bytes]) -> Path:
+def write_text(path: Path, text: Callable[[], str | Iterable[Buffer]]) -> Path:
     """Write a file so that it is either all there or as it was.
 
     Raises:
         ScanError: If it cannot be written.
     """
-    temporary = ""
+    content = text()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        content = text()
-        with os.fdopen(handle, "wb") as file:
-            file.write(content if isinstance(content, bytes) else content.encode())
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
+        replace(path, [content.encode()] if isinstance(content, str) else content)
     except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
         raise ScanError(
             f"Cannot write {path}: {error.strerror or error}; name a writable directory with --output_dir."
         ) from error
     return path
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -38,7 +38,8 @@ class End(Enum):
     SKIPPED = "it skipped"
 
 
-Outcome: TypeAlias = "tuple[list[Effect], End]"
+#: The skips in a body, how it ends, and the questions about the class that it hangs on.
+Outcome: TypeAlias = "tuple[list[Effect], End, frozenset[Question]]"
 
 
 class Frame(NamedTuple):
@@ -75,8 +76,8 @@ class Runner:
         self._asked: dict[frozenset[Question], frozenset[Question]] = {}
         decorators.runner = self
 
-    def test(self, definer: Linked, function: Function, cls: Linked) -> tuple[list[Effect], End]:
-        """Return the skips in the body of a test of a class, and how the body ends.
+    def test(self, definer: Linked, function: Function, cls: Linked) -> Outcome:
+        """Return the outcome of the body of a test of a class.
 
         A mixin's body runs once for all classes that answer alike what it asks of them.
         """
@@ -90,7 +91,8 @@ class Runner:
         end = self._run(self._body(definer.source, function), frame)
         asked = frozenset(self._evaluator.asked)
         questions = self._asked.setdefault(asked, asked)
-        outcome = known.setdefault(questions, {})[self._evaluator.answer(cls, questions)] = frame.effects, end
+        outcome = frame.effects, end, questions
+        known.setdefault(questions, {})[self._evaluator.answer(cls, questions)] = outcome
         return outcome
 
     def decorator(self, source: Source, function: Function, local: dict[str, Any], depth: int) -> list[Effect]:

@@ -16,7 +16,7 @@ from pytest_tfdebug.scan.values import Evaluator
 from pytest_tfdebug.scan.workspace import Found, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.scan.classes import Unresolved
     from pytest_tfdebug.scan.effects import Effect
@@ -38,14 +38,36 @@ class ClassTests(NamedTuple):
     states: dict[str, State]
 
 
+class Mixin(NamedTuple):
+    """A class that defines tests for others to inherit: what the report calls it, the length of its MRO, its tests."""
+
+    origin: str
+    size: int
+    tests: frozenset[str]
+
+
 class Scan(NamedTuple):
     """What a scan found."""
 
     classes: list[ClassTests]
-    origins: dict[str, str]
-    models: list[str]
+    mixins: set[Mixin]
     bad: dict[str, str]
     unresolved: list[Unresolved]
+
+    def __add__(self, other: Scan) -> Scan:  # type: ignore[override]
+        """Return what two scans of parts of the model test files found together."""
+        return Scan(
+            [*self.classes, *other.classes],
+            self.mixins | other.mixins,
+            {**self.bad, **other.bad},
+            list(dict.fromkeys((*self.unresolved, *other.unresolved))),
+        )
+
+    def origin(self, test: str) -> str:
+        """Return where a test comes from: the mixin at the root of those that define it."""
+        found = [(mixin.size, mixin.origin) for mixin in self.mixins if test in mixin.tests]
+        names = {origin for _, origin in found}
+        return next((name for name in ORIGINS.values() if name in names), min(found)[1])
 
 
 def model_files(tree: Tree) -> list[Place]:
@@ -67,10 +89,15 @@ def model_files(tree: Tree) -> list[Place]:
 
 
 class Scanner:
-    """Scans the files of a workspace."""
+    """Scans files of a workspace.
+
+    Args:
+        workspace: The files of a repository.
+        places: All of its model test files.
+    """
 
     def __init__(self, workspace: Workspace, places: list[Place]) -> None:
-        self._workspace, self._places = workspace, places
+        self._workspace = workspace
         self._owned = frozenset(found.owned for found in places)
         self._linker = Linker(workspace)
         self._evaluator = Evaluator(workspace)
@@ -80,21 +107,19 @@ class Scanner:
         self._mixin_tests: dict[Linked, frozenset[str]] = {}
         self._used: set[tuple[str, int, str]] = set()
 
-    def scan(self, test: str | None, track: Callable[[list[Place]], Iterable[Place]] = iter) -> Scan:
-        """Return the states of one test, or of every common test."""
-        classes = [found for where in track(self._places) for found in self._file(where, test)]
-        names = {name for found in classes for name in found.states}
-        origins = {name: self._origin(name) for name in sorted(names)}
-        models = sorted({where.model for where in self._places})
-        return Scan(classes, origins, models, dict(self._workspace.bad), self._unresolved())
+    def scan(self, places: Iterable[Place], test: str | None) -> Scan:
+        """Return the states of one test, or of every common test, in some of the model test files."""
+        classes = [found for where in places for found in self._file(where, test)]
+        mixins = {
+            Mixin(ORIGINS.get(cls.name, cls.name), len(cls.mro), tests)
+            for cls, tests in self._mixin_tests.items()
+            if tests
+        }
+        return Scan(classes, mixins, self._workspace.bad, self._unresolved())
 
     def _unresolved(self) -> list[Unresolved]:
         """Return the base classes of test classes that are neither in the repository nor known by name."""
         return [found for found in self._linker.unresolved if (found.path, found.line, found.cls) in self._used]
-
-    def common_tests(self) -> set[str]:
-        """Return the names of all common tests, of the classes seen so far."""
-        return set().union(*self._mixin_tests.values())
 
     def _file(self, where: Place, test: str | None) -> Iterator[ClassTests]:
         source = self._workspace.source(where.path)
@@ -107,7 +132,7 @@ class Scanner:
                 continue
             if cls.is_test_case or name.startswith("Test"):
                 self._used.update((base.source.path, base.head.line, base.name) for base in cls.mro)
-            tests = set().union(*(self._tests(base) for base in cls.mro))
+            tests: set[str] = set().union(*(self._tests(base) for base in cls.mro))
             if not tests or not self._is_collected(name, cls):
                 continue
             wanted = tests if test is None else tests & {test}
@@ -172,16 +197,6 @@ class Scanner:
                 names = (name for name, member in members if name.startswith("test_") and is_test(member))
             self._mixin_tests[cls] = frozenset(names)
         return self._mixin_tests[cls]
-
-    def _origin(self, test: str) -> str:
-        """Return where a test comes from: the mixin at the root of those that define it."""
-        found = {
-            ORIGINS.get(cls.name, cls.name): len(cls.mro) for cls, names in self._mixin_tests.items() if test in names
-        }
-        for name in ORIGINS.values():
-            if name in found:
-                return name
-        return min(found, key=lambda name: (found[name], name))
 
 
 def _is_abstract(cls: Linked) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan import variants
@@ -16,6 +15,7 @@ from pytest_tfdebug.scan.workspace import Found
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pytest_tfdebug.scan.classes import Question
     from pytest_tfdebug.scan.effects import Decorators, Effect
     from pytest_tfdebug.scan.facts import Binding
     from pytest_tfdebug.scan.runner import Runner
@@ -54,20 +54,20 @@ class _Applied(NamedTuple):
 
 
 _NOTHING = _Applied("decorator", ())
+_NO_QUESTIONS: frozenset[Question] = frozenset()
 
 
-@dataclass
-class _Plan:
+class _Plan(NamedTuple):
     """What a definition does to a test in any class; ``states`` grows with the outcomes of its body."""
 
     definer: Linked
+    states: dict[int, State | None]
     function: Function | None = None
     method: _Applied = _NOTHING
     vanished: State | None = None
     always: State | None = None
     state: State | None = None
     empty: State | None = None
-    states: dict[int, State | None] = field(default_factory=dict)
 
 
 class _Own(NamedTuple):
@@ -78,6 +78,18 @@ class _Own(NamedTuple):
     bases: set[str]  # the names, also without the number that ``expand`` adds
 
 
+class _Kin(NamedTuple):
+    """What classes with the same bases inherit.
+
+    ``states`` holds what definitions give tests, None where they leave them alone, by the questions that it hangs on
+    and then by the number of the answers.
+    """
+
+    plans: dict[str, _Plan]
+    expanded: frozenset[str]
+    states: dict[frozenset[Question], dict[int, dict[str, State | None]]]
+
+
 class States:
     """Decides states; what does not depend on the class is decided once."""
 
@@ -86,6 +98,7 @@ class States:
         self._decorators, self._runner = decorators, runner
         self._expansions: dict[int, Expansion | None] = {}
         self._owns: dict[Linked, _Own] = {}
+        self._kins: dict[tuple[tuple[Linked, ...], frozenset[str]], _Kin] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the plans keep the states alive
         self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
@@ -102,22 +115,47 @@ class States:
         kept = (effect for effect in effects if effect.kind == "pytest" or cls.is_test_case)
         return _Applied("class-decorator", tuple(kept))
 
-    def of(self, cls: Linked, tests: Iterable[str], on_module: tuple[Effect, ...]) -> dict[str, State]:
+    def of(self, cls: Linked, tests: set[str], on_module: tuple[Effect, ...]) -> dict[str, State]:
         """Return the state of each of some tests that a class has."""
         on_class = self._on_class(cls)
         on_class = on_class._replace(effects=(*on_class.effects, *on_module))
         base = _judged([self._on_setup(cls), on_class]) or RAN
         base = base._replace(reason=base.reason.replace(CLASS_NAME, cls.name))
-        plans: dict[str, _Plan] = {}
-        expanded: set[str] = set()
-        for linked in reversed(cls.mro):
-            own = self._own(linked)
-            plans.update(own.plans)
-            expanded |= own.expanded
-        return {
-            test: self._expanded(cls, test, base) if test in expanded else self._planned(cls, plans[test], base)
-            for test in sorted(tests)
-        }
+        own, kin = self._own(cls), self._kin(cls)
+        inherited: dict[str, State | None] = {}
+        for questions, known in kin.states.items():
+            inherited.update(known.get(self._evaluator.answer(cls, questions), {}))
+        states: dict[str, State] = {}
+        if base.state != "skipped":
+            states = {test: self._joined_with(state, base) if state else base for test, state in inherited.items()}
+        for test in tests.difference(states) | (tests & own.bases):
+            if test in own.expanded or test in kin.expanded:
+                states[test] = self._expanded(cls, test, base)
+                continue
+            plan = own.plans.get(test) or kin.plans[test]
+            states[test] = self._planned(cls, plan, base)
+            if test not in own.bases and plan.empty is None:
+                self._share(kin, cls, test, plan)
+        return states
+
+    def _kin(self, cls: Linked) -> _Kin:
+        key = cls.mro[1:], cls.externals
+        if key not in self._kins:
+            plans: dict[str, _Plan] = {}
+            expanded: set[str] = set()
+            for linked in reversed(cls.mro[1:]):
+                own = self._own(linked)
+                plans.update(own.plans)
+                expanded |= own.expanded
+            self._kins[key] = _Kin(plans, frozenset(expanded), {})
+        return self._kins[key]
+
+    def _share(self, kin: _Kin, cls: Linked, test: str, plan: _Plan) -> None:
+        """Keep what a definition gives a test of a class for the classes of its kin that answer alike."""
+        state, questions = self._given(cls, plan)
+        if state is None or CLASS_NAME not in state.reason:
+            known = kin.states.setdefault(questions, {})
+            known.setdefault(self._evaluator.answer(cls, questions), {})[test] = state
 
     def _own(self, cls: Linked) -> _Own:
         """Return what a class itself does to the tests that it binds, and which of them ``expand`` multiplies."""
@@ -132,9 +170,10 @@ class States:
 
     def _expanded(self, cls: Linked, test: str, base: State) -> State:
         """Return the state of a test of which some definition is expanded."""
-        involved = tuple(linked for linked in cls.mro if test in self._own(linked).bases)
-        key = (test, involved)
+        mro = cls.mro if test in self._own(cls).bases else cls.mro[1:]
+        key = (test, mro)
         if key not in self._slots:
+            involved = tuple(linked for linked in mro if test in self._own(linked).bases)
             expansions = {
                 id(binding): found
                 for definer, binding in cls.definitions(test)
@@ -154,34 +193,38 @@ class States:
 
     def _planned(self, cls: Linked, plan: _Plan, base: State) -> State:
         """Return the state that one definition gives a test of a class."""
-        if plan.vanished is not None:
-            return plan.vanished
         if base.state == "skipped":
-            return base
-        if plan.always is not None:
-            return plan.always
-        state = plan.state
-        if plan.function is not None and plan.function.body:
-            outcome = self._runner.test(plan.definer, plan.function, cls)
-            if outcome[0]:
-                state = plan.states.get(id(outcome[0]))
-                if state is None:
-                    state = plan.states[id(outcome[0])] = _judged([plan.method, _on_body(*outcome)])
+            return plan.vanished or base
+        state, _ = self._given(cls, plan)
         if state is None:
             if plan.empty is None:
                 return base
             return plan.empty._replace(condition=base.condition) if base.condition else plan.empty
-        if state.condition and base.condition:
-            state = self._join(state, base.condition)
+        state = self._joined_with(state, base)
         return (
             state._replace(reason=state.reason.replace(CLASS_NAME, cls.name)) if CLASS_NAME in state.reason else state
         )
 
-    def _join(self, state: State, condition: str) -> State:
-        """Return a conditional state to which a condition on the class is added."""
-        key = (id(state), condition)
+    def _given(self, cls: Linked, plan: _Plan) -> tuple[State | None, frozenset[Question]]:
+        """Return the state that one definition by itself gives a test of a class, and the questions it hangs on."""
+        always = plan.vanished or plan.always
+        if always is not None or plan.function is None or not plan.function.body:
+            return always or plan.state, _NO_QUESTIONS
+        effects, end, questions = self._runner.test(plan.definer, plan.function, cls)
+        if not effects:
+            return plan.state, questions
+        state = plan.states.get(id(effects))
+        if state is None:
+            state = plan.states[id(effects)] = _judged([plan.method, _on_body(effects, end)])
+        return state, questions
+
+    def _joined_with(self, state: State, base: State) -> State:
+        """Return a state to which the condition on the class is added, if it has one itself."""
+        if not state.condition or not base.condition:
+            return state
+        key = (id(state), base.condition)
         if key not in self._joined:
-            conditions = dict.fromkeys([*state.condition.split(" or "), *condition.split(" or ")])
+            conditions = dict.fromkeys([*state.condition.split(" or "), *base.condition.split(" or ")])
             self._joined[key] = state._replace(condition=" or ".join(conditions))
         return self._joined[key]
 
@@ -208,7 +251,7 @@ class States:
         for name in SETUPS:
             found = cls.find(name)
             if found is not None and isinstance(found[1], Function) and found[1].body:
-                effects.extend(_on_body(*self._runner.test(found[0], found[1], cls)).effects)
+                effects.extend(_on_body(*self._runner.test(found[0], found[1], cls)[:2]).effects)
         is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
         return _Applied("guard" if is_guarded else "body", tuple(effects))
 
@@ -220,21 +263,21 @@ class States:
             if target is None:
                 reason = f"{name} = {squeeze(binding.text)}" if binding.text else ""
                 state = State("vanished", "vanished", reason, "", definer.source.path, binding.line)
-                return _Plan(definer, vanished=state)
+                return _Plan(definer, {}, vanished=state)
             effects, found = target
             extra += effects
             if found is None:
-                return _planned(_Plan(definer, method=_Applied("decorator", extra)))
+                return _planned(_Plan(definer, {}, method=_Applied("decorator", extra)))
             definer, binding = found
         if not isinstance(binding, Function):
-            return _Plan(definer)
+            return _Plan(definer, {})
         decorators = binding.decorators if decorators is None else decorators
         where = definer.source.path, binding.line
         if any(_NO_FUNCTION.fullmatch(decorator.text) for decorator in decorators):
-            return _Plan(definer, vanished=State("vanished", "vanished", "", "", *where))
+            return _Plan(definer, {}, vanished=State("vanished", "vanished", "", "", *where))
         method = self._on_method(definer, decorators, extra)
         empty = State("empty", "empty", "", "", *where) if binding.empty and not method.effects else None
-        return _planned(_Plan(definer, binding, method, empty=empty))
+        return _planned(_Plan(definer, {}, binding, method, empty=empty))
 
     def _on_method(self, definer: Linked, decorators: Iterable[Decorator], extra: tuple[Effect, ...]) -> _Applied:
         effects = [
@@ -284,9 +327,8 @@ class States:
 
 def _planned(plan: _Plan) -> _Plan:
     """Return a plan that knows whether its decorators always skip."""
-    plan.state = _judged([plan.method])
-    plan.always = plan.state if plan.state is not None and plan.state.state == "skipped" else None
-    return plan
+    state = _judged([plan.method])
+    return plan._replace(state=state, always=state if state is not None and state.state == "skipped" else None)
 
 
 def _on_body(effects: list[Effect], end: End) -> _Applied:

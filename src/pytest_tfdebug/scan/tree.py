@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_tfdebug.scan.errors import BadSourceError, ScanError
 
@@ -41,26 +41,33 @@ class Tree(Protocol):
 
 
 class DiskTree:
-    """The work tree."""
+    """The work tree.
 
-    def __init__(self, root: Path) -> None:
+    Where a module could be is asked of the listing of its directory, which is read once.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.fspath(root)
+        self._listings: dict[str, dict[str, str]] = {}
 
     def files(self, under: str) -> Iterator[str]:
         """Yield every path below a directory; a directory named like a Python file is yielded too."""
-        for directory, names, files in os.walk(os.path.join(self._root, under)):
-            names[:] = sorted(name for name in names if name not in _PRUNED and not name.startswith("."))
-            base = os.path.relpath(directory, self._root).replace(os.sep, "/")
-            prefix = "" if base == "." else f"{base}/"
-            yield from (f"{prefix}{name}" for name in sorted([*files, *(n for n in names if n.endswith(".py"))]))
+        prefix = f"{under}/" if under else ""
+        names = self._names(under)
+        yield from (f"{prefix}{name}" for name, kind in names.items() if kind in _FILES or name.endswith(".py"))
+        for name, kind in names.items():
+            if kind == _DIRECTORY and name not in _PRUNED and not name.startswith("."):
+                yield from self.files(f"{prefix}{name}")
 
     def is_file(self, path: str) -> bool:
         """Tell whether a path is a file."""
-        return os.path.isfile(os.path.join(self._root, path))
+        directory, _, name = path.rpartition("/")
+        return self._names(directory).get(name) == _FILE
 
     def is_dir(self, path: str) -> bool:
         """Tell whether a path is a directory."""
-        return os.path.isdir(os.path.join(self._root, path))
+        directory, _, name = path.rpartition("/")
+        return not path or self._names(directory).get(name) in _DIRECTORIES
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
@@ -75,78 +82,97 @@ class DiskTree:
         except OSError as error:
             raise BadSourceError(error.strerror or str(error)) from error
 
+    @property
+    def record(self) -> Record:
+        """What the tree has replied so far; the contents of files are not recorded here."""
+        return Record({path: _summary(names) for path, names in self._listings.items()}, {})
 
-class Record(NamedTuple):
-    """What a tree replied to every question of a scan: while it replies the same, the scan's answer stands."""
+    def listed(self, directory: str) -> dict[str, str]:
+        """Return the kind of each module or package that could stand in a directory; none if it cannot be read."""
+        try:
+            with os.scandir(os.path.join(self._root, directory)) as entries:
+                found = {
+                    entry.name: _kind(entry) for entry in entries if not entry.name.startswith((".", "__pycache__"))
+                }
+        except OSError:
+            return {}
+        return {name: found[name] for name in sorted(found) if found[name] in _DIRECTORIES or name.endswith(".py")}
 
-    listings: dict[str, str]
-    files: dict[str, bool]
-    directories: dict[str, bool]
-    contents: dict[str, str]
-
-    @classmethod
-    def of(cls, values: list[Any]) -> Record:
-        """Return the record that :meth:`to_list` gave."""
-        return cls(*values)
-
-    def to_list(self) -> list[Any]:
-        """Return the record as plain values."""
-        return list(self)
-
-    def holds(self, tree: Tree) -> bool:
-        """Tell whether a tree still replies the same."""
-        return (
-            all(_listed(list(tree.files(under))) == listed for under, listed in self.listings.items())
-            and all(tree.is_file(path) == reply for path, reply in self.files.items())
-            and all(tree.is_dir(path) == reply for path, reply in self.directories.items())
-            and all(_digest(tree, path) == content for path, content in self.contents.items())
-        )
+    def _names(self, directory: str) -> dict[str, str]:
+        """Return what :meth:`listed` returned when it was first asked; nothing where there is no such directory."""
+        if directory not in self._listings:
+            if not self.is_dir(directory):
+                return {}
+            self._listings[directory] = self.listed(directory)
+        return self._listings[directory]
 
 
-class RecordingTree:
-    """A tree that records its replies."""
+#: Kinds of what stands in a directory; a linked directory is not gone through.
+_FILE, _DIRECTORY, _LINKED, _OTHER = "", "/", "@", "?"
+_FILES, _DIRECTORIES = frozenset({_FILE, _OTHER}), frozenset({_DIRECTORY, _LINKED})
 
-    def __init__(self, tree: Tree) -> None:
-        self.record = Record({}, {}, {}, {})
-        self._tree = tree
 
-    def files(self, under: str) -> Iterator[str]:
-        """Yield every path below a directory."""
-        paths = list(self._tree.files(under))
-        self.record.listings[under] = _listed(paths)
-        yield from paths
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_dir():
+        return _LINKED if entry.is_symlink() else _DIRECTORY
+    return _FILE if entry.is_file() else _OTHER
 
-    def is_file(self, path: str) -> bool:
-        """Tell whether a path is a file."""
-        return self.record.files.setdefault(path, self._tree.is_file(path))
 
-    def is_dir(self, path: str) -> bool:
-        """Tell whether a path is a directory."""
-        return self.record.directories.setdefault(path, self._tree.is_dir(path))
+class RecordingTree(DiskTree):
+    """The work tree, with a record of what was read."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        super().__init__(root)
+        self._contents: dict[str, str] = {}
+
+    @property
+    def record(self) -> Record:
+        """What the tree has replied so far."""
+        return super().record._replace(contents=self._contents)
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
         try:
-            content = self._tree.read(path)
+            content = super().read(path)
         except BadSourceError as error:
-            self.record.contents[path] = str(error)
+            self._contents[path] = str(error)
             raise
-        self.record.contents[path] = digest(content).hex()
+        self._contents[path] = digest(content)
         return content
 
 
-def digest(content: bytes) -> bytes:
+class Record(NamedTuple):
+    """What a work tree replied to a scan: while it replies the same, the scan's answer stands.
+
+    ``listings`` are the digests of the directories that were looked into, ``contents`` those of the files that were
+    read, or why they could not be.
+    """
+
+    listings: dict[str, str]
+    contents: dict[str, str]
+
+    def __or__(self, other: Record) -> Record:
+        return Record(self.listings | other.listings, self.contents | other.contents)
+
+    def holds(self, tree: DiskTree) -> bool:
+        """Tell whether a tree still replies the same."""
+        return all(_summary(tree.listed(path)) == listed for path, listed in self.listings.items()) and all(
+            _content(tree, path) == content for path, content in self.contents.items()
+        )
+
+
+def digest(content: bytes) -> str:
     """Return the hash of a file's content."""
-    return hashlib.blake2b(content, digest_size=16).digest()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def _listed(paths: list[str]) -> str:
-    return digest("\n".join(paths).encode(errors="surrogateescape")).hex()
+def _summary(names: dict[str, str]) -> str:
+    return digest("\n".join([name + kind for name, kind in names.items()]).encode(errors="surrogateescape"))
 
 
-def _digest(tree: Tree, path: str) -> str:
+def _content(tree: DiskTree, path: str) -> str:
     try:
-        return digest(tree.read(path)).hex()
+        return digest(tree.read(path))
     except BadSourceError as error:
         return str(error)
 

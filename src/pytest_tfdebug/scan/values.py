@@ -107,8 +107,11 @@ class Evaluator:
         """Return a number for how a class answers questions: classes with the same number answer alike."""
         number = cls.answers.get(questions)
         if number is None:
-            ordered = self._ordered.setdefault(questions, tuple(questions))
-            answers = tuple([_QUESTIONS[question[0]](self, cls, *question[1:]) for question in ordered])
+            ordered, told = self._ordered.setdefault(questions, tuple(questions)), cls.told
+            for question in ordered:
+                if question not in told:
+                    told[question] = _QUESTIONS[question[0]](self, cls, *question[1:])
+            answers = tuple(map(told.__getitem__, ordered))
             number = cls.answers[questions] = self._numbers.setdefault(answers, len(self._numbers))
         return number
 
@@ -199,8 +202,16 @@ def _ternary(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # no
     truth = evaluator.truth(expression[1], scope)
     if truth is not None:
         return evaluator.value(expression[2 if truth else 3], scope)
+    if _differ(*expression[2:]):
+        return UNKNOWN
     body, orelse = (evaluator.value(branch, scope) for branch in expression[2:])
     return body if not _has_unknown([body, orelse]) and body == orelse else UNKNOWN
+
+
+def _differ(body: Expr, orelse: Expr) -> bool:
+    """Tell, without a value, that two expressions are not equal: ``(A, B) if available() else ()``."""
+    is_same_kind = body[0] == orelse[0] and body[0] in {"tuple", "list", "dict"}
+    return is_same_kind and len(body[1]) != len(orelse[1]) and all(item[0] != "star" for item in (*body[1], *orelse[1]))
 
 
 def _compare(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401

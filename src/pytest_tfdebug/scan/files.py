@@ -1,0 +1,54 @@
+"""Files that are either all there or as they were."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from typing_extensions import Buffer
+
+#: Bytes from which a file's place on the disk is asked for at once: ext4 then need not find one while it replaces
+#: the old file, which takes twice as long as to write 50 MB.
+_LARGE = 1 << 20
+
+
+def replace(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> None:
+    """Write a file, and its directory where there is none, atomically; one that holds the same already is left alone.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    views = [memoryview(piece) for piece in pieces]
+    if _holds(path, views):
+        return
+    directory, name = os.path.split(os.fspath(path))
+    os.makedirs(directory or ".", exist_ok=True)
+    temporary = os.path.join(directory, f".{name}.{os.urandom(8).hex()}")
+    try:
+        with open(temporary, "xb") as file:
+            size = sum(view.nbytes for view in views)
+            if size >= _LARGE and hasattr(os, "posix_fallocate"):
+                with suppress(OSError):  # not every file system can
+                    os.posix_fallocate(file.fileno(), 0, size)
+            file.writelines(views)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _holds(path: str | os.PathLike[str], views: list[memoryview]) -> bool:
+    """Tell whether a file holds these bytes and no others."""
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size != sum(view.nbytes for view in views):
+                return False
+            parts = (view[at : at + _LARGE] for view in views for at in range(0, view.nbytes, _LARGE))
+            return all(file.read(part.nbytes) == bytes(part) for part in parts)
+    except OSError:
+        return False

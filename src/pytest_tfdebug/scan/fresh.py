@@ -1,0 +1,115 @@
+"""A scan for the command line: by two processes where that pays, and with what it learnt kept for the next one."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import operator
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_tfdebug.scan.answer import Answer, summarize
+from pytest_tfdebug.scan.api import result
+from pytest_tfdebug.scan.beside import HAS_SECOND, beside
+from pytest_tfdebug.scan.known import Known
+from pytest_tfdebug.scan.parser import Parser
+from pytest_tfdebug.scan.reading import CHECKED, Reader
+from pytest_tfdebug.scan.report import encode
+from pytest_tfdebug.scan.scanner import Scan, Scanner, model_files
+from pytest_tfdebug.scan.tree import DiskTree, RecordingTree
+from pytest_tfdebug.scan.workspace import Workspace
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from pytest_tfdebug.scan.cache import Cache
+    from pytest_tfdebug.scan.layout import Place
+    from pytest_tfdebug.scan.tree import Record
+
+#: Model test files from which a second process pays for its start.
+SHARED = 64
+
+
+class Task(NamedTuple):
+    """What is to be scanned, and how.
+
+    ``name`` is that of the answer, ``test`` the one test or None for all.
+    """
+
+    name: str
+    test: str | None
+    is_exact: bool
+    is_strict: bool
+
+
+class _Part(NamedTuple):
+    """A scan of some of the model test files, what it asked of the tree, and what it learnt."""
+
+    scan: Scan
+    record: Record
+    known: Known
+    has_news: bool
+
+
+def answer(repo: str | os.PathLike[str], task: Task, cache: Cache | None) -> Answer:
+    """Scan a work tree, and keep the answer where there is a cache.
+
+    Raises:
+        ScanError: If it has no common test, or none of this name.
+    """
+    gc.disable()  # a scan makes much and drops little until it ends
+    try:
+        tree = RecordingTree(repo) if cache is not None else DiskTree(repo)
+        places = model_files(tree)
+        sys.stderr.write(f"🔬 Parsing {len(places)} model test files once each...\n")
+        parts = _parts(tree, task, places, Known.load(cache) if cache is not None else None)
+        found = _answer(task, functools.reduce(operator.add, (part.scan for part in parts)), places)
+        if cache is not None:
+            cache.keep_answer(found, functools.reduce(operator.or_, (part.record for part in parts)))
+            if any(part.has_news for part in parts):
+                functools.reduce(operator.or_, (part.known for part in parts)).keep(cache)
+    finally:
+        gc.freeze()  # nor are these searched for garbage later
+        gc.enable()
+    return found
+
+
+def _parts(tree: DiskTree, task: Task, places: list[Place], known: Known | None) -> tuple[_Part, ...]:
+    """Scan the model test files, half of them in a second process where that pays."""
+    if len(places) < SHARED or not HAS_SECOND or task.is_exact:
+        return (_part(tree, task, places, known, _progress(places)),)
+    half = len(places) // 2
+    return beside(
+        lambda: _part(tree, task, places, known, _progress(places[:half])),
+        lambda: _part(tree, task, places, known, places[half:]),
+    )
+
+
+def _part(tree: DiskTree, task: Task, places: list[Place], known: Known | None, mine: Iterable[Place]) -> _Part:
+    is_checked = task.is_strict or len(places) <= CHECKED
+    reader = Reader(tree, known, is_exact=task.is_exact, is_checked=is_checked)
+    parser = Parser(known.expressions if known else None, is_exact=task.is_exact)
+    number = len(parser.known)
+    found = Scanner(Workspace(tree, reader, parser), places).scan(mine, task.test)
+    learnt = Known(reader.used(), parser.known if known else {})
+    return _Part(found, tree.record, learnt, reader.has_news or len(parser.known) > number)
+
+
+def _answer(task: Task, found: Scan, places: list[Place]) -> Answer:
+    scanned = result(found, places, task.test)
+    summaries = {name: test.summary() for name, test in scanned.tests.items()}
+    report = summaries if task.test is None else scanned.to_dict()
+    summary = "\n".join(summarize(report, is_one=task.test is not None))
+    pieces = list(encode(scanned.tests, summaries))
+    return Answer(task.name, pieces, summary, scanned.skipped_files, scanned.unresolved_bases)
+
+
+def _progress(places: list[Place]) -> Iterable[Place]:
+    """Show a progress bar on a terminal, and nothing in a pipe."""
+    if not sys.stderr.isatty():
+        return places
+    from tqdm import tqdm
+
+    bar: Iterable[Any] = tqdm(places, unit="file", leave=False)
+    return bar
