@@ -112,7 +112,8 @@ class SkipReport:
 def _location(longrepr: object) -> tuple[str, int, str]:
     if isinstance(longrepr, tuple):
         file, line, reason = longrepr
-        return str(file), int(line), str(reason).removeprefix("Skipped: ").removeprefix("Skipped")
+        # pytest puts its word before a reason, which may begin with that word itself; alone, it stands for none
+        return str(file), int(line), "" if reason == "Skipped" else str(reason).removeprefix("Skipped: ")
     return "", 0, str(longrepr)
 
 

@@ -71,6 +71,22 @@ def test_skips_are_reported_with_their_reasons(models):
     assert report["test_backward"]["models_partially_skipped"] == ["m"]
 
 
+@pytest.mark.parametrize(
+    ("skip", "reason"),
+    [
+        ('@pytest.mark.skip("Skipped on this device")', "Skipped on this device"),
+        ('@unittest.skip("Skipped: later")', "Skipped: later"),
+        ('@unittest.skip("Skipped")', "Skipped"),
+        ('@unittest.skip("")', ""),
+    ],
+)
+def test_a_reason_that_begins_with_the_word_of_pytest_is_whole(models, skip, reason):
+    file = models.path / "tests/models/m/test_modeling_m.py"
+    file.write_text(file.read_text().replace('@unittest.skip("why")', skip))
+
+    assert report_of(models)[1]["test_forward"]["tests"][0]["reason"] == reason
+
+
 def test_workers_write_the_same_report(models):
     assert report_of(models, "-n", "2")[1] == report_of(models)[1]
 
