@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import PegasusXConfig, PegasusXForConditionalGeneration
 
 import padding_models
 from pytest_tfdebug import InvarianceError, assert_padding_invariant
@@ -107,6 +108,28 @@ def test_sides_follow_from_the_model():
     assert sides["llama"] == sides["t5-encoder"] == []
     assert "BertModel does not decode, so it was not padded on the left" in sides["bert"][0]
     assert "has absolute positions and takes no decoder_position_ids" in sides["bart"][1]
+
+
+def test_an_encoder_whose_sinusoids_count_from_the_left_is_padded_on_the_right():
+    torch.manual_seed(0)
+    model = PegasusXForConditionalGeneration(
+        PegasusXConfig(
+            vocab_size=60,
+            d_model=32,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=48,
+            decoder_ffn_dim=48,
+        )
+    ).eval()
+    ids = torch.randint(5, 60, (2, 9))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "decoder_input_ids": ids}
+
+    assert_padding_invariant(model, inputs)
+    with pytest.raises(InvarianceError, match=r"The padding gets in at 'model.encoder.embed_positions'"):
+        assert_padding_invariant(model, inputs, side="left")
 
 
 def test_a_length_beyond_the_position_table_is_left_out():

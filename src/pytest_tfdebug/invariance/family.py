@@ -125,6 +125,14 @@ def position_tables(model: torch.nn.Module) -> list[tuple[str, torch.nn.Embeddin
     ]
 
 
+def has_absolute_positions(model: torch.nn.Module) -> bool:
+    """Tell whether a model counts positions from the left: by a table, or by sinusoids that know of no pad token."""
+    return bool(position_tables(model)) or any(
+        is_position_table(path) and "Sinusoidal" in type(module).__name__ and not hasattr(module, "padding_idx")
+        for path, module in unwrapped(model).named_modules()
+    )
+
+
 def position_limit(model: torch.nn.Module, stream: str) -> int | None:
     """Return the greatest length of a sequence, in tokens; None where nothing bounds it."""
     for name in _LIMITS.get(stream, ()):

@@ -35,8 +35,8 @@ def left_padding_refusal(model: torch.nn.Module, stream: Stream) -> str:
     """Return why ``side="both"`` does not pad a stream on the left; empty when it does.
 
     Left padding is what decoding needs: every sequence of a batch then ends where the next token goes. Models that
-    decode, and encoders of such architectures (T5), are padded on the left unless they have a table of absolute
-    positions and take no position ids for the stream. Encoders are not: they read position 0 (a pooler's CLS token)
+    decode, and encoders of such architectures (T5), are padded on the left unless they have absolute positions and take
+    no position ids for the stream. Encoders are not: they read position 0 (a pooler's CLS token)
     and number positions from the left, and their tokenizers pad on the right. ``side="left"`` asks for it anyway.
     """
     name = type(family.unwrapped(model)).__name__
@@ -44,7 +44,7 @@ def left_padding_refusal(model: torch.nn.Module, stream: Stream) -> str:
         return f"{stream.main}: {name} does not decode, so it was not padded on the left (side='left' does it anyway)"
     positions = stream.kind.positions
     takes_positions = positions is not None and positions in family.parameters(model)
-    if family.position_tables(model) and not takes_positions:
+    if family.has_absolute_positions(model) and not takes_positions:
         return (
             f"{stream.main}: {name} has absolute positions and takes no {positions}, so it was not padded on the left "
             "(side='left' does it anyway)"
