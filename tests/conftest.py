@@ -5,6 +5,13 @@ import pytest
 pytest_plugins = ["pytester"]
 
 
+@pytest.fixture(autouse=True)
+def _same_summary_everywhere(monkeypatch):
+    """Let pytest's short summary be short on a CI server too, where it repeats whole failures."""
+    for name in ("CI", "BUILD_NUMBER"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def triage_of():
     """Return a function that makes a call fail and returns what triage finds, None where it finds nothing."""
