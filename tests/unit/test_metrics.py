@@ -115,6 +115,25 @@ def test_one_wrong_element_far_into_a_large_tensor_is_found():
     assert found.metrics.max_abs_index == (5, 2, 39_999)
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(values, values), min_size=1, max_size=12), st.sampled_from([0.0, 1e-3, 1.0]), st.booleans())
+def test_the_verdict_is_the_same_in_brief(pairs, atol, scaled):
+    expected, actual = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
+    tolerance = Tolerance(1e-3, atol, scaled)
+
+    brief = compare_leaf("output", leaf(actual), leaf(expected), tolerance, is_brief=True)
+
+    assert brief.problem == compare(expected, actual, tolerance).problem
+    assert brief.metrics is not None or not brief.problem
+
+
+def test_integers_are_exact_in_brief_too():
+    expected = torch.tensor([2**60, 5])
+    brief = compare_leaf("output", leaf(expected + 1), leaf(expected), EXACT, is_brief=True)
+
+    assert brief.problem == "values"
+
+
 def test_equal_tensors_have_no_metrics():
     tensor = torch.randn(3, 4)
 

@@ -82,8 +82,9 @@ class Alignment:
             if not self.is_exact or (expected[axis], actual.shape[axis]) != (self.real, self.total):
                 yield actual
             else:
-                yield actual.narrow(axis, 0, self.start)
-                yield actual.narrow(axis, self.start + self.real, self.pads - self.start)
+                for start, length in ((0, self.start), (self.start + self.real, self.pads - self.start)):
+                    if length:
+                        yield actual.narrow(axis, start, length)
 
     def blank(self, tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
         """Return a tensor with 0 at the positions that the mask excludes, along every sequence axis."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -100,6 +101,7 @@ def compare_aligned(
             _record(path, alignment.blank(aligned.tensor, aligned.axes)),
             _record(path, alignment.blank(expected, aligned.axes)),
             tolerances.of("", str(expected.dtype).removeprefix("torch.")),
+            is_brief=True,
         )
         metrics = comparison.metrics
         if not comparison.problem and metrics is not None and metrics.non_finite_actual and not allows_nan:
@@ -132,7 +134,7 @@ def _nan_at_pads(path: str, tensor: torch.Tensor) -> LeafComparison:
 
 def has_nan(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor has a nan; its sum is one then, and takes a quarter of the time to find."""
-    return bool(torch.isnan(tensor.sum())) and bool(torch.isnan(tensor).any())
+    return math.isnan(float(tensor.sum())) and bool(torch.isnan(tensor).any())
 
 
 def _record(path: str, tensor: torch.Tensor) -> TensorRecord:

@@ -72,7 +72,8 @@ class ObservedCall:
             if self.autocast is not None:
                 stack.enter_context(torch.autocast(*self.autocast))
             for module, training in self.modes:
-                module.training = training
+                if module.training != training:
+                    module.training = training
             yield
 
     def again(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Any:  # noqa: ANN401

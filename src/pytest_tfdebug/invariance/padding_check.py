@@ -62,6 +62,10 @@ class PaddingCheck:
     _numbers_caches: set[str] = field(default_factory=set)
     _refused: set[str] = field(default_factory=set)
 
+    def __post_init__(self) -> None:
+        self._tolerances = self.settings.tolerances()
+        self._promises_finite = family.is_pretrained(self.call.model)
+
     def first_leak(self) -> Leak | None:
         """Repeat the call in every way and return the first that changes the answer, or None."""
         call = self.call
@@ -122,14 +126,13 @@ class PaddingCheck:
             self._refused.add(stream.main)
             self.outcome.skipped.append(f"{repetition.label}: the model refuses it ({text})")
             return None
-        promises = family.is_pretrained(call.model)
         try:
             mismatch = first_mismatch(
                 expected,
                 actual,
                 repetition.alignment,
-                self.settings.tolerances(),
-                promises_finite=promises,
+                self._tolerances,
+                promises_finite=self._promises_finite,
                 with_caches=with_caches,
             )
         except NothingToCompareError as error:
@@ -152,7 +155,7 @@ class PaddingCheck:
             call.rng = rng
 
     def _agrees(self, leaves: Leaves) -> bool:
-        found = first_mismatch(self._expected, leaves, _AS_IT_WAS, self.settings.tolerances(), allows_nan=True)
+        found = first_mismatch(self._expected, leaves, _AS_IT_WAS, self._tolerances, allows_nan=True)
         return found is None
 
     def _variants(self, stream: Stream) -> Iterator[tuple[Side, Variant]]:
