@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, FunnelConfig, FunnelModel
 
 import padding_models
 from pytest_tfdebug import InvarianceError, TFDebugError, assert_padding_invariant
@@ -489,3 +489,17 @@ def test_nan_at_pad_positions_alone_is_a_failure():
     assert "It is the first in which NaN arises, at pad positions or real ones" in str(failure.value)
     assert "NaN at pad positions only; the next layer would spread it to real tokens" in str(failure.value)
     assert "Diagnosis: NaN from a softmax over a row whose keys are all masked" in str(failure.value)
+
+
+def test_what_follows_from_the_padded_length_is_told_from_a_mask_that_is_ignored():
+    torch.manual_seed(0)
+    model = FunnelModel(
+        FunnelConfig(vocab_size=60, block_sizes=[1, 1], d_model=32, n_head=2, d_head=16, d_inner=48)
+    ).eval()
+    ids = torch.randint(5, 60, (2, 10))
+
+    with pytest.raises(InvarianceError) as failure:
+        assert_padding_invariant(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+
+    assert "Observed: The content of the pads does not matter." in str(failure.value)
+    assert "Diagnosis: the number of pads matters and not what they hold" in str(failure.value)

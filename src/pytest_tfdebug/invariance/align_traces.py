@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.invariance.holding import is_in_cache
 from pytest_tfdebug.parity.metrics import compare_leaf
 from pytest_tfdebug.records import TensorRecord
+from pytest_tfdebug.tracing.capture import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -125,7 +126,7 @@ class TraceAligner:
         return self._known[key]
 
     def _differs(self, expected: torch.Tensor, way: Aligned) -> bool:
-        tolerance = self._tolerances.of("", str(expected.dtype).removeprefix("torch."))
+        tolerance = self._tolerances.of("", dtype_name(expected.dtype))
         blank = self._alignment.blank
         one, other = (_plain_record(blank(tensor, way.axes)) for tensor in (expected, way.tensor))
         return bool(compare_leaf("input", other, one, tolerance).problem)
@@ -140,4 +141,4 @@ class TraceAligner:
 
 
 def _plain_record(tensor: torch.Tensor) -> TensorRecord:
-    return TensorRecord("", tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor)
+    return TensorRecord("", tuple(tensor.shape), dtype_name(tensor.dtype), tensor)

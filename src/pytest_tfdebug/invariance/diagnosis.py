@@ -133,6 +133,13 @@ RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] 
         lambda f: f.has_class(_CONVOLUTION) or (f.is_beside_pads() and f.evidence.mask_matters is not False),
         lambda _: "a convolution or state-space scan runs across the pads: set the pads to 0 before it.",
     ),
+    (
+        lambda f: f.evidence.content_matters is False,
+        lambda _: (
+            "the number of pads matters and not what they hold: positions, windows or a scale there follow from the "
+            "padded length."
+        ),
+    ),
     (lambda f: f.stream.takes_mask, _mask_ignored),
     (
         lambda _: True,

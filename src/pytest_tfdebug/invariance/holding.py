@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +14,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.outcome import Mismatch
 from pytest_tfdebug.parity.metrics import compare_leaf
 from pytest_tfdebug.records import LeafComparison, TensorRecord
+from pytest_tfdebug.tracing.capture import dtype_name
 
 if TYPE_CHECKING:
     from pytest_tfdebug.invariance.alignment import Alignment
@@ -75,6 +77,7 @@ def first_mismatch(
     return None
 
 
+@lru_cache(maxsize=1024)
 def is_in_cache(path: str) -> bool:
     """Tell whether a leaf is part of a key-value or state cache."""
     return bool(_IN_CACHE.search(path))
@@ -100,7 +103,7 @@ def compare_aligned(
             "output",
             _record(path, alignment.blank(aligned.tensor, aligned.axes)),
             _record(path, alignment.blank(expected, aligned.axes)),
-            tolerances.of("", str(expected.dtype).removeprefix("torch.")),
+            tolerances.of("", dtype_name(expected.dtype)),
             is_brief=True,
         )
         metrics = comparison.metrics
@@ -128,8 +131,7 @@ def _refuse_nan(comparison: LeafComparison, actual: torch.Tensor) -> LeafCompari
 
 
 def _nan_at_pads(path: str, tensor: torch.Tensor) -> LeafComparison:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return LeafComparison("output", path, "values", tuple(tensor.shape), dtype, None)
+    return LeafComparison("output", path, "values", tuple(tensor.shape), dtype_name(tensor.dtype), None)
 
 
 def has_nan(tensor: torch.Tensor) -> bool:
@@ -138,4 +140,4 @@ def has_nan(tensor: torch.Tensor) -> bool:
 
 
 def _record(path: str, tensor: torch.Tensor) -> TensorRecord:
-    return TensorRecord(path, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor)
+    return TensorRecord(path, tuple(tensor.shape), dtype_name(tensor.dtype), tensor)

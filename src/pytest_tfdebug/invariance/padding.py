@@ -44,7 +44,9 @@ def padded(
     before, after = pads
     if stream.kind.unit == "pixels":
         return _padded_pixels(inputs, stream, after)
-    changed[stream.main] = _fill(model, extend(main, stream.axis, before, after), stream, before, filler)
+    token = _token(model, stream, filler)
+    longer = extend(main, stream.axis, before, after, token)
+    changed[stream.main] = _random(model, longer, stream, before) if filler == "random" else longer
     for name, value in stream.aligned.items():
         changed[name] = extend(inputs[name], stream.axis, before, after, value)
     if stream.takes_mask:
@@ -122,15 +124,17 @@ def _mask_axis(stream: Stream) -> int:
     return stream.axis if stream.kind.unit == "tokens" else 1
 
 
-def _fill(model: torch.nn.Module, tensor: torch.Tensor, stream: Stream, before: int, filler: str | int) -> torch.Tensor:
-    """Write the filler where ``tensor`` was extended; it holds zeros there."""
-    is_ids = stream.main.endswith("input_ids")
-    if filler != "random" and not is_ids:
-        return tensor
+def _token(model: torch.nn.Module, stream: Stream, filler: str | int) -> int:
+    """Return what stands at the pads: a token, or 0 where the stream is not one of tokens."""
+    if not stream.main.endswith("input_ids") or filler == "random":
+        return 0
+    return family.pad_token(model) if filler == "pad" else int(filler)
+
+
+def _random(model: torch.nn.Module, tensor: torch.Tensor, stream: Stream, before: int) -> torch.Tensor:
+    """Write random content where ``tensor`` was extended."""
     generator = torch.Generator().manual_seed(_SEED)
-    if filler != "random":
-        content = torch.full(tensor.shape, family.pad_token(model) if filler == "pad" else int(filler))
-    elif is_ids:
+    if stream.main.endswith("input_ids"):
         content = torch.randint(family.vocabulary(model), tensor.shape, generator=generator)
     else:
         content = torch.randn(tensor.shape, generator=generator)

@@ -8,6 +8,7 @@ allocated; the full measurements follow for the rest.
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,7 +30,6 @@ _TINY = 1e-30
 _PIECE = 2**18
 
 
-@torch.no_grad()
 def compare_leaf(
     direction: Direction,
     actual: TensorRecord,
@@ -53,7 +53,8 @@ def compare_leaf(
     problem: Problem = "shape" if actual.shape != expected.shape else "dtype" if actual.dtype != expected.dtype else ""
     metrics = None
     if problem != "shape" and actual.tensor is not None and expected.tensor is not None:
-        agrees, metrics = _measure(expected.tensor, actual.tensor, tolerance, is_brief=is_brief)
+        with torch.no_grad() if torch.is_grad_enabled() else nullcontext():
+            agrees, metrics = _measure(expected.tensor, actual.tensor, tolerance, is_brief=is_brief)
         problem = problem or ("" if agrees else "values")
     return LeafComparison(direction, actual.leaf, problem, actual.shape, actual.dtype, expected, metrics)
 

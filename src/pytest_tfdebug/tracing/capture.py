@@ -48,11 +48,12 @@ def tensor_record(leaf: Leaf, kept: torch.Tensor | None) -> TensorRecord:
     shape = tuple(tensor.shape)
     if tensor.is_nested:
         shape = tuple(size if isinstance(size, int) else -1 for size in shape)  # a ragged axis has no size
-    return TensorRecord(path, shape, _dtype_name(tensor.dtype), kept)
+    return TensorRecord(path, shape, dtype_name(tensor.dtype), kept)
 
 
 @cache
-def _dtype_name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype, ``"float32"``."""
     return str(dtype).removeprefix("torch.")
 
 
