@@ -23,12 +23,12 @@ class Aligned(NamedTuple):
     Args:
         tensor: The real positions, in the expected shape.
         axes: The axes along the sequence, in the expected shape; empty for a pooled tensor.
-        has_grown: Whether the sequence was longer before.
+        has_others: Whether other positions than the sequence's are on an axis that grew, and so may stand before it.
     """
 
     tensor: torch.Tensor
     axes: tuple[int, ...]
-    has_grown: bool
+    has_others: bool
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Alignment:
         for of_rows in self._of_rows(actual, expected):
             for place in (0, 1):
                 aligned = self._narrowed(of_rows, expected, place)
-                if aligned is None or (place and not aligned.has_grown):
+                if aligned is None or (place and not aligned.has_others):
                     break
                 yield aligned
 
@@ -106,22 +106,21 @@ class Alignment:
         if self.rows is None or not actual.dim():
             yield actual
             return
-        rows = torch.tensor(self.rows, device=actual.device)
         per_row, rest = divmod(actual.shape[0], self.batch)
         if not rest and (len(self.rows) == self.batch or actual.shape[0] != expected[0]):
-            picked = actual.reshape(self.batch, per_row, *actual.shape[1:]).index_select(0, rows).flatten(0, 1)
+            picked = _picked(actual.reshape(self.batch, per_row, *actual.shape[1:]), 0, self.rows).flatten(0, 1)
             yield picked
             if actual.dim() > 1 and actual.shape[1] == self.batch:  # every row with every row, as in contrastive heads
-                yield picked.index_select(1, rows)
+                yield _picked(picked, 1, self.rows)
         if actual.shape[0] == expected[0]:
             yield actual
         if actual.dim() > 1 and actual.shape[1] == self.batch:  # the batch is the second axis, as in XLNet's memories
-            yield actual.index_select(1, rows)
+            yield _picked(actual, 1, self.rows)
 
     def _narrowed(self, actual: torch.Tensor, expected: Sequence[int], place: int) -> Aligned | None:
         if actual.dim() != len(expected):
             return None
-        axes, has_grown = [], False
+        axes, has_others = [], False
         for axis, size in enumerate(expected):
             if actual.shape[axis] == size:
                 if size == self.real and not self.pads and axis:
@@ -130,11 +129,11 @@ class Alignment:
             narrowed = self._narrow(actual, axis, size, place)
             if narrowed is None:
                 return None
-            actual, has_grown = narrowed, True
+            actual, has_others = narrowed, has_others or size > self.real
             axes.append(axis)
         if not self.pads:
             axes = axes[:1]
-        return Aligned(actual, tuple(axes), has_grown)
+        return Aligned(actual, tuple(axes), has_others)
 
     def _narrow(self, actual: torch.Tensor, axis: int, size: int, place: int) -> torch.Tensor | None:
         grown = actual.shape[axis]
@@ -154,3 +153,10 @@ class Alignment:
             split = actual.reshape(*actual.shape[:axis], -1, self.total, *actual.shape[axis + 1 :])
             return split.narrow(axis + 1, self.start, self.real).flatten(axis, axis + 1)
         return None
+
+
+def _picked(tensor: torch.Tensor, axis: int, rows: tuple[int, ...]) -> torch.Tensor:
+    """Return the given places of an axis; a single one is not copied."""
+    if len(rows) == 1:
+        return tensor.narrow(axis, rows[0], 1)
+    return tensor.index_select(axis, torch.tensor(rows, device=tensor.device))
