@@ -12,7 +12,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.outcome import Mismatch
-from pytest_tfdebug.parity.metrics import compare_leaf
+from pytest_tfdebug.parity.metrics import compare_leaf, is_within
 from pytest_tfdebug.records import LeafComparison, TensorRecord
 from pytest_tfdebug.tracing.capture import dtype_name
 
@@ -25,10 +25,15 @@ if TYPE_CHECKING:
 _IN_CACHE = re.compile(r"past_key_values|cache_params|_cache\b|\.layers\[\d+\]\.(?:keys|values)|_states\[")
 
 
+#: The comparison of what agrees within the absolute tolerance alone.
+_AGREES = LeafComparison("output", "", "", (), "", None)
+
+
 class NothingToCompareError(TFDebugError):
     """No output of the repeated call could be laid beside the expected one."""
 
 
+@torch.no_grad()
 def first_mismatch(
     expected: Leaves,
     actual: Leaves,
@@ -97,15 +102,13 @@ def compare_aligned(
         return None
     if is_in_cache(path) and not _is_whole(expected, actual, alignment):
         return None
+    tolerance = tolerances.of("", dtype_name(expected.dtype))
     likeliest = None
     for aligned in alignment.candidates(actual, expected.shape):
-        comparison = compare_leaf(
-            "output",
-            _record(path, alignment.blank(aligned.tensor, aligned.axes)),
-            _record(path, alignment.blank(expected, aligned.axes)),
-            tolerances.of("", dtype_name(expected.dtype)),
-            is_brief=True,
-        )
+        e, a = alignment.blank(expected, aligned.axes), alignment.blank(aligned.tensor, aligned.axes)
+        if is_within(e, a, tolerance.atol):
+            return _AGREES
+        comparison = compare_leaf("output", _record(path, a), _record(path, e), tolerance)
         metrics = comparison.metrics
         if not comparison.problem and metrics is not None and metrics.non_finite_actual and not allows_nan:
             comparison = _refuse_nan(comparison, aligned.tensor)

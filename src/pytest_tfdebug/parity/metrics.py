@@ -18,7 +18,7 @@ from pytest_tfdebug.records import LeafComparison, Metrics
 from pytest_tfdebug.tracing.statistics import widen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_tfdebug.parity.tolerance import Tolerance
     from pytest_tfdebug.records import Direction, Problem, TensorRecord
@@ -35,8 +35,6 @@ def compare_leaf(
     actual: TensorRecord,
     expected: TensorRecord,
     tolerance: Tolerance,
-    *,
-    is_brief: bool = False,
 ) -> LeafComparison:
     """Compare one tensor, on the device of the expected one.
 
@@ -45,7 +43,6 @@ def compare_leaf(
         actual: The tensor under test; its leaf path is the one reported.
         expected: The tensor it is held to.
         tolerance: What is allowed.
-        is_brief: Measure nothing where the absolute tolerance alone says that they agree.
 
     Returns:
         The comparison; ``problem`` is empty when they agree.
@@ -54,14 +51,26 @@ def compare_leaf(
     metrics = None
     if problem != "shape" and actual.tensor is not None and expected.tensor is not None:
         with torch.no_grad() if torch.is_grad_enabled() else nullcontext():
-            agrees, metrics = _measure(expected.tensor, actual.tensor, tolerance, is_brief=is_brief)
+            agrees, metrics = _measure(expected.tensor, actual.tensor, tolerance)
         problem = problem or ("" if agrees else "values")
     return LeafComparison(direction, actual.leaf, problem, actual.shape, actual.dtype, expected, metrics)
 
 
-def _measure(
-    expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance, *, is_brief: bool
-) -> tuple[bool, Metrics | None]:
+def is_within(expected: torch.Tensor, actual: torch.Tensor, atol: float) -> bool:
+    """Tell whether no element differs by more than ``atol``, so that :func:`compare_leaf` need not be asked.
+
+    False too for what takes a closer look: inf and nan, integers, empty tensors, other shapes, dtypes or devices.
+    """
+    is_plain = (
+        (expected.is_floating_point() or expected.is_complex())
+        and expected.numel() > 0
+        and (expected.shape, expected.dtype, expected.device) == (actual.shape, actual.dtype, actual.device)
+    )
+    peak = _distance(expected, actual, is_brief=True)[0] if is_plain else math.inf
+    return peak <= atol and math.isfinite(peak)
+
+
+def _measure(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> tuple[bool, Metrics | None]:
     if expected.device != actual.device:
         actual = actual.to(expected.device)
     exact = not (expected.is_floating_point() or expected.is_complex()) and expected.dtype == actual.dtype
@@ -69,8 +78,6 @@ def _measure(
         return True, None
     if expected.is_complex() != actual.is_complex():
         return False, None
-    if is_brief and not exact and _distance(expected, actual, is_brief=True)[0] <= tolerance.atol:
-        return True, None
     peak, norm = _distance(expected, actual)
     if not peak:
         return _measure_wide_integers(expected, actual) if exact else (True, None)
@@ -99,7 +106,6 @@ def _measure_finite(
     where = int(size.argmax())
     relative = torch.where(magnitude > 0, size / magnitude, torch.zeros_like(size))
     where_relative = int(relative.argmax())
-    cosine = torch.nn.functional.cosine_similarity(a.flatten().double(), e.flatten().double(), dim=0)
     metrics = Metrics(
         mismatched,
         e.numel(),
@@ -110,7 +116,7 @@ def _measure_finite(
         _index(where_relative, e.shape),
         rmse,
         relative_l2,
-        float(cosine),
+        _cosine(e, a),
         0,
         0,
     )
@@ -163,7 +169,7 @@ def _distance(expected: torch.Tensor, actual: torch.Tensor, *, is_brief: bool = 
             room = difference = torch.sub(a, e).flatten()
         else:
             difference = torch.sub(a.flatten(), e.flatten(), out=room[: e.numel()])
-        lowest, highest = torch.stack(torch.aminmax(difference)).tolist()
+        lowest, highest = _read(torch.aminmax(difference))
         if not (math.isfinite(lowest) and math.isfinite(highest)):
             return math.inf, math.inf
         if lowest or highest:
@@ -172,8 +178,20 @@ def _distance(expected: torch.Tensor, actual: torch.Tensor, *, is_brief: bool = 
     return peak, math.sqrt(squares)
 
 
+def _read(numbers: Sequence[torch.Tensor]) -> list[float]:
+    """Read numbers back: at once from a device, for each reading waits for it."""
+    return [number.item() for number in numbers] if numbers[0].is_cpu else torch.stack(tuple(numbers)).tolist()
+
+
 def _norm(tensor: torch.Tensor) -> float:
     return math.sqrt(sum(_squares(widen(piece).flatten()) for piece, _ in _pieces(tensor, tensor)))
+
+
+def _cosine(expected: torch.Tensor, actual: torch.Tensor) -> float:
+    """Return what ``torch.nn.functional.cosine_similarity`` does, which takes ten times as long for one long pair."""
+    e, a = expected.flatten().double(), actual.flatten().double()
+    norms = [torch.dot(each, each).sqrt().clamp(min=1e-8) for each in (e, a)]
+    return float(torch.dot(e, a) / norms[0] / norms[1])
 
 
 def _squares(flat: torch.Tensor) -> float:

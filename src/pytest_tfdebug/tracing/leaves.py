@@ -75,6 +75,8 @@ def _collect(value: object, path: str, found: list[Leaf], within: list[int], int
     if isinstance(value, torch.Tensor):
         found.append(Leaf(path, value))
         return
+    if isinstance(value, _ATOMS):
+        return
     kind = cast("type", type(value))
     opener = _opener(kind) or _pytree_opener(kind)
     if opener is None or len(within) == _MAX_DEPTH or id(value) in within:
@@ -85,10 +87,6 @@ def _collect(value: object, path: str, found: list[Leaf], within: list[int], int
     for suffix, child in opener(value):
         _collect(child, path + suffix, found, within, into_caches)
     within.pop()
-
-
-def _nothing(_value: object) -> Iterator[tuple[str, object]]:
-    return iter(())
 
 
 def _open_named_tuple(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
@@ -138,7 +136,6 @@ def _is_cache(kind: type) -> bool:
 
 #: What is nested, most specific first: a predicate of its class, and how its children are reached.
 _OPENERS: tuple[tuple[Callable[[type], bool], Opener], ...] = (
-    (lambda kind: issubclass(kind, _ATOMS), _nothing),
     (lambda kind: issubclass(kind, tuple) and hasattr(kind, "_fields"), _open_named_tuple),
     (lambda kind: issubclass(kind, (tuple, list)), _open_sequence),
     (lambda kind: issubclass(kind, dict) and is_dataclass(kind), _open_model_output),
