@@ -71,14 +71,6 @@ class _Plan(NamedTuple):
     empty: State | None = None
 
 
-class _Own(NamedTuple):
-    """What a class itself does to the tests that it binds, and the names that are expanded."""
-
-    plans: dict[str, _Plan]
-    expanded: frozenset[str]
-    bases: set[str]  # the names, also without the number that ``expand`` adds
-
-
 class _Inherited(NamedTuple):
     """What the definitions that a class inherits give tests: a state each, or nothing (``free``)."""
 
@@ -105,7 +97,6 @@ class _Kin(NamedTuple):
     its kin. ``outcomes`` holds what is inherited by classes that answer alike and have the same condition.
     """
 
-    plans: dict[str, _Plan]
     expanded: frozenset[str]
     names: dict[str, _Name]
     outcomes: dict[tuple[_Told, str], _Inherited]
@@ -118,7 +109,7 @@ class States:
         self._workspace, self._evaluator = workspace, evaluator
         self._decorators, self._runner = decorators, runner
         self._expansions: dict[int, Expansion | None] = {}
-        self._owns: dict[Linked, _Own] = {}
+        self._bound: dict[Linked, set[str]] = {}
         self._kins: dict[Kin, _Kin] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the plans keep the states alive
@@ -139,7 +130,7 @@ class States:
     def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Effect, ...]) -> dict[str, State]:
         """Return the state of each of some tests that a class has."""
         base = self._base(cls, on_module)
-        mine = tests & self._own(cls).bases
+        mine = tests & self._own(cls)
         if base.state == "skipped":
             return {test: self._state(cls, test, base)[0] for test in tests}
         inherited = self._inherited(cls, tests - mine, base)
@@ -190,39 +181,37 @@ class States:
 
     def _kin(self, cls: Linked) -> _Kin:
         if cls.kin not in self._kins:
-            plans: dict[str, _Plan] = {}
-            expanded: set[str] = set()
-            for linked in reversed(cls.kin.mro):
-                own = self._own(linked)
-                plans.update(own.plans)
-                expanded |= own.expanded
-            self._kins[cls.kin] = _Kin(plans, frozenset(expanded), {}, {})
+            expanded = {
+                name
+                for linked in cls.kin.mro
+                for name, member in linked.facts.members.items()
+                if name.startswith("test_") and self._expansion(linked, member) is not None
+            }
+            self._kins[cls.kin] = _Kin(frozenset(expanded), {}, {})
         return self._kins[cls.kin]
 
     def _state(self, cls: Linked, test: str, base: State) -> tuple[State, frozenset[Question]]:
         """Return the state of a test of a class, and the questions about the class that it hangs on."""
-        own, kin = self._own(cls), self._kin(cls)
-        if test in own.expanded or test in kin.expanded:
+        found = cls.find(test)
+        if found is None or test in self._kin(cls).expanded or self._expansion(*found) is not None:
             return self._expanded(cls, test, base)
-        return self._planned(cls, own.plans.get(test) or kin.plans[test], base)
+        return self._planned(cls, self._plan_of(test, *found, None), base)
 
-    def _own(self, cls: Linked) -> _Own:
-        """Return what a class itself does to the tests that it binds, and which of them ``expand`` multiplies."""
-        own = self._owns.get(cls)
+    def _own(self, cls: Linked) -> set[str]:
+        """Return the names of the tests that a class binds, also without the number that ``expand`` adds."""
+        own = self._bound.get(cls)
         if own is None:
-            members = [(name, member) for name, member in cls.facts.members.items() if name.startswith("test_")]
-            plans = {name: self._plan(name, cls, member, None) for name, member in members}
-            expanded = frozenset(name for name, member in members if self._expansion(cls, member) is not None)
-            bases = {name[: found.start()] for name in plans for found in _NUMBER.finditer(name)}
-            own = self._owns[cls] = _Own(plans, expanded, bases | plans.keys())
+            names = [name for name in cls.facts.members if name.startswith("test_")]
+            bases = {name[: found.start()] for name in names for found in _NUMBER.finditer(name)}
+            own = self._bound[cls] = bases.union(names)
         return own
 
     def _expanded(self, cls: Linked, test: str, base: State) -> tuple[State, frozenset[Question]]:
         """Return the state of a test of which some definition is expanded, and the questions that it hangs on."""
-        mro = cls.mro if test in self._own(cls).bases else cls.mro[1:]
+        mro = cls.mro if test in self._own(cls) else cls.kin.mro
         key = (test, mro)
         if key not in self._slots:
-            involved = tuple(linked for linked in mro if test in self._own(linked).bases)
+            involved = tuple(linked for linked in mro if test in self._own(linked))
             expansions = {
                 id(binding): found
                 for definer, binding in cls.definitions(test)
@@ -235,10 +224,8 @@ class States:
         asked: list[frozenset[Question]] = []
         for slot, expansion in self._slots[key]:
             decorators = expansion.inner if expansion is not None else None
-            known = (slot.name, id(slot.definer), id(slot.binding), decorators)
-            if known not in self._plans:
-                self._plans[known] = self._plan(slot.name, slot.definer, slot.binding, decorators)
-            state, questions = self._planned(cls, self._plans[known], base)
+            plan = self._plan_of(slot.name, slot.definer, slot.binding, decorators)
+            state, questions = self._planned(cls, plan, base)
             states.append((slot, state))
             asked.append(questions)
         return _combined(states), _NO_QUESTIONS.union(*asked)
@@ -306,6 +293,15 @@ class States:
                 effects.extend(_on_body(*self._runner.test(found[0], found[1], cls)[:2]).effects)
         is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
         return _Applied("guard" if is_guarded else "body", tuple(effects))
+
+    def _plan_of(
+        self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None
+    ) -> _Plan:
+        key = name, definer, id(binding), decorators
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(name, definer, binding, decorators)
+        return plan
 
     def _plan(self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None) -> _Plan:
         """Return what a definition does to a test in any class."""
