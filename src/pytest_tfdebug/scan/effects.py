@@ -74,7 +74,8 @@ class Decorators:
         key = (source.path, decorator)
         if key not in self._known:
             effects = self._of_text(source, decorator.text, body)
-            self._known[key] = tuple([effect._replace(path=source.path, line=decorator.line) for effect in effects])
+            path, line = source.path, decorator.line
+            self._known[key] = tuple([Effect(*effect[:2], path, line, *effect[4:]) for effect in effects])
         return self._known[key]
 
     def _of_text(self, source: Source, text: str, body: Class | None) -> list[Effect]:

@@ -150,15 +150,20 @@ def colon(masked: str, start: int, end: int) -> int:
 def top_level(masked: str, start: int, end: int, mark: str) -> list[int]:
     """Return where a character stands outside all brackets."""
     found, depth = [], 0
-    for position in range(start, end):
-        character = masked[position]
+    for token in _marks(mark).finditer(masked, start, end):
+        character = token[0]
         if character == mark and depth == 0:
-            found.append(position)
+            found.append(token.start())
         elif character in _OPEN:
             depth += 1
         elif character in _CLOSE:
             depth -= 1
     return found
+
+
+@cache
+def _marks(mark: str) -> re.Pattern[str]:
+    return re.compile(rf"[()\[\]{{}}{mark}]")
 
 
 def split(text: str, masked: str, start: int, end: int, mark: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -294,9 +295,7 @@ class States:
         is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
         return _Applied("guard" if is_guarded else "body", tuple(effects))
 
-    def _plan_of(
-        self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None
-    ) -> _Plan:
+    def _plan_of(self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None) -> _Plan:
         key = name, definer, id(binding), decorators
         plan = self._plans.get(key)
         if plan is None:
@@ -321,7 +320,7 @@ class States:
             return _Plan(definer, {})
         decorators = binding.decorators if decorators is None else decorators
         where = definer.source.path, binding.line
-        if any(_NO_FUNCTION.fullmatch(decorator.text) for decorator in decorators):
+        if any(_makes_no_function(decorator.text) for decorator in decorators):
             return _Plan(definer, {}, vanished=State("vanished", "vanished", "", "", *where))
         method = self._on_method(definer, decorators, extra)
         empty = State("empty", "empty", "", "", *where) if binding.empty and not method.effects else None
@@ -344,7 +343,7 @@ class States:
         expression = self._workspace.parser.expression(value.text)
         if expression[0] in _NO_CALLABLE:
             return None
-        if expression[0] == "call" and expression[1][0] == "ref" and _NO_FUNCTION.fullmatch(expression[1][1]):
+        if expression[0] == "call" and expression[1][0] == "ref" and _makes_no_function(expression[1][1]):
             return None
         if expression[0] == "call":
             effects = self._decorators.effects(expression, Scope(definer.source))
@@ -432,8 +431,13 @@ def _combined(states: list[tuple[Slot, State]]) -> State:
     return next((by_state[kind][0][1] for kind in ("conditional", "ran", "empty") if kind in by_state), RAN)
 
 
+@cache
+def _makes_no_function(decorator: str) -> bool:
+    return _NO_FUNCTION.fullmatch(decorator) is not None
+
+
 def is_test(binding: Binding | None) -> bool:
     """Tell whether a definition in a mixin is a test: a function, and nothing that turns it into an attribute."""
     if isinstance(binding, Function):
-        return not any(_NO_FUNCTION.fullmatch(decorator.text) for decorator in binding.decorators)
+        return not any(_makes_no_function(decorator.text) for decorator in binding.decorators)
     return False
