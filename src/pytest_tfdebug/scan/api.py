@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan.errors import ScanError
@@ -14,8 +14,6 @@ from pytest_tfdebug.scan.tree import DiskTree
 from pytest_tfdebug.scan.workspace import Workspace
 
 if TYPE_CHECKING:
-    import os
-
     from pytest_tfdebug.scan.layout import Place
     from pytest_tfdebug.scan.scanner import ClassTests, Scan
     from pytest_tfdebug.scan.tree import Tree
@@ -32,10 +30,9 @@ def scan(repo: str | os.PathLike[str] = ".", test_method_name: str | None = None
     Raises:
         ScanError: If there is no such directory, it has no model tests or no common tests, or none of this name.
     """
-    root = Path(repo)
-    if not root.is_dir():
+    if not os.path.isdir(repo):
         raise ScanError(f"{repo} is not a directory; name the root of a repository with --repo.")
-    return scan_tree(DiskTree(root), test_method_name, exact=exact)
+    return scan_tree(DiskTree(repo), test_method_name, exact=exact)
 
 
 def scan_tree(tree: Tree, test: str | None = None, *, exact: bool = False) -> ScanResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
@@ -14,6 +13,7 @@ from pytest_tfdebug.scan.files import replace
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     import pandas as pd
     from typing_extensions import Buffer
@@ -188,7 +188,10 @@ class ScanResult:
         Raises:
             ScanError: If the file cannot be written.
         """
-        return write_text(Path(path), self.dumps)
+        from pathlib import Path
+
+        write_text(path, self.dumps)
+        return Path(path)
 
     def dumps(self) -> str:
         """Return the JSON report as text: two spaces of indentation, a line for each class."""
@@ -301,7 +304,7 @@ def _value(value: Any) -> str:  # noqa: ANN401 - values of JSON
     return f"[\n      {_encode_lines(value)[1:-1]}\n    ]"
 
 
-def write_text(path: Path, text: Callable[[], str | Iterable[Buffer]]) -> Path:
+def write_text(path: str | os.PathLike[str], text: Callable[[], str | Iterable[Buffer]]) -> None:
     """Write a file so that it is either all there or as it was.
 
     Raises:
@@ -314,4 +317,3 @@ def write_text(path: Path, text: Callable[[], str | Iterable[Buffer]]) -> Path:
         raise ScanError(
             f"Cannot write {path}: {error.strerror or error}; name a writable directory with --output_dir."
         ) from error
-    return path
