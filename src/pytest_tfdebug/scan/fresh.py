@@ -44,14 +44,22 @@ class Task(NamedTuple):
     is_strict: bool
 
 
+class _Work(NamedTuple):
+    """What every part of a scan is done with; ``known`` is what ``cache`` holds of the files."""
+
+    tree: DiskTree
+    task: Task
+    places: list[Place]
+    cache: Cache | None
+    known: Known | None
+
+
 class _Part(NamedTuple):
-    """A scan of some of the models without its classes, their report, what it asked of the tree, and what it learnt."""
+    """A scan of some of the models without its classes, their report, and what it asked of the tree."""
 
     scan: Scan
     report: dict[str, Column]
     record: Record
-    known: Known
-    has_news: bool
 
 
 def answer(repo: str | os.PathLike[str], task: Task, cache: Cache | None) -> Answer:
@@ -65,39 +73,37 @@ def answer(repo: str | os.PathLike[str], task: Task, cache: Cache | None) -> Ans
         tree = RecordingTree(repo) if cache is not None else DiskTree(repo)
         places = sorted(model_files(tree), key=attrgetter("model"))
         sys.stderr.write(f"🔬 Parsing {len(places)} model test files once each...\n")
-        parts = _parts(tree, task, places, Known.load(cache) if cache is not None else None)
+        parts = _parts(_Work(tree, task, places, cache, Known.load(cache) if cache is not None else None))
         found = _answer(task, parts, places)
         if cache is not None:
             cache.keep_answer(found, functools.reduce(operator.or_, (part.record for part in parts)))
-            if any(part.has_news for part in parts):
-                functools.reduce(operator.or_, (part.known for part in parts)).keep(cache)
     finally:
         gc.freeze()  # nor are these searched for garbage later
         gc.enable()
     return found
 
 
-def _parts(tree: DiskTree, task: Task, places: list[Place], known: Known | None) -> tuple[_Part, ...]:
+def _parts(work: _Work) -> tuple[_Part, ...]:
     """Scan the model test files, half of them in a second process where that pays."""
-    if len(places) < SHARED or not HAS_SECOND or task.is_exact:
-        return (_part(tree, task, places, known, _progress(places)),)
+    places = work.places
+    if len(places) < SHARED or not HAS_SECOND or work.task.is_exact:
+        return (_part(work, _progress(places), 0),)
     middle = places[len(places) // 2].model
     half = next(number for number, where in enumerate(places) if where.model == middle)
-    return beside(
-        lambda: _part(tree, task, places, known, _progress(places[:half])),
-        lambda: _part(tree, task, places, known, places[half:]),
-    )
+    return beside(lambda: _part(work, _progress(places[:half]), 0), lambda: _part(work, places[half:], 1))
 
 
-def _part(tree: DiskTree, task: Task, places: list[Place], known: Known | None, mine: Iterable[Place]) -> _Part:
+def _part(work: _Work, mine: Iterable[Place], number: int) -> _Part:
+    tree, task, places, cache, known = work
     is_checked = task.is_strict or len(places) <= CHECKED
     reader = Reader(tree, known, is_exact=task.is_exact, is_checked=is_checked)
     parser = Parser(known.expressions if known else None, is_exact=task.is_exact)
-    number = len(parser.known)
+    count = len(parser.known)
     found = Scanner(Workspace(tree, reader, parser), places).scan(mine, task.test)
-    learnt = Known(reader.used(), parser.known if known else {})
+    if cache is not None and (reader.has_news or len(parser.known) > count):
+        Known(reader.used(), parser.known).keep(cache, number)
     report = columns((cls.model, cls.name, cls.states) for cls in sorted(found.classes, key=itemgetter(0, 1)))
-    return _Part(found._replace(classes=[]), report, tree.record, learnt, reader.has_news or len(parser.known) > number)
+    return _Part(found._replace(classes=[]), report, tree.record)
 
 
 def _answer(task: Task, parts: tuple[_Part, ...], places: list[Place]) -> Answer:
