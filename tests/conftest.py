@@ -1,5 +1,7 @@
 """Settings of all tests, and the failures that triage is tested on."""
 
+import sys
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -10,6 +12,13 @@ def _same_summary_everywhere(monkeypatch):
     """Let pytest's short summary be short on a CI server too, where it repeats whole failures."""
     for name in ("CI", "BUILD_NUMBER"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _files_as_written(monkeypatch):
+    """Write no bytecode: a file that a test writes twice in a second, at one length, would be read as it was."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
 
 @pytest.fixture

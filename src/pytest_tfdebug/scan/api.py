@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan.errors import ScanError
@@ -14,8 +14,6 @@ from pytest_tfdebug.scan.tree import DiskTree
 from pytest_tfdebug.scan.workspace import Workspace
 
 if TYPE_CHECKING:
-    import os
-
     from pytest_tfdebug.scan.layout import Place
     from pytest_tfdebug.scan.scanner import ClassTests, Scan
     from pytest_tfdebug.scan.tree import Tree
@@ -32,10 +30,9 @@ def scan(repo: str | os.PathLike[str] = ".", test_method_name: str | None = None
     Raises:
         ScanError: If there is no such directory, it has no model tests or no common tests, or none of this name.
     """
-    root = Path(repo)
-    if not root.is_dir():
+    if not os.path.isdir(repo):
         raise ScanError(f"{repo} is not a directory; name the root of a repository with --repo.")
-    return scan_tree(DiskTree(root), test_method_name, exact=exact)
+    return scan_tree(DiskTree(repo), test_method_name, exact=exact)
 
 
 def scan_tree(tree: Tree, test: str | None = None, *, exact: bool = False) -> ScanResult:
@@ -61,24 +58,37 @@ def result(found: Scan, places: list[Place], test: str | None) -> ScanResult:
     Raises:
         ScanError: If there is nothing to report.
     """
-    models = sorted({where.model for where in places})
+    names = sorted({name for cls in found.classes for name in cls.states})
+    check(found, names, places, test)
+    classes = sorted(found.classes, key=lambda cls: (cls.model, cls.name))
+    tests = {name: CommonTest(name, found.origin(name), _cases(classes, name)) for name in names}
+    return ScanResult(tests, sorted({where.model for where in places}), found.bad, bases(found))
+
+
+def check(found: Scan, names: list[str], places: list[Place], test: str | None) -> None:
+    """Check that a scan found a common test, and the one that was asked for.
+
+    Raises:
+        ScanError: If it did not.
+    """
     common = {name for mixin in found.mixins for name in mixin.tests}
     if not common:
+        count = len({where.model for where in places})
         raise ScanError(
-            f"No common tests: no class of the {len(models)} models inherits a test_* method from a mixin "
+            f"No common tests: no class of the {count} models inherits a test_* method from a mixin "
             "outside the models directory; check that the mixins' files are in the repository."
         )
-    names = sorted({name for cls in found.classes for name in cls.states})
     if test is not None and test not in names:
         import difflib
 
         near = difflib.get_close_matches(test, common, n=3, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else "run without --test_method_name to list all."
         raise ScanError(f"{test!r} is not one of the {len(common)} common tests; {hint}")
-    classes = sorted(found.classes, key=lambda cls: (cls.model, cls.name))
-    tests = {name: CommonTest(name, found.origin(name), _cases(classes, name)) for name in names}
-    unresolved = [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in found.unresolved]
-    return ScanResult(tests, models, found.bad, unresolved)
+
+
+def bases(found: Scan) -> list[str]:
+    """Return the base classes that a scan found neither in the repository nor among those known by name."""
+    return [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in found.unresolved]
 
 
 def _cases(classes: list[ClassTests], test: str) -> tuple[Case, ...]:

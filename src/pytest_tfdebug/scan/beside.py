@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
-from typing import TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,20 +21,28 @@ def beside(mine: Callable[[], _T], theirs: Callable[[], _T]) -> tuple[_T, _T]:
 
     If that process fails, this one does its work.
     """
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.close(read)
-            with os.fdopen(write, "wb") as pipe:
-                pickle.dump(theirs(), pipe, protocol=5)
-            status = 0
-        finally:
-            os._exit(status)  # nothing of the parent's is cleaned up twice
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
+    with _between() as room:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                pickle.dump(theirs(), room, protocol=5)
+                room.flush()
+                status = 0
+            finally:
+                os._exit(status)  # nothing of the parent's is cleaned up twice
         found = mine()
-        content = pipe.read()
-    _, status = os.waitpid(child, 0)
-    return found, theirs() if status else pickle.loads(content)  # noqa: S301 - from the process that this one forked
+        _, status = os.waitpid(child, 0)
+        if status:
+            return found, theirs()
+        with mmap.mmap(room.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return found, pickle.loads(content)  # noqa: S301 - from the process that this one forked
+
+
+def _between() -> IO[bytes]:
+    """Return a file that only this process and those that it forks have; a pipe would hold up who writes much."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("scan"), "w+b")
+    from tempfile import TemporaryFile
+
+    return TemporaryFile()

@@ -80,7 +80,7 @@ def _block(source: _Text, start: int, end: int) -> Body:
     return tuple(body)
 
 
-def _chains(statements: Iterator[lexer.Statement]) -> Iterator[list[lexer.Statement]]:
+def _chains(statements: list[lexer.Statement]) -> Iterator[list[lexer.Statement]]:
     """Yield each statement with the ``elif``, ``else``, ``except`` and ``finally`` that belong to it."""
     chain: list[lexer.Statement] = []
     for statement in statements:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan.facts import Class, Function, Value
@@ -45,48 +46,58 @@ class Unresolved(NamedTuple):
     line: int
 
 
+class Kin:
+    """What classes with the same bases inherit.
+
+    ``mro`` holds the classes of the repository that follow each of them in its MRO, ``externals`` the full names of
+    the bases outside it.
+    """
+
+    def __init__(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> None:
+        self.mro, self.externals = mro, externals
+        #: Whether ``unittest.TestCase`` is anywhere in the bases.
+        self.is_test_case = any(
+            name.rpartition(".")[2] in TEST_CASES or name.endswith("TestCase") for name in externals
+        )
+        #: Whether all bases are known, so that an attribute that none of them binds is not there.
+        self.is_closed = all(map(is_known, externals))
+
+    @cached_property
+    def members(self) -> dict[str, tuple[Linked, Binding]]:
+        """The definition that Python picks for each name that the bases bind."""
+        found: dict[str, tuple[Linked, Binding]] = {}
+        for cls in reversed(self.mro):
+            found.update((name, (cls, member)) for name, member in cls.facts.members.items())
+        return found
+
+    @cached_property
+    def writes(self) -> frozenset[str]:
+        """The attributes that a method of the bases sets."""
+        return frozenset().union(*(cls.facts.writes for cls in self.mro))
+
+
 class Linked:
     """A class with its bases.
 
     ``head`` is its header; ``mro`` holds the classes of the repository that it is made of, itself first.
     """
 
-    __slots__ = (
-        "_facts", "_fill", "_members", "_writes", "answers", "bases", "externals", "head", "mro", "source", "told",
-    )  # fmt: skip
-
     def __init__(self, source: Source, head: Class, fill: Callable[[Source, Class], Class]) -> None:
         self.source, self.head = source, head
-        self._fill, self._facts = fill, head if head.span is None else None
-        self.bases: tuple[Linked, ...] = ()
-        self.externals: frozenset[str] = frozenset()
-        self.mro: tuple[Linked, ...] = (self,)
+        self.name = head.name
         self.told: dict[Question, Hashable] = {}
         self.answers: dict[frozenset[Question], int] = {}
-        self._members: dict[str, tuple[Linked, Binding]] | None = None
-        self._writes: frozenset[str] | None = None
+        self._fill = fill
+        self.inherit((), Kin((), frozenset()))
 
-    @property
-    def name(self) -> str:
-        """The name of the class."""
-        return self.head.name
+    def inherit(self, bases: tuple[Linked, ...], kin: Kin) -> None:
+        """Give the class its bases."""
+        self.bases, self.kin, self.mro = bases, kin, (self, *kin.mro)
 
-    @property
+    @cached_property
     def facts(self) -> Class:
         """The class with what its body binds; it is read when that is first asked for."""
-        if self._facts is None:
-            self._facts = self._fill(self.source, self.head)
-        return self._facts
-
-    @property
-    def is_test_case(self) -> bool:
-        """Whether ``unittest.TestCase`` is anywhere in the bases."""
-        return any(name.rpartition(".")[2] in TEST_CASES or name.endswith("TestCase") for name in self.externals)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether all bases are known, so that an attribute that none of them binds is not there."""
-        return all(map(is_known, self.externals))
+        return self.head if self.head.span is None else self._fill(self.source, self.head)
 
     def definitions(self, name: str) -> Iterator[tuple[Linked, Binding]]:
         """Yield each class that binds a name, in the order in which Python looks, with what it binds."""
@@ -95,18 +106,10 @@ class Linked:
             if member is not None:
                 yield cls, member
 
-    @property
-    def members(self) -> dict[str, tuple[Linked, Binding]]:
-        """The definition that Python picks for each name that the class and its bases bind."""
-        if self._members is None:
-            self._members = {}
-            for cls in reversed(self.mro):
-                self._members.update((name, (cls, member)) for name, member in cls.facts.members.items())
-        return self._members
-
     def find(self, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that Python picks for a name."""
-        return self.members.get(name)
+        own = self.facts.members.get(name)
+        return self.kin.members.get(name) if own is None else (self, own)
 
     def helper(self, name: str) -> tuple[Linked, Function] | None:
         """Return the method that Python picks for a name, if it could skip."""
@@ -122,9 +125,7 @@ class Linked:
 
     def writes(self, name: str) -> bool:
         """Tell whether a method of the class or its bases sets an attribute of this name."""
-        if self._writes is None:
-            self._writes = frozenset().union(*(cls.facts.writes for cls in self.mro))
-        return name in self._writes
+        return name in self.facts.writes or name in self.kin.writes
 
 
 class Linker:
@@ -134,6 +135,7 @@ class Linker:
         self.unresolved: dict[Unresolved, None] = {}
         self._workspace = workspace
         self._linked: dict[tuple[str, int, str], Linked | None] = {}
+        self._kins: dict[tuple[tuple[Linked, ...], frozenset[str]], Kin] = {}
 
     def link(self, found: Found) -> Linked | None:
         """Return a class with its bases; None while it is being linked, as a class cannot be its own base."""
@@ -158,11 +160,16 @@ class Linker:
                 externals.add(base)
                 if not is_known(base):
                     self.unresolved[Unresolved(text, facts.name, source.path, facts.line)] = None
-        linked.bases = tuple(bases)
-        linked.externals = frozenset(externals).union(*(base.externals for base in bases))
+        outside = frozenset(externals).union(*(base.kin.externals for base in bases))
         order = _merge([[linked], *(list(base.mro) for base in bases), list(bases)])
-        linked.mro = tuple(order if order is not None else _depth_first(linked))
+        linked.inherit(tuple(bases), self._kin(tuple(order or _depth_first(linked, bases))[1:], outside))
         return linked
+
+    def _kin(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> Kin:
+        found = self._kins.get((mro, externals))
+        if found is None:
+            found = self._kins[mro, externals] = Kin(mro, externals)
+        return found
 
     def _base(self, source: Source, facts: Class, expression: Expr) -> Linked | str | None:  # noqa: PLR0911 - one return for each case
         kind = expression[0]
@@ -211,8 +218,8 @@ def _merge(sequences: list[list[Linked]]) -> list[Linked] | None:
     return order
 
 
-def _depth_first(linked: Linked) -> list[Linked]:
+def _depth_first(linked: Linked, bases: list[Linked]) -> list[Linked]:
     order = [linked]
-    for base in linked.bases:
+    for base in bases:
         order.extend(cls for cls in base.mro if cls not in order)
     return order

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.answer import Answer, answer
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 OK, FAILED, UNANSWERED = 0, 1, 2
 _FORMATS = ("json", "csv", "markdown", "github")
 _SUFFIXES = {"csv": ".csv", "markdown": ".md"}
+_NAMES = {".json": "JSON", ".csv": "CSV", ".md": "Markdown"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     if earlier is None:
         _print(_summary(options, found))
     for path in saved:
-        _tell(f"📄 {path.suffix[1:].upper().replace('MD', 'Markdown')} saved to {path.resolve()}")
+        _tell(f"📄 {_NAMES[os.path.splitext(path)[1]]} saved to {os.path.realpath(path)}")
     return code
 
 
@@ -80,41 +81,47 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     """Return the report to compare with; it is read before anything is scanned or written."""
     file = options.baseline or options.against
     if file is not None:
+        from pathlib import Path
+
         from pytest_tfdebug.scan import baseline
 
         return baseline.load(Path(file))
     if options.base is None:
         return None
+    from pathlib import Path
+
     from pytest_tfdebug.scan.api import scan_tree
     from pytest_tfdebug.scan.tree import GitTree
 
-    if not Path(options.repo).is_dir():
+    if not os.path.isdir(options.repo):
         raise ScanError(f"{options.repo} is not a directory; name the root of a repository with --repo.")
     with GitTree(Path(options.repo), options.base) as tree:
         found = scan_tree(tree, None)
     return {name: test.to_dict() for name, test in found.tests.items() if options.test_method_name in (None, name)}
 
 
-def _target(options: argparse.Namespace, found: Answer) -> Path | None:
+def _target(options: argparse.Namespace, found: Answer) -> str | None:
     """Return where the JSON report goes; a comparison writes none unless it is told where."""
     if options.output_dir is None and (options.baseline or options.base or options.against):
         return None
-    target = Path(options.output_dir or ".").expanduser() / f"{found.name}.json"
+    target = os.path.join(os.path.expanduser(options.output_dir or "."), f"{found.name}.json")
     for other in (options.baseline, options.against):
-        if other is not None and target.exists() and target.samefile(other):
+        if other is not None and os.path.exists(target) and os.path.samefile(target, other):
             raise ScanError(f"{target} is what the scan is compared with; name another directory with --output_dir.")
     return target
 
 
-def _save(target: Path, form: str | None, found: Answer) -> list[Path]:
+def _save(target: str, form: str | None, found: Answer) -> list[str]:
     from pytest_tfdebug.scan import render
     from pytest_tfdebug.scan.report import write_text
 
-    saved = [write_text(target, lambda: found.json)]
-    if form in _SUFFIXES:
-        write = {"csv": render.to_csv, "markdown": render.to_markdown}[form]
-        saved.append(write_text(target.with_suffix(_SUFFIXES[form]), lambda: write(found.report)))
-    return saved
+    write_text(target, lambda: found.json)
+    if form not in _SUFFIXES:
+        return [target]
+    other = os.path.splitext(target)[0] + _SUFFIXES[form]
+    write = {"csv": render.to_csv, "markdown": render.to_markdown}[form]
+    write_text(other, lambda: write(found.report))
+    return [target, other]
 
 
 def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:

@@ -73,9 +73,12 @@ class _Scope(NamedTuple):
 class _Def(NamedTuple):
     """A function whose body waits until all the file's names are known; ``params`` is the offset of its parameters."""
 
+    name: str
+    line: int
+    decorators: tuple[Decorator, ...]
     params: int
-    statement: lexer.Statement
-    function: Function
+    body: int
+    end: int
 
 
 class Outline(NamedTuple):
@@ -145,7 +148,7 @@ def _block(source: _Source, start: int, end: int, scope: _Scope, *, weak: bool) 
             continue
         elif kind == "def":
             function = _function(source, statement, tuple(decorators))
-            bind(scope.names, function.function.name, function, weak=weak)  # type: ignore[arg-type]
+            bind(scope.names, function.name, function, weak=weak)  # type: ignore[arg-type]
         elif kind == "class":
             bind(scope.names, *_class(source, statement, tuple(decorators)), weak=weak)
         elif kind in _BLOCKS:
@@ -174,14 +177,16 @@ def _simple(source: _Source, start: int, end: int, scope: _Scope, *, weak: bool)
     """Bind what the simple statements of one logical line bind."""
     masked = source.masked
     marks = lexer.top_level(masked, start, end, ";") if masked.find(";", start, end) >= 0 else []
-    for begin, finish in zip([start, *(mark + 1 for mark in marks)], [*marks, end], strict=True):
-        piece = masked[begin:finish]
-        at = begin + len(piece) - len(piece.lstrip())
+    begin = start
+    for finish in (*marks, end):
+        while masked[begin : begin + 1].isspace():
+            begin += 1
         for pattern, handle in _SIMPLE:
-            found = pattern.match(masked, at, finish)
+            found = pattern.match(masked, begin, finish)
             if found is not None:
                 handle(source, found, finish, scope, weak)
                 break
+        begin = finish + 1
 
 
 def _assignment(source: _Source, found: re.Match[str], end: int, scope: _Scope, weak: bool) -> None:  # noqa: FBT001 - a handler of the table
@@ -266,7 +271,7 @@ def _function(source: _Source, statement: lexer.Statement, decorators: tuple[Dec
     if found is None:
         raise BadSourceError(f"line {source.lines.at(statement.start)}: not a function definition")
     line = source.lines.at(statement.start)
-    return _Def(found.end(), statement, Function(found.group(1), line, decorators, (), "", 0, empty=False))
+    return _Def(found[1], line, decorators, found.end(), statement.header_end, statement.end)
 
 
 def _class(source: _Source, statement: lexer.Statement, decorators: tuple[Decorator, ...]) -> tuple[str, Class]:
@@ -312,19 +317,16 @@ def _settle(source: _Source, binding: Binding | _Def, mentions: Mention, *, top:
 
 
 def _bodied(source: _Source, definition: _Def, mentions: Mention, *, top: bool) -> Function:
-    function, start, end = definition.function, definition.statement.header_end, definition.statement.end
+    name, line, decorators, params, start, end = definition
     masked = source.masked[start:end]
     empty = EMPTY.fullmatch(masked) is not None
-    if empty or not (top or mentions.keeps(function.name, masked)):
-        return function._replace(empty=True) if empty else function
+    if empty or not (top or mentions.keeps(name, masked)):
+        return Function(name, line, decorators, (), "", 0, empty=empty)
     begin, finish = start + len(masked) - len(masked.lstrip()), start + len(masked.rstrip())
     if source.masked.find("\n", start, begin) >= 0:
         begin = source.masked.rindex("\n", start, begin) + 1
-    return function._replace(
-        params=_parameters(source, definition.params, start),
-        body=source.text[begin:finish],
-        body_line=source.lines.at(begin),
-    )
+    body, body_line = source.text[begin:finish], source.lines.at(begin)
+    return Function(name, line, decorators, _parameters(source, params, start), body, body_line, empty=False)
 
 
 def _parameters(source: _Source, start: int, end: int) -> tuple[str, ...]:

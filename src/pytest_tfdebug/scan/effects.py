@@ -67,15 +67,28 @@ class Decorators:
         self.workspace, self._evaluator = workspace, evaluator
         self.runner: Runner
         self._known: dict[tuple[str, Decorator], tuple[Effect, ...]] = {}
+        self._plain: dict[tuple[str, str | int], list[Effect]] = {}  # by identity: a module keeps what it binds
 
     def of(self, source: Source, decorator: Decorator, body: Class | None = None) -> tuple[Effect, ...]:
         """Return the skips of one decorator of a module, or of the body of a class."""
         key = (source.path, decorator)
         if key not in self._known:
-            expression = self.workspace.parser.expression(decorator.text)
-            effects = self.effects(expression, Scope(source, body=body))
-            self._known[key] = tuple(effect._replace(path=source.path, line=decorator.line) for effect in effects)
+            effects = self._of_text(source, decorator.text, body)
+            path, line = source.path, decorator.line
+            self._known[key] = tuple([Effect(*effect[:2], path, line, *effect[4:]) for effect in effects])
         return self._known[key]
+
+    def _of_text(self, source: Source, text: str, body: Class | None) -> list[Effect]:
+        """Return the skips of a decorator's text; what is given constants alone has the same ones everywhere."""
+        expression = self.workspace.parser.expression(text)
+        function, args = (expression[1], expression[2]) if expression[0] == "call" else (expression, ())
+        symbol = self.workspace.resolve(source, function[1]) if function[0] == "ref" else None
+        if not isinstance(symbol, (External, Found)) or any(value[0] != "const" for _, value, _ in args):
+            return self.effects(expression, Scope(source, body=body))
+        key = text, symbol.name if isinstance(symbol, External) else id(symbol.binding)
+        if key not in self._plain:
+            self._plain[key] = self.effects(expression, Scope(source))
+        return self._plain[key]
 
     def is_mark(self, source: Source, decorator: Decorator) -> bool:
         """Tell whether a decorator is a mark of pytest, which is callable whatever it is put on."""

@@ -6,15 +6,16 @@ import functools
 import gc
 import operator
 import sys
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.answer import Answer, summarize
-from pytest_tfdebug.scan.api import result
+from pytest_tfdebug.scan.api import bases, check
 from pytest_tfdebug.scan.beside import HAS_SECOND, beside
 from pytest_tfdebug.scan.known import Known
 from pytest_tfdebug.scan.parser import Parser
 from pytest_tfdebug.scan.reading import CHECKED, Reader
-from pytest_tfdebug.scan.report import encode
+from pytest_tfdebug.scan.report import Column, columns, encode
 from pytest_tfdebug.scan.scanner import Scan, Scanner, model_files
 from pytest_tfdebug.scan.tree import DiskTree, RecordingTree
 from pytest_tfdebug.scan.workspace import Workspace
@@ -43,13 +44,22 @@ class Task(NamedTuple):
     is_strict: bool
 
 
+class _Work(NamedTuple):
+    """What every part of a scan is done with; ``known`` is what ``cache`` holds of the files."""
+
+    tree: DiskTree
+    task: Task
+    places: list[Place]
+    cache: Cache | None
+    known: Known | None
+
+
 class _Part(NamedTuple):
-    """A scan of some of the model test files, what it asked of the tree, and what it learnt."""
+    """A scan of some of the models without its classes, their report, and what it asked of the tree."""
 
     scan: Scan
+    report: dict[str, Column]
     record: Record
-    known: Known
-    has_news: bool
 
 
 def answer(repo: str | os.PathLike[str], task: Task, cache: Cache | None) -> Answer:
@@ -61,48 +71,54 @@ def answer(repo: str | os.PathLike[str], task: Task, cache: Cache | None) -> Ans
     gc.disable()  # a scan makes much and drops little until it ends
     try:
         tree = RecordingTree(repo) if cache is not None else DiskTree(repo)
-        places = model_files(tree)
+        places = sorted(model_files(tree), key=attrgetter("model"))
         sys.stderr.write(f"🔬 Parsing {len(places)} model test files once each...\n")
-        parts = _parts(tree, task, places, Known.load(cache) if cache is not None else None)
-        found = _answer(task, functools.reduce(operator.add, (part.scan for part in parts)), places)
+        parts = _parts(_Work(tree, task, places, cache, Known.load(cache) if cache is not None else None))
+        found = _answer(task, parts, places)
         if cache is not None:
             cache.keep_answer(found, functools.reduce(operator.or_, (part.record for part in parts)))
-            if any(part.has_news for part in parts):
-                functools.reduce(operator.or_, (part.known for part in parts)).keep(cache)
     finally:
         gc.freeze()  # nor are these searched for garbage later
         gc.enable()
     return found
 
 
-def _parts(tree: DiskTree, task: Task, places: list[Place], known: Known | None) -> tuple[_Part, ...]:
+def _parts(work: _Work) -> tuple[_Part, ...]:
     """Scan the model test files, half of them in a second process where that pays."""
-    if len(places) < SHARED or not HAS_SECOND or task.is_exact:
-        return (_part(tree, task, places, known, _progress(places)),)
-    half = len(places) // 2
-    return beside(
-        lambda: _part(tree, task, places, known, _progress(places[:half])),
-        lambda: _part(tree, task, places, known, places[half:]),
-    )
+    places = work.places
+    if len(places) < SHARED or not HAS_SECOND or work.task.is_exact:
+        return (_part(work, _progress(places), 0),)
+    middle = places[len(places) // 2].model
+    half = next(number for number, where in enumerate(places) if where.model == middle)
+    return beside(lambda: _part(work, _progress(places[:half]), 0), lambda: _part(work, places[half:], 1))
 
 
-def _part(tree: DiskTree, task: Task, places: list[Place], known: Known | None, mine: Iterable[Place]) -> _Part:
+def _part(work: _Work, mine: Iterable[Place], number: int) -> _Part:
+    tree, task, places, cache, known = work
     is_checked = task.is_strict or len(places) <= CHECKED
     reader = Reader(tree, known, is_exact=task.is_exact, is_checked=is_checked)
     parser = Parser(known.expressions if known else None, is_exact=task.is_exact)
-    number = len(parser.known)
+    count = len(parser.known)
     found = Scanner(Workspace(tree, reader, parser), places).scan(mine, task.test)
-    learnt = Known(reader.used(), parser.known if known else {})
-    return _Part(found, tree.record, learnt, reader.has_news or len(parser.known) > number)
+    if cache is not None and (reader.has_news or len(parser.known) > count):
+        Known(reader.used(), parser.known).keep(cache, number)
+    report = columns((cls.model, cls.name, cls.states) for cls in sorted(found.classes, key=itemgetter(0, 1)))
+    return _Part(found._replace(classes=[]), report, tree.record)
 
 
-def _answer(task: Task, found: Scan, places: list[Place]) -> Answer:
-    scanned = result(found, places, task.test)
-    summaries = {name: test.summary() for name, test in scanned.tests.items()}
-    report = summaries if task.test is None else scanned.to_dict()
-    summary = "\n".join(summarize(report, is_one=task.test is not None))
-    pieces = list(encode(scanned.tests, summaries))
-    return Answer(task.name, pieces, summary, scanned.skipped_files, scanned.unresolved_bases)
+def _answer(task: Task, parts: tuple[_Part, ...], places: list[Place]) -> Answer:
+    found = functools.reduce(operator.add, (part.scan for part in parts))
+    nothing = Column({}, [])
+    names = sorted(set().union(*(part.report for part in parts)))
+    check(found, names, places, task.test)
+    columns = {
+        name: functools.reduce(operator.add, [part.report.get(name, nothing) for part in parts]) for name in names
+    }
+    report = {name: column.summary(found.origin(name)) for name, column in columns.items()}
+    pieces = list(encode((name, report[name], columns[name].classes, {}) for name in names))
+    answer = Answer(task.name, pieces, "", found.bad, bases(found))
+    lines = answer.summarize() if task.test is not None else summarize(report, is_one=False)
+    return answer._replace(summary="\n".join(lines))
 
 
 def _progress(places: list[Place]) -> Iterable[Place]:

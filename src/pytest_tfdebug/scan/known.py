@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.syntax import Expr
 
 _NAME = "facts"
+#: The parts that a scan may have, each of which keeps what it found out.
+_PARTS = 2
 
 
 class Known(NamedTuple):
@@ -21,22 +23,29 @@ class Known(NamedTuple):
     files: dict[str, Module]
     expressions: dict[str, Expr]
 
-    def __or__(self, other: Known) -> Known:
-        return Known(self.files | other.files, self.expressions | other.expressions)
-
     @classmethod
     def load(cls, cache: Cache) -> Known:
         """Return what a cache holds."""
-        try:
-            with open(cache.path(_NAME), "rb") as file:
-                files, expressions = _Unpickler(file).load()
-            return cls(dict(files), dict(expressions))
-        except (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, pickle.UnpicklingError):
-            return cls({}, {})
+        files: dict[str, Module] = {}
+        expressions: dict[str, Expr] = {}
+        for number in range(_PARTS):
+            found = _load(cache.path(f"{_NAME}-{number}"))
+            files.update(found[0])
+            expressions.update(found[1])
+        return cls(files, expressions)
 
-    def keep(self, cache: Cache) -> None:
-        """Keep it for the next run."""
-        cache.keep(_NAME, [pickle.dumps(tuple(self), protocol=5)])
+    def keep(self, cache: Cache, number: int) -> None:
+        """Keep what one part of a scan found out for the next run."""
+        cache.keep(f"{_NAME}-{number}", [pickle.dumps(tuple(self), protocol=5)])
+
+
+def _load(path: str) -> tuple[dict[str, Module], dict[str, Expr]]:
+    try:
+        with open(path, "rb") as file:
+            files, expressions = _Unpickler(file).load()
+        return dict(files), dict(expressions)
+    except (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, pickle.UnpicklingError):
+        return {}, {}
 
 
 class _Unpickler(pickle.Unpickler):

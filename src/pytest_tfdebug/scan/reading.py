@@ -43,7 +43,7 @@ class Reader:
     @property
     def has_news(self) -> bool:
         """Whether something of a file is known that was not before."""
-        return self._known is not None and (bool(self._filled) or self._used.keys() != self._known.files.keys())
+        return self._known is not None and (bool(self._filled) or not self._used.keys() <= self._known.files.keys())
 
     def used(self) -> dict[str, Module]:
         """Return the facts of the files that were read, by the digest of their content."""

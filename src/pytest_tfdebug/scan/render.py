@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -93,6 +91,9 @@ def all_tests(report: Mapping[str, Mapping[str, Any]], *, verbose: bool = False)
 
 def to_csv(report: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a row per test and class that does not simply run it."""
+    import csv
+    import io
+
     columns = ("test", "origin", "model", "class", "state", "form", "reason", "condition", "file", "line")
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")

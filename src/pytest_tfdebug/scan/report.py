@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections import defaultdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
@@ -12,6 +13,7 @@ from pytest_tfdebug.scan.files import replace
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     import pandas as pd
     from typing_extensions import Buffer
@@ -33,7 +35,26 @@ _FLAGS = {
     "conditional": _CONDITIONAL,
     "collected": _COLLECTED,
 }
+#: The lists of models in the JSON report -> whether a model whose classes have these flags is in it.
+_MODELS: dict[str, Callable[[int], int | bool]] = {
+    "models_ran": lambda flag: flag & _RUNNING,
+    "models_skipped": lambda flag: not flag & (_RUNNING | _COLLECTED),
+    "models_partially_skipped": lambda flag: flag & _RUNNING and flag & _STOPPING,
+    "models_conditional": lambda flag: flag & _DEPENDING,
+    "models_vanished": lambda flag: flag & _VANISHED,
+    "models_empty": lambda flag: flag & _EMPTY,
+}
+_LISTS = (*_MODELS, "reasons_skipped")
+#: The keys of an entry, in the order of the JSON report.
+_SUMMARY = (
+    "origin", "models_ran", "models_skipped", "skipped_proportion", "reasons_skipped", "models_partially_skipped",
+    "models_conditional", "models_vanished", "models_empty",
+)  # fmt: skip
 _SEPARATOR = ",\n      "
+#: The JSON of a state after that of its class, up to the end.
+_STATE = '"state": %s, "form": %s, "reason": %s, "condition": %s, "file": %s, "line": %d}'
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+_encode_lines = json.JSONEncoder(ensure_ascii=False, separators=(_SEPARATOR, ": ")).encode
 
 
 class Case(NamedTuple):
@@ -76,31 +97,13 @@ class CommonTest(NamedTuple):
 
     def summary(self) -> dict[str, Any]:
         """Return the entry of the JSON report without its classes."""
-        found: dict[str, int] = {}
-        flags: dict[int, int] = {}
-        for model, _, state in self.cases:
-            if id(state) not in flags:
-                is_partial = state.state == "conditional" and state.condition.startswith("only ")
-                flags[id(state)] = _PARTIAL if is_partial else _FLAGS[state.state]
-            found[model] = found.get(model, 0) | flags[id(state)]
-        models = sorted(found.items())
-        ran = [model for model, flag in models if flag & _RUNNING]
-        skipped = [model for model, flag in models if not flag & (_RUNNING | _COLLECTED)]
-        reasons = {model: dict[str, None]() for model in skipped}
-        for model, _, state in self.cases if skipped else ():
-            if model in reasons:
-                reasons[model][state.reason] = None
-        return {
-            "origin": self.origin,
-            "models_ran": ran,
-            "models_skipped": skipped,
-            "skipped_proportion": round(len(skipped) / (len(skipped) + len(ran)), 4) if skipped or ran else 0.0,
-            "reasons_skipped": [f"{model}: {reason}" for model in skipped for reason in reasons[model]],
-            "models_partially_skipped": [model for model, flag in models if flag & _RUNNING and flag & _STOPPING],
-            "models_conditional": [model for model, flag in models if flag & _DEPENDING],
-            "models_vanished": [model for model, flag in models if flag & _VANISHED],
-            "models_empty": [model for model, flag in models if flag & _EMPTY],
-        }
+        return self.column().summary(self.origin)
+
+    def column(self) -> Column:
+        """Return what the models do with the test."""
+        cases = sorted(self.cases, key=itemgetter(0))
+        found = columns((model, cls, {self.name: state}) for model, cls, state in cases)
+        return found.get(self.name, Column({}, []))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of the JSON report."""
@@ -185,7 +188,10 @@ class ScanResult:
         Raises:
             ScanError: If the file cannot be written.
         """
-        return write_text(Path(path), self.dumps)
+        from pathlib import Path
+
+        write_text(path, self.dumps)
+        return Path(path)
 
     def dumps(self) -> str:
         """Return the JSON report as text: two spaces of indentation, a line for each class."""
@@ -194,64 +200,111 @@ class ScanResult:
 
 def dumps(tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]]) -> str:
     """Return the JSON report of tests, each with further keys."""
-    summaries = {name: {**test.summary(), **extra.get(name, {})} for name, test in tests.items()}
-    return b"".join(encode(tests, summaries)).decode()
+    found = ((name, test.column(), test.origin) for name, test in tests.items())
+    entries = ((name, column.summary(origin), column.classes, extra.get(name, {})) for name, column, origin in found)
+    return b"".join(encode(entries)).decode()
 
 
-def encode(tests: Mapping[str, CommonTest], summaries: Mapping[str, dict[str, Any]]) -> Iterator[bytes]:
-    """Yield the JSON report of tests in pieces, from the summary of each."""
-    encoder = _Encoder()
+class Column(NamedTuple):
+    """What some models do with one test.
+
+    ``models`` holds the lists of the JSON report by their keys, ``classes`` the JSON of the classes that do not just
+    run the test, in pieces.
+    """
+
+    lists: dict[str, list[str]]
+    classes: list[bytes]
+
+    def __add__(self, after: Column) -> Column:  # type: ignore[override]
+        """Return what these models and others that follow them do."""
+        return Column(
+            {key: self.lists.get(key, []) + after.lists.get(key, []) for key in _LISTS}, self.classes + after.classes
+        )
+
+    def summary(self, origin: str) -> dict[str, Any]:
+        """Return the entry of the JSON report without its classes."""
+        lists = {key: self.lists.get(key, []) for key in _LISTS}
+        ran, skipped = len(lists["models_ran"]), len(lists["models_skipped"])
+        share = round(skipped / (skipped + ran), 4) if skipped or ran else 0.0
+        values = {"origin": origin, "skipped_proportion": share, **lists}
+        return {key: values[key] for key in _SUMMARY}
+
+
+def columns(classes: Iterable[tuple[str, str, Mapping[str, State]]]) -> dict[str, Column]:
+    """Return what models do with each test, from the model, name and states of each of their test classes.
+
+    The classes of a model must follow each other.
+    """
+    found: dict[str, tuple[dict[str, int], list[bytes]]] = {}
+    reasons: defaultdict[str, dict[str, dict[str, None]]] = defaultdict(dict)
+    known: dict[int, tuple[int, bytes, State]] = {}  # by identity, which the state in it keeps alive
+    for model, cls, states in classes:
+        head = f'{_SEPARATOR}{{"model": {_encode(model)}, "class": {_encode(cls)}, '.encode()
+        for test, state in states.items():
+            if id(state) not in known:
+                known[id(state)] = _flag(state), _text(state), state
+            if test not in found:
+                found[test] = {}, []
+            flag, text, _ = known[id(state)]
+            flags, pieces = found[test]
+            flags[model] = flags.get(model, 0) | flag
+            if text:
+                pieces += (head, text)
+                if flag & _STOPPING:
+                    reasons[test].setdefault(model, {})[state.reason] = None
+    return {test: Column(_lists(flags, reasons[test]), [b"".join(parts)]) for test, (flags, parts) in found.items()}
+
+
+def _lists(flags: dict[str, int], reasons: dict[str, dict[str, None]]) -> dict[str, list[str]]:
+    """Return the lists of the JSON report that are not empty, from the flags and the reasons of each model."""
+    kinds = set(flags.values())
+    chosen = {key: [kind for kind in kinds if is_in(kind)] for key, is_in in _MODELS.items()}
+    lists = {
+        key: list(flags) if len(some) == len(kinds) else [model for model, flag in flags.items() if flag in some]
+        for key, some in chosen.items()
+        if some
+    }
+    skipped = lists.get("models_skipped", ())
+    return {**lists, "reasons_skipped": [f"{model}: {reason}" for model in skipped for reason in reasons[model]]}
+
+
+def _flag(state: State) -> int:
+    is_partial = state.state == "conditional" and state.condition.startswith("only ")
+    return _PARTIAL if is_partial else _FLAGS[state.state]
+
+
+def _text(state: State) -> bytes:
+    """Return the JSON of a state after that of its class; nothing for a test that just runs."""
+    if state.state == "ran":
+        return b""
+    *texts, line = state
+    return (_STATE % (*map(_encode, texts), line)).encode()
+
+
+def encode(tests: Iterable[tuple[str, dict[str, Any], list[bytes], dict[str, Any]]]) -> Iterator[Buffer]:
+    """Yield the JSON report of tests in pieces, from the name, summary, classes and further keys of each."""
     start = "{\n"
-    for name, test in tests.items():
-        yield encoder.test(start, name, summaries[name], test.cases)
+    for name, summary, classes, extra in tests:
+        lines = ",\n".join(f"    {_encode(key)}: {_value(value)}" for key, value in summary.items())
+        yield f'{start}  {_encode(name)}: {{\n{lines},\n    "tests": ['.encode()
+        parts = [memoryview(part) for part in classes if part]
+        if parts:
+            yield parts[0][1:]  # but for the comma
+            yield from parts[1:]
+            yield b"\n    "
+        more = "".join(f",\n    {_encode(key)}: {_value(value)}" for key, value in extra.items())
+        yield f"]{more}\n  }}".encode()
         start = ",\n"
     yield b"\n}\n"
 
 
-class _Encoder:
-    """Writes a report as JSON; what many classes share is encoded once."""
-
-    def __init__(self) -> None:
-        self._encode = json.JSONEncoder(ensure_ascii=False).encode
-        self._encode_lines = json.JSONEncoder(ensure_ascii=False, separators=(_SEPARATOR, ": ")).encode
-        self._classes: dict[tuple[str, str], bytes] = {}
-        self._states: dict[int, bytes] = {}  # by identity: the cases keep the states alive
-
-    def test(self, start: str, name: str, summary: dict[str, Any], cases: tuple[Case, ...]) -> bytes:
-        """Return the text of a test, after ``start``: its summary, the classes after what every report has of it."""
-        lines = [f"    {self._encode(key)}: {self._value(value)}" for key, value in summary.items()]
-        head = f"{start}  {self._encode(name)}: {{\n" + ",\n".join(lines[:9]) + ',\n    "tests": ['
-        tail = "".join(f",\n{line}" for line in lines[9:]) + "\n  }"
-        return b"".join([head.encode(), *self._cases(cases), b"]", tail.encode()])
-
-    def _value(self, value: Any) -> str:  # noqa: ANN401 - values of JSON
-        if not isinstance(value, list) or not value:
-            return self._encode(value)
-        return f"[\n      {self._encode_lines(value)[1:-1]}\n    ]"
-
-    def _cases(self, cases: tuple[Case, ...]) -> list[bytes]:
-        """Return what stands in the brackets around the classes that do not just run a test, in pieces."""
-        pieces: list[bytes] = []
-        classes, states = self._classes, self._states
-        for model, cls, state in cases:
-            text = states.get(id(state))
-            if text is None:
-                text = states[id(state)] = self._state(state)
-            if text:
-                if (model, cls) not in classes:
-                    start = f"{_SEPARATOR}{self._encode({'model': model, 'class': cls})[:-1]}, "
-                    classes[model, cls] = start.encode()
-                pieces += (classes[model, cls], text)
-        if pieces:
-            pieces[0] = pieces[0][1:]
-            pieces.append(b"\n    ")
-        return pieces
-
-    def _state(self, state: State) -> bytes:
-        return self._encode(state._asdict())[1:].encode() if state.state != "ran" else b""
+def _value(value: Any) -> str:  # noqa: ANN401 - values of JSON
+    if not isinstance(value, list) or not value:
+        return _encode(value)
+    return f"[\n      {_encode_lines(value)[1:-1]}\n    ]"
 
 
-def write_text(path: Path, text: Callable[[], str | Iterable[Buffer]]) -> Path:
+def write_text(path: str | os.PathLike[str], text: Callable[[], str | Iterable[Buffer]]) -> None:
     """Write a file so that it is either all there or as it was.
 
     Raises:
@@ -264,4 +317,3 @@ def write_text(path: Path, text: Callable[[], str | Iterable[Buffer]]) -> Path:
         raise ScanError(
             f"Cannot write {path}: {error.strerror or error}; name a writable directory with --output_dir."
         ) from error
-    return path

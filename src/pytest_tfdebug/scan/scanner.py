@@ -18,7 +18,7 @@ from pytest_tfdebug.scan.workspace import Found, Source
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.scan.classes import Unresolved
+    from pytest_tfdebug.scan.classes import Kin, Unresolved
     from pytest_tfdebug.scan.effects import Effect
     from pytest_tfdebug.scan.tree import Tree
     from pytest_tfdebug.scan.workspace import Workspace
@@ -105,7 +105,8 @@ class Scanner:
         self._decorators = decorators
         self._states = States(workspace, self._evaluator, decorators, Runner(decorators, self._evaluator))
         self._mixin_tests: dict[Linked, frozenset[str]] = {}
-        self._used: set[tuple[str, int, str]] = set()
+        self._kin_tests: dict[Kin, frozenset[str]] = {}
+        self._used: set[Linked] = set()
 
     def scan(self, places: Iterable[Place], test: str | None) -> Scan:
         """Return the states of one test, or of every common test, in some of the model test files."""
@@ -119,7 +120,8 @@ class Scanner:
 
     def _unresolved(self) -> list[Unresolved]:
         """Return the base classes of test classes that are neither in the repository nor known by name."""
-        return [found for found in self._linker.unresolved if (found.path, found.line, found.cls) in self._used]
+        used = {(cls.source.path, cls.head.line, cls.name) for cls in self._used}
+        return [found for found in self._linker.unresolved if (found.path, found.line, found.cls) in used]
 
     def _file(self, where: Place, test: str | None) -> Iterator[ClassTests]:
         source = self._workspace.source(where.path)
@@ -130,9 +132,9 @@ class Scanner:
             cls = self._linker.link(found)
             if cls is None:
                 continue
-            if cls.is_test_case or name.startswith("Test"):
-                self._used.update((base.source.path, base.head.line, base.name) for base in cls.mro)
-            tests: set[str] = set().union(*(self._tests(base) for base in cls.mro))
+            if cls.kin.is_test_case or name.startswith("Test"):
+                self._used.update(cls.mro)
+            tests = self._tests(cls) | self._inherited(cls.kin)
             if not tests or not self._is_collected(name, cls):
                 continue
             wanted = tests if test is None else tests & {test}
@@ -182,7 +184,7 @@ class Scanner:
         marked = self._evaluator.attribute(cls, "__test__") if cls.find("__test__") else None
         if marked is False:
             return False
-        if cls.is_test_case:
+        if cls.kin.is_test_case:
             return not _is_abstract(cls)
         if not name.startswith("Test") and marked is not True:
             return False
@@ -198,11 +200,17 @@ class Scanner:
             self._mixin_tests[cls] = frozenset(names)
         return self._mixin_tests[cls]
 
+    def _inherited(self, kin: Kin) -> frozenset[str]:
+        """Return the tests that the bases of a class define for others to inherit."""
+        if kin not in self._kin_tests:
+            self._kin_tests[kin] = frozenset().union(*map(self._tests, kin.mro))
+        return self._kin_tests[kin]
+
 
 def _is_abstract(cls: Linked) -> bool:
     """Tell whether a class has abstract methods left and a metaclass that counts them."""
     metaclasses = (value for base in cls.mro for key, value in base.head.keywords if key == "metaclass")
-    counted = {name.rpartition(".")[2] for name in (*cls.externals, *metaclasses)}
+    counted = {name.rpartition(".")[2] for name in (*cls.kin.externals, *metaclasses)}
     if counted.isdisjoint({"ABC", "ABCMeta"}):
         return False
     abstract = {

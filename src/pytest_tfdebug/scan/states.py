@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan import variants
 from pytest_tfdebug.scan.classes import Linked
 from pytest_tfdebug.scan.facts import SETUPS, Class, Decorator, Function, Value, squeeze
 from pytest_tfdebug.scan.runner import End
-from pytest_tfdebug.scan.values import CLASS_NAME, Scope, Unknown
+from pytest_tfdebug.scan.values import CLASS_NAME, NAME, Scope, Unknown
 from pytest_tfdebug.scan.workspace import Found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable
 
-    from pytest_tfdebug.scan.classes import Question
+    from pytest_tfdebug.scan.classes import Kin, Question
     from pytest_tfdebug.scan.effects import Decorators, Effect
     from pytest_tfdebug.scan.facts import Binding
     from pytest_tfdebug.scan.runner import Runner
@@ -70,24 +72,35 @@ class _Plan(NamedTuple):
     empty: State | None = None
 
 
-class _Own(NamedTuple):
-    """What a class itself does to the tests that it binds, and the names that are expanded."""
+class _Inherited(NamedTuple):
+    """What the definitions that a class inherits give tests: a state each, or nothing (``free``)."""
 
-    plans: dict[str, _Plan]
-    expanded: frozenset[str]
-    bases: set[str]  # the names, also without the number that ``expand`` adds
+    cls: Linked
+    given: dict[str, State]
+    free: dict[str, None]
+
+
+class _Name(NamedTuple):
+    """What definitions ask a class about a name, and the tests that hang on it."""
+
+    questions: dict[Question, None]
+    tests: set[str]
+
+
+#: What a class answers where it can answer otherwise than its kin: a name and the answers about it.
+_Told: TypeAlias = "frozenset[tuple[str, tuple[Hashable, ...]]]"
 
 
 class _Kin(NamedTuple):
     """What classes with the same bases inherit.
 
-    ``states`` holds what definitions give tests, None where they leave them alone, by the questions that it hangs on
-    and then by the number of the answers.
+    ``names`` holds what has been asked of a class: only one that binds or sets a name answers otherwise about it than
+    its kin. ``outcomes`` holds what is inherited by classes that answer alike and have the same condition.
     """
 
-    plans: dict[str, _Plan]
     expanded: frozenset[str]
-    states: dict[frozenset[Question], dict[int, dict[str, State | None]]]
+    names: dict[str, _Name]
+    outcomes: dict[tuple[_Told, str], _Inherited]
 
 
 class States:
@@ -97,8 +110,8 @@ class States:
         self._workspace, self._evaluator = workspace, evaluator
         self._decorators, self._runner = decorators, runner
         self._expansions: dict[int, Expansion | None] = {}
-        self._owns: dict[Linked, _Own] = {}
-        self._kins: dict[tuple[tuple[Linked, ...], frozenset[str]], _Kin] = {}
+        self._bound: dict[Linked, set[str]] = {}
+        self._kins: dict[Kin, _Kin] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the plans keep the states alive
         self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
@@ -112,68 +125,94 @@ class States:
             mark = base.facts.members.get("pytestmark")
             if isinstance(mark, Value) and mark.text:
                 effects.extend(self._decorators.of(base.source, Decorator(mark.text, mark.line)))
-        kept = (effect for effect in effects if effect.kind == "pytest" or cls.is_test_case)
+        kept = (effect for effect in effects if effect.kind == "pytest" or cls.kin.is_test_case)
         return _Applied("class-decorator", tuple(kept))
 
-    def of(self, cls: Linked, tests: set[str], on_module: tuple[Effect, ...]) -> dict[str, State]:
+    def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Effect, ...]) -> dict[str, State]:
         """Return the state of each of some tests that a class has."""
-        on_class = self._on_class(cls)
-        on_class = on_class._replace(effects=(*on_class.effects, *on_module))
-        base = _judged([self._on_setup(cls), on_class]) or RAN
-        base = base._replace(reason=base.reason.replace(CLASS_NAME, cls.name))
-        own, kin = self._own(cls), self._kin(cls)
-        inherited: dict[str, State | None] = {}
-        for questions, known in kin.states.items():
-            inherited.update(known.get(self._evaluator.answer(cls, questions), {}))
-        states: dict[str, State] = {}
-        if base.state != "skipped":
-            states = {test: self._joined_with(state, base) if state else base for test, state in inherited.items()}
-        for test in tests.difference(states) | (tests & own.bases):
-            if test in own.expanded or test in kin.expanded:
-                states[test] = self._expanded(cls, test, base)
-                continue
-            plan = own.plans.get(test) or kin.plans[test]
-            states[test] = self._planned(cls, plan, base)
-            if test not in own.bases and plan.empty is None:
-                self._share(kin, cls, test, plan)
+        base = self._base(cls, on_module)
+        mine = tests & self._own(cls)
+        if base.state == "skipped":
+            return {test: self._state(cls, test, base)[0] for test in tests}
+        inherited = self._inherited(cls, tests - mine, base)
+        states = dict.fromkeys(inherited.free, base)
+        states.update(inherited.given)
+        for test in tests.difference(states) | mine:
+            states[test] = self._state(cls, test, base)[0]
         return states
 
+    def _base(self, cls: Linked, on_module: tuple[Effect, ...]) -> State:
+        """Return the state of a test of a class that its definition leaves alone."""
+        on_class = self._on_class(cls)
+        base = _judged([self._on_setup(cls), on_class._replace(effects=(*on_class.effects, *on_module))]) or RAN
+        return base._replace(reason=base.reason.replace(CLASS_NAME, cls.name)) if CLASS_NAME in base.reason else base
+
+    def _inherited(self, cls: Linked, tests: frozenset[str], base: State) -> _Inherited:
+        """Return what the definitions that a class inherits give some of its tests, where that is not its alone."""
+        kin = self._kin(cls)
+        key = self._told(cls, kin), base.condition
+        found = kin.outcomes.get(key) or _nearest(cls, kin, *key)
+        missing = tests.difference(found.given, found.free)
+        if not missing:
+            return found
+        kin.outcomes[key] = found = _Inherited(cls, dict(found.given), dict(found.free))
+        known = len(kin.names)
+        for test in missing:
+            state, questions = self._state(cls, test, base)
+            if NAME in questions:
+                continue
+            if state is base:
+                found.free[test] = None
+            else:
+                found.given[test] = state
+            for question in questions:
+                name = kin.names.setdefault(question[-1], _Name({}, set()))
+                name.questions[question] = None
+                name.tests.add(test)
+        if len(kin.names) > known:  # classes that told the same until now may not do so of these
+            kept = [(condition, table) for (_, condition), table in kin.outcomes.items()]
+            kin.outcomes.clear()
+            kin.outcomes.update({(self._told(table.cls, kin), condition): table for condition, table in kept})
+        return found
+
+    def _told(self, cls: Linked, kin: _Kin) -> _Told:
+        names = kin.names.keys() & (cls.facts.members.keys() | cls.facts.writes)
+        told = self._evaluator.told
+        return frozenset([(name, told(cls, tuple(kin.names[name].questions))) for name in names])
+
     def _kin(self, cls: Linked) -> _Kin:
-        key = cls.mro[1:], cls.externals
-        if key not in self._kins:
-            plans: dict[str, _Plan] = {}
-            expanded: set[str] = set()
-            for linked in reversed(cls.mro[1:]):
-                own = self._own(linked)
-                plans.update(own.plans)
-                expanded |= own.expanded
-            self._kins[key] = _Kin(plans, frozenset(expanded), {})
-        return self._kins[key]
+        if cls.kin not in self._kins:
+            expanded = {
+                name
+                for linked in cls.kin.mro
+                for name, member in linked.facts.members.items()
+                if name.startswith("test_") and self._expansion(linked, member) is not None
+            }
+            self._kins[cls.kin] = _Kin(frozenset(expanded), {}, {})
+        return self._kins[cls.kin]
 
-    def _share(self, kin: _Kin, cls: Linked, test: str, plan: _Plan) -> None:
-        """Keep what a definition gives a test of a class for the classes of its kin that answer alike."""
-        state, questions = self._given(cls, plan)
-        if state is None or CLASS_NAME not in state.reason:
-            known = kin.states.setdefault(questions, {})
-            known.setdefault(self._evaluator.answer(cls, questions), {})[test] = state
+    def _state(self, cls: Linked, test: str, base: State) -> tuple[State, frozenset[Question]]:
+        """Return the state of a test of a class, and the questions about the class that it hangs on."""
+        found = cls.find(test)
+        if found is None or test in self._kin(cls).expanded or self._expansion(*found) is not None:
+            return self._expanded(cls, test, base)
+        return self._planned(cls, self._plan_of(test, *found, None), base)
 
-    def _own(self, cls: Linked) -> _Own:
-        """Return what a class itself does to the tests that it binds, and which of them ``expand`` multiplies."""
-        own = self._owns.get(cls)
+    def _own(self, cls: Linked) -> set[str]:
+        """Return the names of the tests that a class binds, also without the number that ``expand`` adds."""
+        own = self._bound.get(cls)
         if own is None:
-            members = [(name, member) for name, member in cls.facts.members.items() if name.startswith("test_")]
-            plans = {name: self._plan(name, cls, member, None) for name, member in members}
-            expanded = frozenset(name for name, member in members if self._expansion(cls, member) is not None)
-            bases = {name[: found.start()] for name in plans for found in _NUMBER.finditer(name)}
-            own = self._owns[cls] = _Own(plans, expanded, bases | plans.keys())
+            names = [name for name in cls.facts.members if name.startswith("test_")]
+            bases = {name[: found.start()] for name in names for found in _NUMBER.finditer(name)}
+            own = self._bound[cls] = bases.union(names)
         return own
 
-    def _expanded(self, cls: Linked, test: str, base: State) -> State:
-        """Return the state of a test of which some definition is expanded."""
-        mro = cls.mro if test in self._own(cls).bases else cls.mro[1:]
+    def _expanded(self, cls: Linked, test: str, base: State) -> tuple[State, frozenset[Question]]:
+        """Return the state of a test of which some definition is expanded, and the questions that it hangs on."""
+        mro = cls.mro if test in self._own(cls) else cls.kin.mro
         key = (test, mro)
         if key not in self._slots:
-            involved = tuple(linked for linked in mro if test in self._own(linked).bases)
+            involved = tuple(linked for linked in mro if test in self._own(linked))
             expansions = {
                 id(binding): found
                 for definer, binding in cls.definitions(test)
@@ -182,28 +221,29 @@ class States:
             slots = variants.slots(involved, test, expansions)
             kept = [slot for slot in slots if not slot.is_leftover or self._is_function_again(slot)]
             self._slots[key] = [(slot, expansions.get(id(slot.binding))) for slot in kept]
-        states = []
+        states: list[tuple[Slot, State]] = []
+        asked: list[frozenset[Question]] = []
         for slot, expansion in self._slots[key]:
             decorators = expansion.inner if expansion is not None else None
-            known = (slot.name, id(slot.definer), id(slot.binding), decorators)
-            if known not in self._plans:
-                self._plans[known] = self._plan(slot.name, slot.definer, slot.binding, decorators)
-            states.append((slot, self._planned(cls, self._plans[known], base)))
-        return _combined(states)
+            plan = self._plan_of(slot.name, slot.definer, slot.binding, decorators)
+            state, questions = self._planned(cls, plan, base)
+            states.append((slot, state))
+            asked.append(questions)
+        return _combined(states), _NO_QUESTIONS.union(*asked)
 
-    def _planned(self, cls: Linked, plan: _Plan, base: State) -> State:
-        """Return the state that one definition gives a test of a class."""
+    def _planned(self, cls: Linked, plan: _Plan, base: State) -> tuple[State, frozenset[Question]]:
+        """Return the state that one definition gives a test of a class, and the questions that it hangs on."""
         if base.state == "skipped":
-            return plan.vanished or base
-        state, _ = self._given(cls, plan)
+            return plan.vanished or base, _NO_QUESTIONS
+        state, questions = self._given(cls, plan)
         if state is None:
             if plan.empty is None:
-                return base
-            return plan.empty._replace(condition=base.condition) if base.condition else plan.empty
+                return base, questions
+            return plan.empty._replace(condition=base.condition) if base.condition else plan.empty, questions
         state = self._joined_with(state, base)
-        return (
-            state._replace(reason=state.reason.replace(CLASS_NAME, cls.name)) if CLASS_NAME in state.reason else state
-        )
+        if CLASS_NAME in state.reason:
+            return state._replace(reason=state.reason.replace(CLASS_NAME, cls.name)), questions | {NAME}
+        return state, questions
 
     def _given(self, cls: Linked, plan: _Plan) -> tuple[State | None, frozenset[Question]]:
         """Return the state that one definition by itself gives a test of a class, and the questions it hangs on."""
@@ -255,6 +295,13 @@ class States:
         is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
         return _Applied("guard" if is_guarded else "body", tuple(effects))
 
+    def _plan_of(self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None) -> _Plan:
+        key = name, definer, id(binding), decorators
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._plan(name, definer, binding, decorators)
+        return plan
+
     def _plan(self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None) -> _Plan:
         """Return what a definition does to a test in any class."""
         extra: tuple[Effect, ...] = ()
@@ -273,7 +320,7 @@ class States:
             return _Plan(definer, {})
         decorators = binding.decorators if decorators is None else decorators
         where = definer.source.path, binding.line
-        if any(_NO_FUNCTION.fullmatch(decorator.text) for decorator in decorators):
+        if any(_makes_no_function(decorator.text) for decorator in decorators):
             return _Plan(definer, {}, vanished=State("vanished", "vanished", "", "", *where))
         method = self._on_method(definer, decorators, extra)
         empty = State("empty", "empty", "", "", *where) if binding.empty and not method.effects else None
@@ -296,7 +343,7 @@ class States:
         expression = self._workspace.parser.expression(value.text)
         if expression[0] in _NO_CALLABLE:
             return None
-        if expression[0] == "call" and expression[1][0] == "ref" and _NO_FUNCTION.fullmatch(expression[1][1]):
+        if expression[0] == "call" and expression[1][0] == "ref" and _makes_no_function(expression[1][1]):
             return None
         if expression[0] == "call":
             effects = self._decorators.effects(expression, Scope(definer.source))
@@ -323,6 +370,21 @@ class States:
         if isinstance(symbol, Found) and isinstance(symbol.binding, Function):
             return (), (Linked(symbol.source, _MODULE, self._workspace.filled), symbol.binding)
         return (), None
+
+
+def _nearest(cls: Linked, kin: _Kin, told: _Told, condition: str) -> _Inherited:
+    """Return what is known of a class from the one of its kin that answers most alike."""
+    others = [(len(told ^ other), other) for other, state in kin.outcomes if state == condition]
+    if not others:
+        return _Inherited(cls, {}, {})
+    other = min(others, key=itemgetter(0))[1]
+    hanging = frozenset().union(*(kin.names[name].tests for name, _ in told ^ other))
+    _, given, free = kin.outcomes[other, condition]
+    return _Inherited(
+        cls,
+        {test: state for test, state in given.items() if test not in hanging},
+        {test: None for test in free if test not in hanging},
+    )
 
 
 def _planned(plan: _Plan) -> _Plan:
@@ -369,8 +431,13 @@ def _combined(states: list[tuple[Slot, State]]) -> State:
     return next((by_state[kind][0][1] for kind in ("conditional", "ran", "empty") if kind in by_state), RAN)
 
 
+@cache
+def _makes_no_function(decorator: str) -> bool:
+    return _NO_FUNCTION.fullmatch(decorator) is not None
+
+
 def is_test(binding: Binding | None) -> bool:
     """Tell whether a definition in a mixin is a test: a function, and nothing that turns it into an attribute."""
     if isinstance(binding, Function):
-        return not any(_NO_FUNCTION.fullmatch(decorator.text) for decorator in binding.decorators)
+        return not any(_makes_no_function(decorator.text) for decorator in binding.decorators)
     return False

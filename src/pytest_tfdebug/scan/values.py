@@ -9,7 +9,7 @@ from pytest_tfdebug.scan.facts import Class, Function, Value
 from pytest_tfdebug.scan.workspace import Found
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from pytest_tfdebug.scan.classes import Linked, Question
     from pytest_tfdebug.scan.syntax import Expr
@@ -20,6 +20,8 @@ _DEPTH = 12  # of constants defined by constants
 
 #: Stands in a reason for the name of the class, so that classes can share what a body does to them.
 CLASS_NAME = "\x02"
+#: What is asked of a class whose name matters: no other class answers alike.
+NAME = ("name",)
 _CLASS_NAMES = (("ref", "self.__class__.__name__"), ("ref", "cls.__name__"))
 
 
@@ -107,13 +109,17 @@ class Evaluator:
         """Return a number for how a class answers questions: classes with the same number answer alike."""
         number = cls.answers.get(questions)
         if number is None:
-            ordered, told = self._ordered.setdefault(questions, tuple(questions)), cls.told
-            for question in ordered:
-                if question not in told:
-                    told[question] = _QUESTIONS[question[0]](self, cls, *question[1:])
-            answers = tuple(map(told.__getitem__, ordered))
+            answers = self.told(cls, self._ordered.setdefault(questions, tuple(questions)))
             number = cls.answers[questions] = self._numbers.setdefault(answers, len(self._numbers))
         return number
+
+    def told(self, cls: Linked, questions: Sequence[Question]) -> tuple[Hashable, ...]:
+        """Return what a class answers to each of some questions."""
+        told = cls.told
+        for question in questions:
+            if question not in told:
+                told[question] = _QUESTIONS[question[0]](self, cls, *question[1:])
+        return tuple([told[question] for question in questions])
 
     def reference(self, dotted: str, scope: Scope) -> Any:  # noqa: PLR0911, ANN401
         """Return the value of a name."""
@@ -124,7 +130,7 @@ class Evaluator:
             return UNKNOWN if rest else scope.local[first]
         if first in {"self", "cls"} and scope.cls is not None:
             if ("ref", f"{first}.{rest}") in _CLASS_NAMES:
-                self.asked.add(("name",))
+                self.asked.add(NAME)
                 return scope.cls.name
             return self.attribute(scope.cls, rest) if rest and "." not in rest else UNKNOWN
         member = scope.body.members.get(dotted) if scope.body is not None else None
@@ -278,7 +284,7 @@ def _lookup(evaluator: Evaluator, name: str, args: tuple[Any, ...], scope: Scope
 
 def _lacks(cls: Linked, name: str) -> bool:
     """Tell whether the instances of a class surely have no attribute of this name."""
-    return cls.is_closed and cls.find(name) is None and not cls.writes(name)
+    return cls.kin.is_closed and cls.find(name) is None and not cls.writes(name)
 
 
 def _has_unknown(values: list[Any]) -> bool:

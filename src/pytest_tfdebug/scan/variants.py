@@ -44,7 +44,7 @@ def expansion(function: Binding, source: Source, workspace: Workspace, evaluator
     if not isinstance(function, Function):
         return None
     for index, decorator in enumerate(function.decorators):
-        if _EXPAND.match(decorator.text):
+        if "expand" in decorator.text and _EXPAND.match(decorator.text):
             expression = workspace.parser.expression(decorator.text)
             names = _names(function.name, expression, Scope(source), evaluator)
             return Expansion(names, function.decorators[index + 1 :], function.decorators[:index])
