@@ -240,6 +240,9 @@ def test_squares_that_leave_float32_excuse_nothing(scale):
 
     assert found.problem == "values"
     assert found.metrics.relative_l2 == pytest.approx(0.03 / math.sqrt(14), rel=1e-3)
+    assert found.metrics.cosine == pytest.approx(
+        float(torch.cosine_similarity(expected.double(), actual.double(), dim=0))
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.complex64], ids=str)
