@@ -240,9 +240,16 @@ def test_squares_that_leave_float32_excuse_nothing(scale):
 
     assert found.problem == "values"
     assert found.metrics.relative_l2 == pytest.approx(0.03 / math.sqrt(14), rel=1e-3)
-    assert found.metrics.cosine == pytest.approx(
-        float(torch.cosine_similarity(expected.double(), actual.double(), dim=0))
-    )
+    assert found.metrics.cosine == pytest.approx(14.09 / math.sqrt(14 * 14.1809))
+
+
+def test_the_cosine_is_that_of_torch_at_every_scale():
+    expected, actual = torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor([3.0, 2.0, -1.0]).double()
+
+    for scale in (1e-200, 1.0, 1e200):
+        found = compare(expected * scale, actual * scale).metrics.cosine
+        assert found == pytest.approx(float(torch.cosine_similarity(expected, actual, dim=0)))
+    assert compare(expected, torch.zeros(3).double()).metrics.cosine == 0.0
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.complex64], ids=str)

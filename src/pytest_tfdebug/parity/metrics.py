@@ -188,10 +188,11 @@ def _norm(tensor: torch.Tensor) -> float:
 
 
 def _cosine(expected: torch.Tensor, actual: torch.Tensor) -> float:
-    """Return what ``torch.nn.functional.cosine_similarity`` does, which takes ten times as long for one long pair."""
-    e, a = expected.flatten().double(), actual.flatten().double()
-    norms = [torch.dot(each, each).sqrt().clamp(min=1e-8) for each in (e, a)]
-    return float(torch.dot(e, a) / norms[0] / norms[1])
+    """Return the cosine similarity, ten times as fast as torch's own for one long pair; 0 where a tensor is zero."""
+    e, a = (each.flatten().double() for each in (expected, actual))
+    e, a = (each / peak if (peak := float(each.abs().amax())) else each for each in (e, a))  # no square overflows
+    norms = torch.dot(e, e) * torch.dot(a, a)
+    return float(torch.dot(e, a) / norms.sqrt()) if norms else 0.0
 
 
 def _squares(flat: torch.Tensor) -> float:
