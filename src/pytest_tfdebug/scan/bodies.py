@@ -54,12 +54,14 @@ def cut_body(function: Function, mentions: Mention) -> Body:
     """Return what of a function's body could skip, by a lexical cut of its text."""
     masked = lexer.mask(function.body)
     source = _Text(function.body, masked, function.body_line, with_nested(masked, mentions))
-    return _block(source, 0, len(function.body))
+    if "\n" not in masked and not lexer.is_compound(masked.lstrip()):
+        return tuple(_simple(source, 0, len(masked)))
+    return _block(source, 0, len(masked))
 
 
 def with_nested(masked: str, mentions: Mention) -> Mention:
     """Return patterns that also find calls of the functions defined in a body, which could skip when called."""
-    names = set(_NESTED.findall(masked))
+    names = set(_NESTED.findall(masked)) if "def" in masked else ()
     calls = tuple(re.compile(rf"{re.escape(name)}\(") for name in sorted(names))
     return mentions._replace(delegates=(*mentions.delegates, *calls)) if calls else mentions
 

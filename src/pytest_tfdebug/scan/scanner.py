@@ -107,6 +107,7 @@ class Scanner:
         self._mixin_tests: dict[Linked, frozenset[str]] = {}
         self._kin_tests: dict[Kin, frozenset[str]] = {}
         self._used: set[Linked] = set()
+        self._of_tests: dict[tuple[str, str], bool] = {}  # by the importing directory and the module
 
     def scan(self, places: Iterable[Place], test: str | None) -> Scan:
         """Return the states of one test, or of every common test, in some of the model test files."""
@@ -173,11 +174,19 @@ class Scanner:
         if isinstance(binding, Import):
             if not binding.name:
                 return None
-            module = self._workspace.module_path(source.path, binding.module)
-            if module is None or not _TESTS_DIRECTORY.match(module):
+            if not self._is_of_tests(source.path, binding.module):
                 return None
         symbol = self._workspace.lookup(source, name)
         return symbol if isinstance(symbol, Found) and isinstance(symbol.binding, Class) else None
+
+    def _is_of_tests(self, importer: str, module: str) -> bool:
+        """Tell whether an import in a file is of a module of tests, whose classes pytest may collect."""
+        key = importer.rpartition("/")[0], module
+        found = self._of_tests.get(key)
+        if found is None:
+            path = self._workspace.module_path(importer, module)
+            found = self._of_tests[key] = path is not None and _TESTS_DIRECTORY.match(path) is not None
+        return found
 
     def _is_collected(self, name: str, cls: Linked) -> bool:
         """Tell whether pytest collects a class under a name."""
