@@ -1,0 +1,107 @@
+"""Classes with the same bases share what they inherit, and nothing that is one's own."""
+
+import pytest
+
+from pytest_tfdebug.scan.parser import Parser
+from pytest_tfdebug.scan.reading import Reader
+from pytest_tfdebug.scan.scanner import Scanner, model_files
+from pytest_tfdebug.scan.tree import DiskTree
+from pytest_tfdebug.scan.workspace import Workspace
+
+#: Classes of one kin that answer in different ways what the mixin's tests ask.
+ANSWERS = {
+    "a": "",
+    "b": "has_attentions = False",
+    "c": "has_attentions = True",
+    "d": "def test_other(self): pass",
+    "e": "has_attentions = False\n    is_small = True",
+    "f": "is_small = True",
+    "g": "def setUp(self):\n        self.is_small = True",
+    "h": "def check(self):\n        self.skipTest('own')",
+    "i": "def check(self):\n        super().check()",
+    "j": "def check(self):\n        super().check()\n    has_attentions = False",
+}
+MIXIN = """
+import unittest
+
+class ModelTesterMixin:
+    has_attentions = True
+    is_small = False
+
+    def check(self):
+        if not self.has_attentions:
+            self.skipTest("checked")
+
+    def test_attentions(self):
+        if not self.has_attentions:
+            self.skipTest(f"{self.__class__.__name__} has none")
+        if self.is_small:
+            self.skipTest("too small")
+
+    def test_size(self):
+        if self.is_small:
+            self.skipTest("small")
+
+    def test_helper(self):
+        self.check()
+
+    def test_other(self):
+        if self.has_attentions:
+            self.skipTest("has them")
+
+    def test_plain(self):
+        assert 1
+"""
+
+
+@pytest.fixture
+def kin(tmp_path):
+    tests = tmp_path / "tests"
+    for model, body in ANSWERS.items():
+        file = tests / "models" / model / f"test_modeling_{model}.py"
+        file.parent.mkdir(parents=True)
+        head = f"class {model.upper()}Test(ModelTesterMixin, unittest.TestCase):"
+        imports = "import unittest\n\nfrom ...test_modeling_common import ModelTesterMixin\n"
+        file.write_text(f"{imports}\n{head}\n    {body or 'pass'}\n")
+    (tests / "test_modeling_common.py").write_text(MIXIN)
+    return tmp_path
+
+
+def scanner(root):
+    tree = DiskTree(root)
+    return Scanner(Workspace(tree, Reader(tree), Parser()), model_files(tree)), model_files(tree)
+
+
+def states(scanned):
+    return {(cls.path, cls.name): cls.states for cls in scanned.classes}
+
+
+@pytest.mark.parametrize("tree", ["kin", "fixture_repo"])
+def test_a_class_has_the_states_that_it_has_alone(tree, request):
+    root = request.getfixturevalue(tree)
+    alone = {}
+    for where in scanner(root)[1]:
+        alone.update(states(scanner(root)[0].scan([where], None)))
+
+    for order in (1, -1):
+        whole, places = scanner(root)
+        assert states(whole.scan(places[::order], None)) == alone
+
+
+def test_each_class_of_a_kin_has_its_own_answers(kin):
+    whole, places = scanner(kin)
+    found = {
+        cls.model: {test: state.reason for test, state in cls.states.items()}
+        for cls in whole.scan(places, None).classes
+    }
+
+    assert [found[model]["test_attentions"] for model in "abcef"] == [
+        "",
+        "BTest has none",
+        "",
+        "ETest has none",
+        "too small",
+    ]
+    assert [found[model]["test_helper"] for model in "abhij"] == ["", "checked", "own", "", "checked"]
+    assert [found[model]["test_other"] for model in "abcd"] == ["has them", "", "has them", ""]
+    assert [found[model]["test_size"] for model in "abefg"] == ["", "", "small", "small", "small"]
