@@ -24,6 +24,12 @@ _TOKENS = re.compile(
     r"|'[^'\\\n]*(?:\\.[^'\\\n]*)*')",
     re.DOTALL,
 )
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+#: The expression that most are: a name, or a call of it with one short string.
+PLAIN = re.compile(
+    rf"({_NAME}(?:\.{_NAME})*)"
+    rf"(?:\(\s*(?:({_NAME})=)?(\"[\x20\x21\x23-\x5b\x5d-\x7e]*\"|'[\x20-\x26\x28-\x5b\x5d-\x7e]*')\s*,?\s*\))?"
+)
 _OPEN, _CLOSE = "([{", ")]}"
 _NO_BRACKETS = bytes(set(range(256)).difference(b"([{}])"))
 #: A line with at most one pair of brackets, and nothing in it that opens or ends another.

@@ -8,11 +8,11 @@ newer than the running Python, and text whose source cannot be told from its tre
 from __future__ import annotations
 
 import ast
-import re
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.facts import squeeze
+from pytest_tfdebug.scan.lexer import PLAIN
 from pytest_tfdebug.scan.syntax import join
 
 if TYPE_CHECKING:
@@ -28,20 +28,13 @@ _OPERATORS: dict[type[ast.AST], str] = {
 }  # fmt: skip
 
 
-_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-_PLAIN = re.compile(
-    rf"({_NAME}(?:\.{_NAME})*)"
-    rf"(?:\(\s*(?:({_NAME})=)?(\"[\x20\x21\x23-\x5b\x5d-\x7e]*\"|'[\x20-\x26\x28-\x5b\x5d-\x7e]*')\s*,?\s*\))?"
-)
-
-
 class _BeyondError(Exception):
     """The expression is left to libcst."""
 
 
 def _plain(text: str) -> Expr | None:
     """Return the meaning of a name, or of a call with one short string, which most expressions are."""
-    found = _PLAIN.fullmatch(text)
+    found = PLAIN.fullmatch(text)
     if found is None or iskeyword(found.group(1)):
         return None
     name, keyword, quoted = found.groups()
