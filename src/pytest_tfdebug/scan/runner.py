@@ -56,7 +56,8 @@ class Frame(NamedTuple):
 
     def guarded(self, guard: str) -> Frame:
         """Return the frame of a branch."""
-        return self._replace(guards=(*self.guards, squeeze(guard)))
+        guards = (*self.guards, squeeze(guard))
+        return Frame(self.scope, self.definer, guards, *self[3:])  # a third of what ``_replace`` takes
 
     def skip(self, reason: str, line: int, condition: str = "", kind: str = "unittest") -> None:
         """Note a skip."""

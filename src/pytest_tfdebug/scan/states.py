@@ -166,9 +166,11 @@ class States:
             else:
                 found.given[test] = state
             for question in questions:
-                name = kin.names.setdefault(question[-1], _Name({}, set()))
-                name.questions[question] = None
-                name.tests.add(test)
+                name = question[-1]
+                if name not in kin.names:
+                    kin.names[name] = _Name({}, set())
+                kin.names[name].questions[question] = None
+                kin.names[name].tests.add(test)
         if len(kin.names) > known:  # classes that told the same until now may not do so of these
             kept = [(condition, table) for (_, condition), table in kin.outcomes.items()]
             kin.outcomes.clear()
@@ -314,7 +316,7 @@ class States:
             effects, found = target
             extra += effects
             if found is None:
-                return _planned(_Plan(definer, {}, method=_Applied("decorator", extra)))
+                return _planned(definer, None, _Applied("decorator", extra), None)
             definer, binding = found
         if not isinstance(binding, Function):
             return _Plan(definer, {})
@@ -324,7 +326,7 @@ class States:
             return _Plan(definer, {}, vanished=State("vanished", "vanished", "", "", *where))
         method = self._on_method(definer, decorators, extra)
         empty = State("empty", "empty", "", "", *where) if binding.empty and not method.effects else None
-        return _planned(_Plan(definer, {}, binding, method, empty=empty))
+        return _planned(definer, binding, method, empty)
 
     def _on_method(self, definer: Linked, decorators: Iterable[Decorator], extra: tuple[Effect, ...]) -> _Applied:
         effects = [
@@ -387,10 +389,11 @@ def _nearest(cls: Linked, kin: _Kin, told: _Told, condition: str) -> _Inherited:
     )
 
 
-def _planned(plan: _Plan) -> _Plan:
+def _planned(definer: Linked, function: Function | None, method: _Applied, empty: State | None) -> _Plan:
     """Return a plan that knows whether its decorators always skip."""
-    state = _judged([plan.method])
-    return plan._replace(state=state, always=state if state is not None and state.state == "skipped" else None)
+    state = _judged([method])
+    always = state if state is not None and state.state == "skipped" else None
+    return _Plan(definer, {}, function, method, None, always, state, empty)
 
 
 def _on_body(effects: list[Effect], end: End) -> _Applied:
