@@ -64,7 +64,7 @@ DOWNLOAD_RULES = (
         ),
         ("hf auth whoami    # anonymous requests have the lowest limit",),
         "huggingface_hub.utils._http.hf_raise_for_status",
-        because=r"^(?:HfHub)?HTTPError: .*\b429 (?:Too Many Requests|Client Error)",
+        because=r"^HfHubHTTPError: .*\b429 (?:Too Many Requests|Client Error)",
         facts="download",
     ),
     Rule(
@@ -76,7 +76,7 @@ DOWNLOAD_RULES = (
         ("run it again later; once cached, HF_HUB_OFFLINE=1 {rerun} needs no hub",),
         ("open https://status.huggingface.co",),
         "huggingface_hub.utils._http.hf_raise_for_status",
-        because=r"^(?:HfHub)?HTTPError: .*\b5\d\d [A-Z]",
+        because=r"^HfHubHTTPError: .*\b5\d\d [A-Z]|^HTTPError: 5\d\d .+ for url: \S+/resolve/",
         facts="download",
     ),
     Rule(
