@@ -8,6 +8,7 @@ from itertools import permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
+from pytest_tfdebug.scan.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -93,22 +94,12 @@ def _counted(counter: Counter[str]) -> str:
     return f"{counter.total()}{f' ({words})' if words else ''}"
 
 
-class _Case(NamedTuple):
-    """A test in a class, as one side sees it."""
-
-    state: str
-    form: str = ""
-    reason: str = ""
-    condition: str = ""
-    where: str = ""
-
-
 class _Both(NamedTuple):
     """A test in a class, as the scan and the run see it."""
 
     cls: str
-    says: _Case
-    does: _Case
+    says: State
+    does: State
 
 
 def compare(scanned: Mapping[str, dict[str, Any]], real: Mapping[str, dict[str, Any]]) -> Comparison:
@@ -157,36 +148,35 @@ def _pairs(
         for model in sorted(models.difference(incomplete)):
             says, does = expected[model], actual[model]
             # a scan lists no class that simply runs a test: where it knows of one, the others of the model do
-            other = _Case("ran" if model in scanned.get(test, {}).get("models_ran", ()) else "absent")
+            other = State("ran" if model in scanned.get(test, {}).get("models_ran", ()) else "absent")
             classes = [both for cls in sorted({*says, *does}) for both in _paired(cls, says[cls], does[cls], other)]
             if other.state == "ran" and not classes:
-                classes = [_Both("", other, _Case("absent"))]
+                classes = [_Both("", other, State("absent"))]
             if classes:
                 yield test, model, classes
 
 
-def _paired(cls: str, says: list[_Case], does: list[_Case], other: _Case) -> Iterator[_Both]:
+def _paired(cls: str, says: list[State], does: list[State], other: State) -> Iterator[_Both]:
     """Yield both views of the classes of one name, of which two files of a model may have one each."""
     says = says + [other] * (len(does) - len(says))
-    does = does + [_Case("absent")] * (len(says) - len(does))
+    does = does + [State("absent")] * (len(says) - len(does))
     fitting = (order for order in permutations(does) if all(map(_agrees, says, order)))
     yield from map(_Both, repeat(cls), says, next(fitting, does))
 
 
-def _by_model(report: Mapping[str, Any]) -> defaultdict[str, defaultdict[str, list[_Case]]]:
+def _by_model(report: Mapping[str, Any]) -> defaultdict[str, defaultdict[str, list[State]]]:
     """Return what a report says of the classes that it names, by model and name."""
-    found: defaultdict[str, defaultdict[str, list[_Case]]] = defaultdict(lambda: defaultdict(list))
+    found: defaultdict[str, defaultdict[str, list[State]]] = defaultdict(lambda: defaultdict(list))
     for model, classes in report.get("classes_ran", {}).items():
         for cls in classes:
-            found[model][cls].append(_Case("ran"))
+            found[model][cls].append(State("ran"))
     for entry in report.get("tests", ()):
-        where = f"{entry['file']}:{entry['line']}" if entry["file"] else ""
-        case = _Case(entry["state"], entry["form"], entry["reason"], entry["condition"], where)
-        found[entry["model"]][entry["class"]].append(case)
+        state = State(*(entry[field] for field in State._fields))
+        found[entry["model"]][entry["class"]].append(state)
     return found
 
 
-def _agrees(says: _Case, does: _Case) -> bool:
+def _agrees(says: State, does: State) -> bool:
     """Tell whether a run did to a class what the scan says."""
     if does.state == "collected" and says.state == "skipped":
         return says.form in _RUN_TIME
@@ -216,7 +206,7 @@ class _Switches:
         condition = both.says.condition
         return bool(condition) and both.does.state == "skipped" and not self._left(condition.split(" or "))
 
-    def decide(self, says: _Case) -> bool:
+    def decide(self, says: State) -> bool:
         """Tell whether the run decides a condition by what the same decorators did to other tests."""
         left = self._left(says.condition.split(" or "))
         return not left or not self._on.isdisjoint(left)
@@ -234,5 +224,6 @@ def _word(states: set[str]) -> str:
 def _disagreement(test: str, model: str, both: _Both) -> Disagreement:
     cls, says, does = both
     scanned = f"conditional on {says.condition}" if says.condition and does.state == "skipped" else says.state
-    where, reason = next(((case.where, case.reason) for case in (does, says) if case.where or case.reason), ("", ""))
-    return Disagreement(test, model, cls, scanned, does.state, where, reason)
+    known = next((state for state in (does, says) if state.file or state.reason), does)
+    where = f"{known.file}:{known.line}" if known.file else ""
+    return Disagreement(test, model, cls, scanned, does.state, where, known.reason)

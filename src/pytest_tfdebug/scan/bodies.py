@@ -59,8 +59,6 @@ def cut_body(function: Function, mentions: Mention) -> Body:
         return (("do", text, function.body_line),) if is_kept(f"{plain[1]}()", mentions) else ()
     masked = lexer.mask(function.body)
     source = _Text(function.body, masked, function.body_line, with_nested(masked, mentions))
-    if "\n" not in masked and not lexer.is_compound(masked.lstrip()):
-        return tuple(_simple(source, 0, len(masked)))
     return _block(source, 0, len(masked))
 
 

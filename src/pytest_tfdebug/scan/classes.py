@@ -88,11 +88,11 @@ class Linked:
         self.told: dict[Question, Hashable] = {}
         self.answers: dict[frozenset[Question], int] = {}
         self._fill = fill
-        self.inherit((), Kin((), frozenset()))
+        self.inherit(Kin((), frozenset()))
 
-    def inherit(self, bases: tuple[Linked, ...], kin: Kin) -> None:
-        """Give the class its bases."""
-        self.bases, self.kin, self.mro = bases, kin, (self, *kin.mro)
+    def inherit(self, kin: Kin) -> None:
+        """Give the class what it inherits."""
+        self.kin, self.mro = kin, (self, *kin.mro)
 
     @cached_property
     def facts(self) -> Class:
@@ -162,7 +162,7 @@ class Linker:
                     self.unresolved[Unresolved(text, facts.name, source.path, facts.line)] = None
         outside = frozenset(externals).union(*(base.kin.externals for base in bases))
         order = _merge([[linked], *(list(base.mro) for base in bases), list(bases)])
-        linked.inherit(tuple(bases), self._kin(tuple(order or _depth_first(linked, bases))[1:], outside))
+        linked.inherit(self._kin(tuple(order or _depth_first(linked, bases))[1:], outside))
         return linked
 
     def _kin(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> Kin:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import gc
-import operator
 import sys
-from operator import attrgetter, itemgetter
+from functools import reduce
+from operator import add, attrgetter, itemgetter, or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.answer import Answer, summarize
@@ -76,7 +75,7 @@ def answer(repo: str | os.PathLike[str], task: Task, cache: Cache | None) -> Ans
         parts = _parts(_Work(tree, task, places, cache, Known.load(cache) if cache is not None else None))
         found = _answer(task, parts, places)
         if cache is not None:
-            cache.keep_answer(found, functools.reduce(operator.or_, (part.record for part in parts)))
+            cache.keep_answer(found, reduce(or_, (part.record for part in parts)))
     finally:
         gc.freeze()  # nor are these searched for garbage later
         gc.enable()
@@ -107,15 +106,13 @@ def _part(work: _Work, mine: Iterable[Place], number: int) -> _Part:
 
 
 def _answer(task: Task, parts: tuple[_Part, ...], places: list[Place]) -> Answer:
-    found = functools.reduce(operator.add, (part.scan for part in parts))
+    found = reduce(add, (part.scan for part in parts))
     nothing = Column({}, [])
     names = sorted(set().union(*(part.report for part in parts)))
     check(found, names, places, task.test)
-    columns = {
-        name: functools.reduce(operator.add, [part.report.get(name, nothing) for part in parts]) for name in names
-    }
-    report = {name: column.summary(found.origin(name)) for name, column in columns.items()}
-    pieces = list(encode((name, report[name], columns[name].classes, {}) for name in names))
+    whole = {name: reduce(add, [part.report.get(name, nothing) for part in parts]) for name in names}
+    report = {name: column.summary(found.origin(name)) for name, column in whole.items()}
+    pieces = list(encode((name, report[name], whole[name].classes, {}) for name in names))
     answer = Answer(task.name, pieces, "", found.bad, bases(found))
     lines = answer.summarize() if task.test is not None else summarize(report, is_one=False)
     return answer._replace(summary="\n".join(lines))

@@ -100,12 +100,6 @@ def statements(masked: str, start: int, end: int) -> list[Statement]:
     return found
 
 
-def is_compound(masked: str) -> bool:
-    """Tell whether a statement begins as one that has a body, or is a decorator."""
-    head = _FIRST_HEAD.match(masked)
-    return head is not None and bool(head[1] or head[2])
-
-
 @cache
 def _line(indent: str) -> re.Pattern[str]:
     # found ten times as fast as what begins with ``^``; no statement begins with a closing bracket

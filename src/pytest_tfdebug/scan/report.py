@@ -208,7 +208,7 @@ def dumps(tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]]) 
 class Column(NamedTuple):
     """What some models do with one test.
 
-    ``models`` holds the lists of the JSON report by their keys, ``classes`` the JSON of the classes that do not just
+    ``lists`` holds those of the JSON report by their keys, ``classes`` the JSON of the classes that do not just
     run the test, in pieces.
     """
 

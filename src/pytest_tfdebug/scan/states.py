@@ -405,14 +405,14 @@ def _on_body(effects: list[Effect], end: End) -> _Applied:
     return _Applied("guard" if is_guarded else "body", tuple(effects))
 
 
-def _judged(applied: list[_Applied], *, only_always: bool = False) -> State | None:
+def _judged(applied: list[_Applied]) -> State | None:
     """Return the state that the skips on a test give it, the nearest first; None where they leave it alone."""
     for form, effects in applied:
         for effect in effects:
             if not effect.condition:
                 return State("skipped", form, effect.reason, "", effect.path, effect.line)
     found = [(form, effect) for form, effects in applied for effect in effects]
-    if only_always or not found:
+    if not found:
         return None
     form, first = found[0]
     reason = next((effect.reason for _, effect in found if effect.reason), "")
