@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.environment import environment
+from pytest_tfdebug.tracing.capture import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,7 +41,7 @@ def provenance(model: torch.nn.Module) -> dict[str, Any]:
     return {
         **{name: known[name] for name in _FIELDS},
         "device": "cpu" if first is None else first.device.type,
-        "dtype": None if first is None else str(first.dtype).removeprefix("torch."),
+        "dtype": None if first is None else dtype_name(first.dtype),
         "seed": torch.initial_seed(),
         "git_commit": commit,
         "git_dirty": dirty,

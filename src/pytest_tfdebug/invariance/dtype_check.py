@@ -20,6 +20,7 @@ from pytest_tfdebug.invariance.settings import Settings, one_of
 from pytest_tfdebug.invariance.sister import unpadded
 from pytest_tfdebug.parity.compare import start_comparison
 from pytest_tfdebug.parity.tolerance import Tolerances
+from pytest_tfdebug.tracing.capture import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ def check_dtype(call: ObservedCall, settings: DtypeSettings) -> Outcome:
         model = family.unwrapped(call.model)
         held = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
         if held != {torch.float32}:
-            names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in held)) or "no weights"
+            names = ", ".join(sorted(map(dtype_name, held))) or "no weights"
             outcome.skipped.append(f"{call.name} is not a float32 model ({names})")
             return outcome
         expected = call.output if call.are_weights_unchanged() else call.leaves(call.inputs)

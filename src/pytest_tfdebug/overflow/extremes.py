@@ -16,6 +16,7 @@ import torch
 from pytest_tfdebug.frames import Extremes
 from pytest_tfdebug.overflow.masks import without_hidden
 from pytest_tfdebug.overflow.settings import largest
+from pytest_tfdebug.tracing.capture import dtype_name
 
 if TYPE_CHECKING:
     from pytest_tfdebug.overflow.settings import Settings
@@ -93,12 +94,12 @@ class Reducer:
         if tensor.is_quantized:
             self.skipped["quantized"] += 1
         elif tensor.is_floating_point() or tensor.is_complex():
-            kind = "meta" if tensor.is_meta else str(tensor.dtype).removeprefix("torch.")
+            kind = "meta" if tensor.is_meta else dtype_name(tensor.dtype)
             self.skipped[kind if tensor.layout == torch.strided else str(tensor.layout)] += 1
 
     def _reduce(self, tensor: torch.Tensor, name: str, masks: list[torch.Tensor]) -> Extremes:
         if tensor.is_complex():
-            tensor, name = torch.view_as_real(tensor.resolve_conj()), str(tensor.real.dtype).removeprefix("torch.")
+            tensor, name = torch.view_as_real(tensor.resolve_conj()), dtype_name(tensor.real.dtype)
         found = self._measure(tensor, name)
         if not is_read_at_once(tensor):
             if masks:

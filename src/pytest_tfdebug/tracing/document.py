@@ -14,6 +14,7 @@ import torch
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Call, Site, SourceRange, Statistics, TensorRecord
+from pytest_tfdebug.tracing.capture import dtype_name
 from pytest_tfdebug.tracing.statistics import summarize
 from pytest_tfdebug.tracing.trace import Trace
 
@@ -190,7 +191,7 @@ def _decode_leaf(entry: list[Any], tensors: dict[str, torch.Tensor]) -> TensorRe
     tensor = tensors[name]
     if dtype in _COMPLEX and tensor.dtype == _COMPLEX[dtype] and tensor.shape[-1:] == (2,):
         tensor = torch.view_as_complex(tensor)
-    held = str(tensor.dtype).removeprefix("torch.")
+    held = dtype_name(tensor.dtype)
     if tuple(tensor.shape) != record.shape or held != dtype:
         raise GoldenError(
             f"the metadata says {dtype}{list(shape)} for {name!r} and the file holds {held}{list(tensor.shape)}."
