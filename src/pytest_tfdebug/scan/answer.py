@@ -43,17 +43,13 @@ class Answer(NamedTuple):
 
     def summarize(self, *, verbose: bool = False) -> Iterable[str]:
         """Return the lines of the summary."""
-        return summarize(self.report, is_one=self.name.startswith("scan_"), verbose=verbose)
+        from pytest_tfdebug.scan import render
 
-
-def summarize(report: dict[str, dict[str, Any]], *, is_one: bool, verbose: bool = False) -> Iterable[str]:
-    """Return the lines that sum up a report."""
-    from pytest_tfdebug.scan import render
-
-    if is_one:
+        report = self.report
+        if not self.name.startswith("scan_"):
+            return render.all_tests(report, verbose=verbose)
         test = next(iter(report))
         return render.one_test(test, report[test], verbose=verbose)
-    return render.all_tests(report, verbose=verbose)
 
 
 def answer(

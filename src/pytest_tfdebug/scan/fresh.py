@@ -8,13 +8,14 @@ from functools import reduce
 from operator import add, attrgetter, itemgetter, or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.answer import Answer, summarize
+from pytest_tfdebug.scan.answer import Answer
 from pytest_tfdebug.scan.api import bases, check
 from pytest_tfdebug.scan.beside import HAS_SECOND, beside
 from pytest_tfdebug.scan.known import Known
 from pytest_tfdebug.scan.parser import Parser
 from pytest_tfdebug.scan.reading import CHECKED, Reader
-from pytest_tfdebug.scan.report import Column, columns, encode
+from pytest_tfdebug.scan.render import table
+from pytest_tfdebug.scan.report import Packed, columns, encode
 from pytest_tfdebug.scan.scanner import Scan, Scanner, model_files
 from pytest_tfdebug.scan.tree import DiskTree, RecordingTree
 from pytest_tfdebug.scan.workspace import Workspace
@@ -57,8 +58,8 @@ class _Part(NamedTuple):
     """A scan of some of the models without its classes, their report, and what it asked of the tree."""
 
     scan: Scan
-    report: dict[str, Column]
-    record: Record
+    report: dict[str, Packed]
+    record: Record | None
 
 
 def answer(repo: str | os.PathLike[str], task: Task, cache: Cache | None) -> Answer:
@@ -75,7 +76,7 @@ def answer(repo: str | os.PathLike[str], task: Task, cache: Cache | None) -> Ans
         parts = _parts(_Work(tree, task, places, cache, Known.load(cache) if cache is not None else None))
         found = _answer(task, parts, places)
         if cache is not None:
-            cache.keep_answer(found, reduce(or_, (part.record for part in parts)))
+            cache.keep_answer(found, reduce(or_, (part.record for part in parts if part.record is not None)))
     finally:
         gc.freeze()  # nor are these searched for garbage later
         gc.enable()
@@ -102,20 +103,24 @@ def _part(work: _Work, mine: Iterable[Place], number: int) -> _Part:
     if cache is not None and (reader.has_news or len(parser.known) > count):
         Known(reader.used(), parser.known).keep(cache, number)
     report = columns((cls.model, cls.name, cls.states) for cls in sorted(found.classes, key=itemgetter(0, 1)))
-    return _Part(found._replace(classes=[]), report, tree.record)
+    packed = {test: column.packed() for test, column in report.items()}
+    return _Part(found._replace(classes=[]), packed, tree.record if cache is not None else None)
 
 
 def _answer(task: Task, parts: tuple[_Part, ...], places: list[Place]) -> Answer:
     found = reduce(add, (part.scan for part in parts))
-    nothing = Column({}, [])
+    nothing = Packed({}, {}, [])
     names = sorted(set().union(*(part.report for part in parts)))
     check(found, names, places, task.test)
-    whole = {name: reduce(add, [part.report.get(name, nothing) for part in parts]) for name in names}
-    report = {name: column.summary(found.origin(name)) for name, column in whole.items()}
-    pieces = list(encode((name, report[name], whole[name].classes, {}) for name in names))
-    answer = Answer(task.name, pieces, "", found.bad, bases(found))
-    lines = answer.summarize() if task.test is not None else summarize(report, is_one=False)
-    return answer._replace(summary="\n".join(lines))
+    entries: list[tuple[str, str, Packed, dict[str, Any]]] = [
+        (name, found.origin(name), sum((part.report.get(name, nothing) for part in parts), start=nothing), {})
+        for name in names
+    ]
+    answer = Answer(task.name, list(encode(entries)), "", found.bad, bases(found))
+    if task.test is not None:
+        return answer._replace(summary="\n".join(answer.summarize()))
+    rows = ((name, origin, column.counts, column.share) for name, origin, column, _ in entries)
+    return answer._replace(summary="\n".join(table(rows)))
 
 
 def _progress(places: list[Place]) -> Iterable[Place]:

@@ -74,19 +74,28 @@ def by_proportion(report: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def all_tests(report: Mapping[str, Mapping[str, Any]], *, verbose: bool = False) -> Iterator[str]:
     """Yield a table of all tests, sorted by the share of models that skip them, and with ``verbose`` every skip."""
+    heading, *lines = table(
+        (test, values["origin"], {key: len(values[key]) for key in _HEADINGS}, values["skipped_proportion"])
+        for test, values in report.items()
+    )
+    yield heading
+    for test, line in zip(by_proportion(report), lines, strict=True):
+        yield line
+        if verbose:
+            entries = [entry for entry in report[test]["tests"] if entry["state"] in {"skipped", "vanished", "empty"}]
+            yield from (f"    {line}" for line in _list(entries, verbose=True))
+
+
+def table(tests: Iterable[tuple[str, str, Mapping[str, int], float]]) -> Iterator[str]:
+    """Yield a heading and a line for each test, from its name, origin, numbers of models and share of skips."""
     rows = [["test", "origin", *_HEADINGS.values(), "skipped %"]]
-    for test in by_proportion(report):
-        values = report[test]
-        counts = [str(len(values[key])) for key in _HEADINGS]
-        rows.append([test, values["origin"], *counts, f"{values['skipped_proportion']:.1%}"])
+    for test, origin, counts, share in sorted(tests, key=lambda row: (-row[3], row[0])):
+        rows.append([test, origin, *(str(counts[key]) for key in _HEADINGS), f"{share:.1%}"])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         words = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
         numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
         yield "  ".join([*words, *numbers]).rstrip()
-        if verbose and row is not rows[0]:
-            entries = [entry for entry in report[row[0]]["tests"] if entry["state"] in {"skipped", "vanished", "empty"}]
-            yield from (f"    {line}" for line in _list(entries, verbose=True))
 
 
 def to_csv(report: Mapping[str, Mapping[str, Any]]) -> str:

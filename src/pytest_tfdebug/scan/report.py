@@ -97,13 +97,16 @@ class CommonTest(NamedTuple):
 
     def summary(self) -> dict[str, Any]:
         """Return the entry of the JSON report without its classes."""
-        return self.column().summary(self.origin)
+        column = self.column()
+        lists = {key: column.lists.get(key, []) for key in _LISTS}
+        values = {"origin": self.origin, "skipped_proportion": column.packed().share, **lists}
+        return {key: values[key] for key in _SUMMARY}
 
     def column(self) -> Column:
         """Return what the models do with the test."""
         cases = sorted(self.cases, key=itemgetter(0))
         found = columns((model, cls, {self.name: state}) for model, cls, state in cases)
-        return found.get(self.name, Column({}, []))
+        return found.get(self.name, Column({}, b""))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of the JSON report."""
@@ -200,34 +203,49 @@ class ScanResult:
 
 def dumps(tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]]) -> str:
     """Return the JSON report of tests, each with further keys."""
-    found = ((name, test.column(), test.origin) for name, test in tests.items())
-    entries = ((name, column.summary(origin), column.classes, extra.get(name, {})) for name, column, origin in found)
+    entries = ((name, test.origin, test.column().packed(), extra.get(name, {})) for name, test in tests.items())
     return b"".join(encode(entries)).decode()
 
 
 class Column(NamedTuple):
     """What some models do with one test.
 
-    ``lists`` holds those of the JSON report by their keys, ``classes`` the JSON of the classes that do not just
-    run the test, in pieces.
+    ``lists`` holds those of the JSON report that are not empty, by their keys, ``classes`` the JSON of the classes
+    that do not just run the test.
     """
 
     lists: dict[str, list[str]]
-    classes: list[bytes]
+    classes: bytes
 
-    def __add__(self, after: Column) -> Column:  # type: ignore[override]
-        """Return what these models and others that follow them do."""
-        return Column(
-            {key: self.lists.get(key, []) + after.lists.get(key, []) for key in _LISTS}, self.classes + after.classes
+    def packed(self) -> Packed:
+        """Return the column as JSON alone."""
+        return Packed(
+            {key: len(names) for key, names in self.lists.items()},
+            {key: [_items(names)] for key, names in self.lists.items()},
+            [self.classes],
         )
 
-    def summary(self, origin: str) -> dict[str, Any]:
-        """Return the entry of the JSON report without its classes."""
-        lists = {key: self.lists.get(key, []) for key in _LISTS}
-        ran, skipped = len(lists["models_ran"]), len(lists["models_skipped"])
-        share = round(skipped / (skipped + ran), 4) if skipped or ran else 0.0
-        values = {"origin": origin, "skipped_proportion": share, **lists}
-        return {key: values[key] for key in _SUMMARY}
+
+class Packed(NamedTuple):
+    """What some models do with one test, as JSON in pieces, with the lengths of the lists."""
+
+    counts: dict[str, int]
+    lists: dict[str, list[bytes]]
+    classes: list[bytes]
+
+    def __add__(self, after: Packed) -> Packed:  # type: ignore[override]
+        """Return what these models and others that follow them do."""
+        return Packed(
+            {key: self.counts.get(key, 0) + after.counts.get(key, 0) for key in _LISTS},
+            {key: self.lists.get(key, []) + after.lists.get(key, []) for key in _LISTS},
+            self.classes + after.classes,
+        )
+
+    @property
+    def share(self) -> float:
+        """Share of the models that skip the test among those that have it."""
+        ran, skipped = self.counts.get("models_ran", 0), self.counts.get("models_skipped", 0)
+        return round(skipped / (skipped + ran), 4) if skipped or ran else 0.0
 
 
 def columns(classes: Iterable[tuple[str, str, Mapping[str, State]]]) -> dict[str, Column]:
@@ -252,7 +270,7 @@ def columns(classes: Iterable[tuple[str, str, Mapping[str, State]]]) -> dict[str
                 pieces += (head, text)
                 if flag & _STOPPING:
                     reasons[test].setdefault(model, {})[state.reason] = None
-    return {test: Column(_lists(flags, reasons[test]), [b"".join(parts)]) for test, (flags, parts) in found.items()}
+    return {test: Column(_lists(flags, reasons[test]), b"".join(parts)) for test, (flags, parts) in found.items()}
 
 
 def _lists(flags: dict[str, int], reasons: dict[str, dict[str, None]]) -> dict[str, list[str]]:
@@ -281,27 +299,40 @@ def _text(state: State) -> bytes:
     return (_STATE % (*map(_encode, texts), line)).encode()
 
 
-def encode(tests: Iterable[tuple[str, dict[str, Any], list[bytes], dict[str, Any]]]) -> Iterator[Buffer]:
-    """Yield the JSON report of tests in pieces, from the name, summary, classes and further keys of each."""
+def encode(tests: Iterable[tuple[str, str, Packed, dict[str, Any]]]) -> Iterator[Buffer]:
+    """Yield the JSON report of tests in pieces, from the name, origin, column and further keys of each."""
     start = "{\n"
-    for name, summary, classes, extra in tests:
-        lines = ",\n".join(f"    {_encode(key)}: {_value(value)}" for key, value in summary.items())
-        yield f'{start}  {_encode(name)}: {{\n{lines},\n    "tests": ['.encode()
-        parts = [memoryview(part) for part in classes if part]
-        if parts:
-            yield parts[0][1:]  # but for the comma
-            yield from parts[1:]
-            yield b"\n    "
-        more = "".join(f",\n    {_encode(key)}: {_value(value)}" for key, value in extra.items())
-        yield f"]{more}\n  }}".encode()
+    for name, origin, column, extra in tests:
+        yield f"{start}  {_encode(name)}: {{\n".encode()
+        single = {"origin": origin, "skipped_proportion": column.share}
+        for key in _SUMMARY:
+            yield f"    {_encode(key)}: ".encode()
+            yield from [_encode(single[key]).encode()] if key in single else _listed(column.lists.get(key, []))
+            yield b",\n"
+        yield b'    "tests": '
+        yield from _listed(column.classes)
+        for key, value in extra.items():
+            yield f",\n    {_encode(key)}: ".encode()
+            yield from _listed([_items(value)]) if isinstance(value, list) else [_encode(value).encode()]
+        yield b"\n  }"
         start = ",\n"
     yield b"\n}\n"
 
 
-def _value(value: Any) -> str:  # noqa: ANN401 - values of JSON
-    if not isinstance(value, list) or not value:
-        return _encode(value)
-    return f"[\n      {_encode_lines(value)[1:-1]}\n    ]"
+def _items(values: list[str]) -> bytes:
+    """Return the items of a JSON list, each after a separator."""
+    return f"{_SEPARATOR}{_encode_lines(values)[1:-1]}".encode() if values else b""
+
+
+def _listed(parts: Iterable[bytes]) -> Iterator[Buffer]:
+    """Yield a JSON list from its items in pieces, each after a separator."""
+    filled = [memoryview(part) for part in parts if part]
+    yield b"["
+    if filled:
+        yield filled[0][1:]  # but for the comma
+        yield from filled[1:]
+        yield b"\n    "
+    yield b"]"
 
 
 def write_text(path: str | os.PathLike[str], text: Callable[[], str | Iterable[Buffer]]) -> None:

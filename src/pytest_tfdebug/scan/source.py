@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 
 from pytest_tfdebug.scan.errors import BadSourceError
 
@@ -17,13 +18,13 @@ def decode(content: bytes) -> str:
     """
     if b"\0" in content:
         raise BadSourceError("holds a null byte")
-    encoding = "utf-8-sig"
+    encoding = "utf-8"
     for line in content.split(b"\n", 2)[:2]:
         found = _COOKIE.match(line)
         if found is not None:
             encoding = found.group(1).decode("ascii", "replace")
     try:
-        text = content.decode("utf-8-sig" if encoding.lower().replace("_", "-") == "utf-8" else encoding)
+        text = content.removeprefix(BOM_UTF8).decode(encoding)
     except (UnicodeDecodeError, LookupError) as error:
-        raise BadSourceError(f"not {'UTF-8' if encoding == 'utf-8-sig' else encoding}: {error}") from error
+        raise BadSourceError(f"not {'UTF-8' if encoding == 'utf-8' else encoding}: {error}") from error
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
