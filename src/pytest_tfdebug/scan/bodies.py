@@ -17,6 +17,7 @@ A body is a tuple of statements; everything that can neither skip nor leave is g
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Body: TypeAlias = "tuple[tuple[Any, ...], ...]"
 
 _LEAVE = re.compile(r"(return|raise|break|continue)\b")
+_LEAVES = tuple(re.compile(rf"{word}\b") for word in ("return", "raise", "break", "continue"))
 _HEADER = re.compile(r"(?:async\s+)?(\w+)\b\s*")
 _FOR = re.compile(r"(.*?)\s+in\b", re.DOTALL)
 _AS = re.compile(r"\bas\s+\w+\s*$")
@@ -42,10 +44,15 @@ class _Text(NamedTuple):
     text: str
     masked: str
     line: int  # of the first character
-    mentions: Mention
+    marks: list[int]  # where something is that could skip or leave
 
     def code(self, start: int, end: int) -> str:
         return lexer.code(self.text, self.masked, start, end)
+
+    def is_kept(self, start: int, end: int) -> bool:
+        """Tell whether something between two offsets could skip or leave."""
+        first = bisect_left(self.marks, start)
+        return first < len(self.marks) and self.marks[first] < end
 
     def line_at(self, offset: int) -> int:
         return self.line + self.text.count("\n", 0, offset)
@@ -58,8 +65,10 @@ def cut_body(function: Function, mentions: Mention) -> Body:
     if plain is not None and plain[3] is not None and not iskeyword(plain[1]):  # self.skipTest("why")
         return (("do", text, function.body_line),) if is_kept(f"{plain[1]}()", mentions) else ()
     masked = lexer.mask(function.body)
-    source = _Text(function.body, masked, function.body_line, with_nested(masked, mentions))
-    return _block(source, 0, len(masked))
+    kept = with_nested(masked, mentions)
+    patterns = (*kept.skips, *kept.delegates, *_LEAVES)  # one by one: each begins with literal text
+    marks = sorted([mark.start() for pattern in patterns for mark in pattern.finditer(masked)])
+    return _block(_Text(function.body, masked, function.body_line, marks), 0, len(masked))
 
 
 def with_nested(masked: str, mentions: Mention) -> Mention:
@@ -75,6 +84,8 @@ def is_kept(masked: str, mentions: Mention) -> bool:
 
 
 def _block(source: _Text, start: int, end: int) -> Body:
+    if not source.is_kept(start, end):
+        return ()
     body: list[tuple[Any, ...]] = []
     for chain in _chains(lexer.statements(source.masked, start, end)):
         head = chain[0]
@@ -100,8 +111,10 @@ def _chains(statements: list[lexer.Statement]) -> Iterator[list[lexer.Statement]
 def _simple(source: _Text, start: int, end: int) -> Iterator[tuple[Any, ...]]:
     marks = lexer.top_level(source.masked, start, end, ";") if source.masked.find(";", start, end) >= 0 else []
     for begin, finish in zip([start, *(mark + 1 for mark in marks)], [*marks, end], strict=True):
+        if not source.is_kept(begin, finish):
+            continue
         piece = source.masked[begin:finish].strip()
-        if not piece or not is_kept(piece, source.mentions) or _NO_EXPRESSION.match(piece):
+        if not piece or _NO_EXPRESSION.match(piece):
             continue
         at = begin + len(source.masked[begin:finish]) - len(source.masked[begin:finish].lstrip())
         line, leave = source.line_at(at), _LEAVE.match(piece)

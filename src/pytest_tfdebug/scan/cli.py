@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.answer import Answer, answer
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 OK, FAILED, UNANSWERED = 0, 1, 2
+#: Characters in a line of the help.
+_WIDTH = 100
 _FORMATS = ("json", "csv", "markdown", "github")
 _SUFFIXES = {"csv": ".csv", "markdown": ".md"}
 _NAMES = {".json": "JSON", ".csv": "CSV", ".md": "Markdown"}
@@ -37,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="python -m pytest_tfdebug.scan",
         description="Which common tests does each model of a transformers-style repository skip, and why.",
+        formatter_class=partial(argparse.HelpFormatter, width=_WIDTH),  # which needs no shutil to be told
     )
     add = found.add_argument
     add("--repo", default=".", metavar="DIR", help="root of the repository (default: the current directory)")

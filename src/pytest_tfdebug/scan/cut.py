@@ -36,6 +36,8 @@ _PARAM = re.compile(r"\**(\w+)")
 _CALL = re.compile(r"[\w.]+\s*\(")
 _NEVER = re.compile(r"if\s+(?:TYPE_CHECKING|typing\.TYPE_CHECKING|False|0)\s*:")
 
+#: What a body may begin and end with that does nothing: strings are ``lexer.FILL``.
+_BLANK = f" \t\n;{lexer.FILL}"
 #: Compound statements whose body binds only where the first branch has not.
 _WEAK = frozenset({"elif", "else", "except", "case"})
 #: Compound statements without a scope of their own.
@@ -49,7 +51,7 @@ class _Source(NamedTuple):
 
 
 class _Lines:
-    """Line numbers of offsets that mostly grow."""
+    """Line numbers of offsets, each told from the one before."""
 
     def __init__(self, text: str) -> None:
         self._text, self._offset, self._line = text, 0, 1
@@ -57,8 +59,9 @@ class _Lines:
     def at(self, offset: int) -> int:
         """Return the number of the line that holds ``offset``, from 1."""
         if offset < self._offset:
-            return self._line - self._text.count("\n", offset, self._offset)
-        self._line += self._text.count("\n", self._offset, offset)
+            self._line -= self._text.count("\n", offset, self._offset)
+        else:
+            self._line += self._text.count("\n", self._offset, offset)
         self._offset = offset
         return self._line
 
@@ -319,7 +322,7 @@ def _settle(source: _Source, binding: Binding | _Def, mentions: Mention, *, top:
 def _bodied(source: _Source, definition: _Def, mentions: Mention, *, top: bool) -> Function:
     name, line, decorators, params, start, end = definition
     masked = source.masked[start:end]
-    empty = EMPTY.fullmatch(masked) is not None
+    empty = EMPTY.fullmatch(masked.strip(_BLANK)) is not None
     if empty or not (top or mentions.keeps(name, masked)):
         return Function(name, line, decorators, (), "", 0, empty=empty)
     begin, finish = start + len(masked) - len(masked.lstrip()), start + len(masked.rstrip())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from json.encoder import encode_basestring
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -257,7 +258,7 @@ def columns(classes: Iterable[tuple[str, str, Mapping[str, State]]]) -> dict[str
     reasons: defaultdict[str, dict[str, dict[str, None]]] = defaultdict(dict)
     known: dict[int, tuple[int, bytes, State]] = {}  # by identity, which the state in it keeps alive
     for model, cls, states in classes:
-        head = f'{_SEPARATOR}{{"model": {_encode(model)}, "class": {_encode(cls)}, '.encode()
+        head = f'{_SEPARATOR}{{"model": {encode_basestring(model)}, "class": {encode_basestring(cls)}, '.encode()
         for test, state in states.items():
             if id(state) not in known:
                 known[id(state)] = _flag(state), _text(state), state
@@ -296,7 +297,7 @@ def _text(state: State) -> bytes:
     if state.state == "ran":
         return b""
     *texts, line = state
-    return (_STATE % (*map(_encode, texts), line)).encode()
+    return (_STATE % (*map(encode_basestring, texts), line)).encode()
 
 
 def encode(tests: Iterable[tuple[str, str, Packed, dict[str, Any]]]) -> Iterator[Buffer]:

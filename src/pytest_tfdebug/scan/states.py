@@ -87,17 +87,19 @@ class _Name(NamedTuple):
     tests: set[str]
 
 
-#: What a class answers where it can answer otherwise than its kin: a name and the answers about it.
+#: What a class answers otherwise than one that binds nothing: a name and the answers about it.
 _Told: TypeAlias = "frozenset[tuple[str, tuple[Hashable, ...]]]"
 
 
 class _Kin(NamedTuple):
     """What classes with the same bases inherit.
 
-    ``names`` holds what has been asked of a class: only one that binds or sets a name answers otherwise about it than
-    its kin. ``outcomes`` holds what is inherited by classes that answer alike and have the same condition.
+    ``plain`` binds nothing of its own. ``names`` holds what has been asked of a class: only one that binds or sets a
+    name may answer otherwise about it. ``outcomes`` holds what is inherited by classes that answer alike and have the
+    same condition.
     """
 
+    plain: Linked
     expanded: frozenset[str]
     names: dict[str, _Name]
     outcomes: dict[tuple[_Told, str], _Inherited]
@@ -178,9 +180,13 @@ class States:
         return found
 
     def _told(self, cls: Linked, kin: _Kin) -> _Told:
-        names = kin.names.keys() & (cls.facts.members.keys() | cls.facts.writes)
-        told = self._evaluator.told
-        return frozenset([(name, told(cls, tuple(kin.names[name].questions))) for name in names])
+        told, found = self._evaluator.told, set()
+        for name in kin.names.keys() & (cls.facts.members.keys() | cls.facts.writes):
+            questions = tuple(kin.names[name].questions)
+            answers = told(cls, questions)
+            if answers != told(kin.plain, questions):
+                found.add((name, answers))
+        return frozenset(found)
 
     def _kin(self, cls: Linked) -> _Kin:
         if cls.kin not in self._kins:
@@ -190,7 +196,9 @@ class States:
                 for name, member in linked.facts.members.items()
                 if name.startswith("test_") and self._expansion(linked, member) is not None
             }
-            self._kins[cls.kin] = _Kin(frozenset(expanded), {}, {})
+            plain = Linked(cls.source, _MODULE, self._workspace.filled)
+            plain.inherit(cls.kin)
+            self._kins[cls.kin] = _Kin(plain, frozenset(expanded), {}, {})
         return self._kins[cls.kin]
 
     def _state(self, cls: Linked, test: str, base: State) -> tuple[State, frozenset[Question]]:
