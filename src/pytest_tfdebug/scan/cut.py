@@ -36,7 +36,7 @@ _PARAM = re.compile(r"\**(\w+)")
 _CALL = re.compile(r"[\w.]+\s*\(")
 _NEVER = re.compile(r"if\s+(?:TYPE_CHECKING|typing\.TYPE_CHECKING|False|0)\s*:")
 
-#: What a body may begin and end with that does nothing: strings are ``lexer.FILL``.
+#: What a body may begin with that does nothing: strings are ``lexer.FILL``.
 _BLANK = f" \t\n;{lexer.FILL}"
 #: Compound statements whose body binds only where the first branch has not.
 _WEAK = frozenset({"elif", "else", "except", "case"})
@@ -322,7 +322,7 @@ def _settle(source: _Source, binding: Binding | _Def, mentions: Mention, *, top:
 def _bodied(source: _Source, definition: _Def, mentions: Mention, *, top: bool) -> Function:
     name, line, decorators, params, start, end = definition
     masked = source.masked[start:end]
-    empty = EMPTY.fullmatch(masked.strip(_BLANK)) is not None
+    empty = EMPTY.fullmatch(masked.lstrip(_BLANK)) is not None
     if empty or not (top or mentions.keeps(name, masked)):
         return Function(name, line, decorators, (), "", 0, empty=empty)
     begin, finish = start + len(masked) - len(masked.lstrip()), start + len(masked.rstrip())

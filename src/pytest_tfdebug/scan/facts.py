@@ -26,8 +26,6 @@ SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")
 EMPTY = re.compile(r"(?:\s|;|(?:\b[rRuUbBfF]{1,2})?\x01|\bpass\b|\.\.\.|\breturn(?:[ \t]+None)?\b)*")
 #: An attribute that a method sets on its instance, which the class body then does not decide.
 WRITE = re.compile(r"self\.(\w+)(?:[ \t]*:[^=\n]*)?[ \t]*=(?!=)")
-_SKIP_WORD = re.compile(r"[sS]kip")
-_SPACES = re.compile(r"\s+")
 
 
 class Decorator(NamedTuple):
@@ -148,12 +146,12 @@ def _mention(aliases: tuple[str, ...]) -> Mention:
 
 
 def _is_alias(name: str, binding: Binding) -> bool:
-    if _SKIP_WORD.search(name):
+    if "kip" in name:
         return False
     text = binding.name if isinstance(binding, Import) else binding.text if isinstance(binding, Value) else ""
-    return _SKIP_WORD.search(text) is not None
+    return "kip" in text
 
 
 def squeeze(text: str) -> str:
     """Return the text of an expression on one line."""
-    return _SPACES.sub(" ", text).strip()
+    return " ".join(text.split())

@@ -39,7 +39,7 @@ _HEAD = (
     r"(?:(?:async[ \t]+)?(class|def|if|elif|else|try|except|finally|with|for|while|match|case)\b|(@))?"
     rf"(?:{_SIMPLE_LINE}())?"
 )
-_FIRST_LINE = re.compile(r"^([ \t\f]*)[^\s]", re.MULTILINE)
+_FIRST_LINE = re.compile(r"(?:\s*\n)?([ \t\f]*)\S")
 _FIRST_HEAD = re.compile(_HEAD)
 #: Keywords that stand in no expression, so that a line that begins with one is in no brackets.
 _SURE = frozenset({"class", "def"})
@@ -79,10 +79,10 @@ def mask(text: str) -> str:
 
 def statements(masked: str, start: int, end: int) -> list[Statement]:
     """Return the statements of the block that fills ``masked[start:end]``, in order."""
-    first = _FIRST_LINE.search(masked, start, end)
+    first = _FIRST_LINE.match(masked, start, end)
     if first is None:
         return []
-    top, indent = first.start(), len(first.group(1))
+    top, indent = first.start(1), len(first.group(1))
     heads: list[Any] = [(top, _FIRST_HEAD.match(masked, top + indent, end))]
     heads += [(head.start() + 1, head) for head in _line(first.group(1)).finditer(masked, top, end)]
     found: list[Statement] = []

@@ -29,8 +29,6 @@ _CATCH_ALL = re.compile(r"|.*\b(?:BaseException|Exception|SkipTest|Skipped)\b.*"
 _HEAD = re.compile(r"([A-Za-z_][\w.]*)\(")
 #: What is called, anywhere in a text that is read backwards: from the brackets, a tenth of the time.
 _CALLED = re.compile(r"\(\s*([\w.]+)")
-_MAY_SKIP = re.compile(r"kip|super\(")
-_RAISE = re.compile(r"raise\b")
 
 
 class End(Enum):
@@ -202,7 +200,7 @@ class Runner:
     def _do(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
         if not frame.is_decorator:
             head = _HEAD.match(statement[1])
-            if head is not None and not _MAY_SKIP.search(statement[1]) and not self._may_skip(head.group(1), frame):
+            if head is not None and not _names_skip(statement[1]) and not self._may_skip(head.group(1), frame):
                 return End.ON, frame
         expression = self._workspace.parser.expression(statement[1])
         if frame.is_decorator:
@@ -212,7 +210,7 @@ class Runner:
 
     def _is_idle(self, body: str, frame: Frame) -> bool:
         """Tell, without reading a body, that nothing in it could skip."""
-        if _MAY_SKIP.search(body) or _RAISE.search(body) or self._workspace.mentions(frame.scope.source).skips_in(body):
+        if _names_skip(body) or "raise" in body or self._workspace.mentions(frame.scope.source).skips_in(body):
             return False
         return not any(self._may_skip(dotted[::-1], frame) for dotted in set(_CALLED.findall(body[::-1])))
 
@@ -297,12 +295,8 @@ class Runner:
                         if not effect.condition:
                             return End.SKIPPED
         is_alone = not (frame.guards or frame.is_guarded or frame.is_decorator or args)
-        if (
-            cls is not None
-            and is_alone
-            and binding.params == ("self",)
-            and (id(definer), id(binding)) not in self._running
-        ):
+        is_new = binding.params == ("self",) and (id(definer), id(binding)) not in self._running
+        if cls is not None and is_alone and is_new:
             effects, end, questions = self.test(definer, binding, cls)
             self._evaluator.asked |= questions
             frame.effects.extend(effects)
@@ -345,6 +339,10 @@ class Runner:
             if keyword in {"", "reason", "msg"}:
                 return self._evaluator.words(value, frame.scope)
         return ""
+
+
+def _names_skip(text: str) -> bool:
+    return "kip" in text or "super(" in text
 
 
 _STATEMENTS: dict[str, Any] = {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Mixins that the report calls by another name.
 ORIGINS = {"ModelTesterMixin": "common", "GenerationTesterMixin": "GenerationMixin"}
-_ABSTRACT = re.compile(r"(?:\w+\.)*abstract(?:method|property|classmethod|staticmethod)")
+_ABSTRACT = frozenset({"abstractmethod", "abstractproperty", "abstractclassmethod", "abstractstaticmethod"})
 _TESTS_DIRECTORY = re.compile(r"(?:^|.*/)tests?/")
 
 
@@ -226,10 +226,13 @@ def _is_abstract(cls: Linked) -> bool:
         name
         for base in cls.mro
         for name, member in base.facts.members.items()
-        if isinstance(member, Function) and any(_ABSTRACT.fullmatch(found.text) for found in member.decorators)
+        if isinstance(member, Function) and _is_marked_abstract(member)
     }
     return any(
-        isinstance(found := (cls.find(name) or (None, None))[1], Function)
-        and any(_ABSTRACT.fullmatch(decorator.text) for decorator in found.decorators)
+        isinstance(found := (cls.find(name) or (None, None))[1], Function) and _is_marked_abstract(found)
         for name in abstract
     )
+
+
+def _is_marked_abstract(function: Function) -> bool:
+    return any(decorator.text.rpartition(".")[2] in _ABSTRACT for decorator in function.decorators)
