@@ -73,7 +73,7 @@ def scanner(root):
 
 
 def states(scanned):
-    return {(cls.path, cls.name): cls.states for cls in scanned.classes}
+    return {(cls.path, cls.name): cls.decided.states for cls in scanned.classes}
 
 
 @pytest.mark.parametrize("tree", ["kin", "fixture_repo"])
@@ -91,7 +91,7 @@ def test_a_class_has_the_states_that_it_has_alone(tree, request):
 def test_each_class_of_a_kin_has_its_own_answers(kin):
     whole, places = scanner(kin)
     found = {
-        cls.model: {test: state.reason for test, state in cls.states.items()}
+        cls.model: {test: state.reason for test, state in cls.decided.states.items()}
         for cls in whole.scan(places, None).classes
     }
 

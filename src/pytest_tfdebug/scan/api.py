@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan.errors import ScanError
@@ -15,7 +16,7 @@ from pytest_tfdebug.scan.workspace import Workspace
 
 if TYPE_CHECKING:
     from pytest_tfdebug.scan.layout import Place
-    from pytest_tfdebug.scan.scanner import ClassTests, Scan
+    from pytest_tfdebug.scan.scanner import Scan
     from pytest_tfdebug.scan.tree import Tree
 
 
@@ -58,10 +59,13 @@ def result(found: Scan, places: list[Place], test: str | None) -> ScanResult:
     Raises:
         ScanError: If there is nothing to report.
     """
-    names = sorted({name for cls in found.classes for name in cls.states})
+    cases: dict[str, list[Case]] = {}
+    for cls in sorted(found.classes, key=attrgetter("model", "name")):
+        for name, state in cls.decided.states.items():
+            cases.setdefault(name, []).append(Case(cls.model, cls.name, state))
+    names = sorted(cases)
     check(found, names, places, test)
-    classes = sorted(found.classes, key=lambda cls: (cls.model, cls.name))
-    tests = {name: CommonTest(name, found.origin(name), _cases(classes, name)) for name in names}
+    tests = {name: CommonTest(name, found.origin(name), tuple(cases[name])) for name in names}
     return ScanResult(tests, sorted({where.model for where in places}), found.bad, bases(found))
 
 
@@ -89,7 +93,3 @@ def check(found: Scan, names: list[str], places: list[Place], test: str | None) 
 def bases(found: Scan) -> list[str]:
     """Return the base classes that a scan found neither in the repository nor among those known by name."""
     return [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in found.unresolved]
-
-
-def _cases(classes: list[ClassTests], test: str) -> tuple[Case, ...]:
-    return tuple([Case(cls.model, cls.name, cls.states[test]) for cls in classes if test in cls.states])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from functools import reduce
-from operator import add, attrgetter, itemgetter, or_
+from operator import add, attrgetter, or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.answer import Answer
@@ -15,7 +15,7 @@ from pytest_tfdebug.scan.known import Known
 from pytest_tfdebug.scan.parser import Parser
 from pytest_tfdebug.scan.reading import CHECKED, Reader
 from pytest_tfdebug.scan.render import table
-from pytest_tfdebug.scan.report import Packed, columns, encode
+from pytest_tfdebug.scan.report import Column, columns, encode
 from pytest_tfdebug.scan.scanner import Scan, Scanner, model_files
 from pytest_tfdebug.scan.tree import DiskTree, RecordingTree
 from pytest_tfdebug.scan.workspace import Workspace
@@ -58,7 +58,7 @@ class _Part(NamedTuple):
     """A scan of some of the models without its classes, their report, and what it asked of the tree."""
 
     scan: Scan
-    report: dict[str, Packed]
+    report: dict[str, Column]
     record: Record | None
 
 
@@ -102,17 +102,17 @@ def _part(work: _Work, mine: Iterable[Place], number: int) -> _Part:
     found = Scanner(Workspace(tree, reader, parser), places).scan(mine, task.test)
     if cache is not None and (reader.has_news or len(parser.known) > count):
         Known(reader.used(), parser.known).keep(cache, number)
-    report = columns((cls.model, cls.name, cls.states) for cls in sorted(found.classes, key=itemgetter(0, 1)))
-    packed = {test: column.packed() for test, column in report.items()}
-    return _Part(found._replace(classes=[]), packed, tree.record if cache is not None else None)
+    classes = sorted(found.classes, key=attrgetter("model", "name"))
+    report = columns((cls.model, cls.name, cls.decided) for cls in classes)
+    return _Part(found._replace(classes=[]), report, tree.record if cache is not None else None)
 
 
 def _answer(task: Task, parts: tuple[_Part, ...], places: list[Place]) -> Answer:
     found = reduce(add, (part.scan for part in parts))
-    nothing = Packed({}, {}, [])
+    nothing = Column({}, {}, [])
     names = sorted(set().union(*(part.report for part in parts)))
     check(found, names, places, task.test)
-    entries: list[tuple[str, str, Packed, dict[str, Any]]] = [
+    entries: list[tuple[str, str, Column, dict[str, Any]]] = [
         (name, found.origin(name), sum((part.report.get(name, nothing) for part in parts), start=nothing), {})
         for name in names
     ]

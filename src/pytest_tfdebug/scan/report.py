@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from itertools import chain
 from json.encoder import encode_basestring
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.files import replace
@@ -14,12 +15,18 @@ from pytest_tfdebug.scan.files import replace
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     import pandas as pd
     from typing_extensions import Buffer
 
     from pytest_tfdebug.scan.states import State
+
+    #: The states of the tests of a class, as ``states.Decided`` holds them.
+    _Decided: TypeAlias = tuple[State, AbstractSet[str], Mapping[str, State]]
+    #: What a class does with a test: the JSON of its model, the flag and reason of the state, and the JSON of both.
+    _Cell: TypeAlias = tuple[str, int, str, bytes, bytes]
 
 #: The states in which a class does not run a test.
 STOPPED = frozenset({"skipped", "vanished"})
@@ -55,7 +62,6 @@ _SEPARATOR = ",\n      "
 #: The JSON of a state after that of its class, up to the end.
 _STATE = '"state": %s, "form": %s, "reason": %s, "condition": %s, "file": %s, "line": %d}'
 _encode = json.JSONEncoder(ensure_ascii=False).encode
-_encode_lines = json.JSONEncoder(ensure_ascii=False, separators=(_SEPARATOR, ": ")).encode
 
 
 class Case(NamedTuple):
@@ -99,15 +105,15 @@ class CommonTest(NamedTuple):
     def summary(self) -> dict[str, Any]:
         """Return the entry of the JSON report without its classes."""
         column = self.column()
-        lists = {key: column.lists.get(key, []) for key in _LISTS}
-        values = {"origin": self.origin, "skipped_proportion": column.packed().share, **lists}
+        lists = {key: json.loads(b"".join(_listed(column.lists.get(key, [])))) for key in _LISTS}
+        values = {"origin": self.origin, "skipped_proportion": column.share, **lists}
         return {key: values[key] for key in _SUMMARY}
 
     def column(self) -> Column:
         """Return what the models do with the test."""
         cases = sorted(self.cases, key=itemgetter(0))
-        found = columns((model, cls, {self.name: state}) for model, cls, state in cases)
-        return found.get(self.name, Column({}, b""))
+        found = columns((model, cls, (state, {self.name}, {})) for model, cls, state in cases)
+        return found.get(self.name, Column({}, {}, []))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of the JSON report."""
@@ -204,39 +210,20 @@ class ScanResult:
 
 def dumps(tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]]) -> str:
     """Return the JSON report of tests, each with further keys."""
-    entries = ((name, test.origin, test.column().packed(), extra.get(name, {})) for name, test in tests.items())
+    entries = ((name, test.origin, test.column(), extra.get(name, {})) for name, test in tests.items())
     return b"".join(encode(entries)).decode()
 
 
 class Column(NamedTuple):
-    """What some models do with one test.
-
-    ``lists`` holds those of the JSON report that are not empty, by their keys, ``classes`` the JSON of the classes
-    that do not just run the test.
-    """
-
-    lists: dict[str, list[str]]
-    classes: bytes
-
-    def packed(self) -> Packed:
-        """Return the column as JSON alone."""
-        return Packed(
-            {key: len(names) for key, names in self.lists.items()},
-            {key: [_items(names)] for key, names in self.lists.items()},
-            [self.classes],
-        )
-
-
-class Packed(NamedTuple):
     """What some models do with one test, as JSON in pieces, with the lengths of the lists."""
 
     counts: dict[str, int]
     lists: dict[str, list[bytes]]
     classes: list[bytes]
 
-    def __add__(self, after: Packed) -> Packed:  # type: ignore[override]
+    def __add__(self, after: Column) -> Column:  # type: ignore[override]
         """Return what these models and others that follow them do."""
-        return Packed(
+        return Column(
             {key: self.counts.get(key, 0) + after.counts.get(key, 0) for key in _LISTS},
             {key: self.lists.get(key, []) + after.lists.get(key, []) for key in _LISTS},
             self.classes + after.classes,
@@ -249,33 +236,48 @@ class Packed(NamedTuple):
         return round(skipped / (skipped + ran), 4) if skipped or ran else 0.0
 
 
-def columns(classes: Iterable[tuple[str, str, Mapping[str, State]]]) -> dict[str, Column]:
+def columns(classes: Iterable[tuple[str, str, _Decided]]) -> dict[str, Column]:
     """Return what models do with each test, from the model, name and states of each of their test classes.
 
     The classes of a model must follow each other.
     """
-    found: dict[str, tuple[dict[str, int], list[bytes]]] = {}
-    reasons: defaultdict[str, dict[str, dict[str, None]]] = defaultdict(dict)
+    cells: defaultdict[str, list[_Cell]] = defaultdict(list)
     known: dict[int, tuple[int, bytes, State]] = {}  # by identity, which the state in it keeps alive
-    for model, cls, states in classes:
-        head = f'{_SEPARATOR}{{"model": {encode_basestring(model)}, "class": {encode_basestring(cls)}, '.encode()
-        for test, state in states.items():
-            if id(state) not in known:
-                known[id(state)] = _flag(state), _text(state), state
-            if test not in found:
-                found[test] = {}, []
-            flag, text, _ = known[id(state)]
-            flags, pieces = found[test]
-            flags[model] = flags.get(model, 0) | flag
-            if text:
-                pieces += (head, text)
-                if flag & _STOPPING:
-                    reasons[test].setdefault(model, {})[state.reason] = None
-    return {test: Column(_lists(flags, reasons[test]), b"".join(parts)) for test, (flags, parts) in found.items()}
+    for model, cls, (base, left, given) in classes:
+        name = encode_basestring(model)
+        head = f'{_SEPARATOR}{{"model": {name}, "class": {encode_basestring(cls)}, '.encode()
+        text = _text(base)
+        cell = name, _flag(base), base.reason, head if text else b"", text
+        for test in left:
+            cells[test].append(cell)
+        for test, state in given.items():
+            flag, text, _ = known.get(id(state)) or known.setdefault(id(state), (_flag(state), _text(state), state))
+            cells[test].append((name, flag, state.reason, head if text else b"", text))
+    return {test: _column(column) for test, column in cells.items()}
+
+
+def _column(cells: list[_Cell]) -> Column:
+    models, kinds, reasons, *texts = zip(*cells, strict=True)
+    flags = dict(zip(models, kinds, strict=True))
+    if len(flags) < len(models):  # a model has several classes
+        flags = dict.fromkeys(models, 0)
+        for model, kind in zip(models, kinds, strict=True):
+            flags[model] |= kind
+    why: dict[str, dict[str, None]] = {}
+    if any(kind & _STOPPING for kind in set(kinds)):
+        for model, kind, reason in zip(models, kinds, reasons, strict=True):
+            if kind & _STOPPING:
+                why.setdefault(model, {})[reason] = None
+    lists = _lists(flags, why)
+    return Column(
+        {key: len(items) for key, items in lists.items()},
+        {key: [_items(items)] for key, items in lists.items()},
+        [b"".join(chain.from_iterable(zip(*texts, strict=True)))],
+    )
 
 
 def _lists(flags: dict[str, int], reasons: dict[str, dict[str, None]]) -> dict[str, list[str]]:
-    """Return the lists of the JSON report that are not empty, from the flags and the reasons of each model."""
+    """Return the items of the lists of the JSON report, from the flags and the reasons of each model."""
     kinds = set(flags.values())
     chosen = {key: [kind for kind in kinds if is_in(kind)] for key, is_in in _MODELS.items()}
     lists = {
@@ -284,7 +286,8 @@ def _lists(flags: dict[str, int], reasons: dict[str, dict[str, None]]) -> dict[s
         if some
     }
     skipped = lists.get("models_skipped", ())
-    return {**lists, "reasons_skipped": [f"{model}: {reason}" for model in skipped for reason in reasons[model]]}
+    told = [f"{model[:-1]}: {encode_basestring(reason)[1:]}" for model in skipped for reason in reasons[model]]
+    return {**lists, "reasons_skipped": told}
 
 
 def _flag(state: State) -> int:
@@ -300,7 +303,7 @@ def _text(state: State) -> bytes:
     return (_STATE % (*map(encode_basestring, texts), line)).encode()
 
 
-def encode(tests: Iterable[tuple[str, str, Packed, dict[str, Any]]]) -> Iterator[Buffer]:
+def encode(tests: Iterable[tuple[str, str, Column, dict[str, Any]]]) -> Iterator[Buffer]:
     """Yield the JSON report of tests in pieces, from the name, origin, column and further keys of each."""
     start = "{\n"
     for name, origin, column, extra in tests:
@@ -314,15 +317,15 @@ def encode(tests: Iterable[tuple[str, str, Packed, dict[str, Any]]]) -> Iterator
         yield from _listed(column.classes)
         for key, value in extra.items():
             yield f",\n    {_encode(key)}: ".encode()
-            yield from _listed([_items(value)]) if isinstance(value, list) else [_encode(value).encode()]
+            yield from _listed([_items(map(_encode, value))]) if isinstance(value, list) else [_encode(value).encode()]
         yield b"\n  }"
         start = ",\n"
     yield b"\n}\n"
 
 
-def _items(values: list[str]) -> bytes:
-    """Return the items of a JSON list, each after a separator."""
-    return f"{_SEPARATOR}{_encode_lines(values)[1:-1]}".encode() if values else b""
+def _items(values: Iterable[str]) -> bytes:
+    """Return the items of a JSON list, each after a separator, from their JSON."""
+    return _SEPARATOR.join(["", *values]).encode()
 
 
 def _listed(parts: Iterable[bytes]) -> Iterator[Buffer]:

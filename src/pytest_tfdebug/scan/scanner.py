@@ -11,7 +11,7 @@ from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.facts import Class, Decorator, Function, Import, Value
 from pytest_tfdebug.scan.layout import Place, is_owned, place
 from pytest_tfdebug.scan.runner import Runner
-from pytest_tfdebug.scan.states import State, States, is_test
+from pytest_tfdebug.scan.states import Decided, States, is_test
 from pytest_tfdebug.scan.values import Evaluator
 from pytest_tfdebug.scan.workspace import Found, Source
 
@@ -30,12 +30,12 @@ _TESTS_DIRECTORY = re.compile(r"(?:^|.*/)tests?/")
 
 
 class ClassTests(NamedTuple):
-    """A test class that pytest collects for a model, and the state of each common test that it has."""
+    """A test class that pytest collects for a model, and what is decided of the common tests that it has."""
 
     model: str
     name: str
     path: str
-    states: dict[str, State]
+    decided: Decided
 
 
 class Mixin(NamedTuple):
@@ -139,8 +139,7 @@ class Scanner:
             if not tests or not self._is_collected(name, cls):
                 continue
             wanted = tests if test is None else tests & {test}
-            states = self._states.of(cls, wanted, on_module)
-            yield ClassTests(where.model, name, where.path, states)
+            yield ClassTests(where.model, name, where.path, self._states.of(cls, wanted, on_module))
 
     def _on_module(self, source: Source) -> tuple[Effect, ...]:
         mark = source.facts.names.get("pytestmark")

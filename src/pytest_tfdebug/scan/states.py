@@ -16,6 +16,7 @@ from pytest_tfdebug.scan.workspace import Found
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
+    from collections.abc import Set as AbstractSet
 
     from pytest_tfdebug.scan.classes import Kin, Question
     from pytest_tfdebug.scan.effects import Decorators, Effect
@@ -44,6 +45,21 @@ class State(NamedTuple):
 
 
 RAN = State("ran")
+
+
+class Decided(NamedTuple):
+    """The states of the tests of a class: ``base`` that of those which their definition leaves alone."""
+
+    base: State
+    left: AbstractSet[str]
+    given: dict[str, State]
+
+    @property
+    def states(self) -> dict[str, State]:
+        """The state of each test."""
+        return {**dict.fromkeys(self.left, self.base), **self.given}
+
+
 #: Stands for the class of a function that is defined outside any.
 _MODULE = Class("", 0, (), (), (), {}, frozenset())
 
@@ -130,18 +146,17 @@ class States:
         kept = (effect for effect in effects if effect.kind == "pytest" or cls.kin.is_test_case)
         return _Applied("class-decorator", tuple(kept))
 
-    def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Effect, ...]) -> dict[str, State]:
-        """Return the state of each of some tests that a class has."""
+    def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Effect, ...]) -> Decided:
+        """Return the states of some tests that a class has."""
         base = self._base(cls, on_module)
         mine = tests & self._own(cls)
         if base.state == "skipped":
-            return {test: self._state(cls, test, base)[0] for test in tests}
+            return Decided(base, frozenset(), {test: self._state(cls, test, base)[0] for test in tests})
         inherited = self._inherited(cls, tests - mine, base)
-        states = dict.fromkeys(inherited.free, base)
-        states.update(inherited.given)
-        for test in tests.difference(states) | mine:
-            states[test] = self._state(cls, test, base)[0]
-        return states
+        given = inherited.given.copy()
+        for test in mine.union(tests.difference(given, inherited.free)):
+            given[test] = self._state(cls, test, base)[0]
+        return Decided(base, inherited.free.keys() - given.keys(), given)
 
     def _base(self, cls: Linked, on_module: tuple[Effect, ...]) -> State:
         """Return the state of a test of a class that its definition leaves alone."""
