@@ -33,6 +33,7 @@ Body: TypeAlias = "tuple[tuple[Any, ...], ...]"
 _LEAVE = re.compile(r"(return|raise|break|continue)\b")
 _LEAVES = tuple(re.compile(rf"{word}\b") for word in ("return", "raise", "break", "continue"))
 _HEADER = re.compile(r"(?:async\s+)?(\w+)\b\s*")
+_CALLS = re.compile(r"[\w.()]+\)")
 _FOR = re.compile(r"(.*?)\s+in\b", re.DOTALL)
 _AS = re.compile(r"\bas\s+\w+\s*$")
 _CONTINUES = frozenset({"elif", "else", "except", "finally"})
@@ -64,6 +65,8 @@ def cut_body(function: Function, mentions: Mention) -> Body:
     plain = lexer.PLAIN.fullmatch(text)
     if plain is not None and plain[3] is not None and not iskeyword(plain[1]):  # self.skipTest("why")
         return (("do", text, function.body_line),) if is_kept(f"{plain[1]}()", mentions) else ()
+    if _CALLS.fullmatch(text) and not _LEAVE.match(text):  # super().test_forward()
+        return (("do", text, function.body_line),) if is_kept(text, mentions) else ()
     masked = lexer.mask(function.body)
     kept = with_nested(masked, mentions)
     patterns = (*kept.skips, *kept.delegates, *_LEAVES)  # one by one: each begins with literal text

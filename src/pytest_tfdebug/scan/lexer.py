@@ -74,7 +74,7 @@ def mask(text: str) -> str:
     brackets = masked.encode(errors="surrogatepass").translate(None, _NO_BRACKETS)
     if sum(map(brackets.count, b"([{")) != sum(map(brackets.count, b")]}")):
         raise BadSourceError("a bracket is not closed")
-    return masked.replace("\\\n", "  ") if "\\\n" in masked else masked
+    return masked.replace("\\\n", "  ") if "\\" in masked else masked
 
 
 def statements(masked: str, start: int, end: int) -> list[Statement]:

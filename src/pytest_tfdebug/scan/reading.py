@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Model test files up to which every file is checked for syntax errors inside functions too; it takes 0.3 s.
 CHECKED = 24
+#: Model test files whose text is kept; hardly ever is a class asked for that is not in the last one.
+_RECENT = 16
 
 
 class Reader:
@@ -39,6 +41,7 @@ class Reader:
         self._used: dict[str, tuple[str, Module]] = {}
         self._filled: dict[tuple[str, tuple[int, int] | None], Class] = {}
         self._outlines: dict[str, Outline] = {}
+        self._recent: list[str] = []
 
     @property
     def has_news(self) -> bool:
@@ -61,9 +64,8 @@ class Reader:
         """Return a class of a file with what its body binds."""
         key = (path, cls.span)
         if key not in self._filled:
-            if path not in self._outlines:
-                self._outlines[path] = outline(decode(self._tree.read(path)))
-            self._filled[key] = self._outlines[path].filled(cls)
+            found = self._outlines.get(path) or self._outline(path, decode(self._tree.read(path)))
+            self._filled[key] = found.filled(cls)
         return self._filled[key]
 
     def facts(self, path: str) -> Module:
@@ -92,8 +94,15 @@ class Reader:
             from pytest_tfdebug.scan.exact import exact
 
             return exact(text)
+        return self._outline(path, text).module
+
+    def _outline(self, path: str, text: str) -> Outline:
         self._outlines[path] = found = outline(text)
-        return found.module
+        if place(path) is not None:
+            self._recent.append(path)
+        if len(self._recent) > _RECENT:
+            self._outlines.pop(self._recent.pop(0), None)
+        return found
 
 
 def check(text: str) -> None:

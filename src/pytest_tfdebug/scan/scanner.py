@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.scan.classes import Linked, Linker
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 #: Mixins that the report calls by another name.
 ORIGINS = {"ModelTesterMixin": "common", "GenerationTesterMixin": "GenerationMixin"}
 _ABSTRACT = frozenset({"abstractmethod", "abstractproperty", "abstractclassmethod", "abstractstaticmethod"})
-_TESTS_DIRECTORY = re.compile(r"(?:^|.*/)tests?/")
 
 
 class ClassTests(NamedTuple):
@@ -107,7 +105,6 @@ class Scanner:
         self._mixin_tests: dict[Linked, frozenset[str]] = {}
         self._kin_tests: dict[Kin, frozenset[str]] = {}
         self._used: set[Linked] = set()
-        self._of_tests: dict[tuple[str, str], bool] = {}  # by the importing directory and the module
 
     def scan(self, places: Iterable[Place], test: str | None) -> Scan:
         """Return the states of one test, or of every common test, in some of the model test files."""
@@ -159,7 +156,7 @@ class Scanner:
                 yield name, found
         for star in source.facts.stars:
             module = self._workspace.module(source.path, star)
-            if isinstance(module, Source) and module.path not in seen and _TESTS_DIRECTORY.match(module.path):
+            if isinstance(module, Source) and module.path not in seen and _is_of_tests(module.path):
                 others = self._classes(module, seen)
                 yield from ((name, found) for name, found in others if name not in source.facts.names)
 
@@ -173,19 +170,11 @@ class Scanner:
         if isinstance(binding, Import):
             if not binding.name:
                 return None
-            if not self._is_of_tests(source.path, binding.module):
+            path = self._workspace.module_path(source.path, binding.module)
+            if path is None or not _is_of_tests(path):
                 return None
         symbol = self._workspace.lookup(source, name)
         return symbol if isinstance(symbol, Found) and isinstance(symbol.binding, Class) else None
-
-    def _is_of_tests(self, importer: str, module: str) -> bool:
-        """Tell whether an import in a file is of a module of tests, whose classes pytest may collect."""
-        key = importer.rpartition("/")[0], module
-        found = self._of_tests.get(key)
-        if found is None:
-            path = self._workspace.module_path(importer, module)
-            found = self._of_tests[key] = path is not None and _TESTS_DIRECTORY.match(path) is not None
-        return found
 
     def _is_collected(self, name: str, cls: Linked) -> bool:
         """Tell whether pytest collects a class under a name."""
@@ -213,6 +202,11 @@ class Scanner:
         if kin not in self._kin_tests:
             self._kin_tests[kin] = frozenset().union(*map(self._tests, kin.mro))
         return self._kin_tests[kin]
+
+
+def _is_of_tests(path: str) -> bool:
+    """Tell whether a module is one of tests, whose classes pytest may collect."""
+    return "/tests/" in f"/{path}" or "/test/" in f"/{path}"
 
 
 def _is_abstract(cls: Linked) -> bool:

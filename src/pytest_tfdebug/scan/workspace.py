@@ -55,11 +55,11 @@ class Workspace:
         self._tree, self._reader = tree, reader
         self._sources: dict[str, Source | None] = {}
         self._packages: dict[tuple[str, str], str | None] = {}
-        self._roots: dict[str, tuple[str, ...]] = {}
         self._mentions: dict[str, Mention] = {}
         self._resolved: dict[tuple[str, str], Symbol | None] = {}
+        self._exported: dict[tuple[str, str], Symbol | None] = {}
         self._files: dict[str, str | None] = {}
-        self._modules: dict[tuple[str, str], str | None] = {}
+        self._modules: dict[tuple[str, str, bool], str | None] = {}
 
     def source(self, path: str) -> Source | None:
         """Return a module by its path, or None where it cannot be read; ``bad`` then says why."""
@@ -127,9 +127,14 @@ class Workspace:
         module = self.module(source.path, binding.module)
         if not binding.name:
             return module
-        if isinstance(module, Source) and module.path == source.path:
+        if not isinstance(module, Source) or depth:
+            return self._attribute(module, binding.name, depth)
+        if module.path == source.path:
             return None
-        return self._attribute(module, binding.name, depth)
+        key = (module.path, binding.name)
+        if key not in self._exported:
+            self._exported[key] = self._attribute(module, binding.name, depth)
+        return self._exported[key]
 
     def _attribute(self, symbol: Symbol | None, name: str, depth: int) -> Symbol | None:
         if isinstance(symbol, External):
@@ -158,37 +163,35 @@ class Workspace:
 
     def module_path(self, importer: str, module: str) -> str | None:
         """Return the file that an import in a file names, or None where it is not in the repository."""
-        key = (posixpath.dirname(importer), module)
+        directory, name = importer.rpartition("/")[0], module.lstrip(".")
+        dots = len(module) - len(name)
+        if dots > 1:
+            directory = "/".join(directory.split("/")[: 1 - dots])
+        key = (directory, name, dots > 0)
         if key not in self._modules:
             self._modules[key] = self._module_path(*key)
         return self._modules[key]
 
-    def _module_path(self, directory: str, module: str) -> str | None:
-        name = module.lstrip(".")
-        dots = len(module) - len(name)
-        if dots:
-            for _ in range(dots - 1):
-                directory = posixpath.dirname(directory)
+    def _module_path(self, directory: str, name: str, is_relative: bool) -> str | None:  # noqa: FBT001 - a key
+        if is_relative:
             return self._file(posixpath.join(directory, *name.split("."))) if name else self._file(directory)
-        return self._absolute(directory, name)
-
-    def _absolute(self, directory: str, name: str) -> str | None:
         first, *rest = name.split(".")
-        key = (directory, first)
-        if key not in self._packages:
-            candidates = (posixpath.join(root, first) for root in self._search(directory))
-            self._packages[key] = next((path for path in candidates if self._file(path) is not None), None)
-        package = self._packages[key]
+        package = self._package(directory, first)
         return self._file(posixpath.join(package, *rest)) if package is not None else None
 
-    def _search(self, directory: str) -> tuple[str, ...]:
-        """Return where pytest and an installed repository would find a top-level module, nearest first."""
-        if directory not in self._roots:
-            parents = [directory]
-            while parents[-1]:
-                parents.append(posixpath.dirname(parents[-1]))
-            self._roots[directory] = (*parents, "src", "tests")
-        return self._roots[directory]
+    def _package(self, directory: str, name: str) -> str | None:
+        """Return a top-level module as pytest and an installed repository would find it, nearest first."""
+        key = (directory, name)
+        if key not in self._packages:
+            path = posixpath.join(directory, name)
+            if self._file(path) is not None:
+                self._packages[key] = path
+            elif directory:
+                self._packages[key] = self._package(directory.rpartition("/")[0], name)
+            else:
+                found = (path for path in (f"src/{name}", f"tests/{name}") if self._file(path) is not None)
+                self._packages[key] = next(found, None)
+        return self._packages[key]
 
     def _file(self, path: str) -> str | None:
         """Return the file of a module path without its suffix; a package without ``__init__.py`` has an empty one."""
@@ -197,11 +200,11 @@ class Workspace:
         return self._files[path]
 
     def _find(self, path: str) -> str | None:
-        for candidate in (f"{path}.py", f"{path}/__init__.py"):
-            if self._tree.is_file(candidate):
-                return candidate
-        if self._tree.is_dir(path):
-            candidate = f"{path}/__init__.py"
-            self._sources.setdefault(candidate, Source(candidate, _EMPTY))
-            return candidate
-        return None
+        if self._tree.is_file(f"{path}.py"):
+            return f"{path}.py"
+        if not self._tree.is_dir(path):
+            return None
+        package = f"{path}/__init__.py"
+        if not self._tree.is_file(package):
+            self._sources.setdefault(package, Source(package, _EMPTY))
+        return package
