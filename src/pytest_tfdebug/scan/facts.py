@@ -18,8 +18,6 @@ SKIPS = (r"kip(?:[\w.]*\s*\(|Test\b|ped\b)",)
 _HELPERS = r"self\.(?!assert|fail|subTest|_prepare_for_class)\w+\("
 #: What a test may delegate its skip to: another test, or a helper that skips in its place.
 DELEGATES = (r"super\(", r"\.test_\w+\(", r"\(\s*self\s*[,)]", _HELPERS)
-#: Statements that can end a body before a skip that follows.
-LEAVE = re.compile(r"(?:return|raise|continue|break)\b")
 #: Methods that run before every test of a class and can skip in its place.
 SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")
 #: What a statement may be for a body to count as empty, on text whose strings are ``\x01``.

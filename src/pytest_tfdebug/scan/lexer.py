@@ -16,12 +16,13 @@ from pytest_tfdebug.scan.errors import BadSourceError
 #: Stands for every character of a string in masked text.
 FILL = "\x01"
 
+#: Comments and strings. No file has a null character; with it ``re`` looks for where one may begin in a bitmap, which
+#: takes two thirds of the time.
 _TOKENS = re.compile(
     r"(#[^\n]*"
-    r'|"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*"""'
-    r"|'''[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*'''"
-    r'|"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
-    r"|'[^'\\\n]*(?:\\.[^'\\\n]*)*')",
+    r'|"(?:""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*"""|[^"\\\n]*(?:\\.[^"\\\n]*)*")'
+    r"|'(?:''[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*'''|[^'\\\n]*(?:\\.[^'\\\n]*)*')"
+    r"|\0)",
     re.DOTALL,
 )
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
