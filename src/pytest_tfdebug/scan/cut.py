@@ -38,6 +38,8 @@ _NEVER = re.compile(r"if\s+(?:TYPE_CHECKING|typing\.TYPE_CHECKING|False|0)\s*:")
 
 #: What a body may begin with that does nothing: strings are ``lexer.FILL``.
 _BLANK = f" \t\n;{lexer.FILL}"
+#: How what follows may begin in an empty body: with ``pass``, ``...``, ``return``, a prefix of a string, or not at all.
+_MAYBE_EMPTY = frozenset({"", *"p.rRuUbBfF"})
 #: Compound statements whose body binds only where the first branch has not.
 _WEAK = frozenset({"elif", "else", "except", "case"})
 #: Compound statements without a scope of their own.
@@ -322,7 +324,8 @@ def _settle(source: _Source, binding: Binding | _Def, mentions: Mention, *, top:
 def _bodied(source: _Source, definition: _Def, mentions: Mention, *, top: bool) -> Function:
     name, line, decorators, params, start, end = definition
     masked = source.masked[start:end]
-    empty = EMPTY.fullmatch(masked.lstrip(_BLANK)) is not None
+    rest = masked.lstrip(_BLANK)
+    empty = rest[:1] in _MAYBE_EMPTY and EMPTY.fullmatch(rest) is not None
     if empty or not (top or mentions.keeps(name, masked)):
         return Function(name, line, decorators, (), "", 0, empty=empty)
     begin, finish = start + len(masked) - len(masked.lstrip()), start + len(masked.rstrip())

@@ -168,12 +168,13 @@ class Scanner:
         if isinstance(binding, Value) and not binding.text.replace(".", "").isidentifier():
             return None
         if isinstance(binding, Import):
-            if not binding.name:
+            path = self._workspace.module_path(source.path, binding.module) if binding.name else None
+            if path is None or path == source.path or not _is_of_tests(path):
                 return None
-            path = self._workspace.module_path(source.path, binding.module)
-            if path is None or not _is_of_tests(path):
-                return None
-        symbol = self._workspace.lookup(source, name)
+            module = self._workspace.source(path)
+            symbol = self._workspace.exported(module, binding.name) if module is not None else None
+        else:
+            symbol = self._workspace.lookup(source, name)
         return symbol if isinstance(symbol, Found) and isinstance(symbol.binding, Class) else None
 
     def _is_collected(self, name: str, cls: Linked) -> bool:

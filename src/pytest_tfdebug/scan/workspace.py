@@ -129,11 +129,13 @@ class Workspace:
             return module
         if not isinstance(module, Source) or depth:
             return self._attribute(module, binding.name, depth)
-        if module.path == source.path:
-            return None
-        key = (module.path, binding.name)
+        return self.exported(module, binding.name) if module.path != source.path else None
+
+    def exported(self, module: Source, name: str) -> Symbol | None:
+        """Return what an import of a name from a module brings."""
+        key = (module.path, name)
         if key not in self._exported:
-            self._exported[key] = self._attribute(module, binding.name, depth)
+            self._exported[key] = self._attribute(module, name, 0)
         return self._exported[key]
 
     def _attribute(self, symbol: Symbol | None, name: str, depth: int) -> Symbol | None:
