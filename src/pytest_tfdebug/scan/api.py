@@ -92,4 +92,5 @@ def check(found: Scan, names: list[str], places: list[Place], test: str | None) 
 
 def bases(found: Scan) -> list[str]:
     """Return the base classes that a scan found neither in the repository nor among those known by name."""
-    return [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in found.unresolved]
+    bases = sorted(found.unresolved, key=attrgetter("path", "line"))  # whichever process met them first
+    return [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in bases]

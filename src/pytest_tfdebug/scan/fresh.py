@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from functools import reduce
+from itertools import chain, groupby
 from operator import add, attrgetter, or_
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -84,22 +85,21 @@ def answer(repo: str | os.PathLike[str], task: Task, cache: Cache | None) -> Ans
 
 
 def _parts(work: _Work) -> tuple[_Part, ...]:
-    """Scan the model test files, half of them in a second process where that pays."""
-    places = work.places
-    if len(places) < SHARED or not HAS_SECOND or work.task.is_exact:
-        return (_part(work, _progress(places), 0),)
-    middle = places[len(places) // 2].model
-    half = next(number for number, where in enumerate(places) if where.model == middle)
-    return beside(lambda: _part(work, _progress(places[:half]), 0), lambda: _part(work, places[half:], 1))
+    """Scan the model test files, some of them in a second process where that pays."""
+    models = [list(files) for _, files in groupby(work.places, attrgetter("model"))]
+    if len(work.places) < SHARED or not HAS_SECOND or work.task.is_exact:
+        return (_part(work, 0, _progress(models, len(models))),)
+    half = len(models) // 2
+    return beside(models, lambda number, mine: _part(work, number, mine if number else _progress(mine, half)))
 
 
-def _part(work: _Work, mine: Iterable[Place], number: int) -> _Part:
+def _part(work: _Work, number: int, models: Iterable[list[Place]]) -> _Part:
     tree, task, places, cache, known = work
     is_checked = task.is_strict or len(places) <= CHECKED
     reader = Reader(tree, known, is_exact=task.is_exact, is_checked=is_checked)
     parser = Parser(known.expressions if known else None, is_exact=task.is_exact)
     count = len(parser.known)
-    found = Scanner(Workspace(tree, reader, parser), places).scan(mine, task.test)
+    found = Scanner(Workspace(tree, reader, parser), places).scan(chain.from_iterable(models), task.test)
     if cache is not None and (reader.has_news or len(parser.known) > count):
         Known(reader.used(), parser.known).keep(cache, number)
     classes = sorted(found.classes, key=attrgetter("model", "name"))
@@ -123,11 +123,11 @@ def _answer(task: Task, parts: tuple[_Part, ...], places: list[Place]) -> Answer
     return answer._replace(summary="\n".join(table(rows)))
 
 
-def _progress(places: list[Place]) -> Iterable[Place]:
+def _progress(models: Iterable[list[Place]], count: int) -> Iterable[list[Place]]:
     """Show a progress bar on a terminal, and nothing in a pipe."""
     if not sys.stderr.isatty():
-        return places
+        return models
     from tqdm import tqdm
 
-    bar: Iterable[Any] = tqdm(places, unit="file", leave=False)
+    bar: Iterable[Any] = tqdm(models, total=count, unit="model", leave=False)
     return bar

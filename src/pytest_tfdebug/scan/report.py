@@ -7,14 +7,14 @@ from collections import defaultdict
 from itertools import chain
 from json.encoder import encode_basestring
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
 
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.files import replace
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -219,14 +219,20 @@ class Column(NamedTuple):
 
     counts: dict[str, int]
     lists: dict[str, list[bytes]]
-    classes: list[bytes]
+    classes: Sequence[Buffer]
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """Give pickle the long pieces as buffers, which need not be copied."""
+        from pickle import PickleBuffer
+
+        return Column, (self.counts, self.lists, [PickleBuffer(piece) for piece in self.classes])
 
     def __add__(self, after: Column) -> Column:  # type: ignore[override]
         """Return what these models and others that follow them do."""
         return Column(
             {key: self.counts.get(key, 0) + after.counts.get(key, 0) for key in _LISTS},
             {key: self.lists.get(key, []) + after.lists.get(key, []) for key in _LISTS},
-            self.classes + after.classes,
+            [*self.classes, *after.classes],
         )
 
     @property
@@ -328,9 +334,9 @@ def _items(values: Iterable[str]) -> bytes:
     return _SEPARATOR.join(["", *values]).encode()
 
 
-def _listed(parts: Iterable[bytes]) -> Iterator[Buffer]:
+def _listed(parts: Iterable[Buffer]) -> Iterator[Buffer]:
     """Yield a JSON list from its items in pieces, each after a separator."""
-    filled = [memoryview(part) for part in parts if part]
+    filled = [view for part in parts if (view := memoryview(part))]
     yield b"["
     if filled:
         yield filled[0][1:]  # but for the comma
