@@ -87,7 +87,9 @@ class Decorators:
             return self.effects(expression, Scope(source, body=body))
         key = text, symbol.name if isinstance(symbol, External) else id(symbol.binding)
         if key not in self._plain:
-            self._plain[key] = self.effects(expression, Scope(source))
+            verb = VERBS.get(symbol.name) if isinstance(symbol, External) else None
+            scope = Scope(source)
+            self._plain[key] = self.effects(expression, scope) if verb is None else self._verb(verb, args, scope)
         return self._plain[key]
 
     def is_mark(self, source: Source, decorator: Decorator) -> bool:

@@ -26,10 +26,12 @@ _TOKENS = re.compile(
     re.DOTALL,
 )
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-#: The expression that most are: a name, or a call of it with one short string.
+#: A string without a backslash, of ASCII characters.
+SHORT = re.compile(r"(?:\"[\x20\x21\x23-\x5b\x5d-\x7e]*\"|'[\x20-\x26\x28-\x5b\x5d-\x7e]*')")
+#: The expression that most are: a name, or a call of it with one string, which may be written in parts.
 PLAIN = re.compile(
     rf"({_NAME}(?:\.{_NAME})*)"
-    rf"(?:\(\s*(?:({_NAME})=)?(\"[\x20\x21\x23-\x5b\x5d-\x7e]*\"|'[\x20-\x26\x28-\x5b\x5d-\x7e]*')\s*,?\s*\))?"
+    rf"(?:\(\s*(?:({_NAME})=)?({SHORT.pattern}(?:\s+{SHORT.pattern})*)\s*,?\s*\))?"
 )
 _OPEN, _CLOSE = "([{", ")]}"
 _NO_BRACKETS = bytes(set(range(256)).difference(b"([{}])"))
@@ -120,13 +122,13 @@ def _depth(masked: str, start: int, end: int) -> int:
 
 
 def _statement(masked: str, start: int, end: int, head: re.Match[str]) -> Statement:
-    kind = head[1] or head[2] or ""
+    keyword, decorator = head.group(1, 2)
     header_end = head.end() if head.lastindex == _SIMPLE else line_end(masked, start, end)
-    if head[1] and masked[header_end - 1] != ":" and not masked[start:header_end].rstrip().endswith(":"):
-        if kind in {"match", "case"}:
+    if keyword and masked[header_end - 1] != ":" and not masked[start:header_end].rstrip().endswith(":"):
+        if keyword in {"match", "case"}:
             return Statement("", start, header_end, end)
         header_end = colon(masked, start, header_end) + 1  # its body is on the same line
-    return Statement(kind, start, header_end, end)
+    return Statement(keyword or decorator or "", start, header_end, end)
 
 
 def line_end(masked: str, start: int, end: int) -> int:

@@ -12,7 +12,7 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.facts import squeeze
-from pytest_tfdebug.scan.lexer import PLAIN
+from pytest_tfdebug.scan.lexer import PLAIN, SHORT
 from pytest_tfdebug.scan.syntax import join
 
 if TYPE_CHECKING:
@@ -33,13 +33,16 @@ class _BeyondError(Exception):
 
 
 def _plain(text: str) -> Expr | None:
-    """Return the meaning of a name, or of a call with one short string, which most expressions are."""
+    """Return the meaning of a name, or of a call with one string, which most expressions are."""
     found = PLAIN.fullmatch(text)
     if found is None or iskeyword(found.group(1)):
         return None
     name, keyword, quoted = found.groups()
     function = ("ref", name)
-    return function if quoted is None else ("call", function, ((keyword or "", ("const", quoted[1:-1]), quoted),))
+    if quoted is None:
+        return function
+    value = "".join([part[1:-1] for part in SHORT.findall(quoted)])
+    return ("call", function, ((keyword or "", ("const", value), squeeze(quoted)),))
 
 
 def quick(text: str) -> Expr | None:
