@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any, NamedTuple
 
 from pytest_tfdebug.scan import lexer
@@ -235,22 +236,23 @@ def _import(source: _Source, found: re.Match[str], end: int, scope: _Scope, weak
 
 
 def _from(source: _Source, found: re.Match[str], end: int, scope: _Scope, weak: bool) -> None:  # noqa: ARG001, FBT001
-    line, module = source.lines.at(found.start()), re.sub(r"\s", "", found.group(1))
-    for name, alias in _aliases(found.group(2).strip().strip("()")):
+    line, module = source.lines.at(found.start()), "".join(found.group(1).split())
+    for name, alias in _aliases(found.group(2)):
         if name == "*":
             scope.stars.append(module)
         else:
             bind(scope.names, alias or name, Import(module, name, line), weak=weak)
 
 
+@cache  # many files import the same
 def _aliases(text: str) -> list[tuple[str, str]]:
-    parts = [part for part in text.split(",") if part.strip()]
     aliases = []
-    for part in parts:
+    for part in text.strip().strip("()").split(","):
         found = _ALIAS.fullmatch(part)
-        if found is None:
+        if found is not None:
+            aliases.append((found.group(1), found.group(2) or ""))
+        elif part.strip():
             raise BadSourceError(f"cannot read the import of {part.strip()!r}")
-        aliases.append((found.group(1), found.group(2) or ""))
     return aliases
 
 

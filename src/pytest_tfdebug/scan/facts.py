@@ -97,12 +97,15 @@ class Module(NamedTuple):
 def bind(names: dict[str, Binding], name: str, binding: Binding, *, weak: bool) -> None:
     """Bind a name as executing the statement would; a weak binding (``else``, ``except``) yields to an earlier one."""
     earlier = names.get(name)
-    if weak and earlier is not None:
+    if earlier is None:
+        names[name] = binding
         return
-    is_again = isinstance(binding, Value) and earlier is not None and not isinstance(earlier, (Class, Import))
+    if weak:
+        return
+    is_again = isinstance(binding, Value) and not isinstance(earlier, (Class, Import))
     if is_again and re.search(rf"\b{name}\b", binding.text):  # type: ignore[union-attr]
         binding = binding._replace(previous=earlier)  # type: ignore[call-arg, arg-type]
-    names.pop(name, None)
+    del names[name]
     names[name] = binding
 
 

@@ -228,8 +228,7 @@ class States:
         own = self._bound.get(cls)
         if own is None:
             names = [name for name in cls.facts.members if name.startswith("test_")]
-            bases = {name[: found.start()] for name in names for found in _NUMBER.finditer(name)}
-            own = self._bound[cls] = bases.union(names)
+            own = self._bound[cls] = set(names).union(*map(_bases, names))
         return own
 
     def _expanded(self, cls: Linked, test: str, base: State) -> tuple[State, frozenset[Question]]:
@@ -455,6 +454,12 @@ def _combined(states: list[tuple[Slot, State]]) -> State:
         is_all = len(stopped) == len(states)
         return first if is_all else first._replace(state="conditional", condition=f"only {names}")
     return next((by_state[kind][0][1] for kind in ("conditional", "ran", "empty") if kind in by_state), RAN)
+
+
+@cache
+def _bases(test: str) -> tuple[str, ...]:
+    """Return the names that ``expand`` may have made a test's name of."""
+    return tuple(test[: found.start()] for found in _NUMBER.finditer(test))
 
 
 @cache

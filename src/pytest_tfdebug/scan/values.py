@@ -107,10 +107,12 @@ class Evaluator:
 
     def answer(self, cls: Linked, questions: frozenset[Question]) -> int:
         """Return a number for how a class answers questions: classes with the same number answer alike."""
+        if not questions:
+            return 0
         number = cls.answers.get(questions)
         if number is None:
             answers = self.told(cls, self._ordered.setdefault(questions, tuple(questions)))
-            number = cls.answers[questions] = self._numbers.setdefault(answers, len(self._numbers))
+            number = cls.answers[questions] = self._numbers.setdefault(answers, len(self._numbers) + 1)
         return number
 
     def told(self, cls: Linked, questions: Sequence[Question]) -> tuple[Hashable, ...]:

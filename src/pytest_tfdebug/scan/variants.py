@@ -82,7 +82,7 @@ def slots(mro: tuple[Linked, ...], test: str, expansions: dict[int, Expansion]) 
     found: dict[str, Slot] = {}
     for definer in mro:
         for name, binding in definer.facts.members.items():
-            if child.fullmatch(name):
+            if name.startswith(test) and child.fullmatch(name):
                 found.setdefault(name, Slot(name, definer, binding))
         own = definer.facts.members.get(test)
         if own is None:
