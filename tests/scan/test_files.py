@@ -50,3 +50,33 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
 
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+
+
+@pytest.mark.parametrize("taken", [0, 1, 7, 12])
+def test_a_write_that_is_cut_short_is_gone_on_with(tmp_path, monkeypatch, taken):
+    path = tmp_path / "report.json"
+    monkeypatch.setattr(
+        os, "writev", lambda file, pieces: os.write(file, b"".join(pieces)[:taken]) if taken else 0, raising=False
+    )
+
+    files.replace(path, PIECES)
+
+    assert path.read_bytes() == b"".join(PIECES)
+
+
+def test_a_system_that_writes_one_piece_at_a_time_writes_them_all(tmp_path, monkeypatch):
+    path = tmp_path / "report.json"
+    monkeypatch.delattr(os, "writev", raising=False)
+
+    files.replace(path, PIECES)
+
+    assert path.read_bytes() == b"".join(PIECES)
+
+
+def test_more_pieces_than_one_call_takes_are_written_in_order(tmp_path):
+    path = tmp_path / "report.json"
+    pieces = [str(number).encode() for number in range(2500)]
+
+    files.replace(path, pieces)
+
+    assert path.read_bytes() == b"".join(pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 #: Bytes from which a file's place on the disk is asked for at once: ext4 then need not find one while it replaces
 #: the old file, which takes twice as long as to write 50 MB.
 _LARGE = 1 << 20
+#: Pieces that every system takes in one call.
+_PIECES = 1000
 #: Bytes that are compared at a time.
 _CHUNK = 1 << 18
 
@@ -36,12 +38,25 @@ def replace(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> None:
             if size >= _LARGE and hasattr(os, "posix_fallocate"):
                 with suppress(OSError):  # not every file system can
                     os.posix_fallocate(file.fileno(), 0, size)
-            file.writelines(views)
+            _write(file, views)
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _write(file: IO[bytes], views: list[memoryview]) -> None:
+    """Write pieces, many in one call where the system can: a call for each takes twice as long."""
+    if not hasattr(os, "writev"):
+        file.writelines(views)
+        return
+    for at in range(0, len(views), _PIECES):
+        batch = views[at : at + _PIECES]
+        written = os.writev(file.fileno(), batch)
+        if written < sum(view.nbytes for view in batch):  # the disk is full, or a signal came
+            file.write(b"".join(batch)[written:])
+            file.flush()
 
 
 def _holds(path: str | os.PathLike[str], views: list[memoryview]) -> bool:
