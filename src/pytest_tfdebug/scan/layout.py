@@ -7,6 +7,7 @@ it) and a file for each model (``tests/models/unets/test_models_unet_2d.py``, as
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Place(NamedTuple):
     owned: str
 
 
+@cache
 def place(path: str) -> Place | None:
     """Return which model a file tests, or None where it is no model test file.
 
@@ -49,7 +51,8 @@ def place(path: str) -> Place | None:
     return None
 
 
-def is_owned(path: str, owned: Iterable[str]) -> bool:
+@cache
+def is_owned(path: str, owned: frozenset[str]) -> bool:
     """Tell whether a file belongs to one model, so that what it defines is no common test."""
     parts = path.split("/")
     prefixes = {"/".join(parts[:count]) + "/" for count in range(1, len(parts))}

@@ -127,7 +127,7 @@ class Scanner:
             return
         on_module = self._on_module(source)
         for name, found in self._classes(source, set()):
-            cls = self._linker.link(found)
+            cls = None if self._is_alone(found) else self._linker.link(found)
             if cls is None:
                 continue
             if cls.kin.is_test_case or name.startswith("Test"):
@@ -187,6 +187,11 @@ class Scanner:
         if not name.startswith("Test") and marked is not True:
             return False
         return cls.find("__init__") is None and cls.find("__new__") is None
+
+    def _is_alone(self, found: Found) -> bool:
+        """Tell whether a class has no bases and belongs to a model, so that it has no common test."""
+        has_bases = isinstance(found.binding, Class) and bool(found.binding.bases)
+        return not has_bases and is_owned(found.source.path, self._owned)
 
     def _tests(self, cls: Linked) -> frozenset[str]:
         """Return the tests that a class defines for others to inherit; none if it belongs to a model."""
