@@ -339,6 +339,8 @@ def _bodied(source: _Source, definition: _Def, mentions: Mention, *, top: bool) 
 
 def _parameters(source: _Source, start: int, end: int) -> tuple[str, ...]:
     opened = source.masked.index("(", start, end)
+    if source.masked.startswith("(self)", opened):
+        return ("self",)
     closed = lexer.top_level(source.masked, opened + 1, end, ")")
     parts = lexer.split(source.text, source.masked, opened + 1, closed[0] if closed else end, ",")
     return tuple(found.group(1) for part in parts if (found := _PARAM.match(part)))

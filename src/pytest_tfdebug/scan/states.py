@@ -130,21 +130,25 @@ class States:
         self._expansions: dict[int, Expansion | None] = {}
         self._bound: dict[Linked, set[str]] = {}
         self._kins: dict[Kin, _Kin] = {}
+        self._on_kin: dict[Kin, list[Effect]] = {}
         self._plans: dict[tuple[Any, ...], _Plan] = {}
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the plans keep the states alive
         self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
 
     def _on_class(self, cls: Linked) -> _Applied:
         """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
-        effects: list[Effect] = []
-        for base in cls.mro:
-            for decorator in base.head.decorators:
-                effects.extend(self._decorators.of(base.source, decorator))
-            mark = base.facts.members.get("pytestmark")
-            if isinstance(mark, Value) and mark.text:
-                effects.extend(self._decorators.of(base.source, Decorator(mark.text, mark.line)))
-        kept = (effect for effect in effects if effect.kind == "pytest" or cls.kin.is_test_case)
+        if cls.kin not in self._on_kin:
+            self._on_kin[cls.kin] = [effect for base in cls.kin.mro for effect in self._on_one(base)]
+        effects = [*self._on_one(cls), *self._on_kin[cls.kin]]
+        kept = [effect for effect in effects if effect.kind == "pytest" or cls.kin.is_test_case]
         return _Applied("class-decorator", tuple(kept))
+
+    def _on_one(self, cls: Linked) -> list[Effect]:
+        decorators = list(cls.head.decorators)
+        mark = cls.facts.members.get("pytestmark")
+        if isinstance(mark, Value) and mark.text:
+            decorators.append(Decorator(mark.text, mark.line))
+        return [effect for decorator in decorators for effect in self._decorators.of(cls.source, decorator)]
 
     def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Effect, ...]) -> Decided:
         """Return the states of some tests that a class has."""
@@ -429,13 +433,12 @@ def _on_body(effects: list[Effect], end: End) -> _Applied:
 
 def _judged(applied: list[_Applied]) -> State | None:
     """Return the state that the skips on a test give it, the nearest first; None where they leave it alone."""
-    for form, effects in applied:
-        for effect in effects:
-            if not effect.condition:
-                return State("skipped", form, effect.reason, "", effect.path, effect.line)
     found = [(form, effect) for form, effects in applied for effect in effects]
     if not found:
         return None
+    for form, effect in found:
+        if not effect.condition:
+            return State("skipped", form, effect.reason, "", effect.path, effect.line)
     form, first = found[0]
     reason = next((effect.reason for _, effect in found if effect.reason), "")
     conditions = dict.fromkeys(effect.condition for _, effect in found)
