@@ -27,8 +27,16 @@ HEAD = """
 """
 DECORATORS = """
     import os
+    import sys
     import unittest
     import pytest
+
+    class NotHere(unittest.SkipTest):
+        pass
+
+    def needs_gpu(test):
+        if not sys.flags.dev_mode:
+            test.skipTest("no GPU")
 
     def slow(test_case):
         return unittest.skipUnless(os.environ.get("RUN_SLOW"), "test is slow")(test_case)

@@ -97,6 +97,37 @@ METHODS = [
         (SKIPPED, "body", "why", ""),
     ),
     ("def test_forward(self): super().test_forward()", ("ran", "", "", "")),
+    ("def test_forward(self):\n    self.prepare()\n    self.assertTrue(sorted([1]))", ("ran", "", "", "")),
+    (
+        "def test_forward(self):\n    self.prepare()\n    needs_gpu(self)\n    assert 1",
+        (CONDITIONAL, "guard", "no GPU", "not sys.flags.dev_mode"),
+    ),
+    ("def test_forward(self):\n    self.prepare()\n    raise NotHere('why')", (SKIPPED, "body", "why", "")),
+    (
+        "def test_forward(self):\n    self.prepare()\n    def leave():\n        raise NotHere('why')\n    leave()",
+        (SKIPPED, "body", "why", ""),
+    ),
+    (
+        "def test_forward(self):\n    self.a()\n\ndef a(self):\n    self.b()\n    self.skipTest('why')\n\n"
+        "def b(self):\n    self.a()\n    self.skipTest('deeper')",
+        (SKIPPED, "body", "why", ""),
+    ),
+    (
+        "has_attentions = False\n\ndef test_forward(self):\n    super().test_attentions()",
+        (SKIPPED, "guard", "no attentions", ""),
+    ),
+    (
+        "has_attentions = sys.flags.dev_mode\n\ndef test_forward(self):\n    super().test_attentions()",
+        (CONDITIONAL, "guard", "no attentions", "not self.has_attentions"),
+    ),
+    (
+        "has_attentions = False\n\ndef test_forward(self):\n    if sys.flags.dev_mode:\n        super().test_attentions()",
+        (CONDITIONAL, "guard", "no attentions", "sys.flags.dev_mode"),
+    ),
+    (
+        "has_attentions = True\n\ndef test_forward(self):\n    super().test_attentions()\n    self.skipTest('why')",
+        (SKIPPED, "body", "why", ""),
+    ),
     ("def test_forward(self): pass", ("empty", "empty", "", "")),
     ("def test_forward(self): ...", ("empty", "empty", "", "")),
     ("def test_forward(self): return", ("empty", "empty", "", "")),

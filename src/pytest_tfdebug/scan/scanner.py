@@ -169,7 +169,7 @@ class Scanner:
             return None
         if isinstance(binding, Import):
             path = self._workspace.module_path(source.path, binding.module) if binding.name else None
-            if path is None or path == source.path or not _is_of_tests(path):
+            if path is None or not _is_of_tests(path):
                 return None
             module = self._workspace.source(path)
             symbol = self._workspace.exported(module, binding.name) if module is not None else None
