@@ -108,8 +108,7 @@ METHODS = [
         (SKIPPED, "body", "why", ""),
     ),
     (
-        "def test_forward(self):\n    self.a()\n\ndef a(self):\n    self.b()\n    self.skipTest('why')\n\n"
-        "def b(self):\n    self.a()\n    self.skipTest('deeper')",
+        "def test_forward(self): self.a()\ndef a(self): self.b(); self.skipTest('why')\ndef b(self): self.a(); self.skipTest('')",
         (SKIPPED, "body", "why", ""),
     ),
     (

@@ -15,6 +15,8 @@ _T = TypeVar("_T")
 
 #: Whether a second process can be had, and a processor for it.
 HAS_SECOND = hasattr(os, "fork") and (os.cpu_count() or 1) > 1
+#: Shares that this process works on while the other hands over what it found.
+_LAST = 4
 #: Bytes that a pipe holds on every system.
 _CLAIMS = 4096
 
@@ -27,29 +29,32 @@ def beside(items: Sequence[_I], work: Callable[[int, Iterable[_I]], _T]) -> tupl
     """
     size = -(-len(items) // _CLAIMS) or 1
     shares = [items[at : at + size] for at in range(0, len(items), size)]
+    last = min(_LAST, len(shares))
     claims, sink = os.pipe()
-    os.write(sink, bytes(len(shares)))
+    os.write(sink, bytes(len(shares) - last))
     os.close(sink)
     with _between() as room, os.fdopen(claims, "rb", buffering=0) as left:
         child = os.fork()
         if child == 0:
             status = 1
             try:
-                _hand_over(work(1, _claimed(reversed(shares), left, [])), room)
+                _hand_over(work(1, _claimed(reversed(shares), left, 0, [])), room)
                 status = 0
             finally:
                 os._exit(status)  # nothing of the parent's is cleaned up twice
         mine: list[_I] = []
-        found = work(0, _claimed(shares, left, mine))
+        found = work(0, _claimed(shares, left, last, mine))
         _, status = os.waitpid(child, 0)
         return found, work(1, items[len(mine) :]) if status else _handed_over(room)
 
 
-def _claimed(shares: Iterable[Sequence[_I]], left: IO[bytes], mine: list[_I]) -> Iterator[_I]:
-    """Yield the items of shares, each for a byte that is left in a pipe which two processes read."""
+def _claimed(shares: Iterable[Sequence[_I]], left: IO[bytes], last: int, mine: list[_I]) -> Iterator[_I]:
+    """Yield the items of shares, each for a byte that is left in a pipe which two processes read, and some more."""
     for share in shares:
         if not left.read(1):
-            return
+            if last == 0:
+                return
+            last -= 1
         mine.extend(share)
         yield from share
 

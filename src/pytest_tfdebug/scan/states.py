@@ -348,8 +348,9 @@ class States:
             return _Plan(definer, {})
         decorators = binding.decorators if decorators is None else decorators
         where = definer.source.path, binding.line
-        if any(_makes_no_function(decorator.text) for decorator in decorators):
-            return _Plan(definer, {}, vanished=State("vanished", "vanished", "", "", *where))
+        for decorator in decorators:
+            if _makes_no_function(decorator.text):
+                return _Plan(definer, {}, vanished=State("vanished", "vanished", "", "", *where))
         method = self._on_method(definer, decorators, extra)
         empty = State("empty", "empty", "", "", *where) if binding.empty and not method.effects else None
         return _planned(definer, binding, method, empty)
@@ -440,6 +441,8 @@ def _judged(applied: list[_Applied]) -> State | None:
         if not effect.condition:
             return State("skipped", form, effect.reason, "", effect.path, effect.line)
     form, first = found[0]
+    if len(found) == 1:
+        return State("conditional", form, first.reason, first.condition, first.path, first.line)
     reason = next((effect.reason for _, effect in found if effect.reason), "")
     conditions = dict.fromkeys(effect.condition for _, effect in found)
     return State("conditional", form, reason, " or ".join(conditions), first.path, first.line)
