@@ -123,7 +123,12 @@ def _depth(masked: str, start: int, end: int) -> int:
 
 def _statement(masked: str, start: int, end: int, head: re.Match[str]) -> Statement:
     keyword, decorator = head.group(1, 2)
-    header_end = head.end() if head.lastindex == _SIMPLE else line_end(masked, start, end)
+    if head.lastindex == _SIMPLE:
+        header_end = head.end()
+    elif keyword:
+        header_end = line_end(masked, start, end)
+    else:
+        header_end = start + len(masked[start:end].rstrip())
     if keyword and masked[header_end - 1] != ":" and not masked[start:header_end].rstrip().endswith(":"):
         if keyword in {"match", "case"}:
             return Statement("", start, header_end, end)
