@@ -200,10 +200,47 @@ def test_a_quick_reading_means_what_libcst_says(text):
         "(yield)",
         "0x10 + 1_000.5e-3",
         "lambda a, *b: a if b else ...",
+        "(A, b.C,) if f() else ()",
+        "(A) if a.f() else []",
+        "(\n    (A, B)\n    if f()\n    else ()\n)",
+        "{'a-b': A, \"c\": b.C,} if f() else {}",
+        "(\n    {\n        'a': A\n    }\n    if f()\n    else None\n)",
+        "(None, True) if f() else ()",
+        "(A, B) if None() else ()",
+        "{'a': None} if f() else {}",
+        "(A, B) if f(1) else ()",
+        "((A, B), C) if f() else ()",
+        "A, B if f() else ()",
+        "((A, B) if f() else (), 1)",
     ],
 )
 def test_a_quick_reading_knows_all_kinds_of_expressions(text):
     assert quick(text) == parse(text)
+
+
+SPACES = st.sampled_from(["", " ", "\n    "])
+ITEMS = st.one_of(DOTTED, st.builds("'{}'{}:{}{}".format, NAMES, SPACES, SPACES, DOTTED))
+CHOICES = st.builds(
+    "{}{}{}{}{}{} if {}(){} else {}{}".format,
+    st.sampled_from(["(", "{", "((", "(\n{", "["]),
+    SPACES,
+    st.lists(ITEMS, min_size=1, max_size=3).map(" , ".join),
+    st.sampled_from(["", ",", " ,"]),
+    SPACES,
+    st.sampled_from([")", "}", "]"]),
+    DOTTED,
+    SPACES,
+    st.sampled_from(["()", "[]", "{}", "None", "A"]),
+    st.sampled_from(["", ")", "\n)"]),
+)
+
+
+@SETTINGS
+@given(CHOICES)
+def test_a_quick_reading_of_a_choice_means_what_libcst_says(text):
+    form = quick(text)
+
+    assert form is None or form == parse(text)
 
 
 @pytest.mark.parametrize("text", ["a[b, c]", "f'{ a+b }'", "a b"])

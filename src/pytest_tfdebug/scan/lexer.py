@@ -26,11 +26,13 @@ _TOKENS = re.compile(
     re.DOTALL,
 )
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+#: A name, or attributes of one.
+DOTTED = rf"{_NAME}(?:\.{_NAME})*"
 #: A string without a backslash, of ASCII characters.
 SHORT = re.compile(r"(?:\"[\x20\x21\x23-\x5b\x5d-\x7e]*\"|'[\x20-\x26\x28-\x5b\x5d-\x7e]*')")
 #: The expression that most are: a name, or a call of it with one string, which may be written in parts.
 PLAIN = re.compile(
-    rf"({_NAME}(?:\.{_NAME})*)"
+    rf"({DOTTED})"
     rf"(?:\(\s*(?:({_NAME})=)?({SHORT.pattern}(?:\s+{SHORT.pattern})*)\s*,?\s*\))?"
 )
 _OPEN, _CLOSE = "([{", ")]}"

@@ -8,11 +8,13 @@ newer than the running Python, and text whose source cannot be told from its tre
 from __future__ import annotations
 
 import ast
+import re
+from functools import cache
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.facts import squeeze
-from pytest_tfdebug.scan.lexer import PLAIN, SHORT
+from pytest_tfdebug.scan.lexer import DOTTED, PLAIN, SHORT
 from pytest_tfdebug.scan.syntax import join
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ _OPERATORS: dict[type[ast.AST], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
     ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
+
+
+_NOTHING: dict[str, Expr] = {"()": ("tuple", ()), "[]": ("list", ()), "{}": ("dict", ()), "None": ("const", None)}
 
 
 class _BeyondError(Exception):
@@ -45,9 +50,38 @@ def _plain(text: str) -> Expr | None:
     return ("call", function, ((keyword or "", ("const", value), squeeze(quoted)),))
 
 
+@cache  # compiled where it is asked for
+def _choices() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what most attributes of a test class look like, and what a string for a name in them does."""
+    item = rf"{SHORT.pattern}\s*:\s*{DOTTED}"
+    names = rf"\(\s*(?P<names>{DOTTED}(?:\s*,\s*{DOTTED})*\s*,?)\s*\)"
+    items = rf"\{{\s*(?P<items>{item}(?:\s*,\s*{item})*)\s*,?\s*\}}"
+    choice = rf"\s+if\s+(?P<call>{DOTTED})\(\)\s+else\s+(?P<nothing>\(\)|\[\]|\{{\}}|None)"
+    return re.compile(rf"(?:{names}|{items}){choice}"), re.compile(rf"({SHORT.pattern})\s*:\s*({DOTTED})")
+
+
+def _choice(text: str) -> Expr | None:
+    """Return the meaning of ``(BertModel, BertForMaskedLM) if is_torch_available() else ()``, or of its like."""
+    if "else" not in text:
+        return None
+    choice, pair = _choices()
+    found = choice.fullmatch(text) or choice.fullmatch(text[1:-1].strip() if text[:1] == "(" else "")
+    if found is None:
+        return None
+    pairs = pair.findall(found["items"] or "")
+    names = [name.strip() for name in (found["names"] or "").split(",")]
+    if any(map(iskeyword, [*names, *(name for _, name in pairs), found["call"]])):
+        return None
+    refs = tuple([("ref", name) for name in names if name])
+    body: Expr = ("dict", tuple([(("const", key[1:-1]), ("ref", name)) for key, name in pairs]))
+    if refs:
+        body = ("tuple", refs) if len(names) > 1 else refs[0]
+    return ("if", ("call", ("ref", found["call"]), ()), body, _NOTHING[found["nothing"]])
+
+
 def quick(text: str) -> Expr | None:
     """Return the meaning of an expression, or None where it takes libcst to tell."""
-    plain = _plain(text)
+    plain = _plain(text) or _choice(text)
     if plain is not None:
         return plain
     bracketed = f"({text}\n)"
