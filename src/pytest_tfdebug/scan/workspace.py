@@ -127,9 +127,11 @@ class Workspace:
         module = self.module(source.path, binding.module)
         if not binding.name:
             return module
-        if not isinstance(module, Source) or depth:
+        if isinstance(module, Source) and module.path == source.path:
+            return None
+        if depth or not isinstance(module, Source):  # a deeper look-up may have been cut short by a cycle
             return self._attribute(module, binding.name, depth)
-        return self.exported(module, binding.name) if module.path != source.path else None
+        return self.exported(module, binding.name)
 
     def exported(self, module: Source, name: str) -> Symbol | None:
         """Return what an import of a name from a module brings."""
