@@ -200,16 +200,13 @@ def test_every_template_before_the_last_waits_for_a_name():
     "piece", ["a", "torch", "'", "No such file or directory: ", "requires ", "`", "-1-of-1", "\n", "FlashAttention "]
 )
 def test_texts_are_searched_in_time_whatever_the_message(piece):
-    def spent(length):
-        message = piece * (length // len(piece))
-        start = time.process_time()
-        for rule in (*RULES, *LOG_RULES):
-            re.search(rule.text, message)
-        return time.process_time() - start
+    message = piece * (8000 // len(piece))
+    start = time.process_time()
 
-    spent(1)  # compiles them
+    for rule in (*RULES, *LOG_RULES):
+        re.search(rule.text, message)
 
-    assert spent(8000) < 6 * max(spent(4000), 0.2)  # twice the text in less than six times the time, on any machine
+    assert time.process_time() - start < 2
 
 
 def test_no_rule_suggests_to_load_an_untrusted_pickle():

@@ -149,7 +149,7 @@ AUTO_CLASS_RULES = (
         "custom-code",
         AUTO_CLASS,
         ("ValueError",),
-        r"(?P<path>\S+) contains custom code which must be executed",
+        r"(?<!\S)(?P<path>\S+) contains custom code which must be executed",
         ("the model's class is code in {path}, not in transformers.",),
         ("after reading that code: from_pretrained(..., trust_remote_code=True, revision=COMMIT)",),
         ("read the files that auto_map in its config.json names",),

@@ -147,7 +147,7 @@ DOWNLOAD_RULES = (
         "hub-missing-file",
         DOWNLOAD,
         ("OSError", "EntryNotFoundError"),
-        r"(?P<repo>\S+) does not appear to have (?:a file|files) named (?P<file>.+?)\.(?: Checkout|\s|$)|Entry Not Found for url",
+        r"(?<!\S)(?P<repo>\S+) does not appear to have (?:a file|files) named (?P<file>.+?)\.(?: Checkout|\s|$)|Entry Not Found for url",
         ("{repo} has no file {file}.", "the repository has no such file."),
         (
             "load from a repository or directory that has {file}, or write it there with save_pretrained",

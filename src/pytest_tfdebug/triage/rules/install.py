@@ -132,7 +132,7 @@ INSTALL_RULES = (
         "version-conflict",
         INSTALL,
         ("ImportError",),
-        r"(?P<requirement>[\w-]+[<>=!~][^ ]*) is required for a normal functioning of this module, but found (?P<found>[\w.+=-]+\w)",
+        r"(?<![\w-])(?P<requirement>[\w-]+[<>=!~][^ ]*) is required for a normal functioning of this module, but found (?P<found>[\w.+=-]+\w)",
         ("{requirement} is required, {found} is installed.",),
         ('pip install "{requirement}"',),
         ("python -m pip check",),

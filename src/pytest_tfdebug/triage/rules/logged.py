@@ -7,7 +7,7 @@ from pytest_tfdebug.triage.rule import LogRule
 LOG_RULES = (
     LogRule(
         "load-report",
-        r"(?P<cls>\w+) LOAD REPORT from: (?P<path>[^\n]+)",
+        r"(?<!\w)(?P<cls>\w+) LOAD REPORT from: (?P<path>[^\n]+)",
         "{cls} was loaded from {path} and its weights are not those of the checkpoint: {counts}.",
         "load it with the class that saved it ({architecture}), or correct the checkpoint's keys",
         "mark the test with @pytest.mark.clean_load: it fails by itself on such a load",
