@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 Body: TypeAlias = "tuple[tuple[Any, ...], ...]"
 
-_LEAVE = re.compile(r"(return|raise|break|continue)\b")
-_LEAVES = tuple(re.compile(rf"{word}\b") for word in ("return", "raise", "break", "continue"))
+_LEAVING = ("return", "raise", "break", "continue")
+_LEAVE = re.compile(rf"({'|'.join(_LEAVING)})\b")
+_LEAVES = tuple(re.compile(rf"{word}\b") for word in _LEAVING)
 _HEADER = re.compile(r"(?:async\s+)?(\w+)\b\s*")
 _CALLS = re.compile(r"[\w.()]+\)")
 _FOR = re.compile(r"(.*?)\s+in\b", re.DOTALL)
