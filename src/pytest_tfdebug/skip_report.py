@@ -156,6 +156,7 @@ def _report(part: Part) -> tuple[dict[str, CommonTest], dict[str, dict[str, Any]
 
 def _state(rows: list[Row]) -> Any:  # noqa: ANN401 - the scanner's State, imported when a report is written
     """Return the state of a test in a class from what became of its variants."""
+    from pytest_tfdebug.scan.conditions import Condition
     from pytest_tfdebug.scan.states import RAN, State
 
     if any(row.state == "collected" for row in rows):
@@ -164,7 +165,8 @@ def _state(rows: list[Row]) -> Any:  # noqa: ANN401 - the scanner's State, impor
     if not stopped:
         return RAN
     first = stopped[0]
-    state = State(first.state, first.form, first.reason, "", first.file, first.line)
+    state = State(first.state, first.form, first.reason, file=first.file, line=first.line)
     if len(stopped) < len(rows):
-        return state._replace(state="conditional", condition=f"only {', '.join(row.name for row in stopped)}")
+        some = f"only {', '.join(row.name for row in stopped)}"
+        return state._replace(state="conditional", condition=Condition.of([(some,)]))
     return state

@@ -37,7 +37,7 @@ METHODS = [
     ),
     (
         '@unittest.skipUnless(sys.flags.dev_mode, "why")\ndef test_forward(self): assert 1',
-        (CONDITIONAL, "decorator", "why", "not (sys.flags.dev_mode)"),
+        (CONDITIONAL, "decorator", "why", "not sys.flags.dev_mode"),
     ),
     (
         '@pytest.mark.skipif(sys.flags.dev_mode, reason="why")\ndef test_forward(self): assert 1',
@@ -68,11 +68,11 @@ METHODS = [
     ),
     (
         'def test_forward(self):\n    if sys.flags.dev_mode:\n        return\n    self.skipTest("why")',
-        (CONDITIONAL, "guard", "why", "not (sys.flags.dev_mode)"),
+        (CONDITIONAL, "guard", "why", "not sys.flags.dev_mode"),
     ),
     (
         'def test_forward(self):\n    if sys.flags.dev_mode:\n        assert 1\n    else:\n        self.skipTest("why")',
-        (CONDITIONAL, "guard", "why", "not (sys.flags.dev_mode)"),
+        (CONDITIONAL, "guard", "why", "not sys.flags.dev_mode"),
     ),
     (
         'def test_forward(self):\n    if sys.flags.dev_mode:\n        self.skipTest("why")\n    else:\n        self.skipTest("why not")',

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from itertools import permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_tfdebug.scan.conditions import Condition
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.states import State
 
@@ -171,7 +172,8 @@ def _by_model(report: Mapping[str, Any]) -> defaultdict[str, defaultdict[str, li
         for cls in classes:
             found[model][cls].append(State("ran"))
     for entry in report.get("tests", ()):
-        state = State(*(entry[field] for field in State._fields))
+        known = {field: entry[field] for field in State._fields}
+        state = State(**{**known, "condition": Condition.of([(entry["condition"],)])})
         found[entry["model"]][entry["class"]].append(state)
     return found
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.facts import Class, Decorator, Function, Value, squeeze
+from pytest_tfdebug.scan.conditions import Condition, Guards, negated
+from pytest_tfdebug.scan.facts import Class, Decorator, Function, Value
 from pytest_tfdebug.scan.values import UNKNOWN, Scope
 from pytest_tfdebug.scan.workspace import External, Found
 
@@ -19,13 +20,13 @@ _DEPTH = 8  # of decorators that call decorators
 
 
 class Effect(NamedTuple):
-    """A skip: unconditional where ``condition`` is empty, also where it stands under a guard that always holds.
+    """A skip: unconditional where there are no ``guards``, also where it stands under one that always holds.
 
     ``kind`` is ``"unittest"`` or ``"pytest"``: whose skip it is, which decides whether a plain class heeds it.
     """
 
     reason: str
-    condition: str
+    guards: Guards
     path: str
     line: int
     kind: str = "unittest"
@@ -108,7 +109,7 @@ class Decorators:
         if not isinstance(symbol, External) or symbol.name not in SKIP_CALLS:
             return []
         reason = self._evaluator.words(expression[2][0][1], Scope(source)) if expression[2] else ""
-        return [Effect(reason, "", source.path, call.line, "pytest")]
+        return [Effect(reason, (), source.path, call.line, "pytest")]
 
     def effects(self, expression: Expr, scope: Scope) -> list[Effect]:  # noqa: PLR0911 - one return for each case
         """Return the skips of a decorator expression."""
@@ -124,7 +125,7 @@ class Decorators:
             return self.effects(expression[1], scope)
         if kind == "if":
             branches = [effect for branch in expression[2:] for effect in self.effects(branch, scope)]
-            return [effect._replace(condition=effect.condition or "a ternary") for effect in branches]
+            return [effect._replace(guards=effect.guards or ("a ternary",)) for effect in branches]
         if kind in {"list", "tuple"}:
             return [effect for item in expression[1] for effect in self.effects(item, scope)]
         return []
@@ -161,7 +162,10 @@ class Decorators:
         if kind != "call" or expression[1][0] != "ref" or not expression[1][1].endswith("param"):
             return []
         marks = [effect for arg in expression[2] if arg[0] == "marks" for effect in self.effects(arg[1], scope)]
-        return [effect._replace(condition=f"only some parameters {effect.condition}".rstrip()) for effect in marks]
+        return [
+            effect._replace(guards=(f"only some parameters {Condition.of([effect.guards])}".rstrip(),))
+            for effect in marks
+        ]
 
     def _named(self, function: Expr, args: tuple[Any, ...], scope: Scope) -> list[Effect]:
         dotted = function[1]
@@ -172,10 +176,10 @@ class Decorators:
         found = self._defined(symbol, args, scope)
         last = name.rpartition(".")[2]
         if found or name.startswith(("pytest.mark.", "unittest.")) or not _CONDITIONS.fullmatch(last):
-            return [effect._replace(condition=effect.condition and last + _given(args)) for effect in found]
+            return [effect._replace(guards=effect.guards and (last + _given(args),)) for effect in found]
         if isinstance(symbol, External) and last in _ALWAYS:
-            return [Effect(_ALWAYS[last], "", "", 0)]
-        return [] if dotted in scope.local else [Effect("", last + _given(args), "", 0)]
+            return [Effect(_ALWAYS[last], (), "", 0)]
+        return [] if dotted in scope.local else [Effect("", (last + _given(args),), "", 0)]
 
     def _defined(self, symbol: Symbol | None, args: tuple[Any, ...], scope: Scope) -> list[Effect]:
         """Return the skips of a decorator that the repository defines."""
@@ -207,15 +211,15 @@ class Decorators:
         )
         reason = self._evaluator.words(given[1], scope) if given is not None else ""
         if verb.condition is None:
-            return [Effect(reason, "", "", 0, verb.kind)]
+            return [Effect(reason, (), "", 0, verb.kind)]
         tested = keywords.get("condition") or (positional[0] if positional else None)
         if tested is None:
-            return [Effect(reason, "", "", 0, verb.kind)]
+            return [Effect(reason, (), "", 0, verb.kind)]
         truth = self._evaluator.truth(tested[1], scope)
         if truth is None or (verb.kind == "pytest" and tested[1][0] == "const" and isinstance(tested[1][1], str)):
-            text = tested[2] if verb.skips_when else f"not ({tested[2]})"
-            return [Effect(reason, text, "", 0, verb.kind)]
-        return [Effect(reason, "", "", 0, verb.kind)] if truth is verb.skips_when else []
+            text = tested[2] if verb.skips_when else negated(tested[2])
+            return [Effect(reason, (text,), "", 0, verb.kind)]
+        return [Effect(reason, (), "", 0, verb.kind)] if truth is verb.skips_when else []
 
 
 def _given(args: tuple[Any, ...]) -> str:
@@ -223,9 +227,3 @@ def _given(args: tuple[Any, ...]) -> str:
     if not any(value[0] == "const" for _, value, _ in args):
         return ""
     return f"({', '.join(f'{keyword}={text}' if keyword else text for keyword, _, text in args)})"
-
-
-def negated(test: str) -> str:
-    """Return the condition that a test is false."""
-    text = squeeze(test)
-    return text[4:] if re.fullmatch(r"not [\w.]+(\(\))?", text) else f"not ({text})"

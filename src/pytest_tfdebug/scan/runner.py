@@ -6,7 +6,8 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pytest_tfdebug.scan.effects import SKIP_CALLS, Effect, negated
+from pytest_tfdebug.scan.conditions import Guards, negated
+from pytest_tfdebug.scan.effects import SKIP_CALLS, Effect
 from pytest_tfdebug.scan.facts import Class, Function, squeeze
 from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope
 from pytest_tfdebug.scan.workspace import External, Found
@@ -48,7 +49,7 @@ class Frame(NamedTuple):
 
     scope: Scope
     definer: Linked | None
-    guards: tuple[str, ...]
+    guards: Guards
     effects: list[Effect]
     is_decorator: bool
     depth: int
@@ -60,11 +61,10 @@ class Frame(NamedTuple):
         guards = (*self.guards, squeeze(guard))
         return Frame(self.scope, self.definer, guards, *self[3:])  # a third of what ``_replace`` takes
 
-    def skip(self, reason: str, line: int, condition: str = "", kind: str = "unittest") -> None:
-        """Note a skip."""
-        conditions = [*self.guards, condition] if condition else self.guards
+    def skip(self, reason: str, line: int, guards: Guards = (), kind: str = "unittest") -> None:
+        """Note a skip, which may have guards of its own."""
         self.effects.append(
-            Effect(reason, " and ".join(conditions), self.scope.source.path, line, kind, self.is_guarded)
+            Effect(reason, (*self.guards, *guards), self.scope.source.path, line, kind, self.is_guarded)
         )
 
 
@@ -205,7 +205,7 @@ class Runner:
         expression = self._workspace.parser.expression(statement[1])
         if frame.is_decorator:
             for effect in self._decorators.effects(expression, frame.scope):
-                frame.skip(effect.reason, statement[2], effect.condition, effect.kind)
+                frame.skip(effect.reason, statement[2], effect.guards, effect.kind)
         return self._evaluate(expression, statement[2], frame), frame
 
     def _is_idle(self, body: str, frame: Frame) -> bool:
@@ -263,7 +263,7 @@ class Runner:
             frame.skip(self._reason(args, frame), line, kind="pytest")
             return End.SKIPPED
         if name in _IMPORT_OR_SKIP:
-            frame.skip("", line, f"no module {squeeze(args[0][2])}" if args else "no module", "pytest")
+            frame.skip("", line, (f"no module {squeeze(args[0][2])}" if args else "no module",), "pytest")
             return End.ON
         return self._helper(dotted, args, frame)
 
@@ -291,8 +291,8 @@ class Runner:
             for decorator in binding.decorators:
                 for effect in self._decorators.of(definer.source, decorator):
                     if effect.kind == "unittest":  # a mark of pytest is read only from the test that is collected
-                        frame.skip(effect.reason, effect.line, effect.condition)
-                        if not effect.condition:
+                        frame.skip(effect.reason, effect.line, effect.guards)
+                        if not effect.guards:
                             return End.SKIPPED
         is_alone = not (frame.guards or frame.is_guarded or frame.is_decorator or args)
         is_new = binding.params == ("self",) and (id(definer), id(binding)) not in self._running

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan import variants
 from pytest_tfdebug.scan.classes import Linked
+from pytest_tfdebug.scan.conditions import UNCONDITIONAL, Condition
 from pytest_tfdebug.scan.facts import SETUPS, Class, Decorator, Function, Value, squeeze
 from pytest_tfdebug.scan.runner import End
 from pytest_tfdebug.scan.values import CLASS_NAME, NAME, Scope, Unknown
@@ -39,7 +40,7 @@ class State(NamedTuple):
     state: str
     form: str = ""
     reason: str = ""
-    condition: str = ""
+    condition: Condition = UNCONDITIONAL
     file: str = ""
     line: int = 0
 
@@ -292,8 +293,8 @@ class States:
             return state
         key = (id(state), base.condition)
         if key not in self._joined:
-            conditions = dict.fromkeys([*state.condition.split(" or "), *base.condition.split(" or ")])
-            self._joined[key] = state._replace(condition=" or ".join(conditions))
+            condition = Condition.of((*state.condition.ways, *base.condition.ways))
+            self._joined[key] = state._replace(condition=condition)
         return self._joined[key]
 
     def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
@@ -320,7 +321,7 @@ class States:
             found = cls.find(name)
             if found is not None and isinstance(found[1], Function) and found[1].body:
                 effects.extend(_on_body(*self._runner.test(found[0], found[1], cls)[:2]).effects)
-        is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
+        is_guarded = any(effect.guards or effect.is_guarded for effect in effects)
         return _Applied("guard" if is_guarded else "body", tuple(effects))
 
     def _plan_of(self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None) -> _Plan:
@@ -337,7 +338,7 @@ class States:
             target = self._function(definer, binding)
             if target is None:
                 reason = f"{name} = {squeeze(binding.text)}" if binding.text else ""
-                state = State("vanished", "vanished", reason, "", definer.source.path, binding.line)
+                state = State("vanished", "vanished", reason, UNCONDITIONAL, definer.source.path, binding.line)
                 return _Plan(definer, {}, vanished=state)
             effects, found = target
             extra += effects
@@ -350,9 +351,9 @@ class States:
         where = definer.source.path, binding.line
         for decorator in decorators:
             if _makes_no_function(decorator.text):
-                return _Plan(definer, {}, vanished=State("vanished", "vanished", "", "", *where))
+                return _Plan(definer, {}, vanished=State("vanished", "vanished", "", UNCONDITIONAL, *where))
         method = self._on_method(definer, decorators, extra)
-        empty = State("empty", "empty", "", "", *where) if binding.empty and not method.effects else None
+        empty = State("empty", "empty", "", UNCONDITIONAL, *where) if binding.empty and not method.effects else None
         return _planned(definer, binding, method, empty)
 
     def _on_method(self, definer: Linked, decorators: Iterable[Decorator], extra: tuple[Effect, ...]) -> _Applied:
@@ -426,9 +427,9 @@ def _planned(definer: Linked, function: Function | None, method: _Applied, empty
 def _on_body(effects: list[Effect], end: End) -> _Applied:
     """Return the skips of a body; only the one that ends it every time, where there is one."""
     if end is End.SKIPPED:
-        always = next((effect for effect in effects if not effect.condition), None)
-        effects = [always or effects[0]._replace(condition="", is_guarded=True)]
-    is_guarded = any(effect.condition or effect.is_guarded for effect in effects)
+        always = next((effect for effect in effects if not effect.guards), None)
+        effects = [always or effects[0]._replace(guards=(), is_guarded=True)]
+    is_guarded = any(effect.guards or effect.is_guarded for effect in effects)
     return _Applied("guard" if is_guarded else "body", tuple(effects))
 
 
@@ -438,14 +439,12 @@ def _judged(applied: list[_Applied]) -> State | None:
     if not found:
         return None
     for form, effect in found:
-        if not effect.condition:
-            return State("skipped", form, effect.reason, "", effect.path, effect.line)
+        if not effect.guards:
+            return State("skipped", form, effect.reason, UNCONDITIONAL, effect.path, effect.line)
     form, first = found[0]
-    if len(found) == 1:
-        return State("conditional", form, first.reason, first.condition, first.path, first.line)
     reason = next((effect.reason for _, effect in found if effect.reason), "")
-    conditions = dict.fromkeys(effect.condition for _, effect in found)
-    return State("conditional", form, reason, " or ".join(conditions), first.path, first.line)
+    condition = Condition.of(effect.guards for _, effect in found)
+    return State("conditional", form, reason, condition, first.path, first.line)
 
 
 def _combined(states: list[tuple[Slot, State]]) -> State:
@@ -458,7 +457,7 @@ def _combined(states: list[tuple[Slot, State]]) -> State:
         first: State = stopped[0][1]
         names = ", ".join(slot.name for slot, _ in stopped)
         is_all = len(stopped) == len(states)
-        return first if is_all else first._replace(state="conditional", condition=f"only {names}")
+        return first if is_all else first._replace(state="conditional", condition=Condition.of([(f"only {names}",)]))
     return next((by_state[kind][0][1] for kind in ("conditional", "ran", "empty") if kind in by_state), RAN)
 
 
