@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_tfdebug.scan.conditions import Condition, negated
+from pytest_tfdebug.scan.conditions import Condition, alternatives, negated
 
 READINGS = [
     ([], ""),
@@ -28,6 +28,9 @@ READINGS = [
     ([("a or b", "c")], "(a or b) and c"),
     ([("a", "b or c")], "a and (b or c)"),
     ([("a if b else c",), ("d",)], "(a if b else c) or d"),
+    ([("f(a or b)", "[x for x in y if z]")], "f(a or b) and [x for x in y if z]"),
+    ([('flaky("if (it rains")',), ("d",)], 'flaky("if (it rains") or d'),
+    ([("it's odd or not", "d")], "(it's odd or not) and d"),
 ]
 
 
@@ -69,3 +72,16 @@ def test_a_condition_holds_where_one_of_the_ways_is_open(ways):
 
 def test_a_condition_keeps_the_ways_that_it_is_made_of():
     assert Condition.of([("a", "b"), ("a", "c"), ("a", "b")]).ways == (("a", "b"), ("a", "c"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "parts"),
+    [
+        ("slow", ["slow"]),
+        ("slow or not self.fast", ["slow", "not self.fast"]),
+        ("a and (b or slow) or c", ["a and (b or slow)", "c"]),
+        ("x in [y or z, (w or v)] or slow", ["x in [y or z, (w or v)]", "slow"]),
+    ],
+)
+def test_the_parts_of_a_condition_of_which_any_is_enough(condition, parts):
+    assert alternatives(condition) == parts

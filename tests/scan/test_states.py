@@ -43,6 +43,20 @@ METHODS = [
         '@pytest.mark.skipif(sys.flags.dev_mode, reason="why")\ndef test_forward(self): assert 1',
         (CONDITIONAL, "decorator", "why", "sys.flags.dev_mode"),
     ),
+    (
+        (
+            "@unittest.skipIf(\n    sys.flags.dev_mode  # it's \"slow\"\n    or sys.flags.quiet,\n    'why',\n)\n"
+            "def test_forward(self): assert 1"
+        ),
+        (CONDITIONAL, "decorator", "why", "sys.flags.dev_mode or sys.flags.quiet"),
+    ),
+    (
+        (
+            "@slow\ndef test_forward(self):\n    for x in self.all():\n        if x.a or x.b:\n            self.skipTest('why')\n"
+            "        elif x.c:\n            if x.d:\n                self.skipTest('too')"
+        ),
+        (CONDITIONAL, "decorator", "test is slow", "slow or for self.all() and (x.a or x.b or x.c and x.d)"),
+    ),
     ("@slow\ndef test_forward(self): assert 1", (CONDITIONAL, "decorator", "test is slow", "slow")),
     ("@heavy\ndef test_forward(self): assert 1", (CONDITIONAL, "decorator", "test is slow", "heavy")),
     (

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from itertools import permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.conditions import Condition
+from pytest_tfdebug.scan.conditions import Condition, alternatives
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.states import State
 
@@ -194,7 +194,7 @@ class _Switches:
     """What the run shows of the conditions that hold throughout it or not at all."""
 
     def __init__(self, conditional: list[_Both]) -> None:
-        known = [(both.says.condition.split(" or "), both.does.state) for both in conditional]
+        known = [(alternatives(both.says.condition), both.does.state) for both in conditional]
         ran = {part for parts, state in known if state == "ran" for part in parts}
         self._off = {part for part in ran if _SWITCH.fullmatch(part)}
         rest = [self._left(parts) for parts, state in known if state == "skipped"]
@@ -206,11 +206,11 @@ class _Switches:
     def contradict(self, both: _Both) -> bool:
         """Tell whether a class skipped a test although none of its conditions holds in this run."""
         condition = both.says.condition
-        return bool(condition) and both.does.state == "skipped" and not self._left(condition.split(" or "))
+        return bool(condition) and both.does.state == "skipped" and not self._left(alternatives(condition))
 
     def decide(self, says: State) -> bool:
         """Tell whether the run decides a condition by what the same decorators did to other tests."""
-        left = self._left(says.condition.split(" or "))
+        left = self._left(alternatives(says.condition))
         return not left or not self._on.isdisjoint(left)
 
 

@@ -6,6 +6,8 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from pytest_tfdebug.scan import lexer
+from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.facts import squeeze
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ Guards: TypeAlias = tuple[str, ...]
 _PLAIN = re.compile(r"[\w.]+(?:\(\))?")
 _NOT_PLAIN = re.compile(r"not ([\w.]+(?:\(\))?)")
 _MEMBERSHIP = re.compile(r"([\w.]+) (not )?in ([\w.]+)")
-#: What binds less than ``or``, and than ``and``; in brackets or a string it may stand too, where more do no harm.
+#: What binds less than ``or``, and than ``and``.
 _UNDER_OR = re.compile(r"\b(?:if|lambda)\b")
 _UNDER_AND = re.compile(r"\b(?:if|lambda|or)\b")
 
@@ -46,6 +48,17 @@ def negated(test: str) -> str:
     if found := _MEMBERSHIP.fullmatch(text):
         return f"{found[1]} in {found[3]}" if found[2] else f"{found[1]} not in {found[3]}"
     return f"not {text}" if _PLAIN.fullmatch(text) else f"not ({text})"
+
+
+def alternatives(condition: str) -> list[str]:
+    """Return the parts of a condition of which any is enough."""
+    parts: list[str] = []
+    for piece in condition.split(" or "):
+        if parts and _open(parts[-1]) > 0:
+            parts[-1] += f" or {piece}"
+        else:
+            parts.append(piece)
+    return parts
 
 
 class _Branch:
@@ -103,7 +116,19 @@ def _chain(guard: str, rest: _Branch) -> str:
 
 
 def _bracketed(guard: str, loose: re.Pattern[str]) -> str:
-    return f"({guard})" if loose.search(guard) else guard
+    if not loose.search(guard):
+        return guard
+    try:
+        masked = lexer.mask(guard)
+    except BadSourceError:
+        return f"({guard})"
+    is_loose = any(not _open(masked[: found.start()]) for found in loose.finditer(masked))
+    return f"({guard})" if is_loose else guard
+
+
+def _open(text: str) -> int:
+    """Return how many brackets are open at the end of a text."""
+    return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
 
 
 #: The condition of what hangs on nothing.

@@ -11,6 +11,8 @@ import re
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
+from pytest_tfdebug.scan import lexer
+
 #: What in a body could skip by itself: a call named after skipping, or a skip that is raised. Each pattern of the
 #: two tables begins with literal text, which ``re`` finds ten times as fast as a class of characters.
 SKIPS = (r"kip(?:[\w.]*\s*\(|Test\b|ped\b)",)
@@ -154,5 +156,5 @@ def _is_alias(name: str, binding: Binding) -> bool:
 
 
 def squeeze(text: str) -> str:
-    """Return the text of an expression on one line."""
-    return " ".join(text.split())
+    """Return the text of an expression on one line, without comments."""
+    return " ".join((lexer.uncommented(text) if "#" in text else text).split())

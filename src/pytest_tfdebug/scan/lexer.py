@@ -82,6 +82,13 @@ def mask(text: str) -> str:
     return masked.replace("\\\n", "  ") if "\\" in masked else masked
 
 
+def uncommented(text: str) -> str:
+    """Return text without its comments."""
+    parts = _TOKENS.split(text)
+    parts[1::2] = ["" if token[0] == "#" else token for token in parts[1::2]]
+    return "".join(parts)
+
+
 def statements(masked: str, start: int, end: int) -> list[Statement]:
     """Return the statements of the block that fills ``masked[start:end]``, in order."""
     first = _FIRST_LINE.match(masked, start, end)
