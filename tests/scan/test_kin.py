@@ -20,6 +20,13 @@ ANSWERS = {
     "h": "def check(self):\n        self.skipTest('own')",
     "i": "def check(self):\n        super().check()",
     "j": "def check(self):\n        super().check()\n    has_attentions = False",
+    "k": "def prepare(self, count=2):\n        super().prepare(count)",
+    "l": "def prepare(self, count=2):\n        super().prepare(count)\n        self.finish()",
+    "m": "def finish(self):\n        self.skipTest('finished')",
+    "n": "def prepare(self, count=2):\n        if count:\n            self.skipTest('prepared')",
+    "o": "def prepare(self, count=2):\n        super().prepare()\n        self.finish()\n\n"
+    "    def finish(self):\n        self.skipTest('both')",
+    "p": "@unittest.skip('decorated')\n    def prepare(self, count=2):\n        return count",
 }
 MIXIN = """
 import unittest
@@ -31,6 +38,16 @@ class ModelTesterMixin:
     def check(self):
         if not self.has_attentions:
             self.skipTest("checked")
+
+    def prepare(self, count=1):
+        self.finish()
+        return super().prepare(count)
+
+    def finish(self):
+        assert 1
+
+    def test_prepared(self):
+        self.prepare()
 
     def test_attentions(self):
         if not self.has_attentions:
@@ -103,5 +120,14 @@ def test_each_class_of_a_kin_has_its_own_answers(kin):
         "too small",
     ]
     assert [found[model]["test_helper"] for model in "abhij"] == ["", "checked", "own", "", "checked"]
+    assert [found[model]["test_prepared"] for model in "aklmnop"] == [
+        "",
+        "",
+        "",
+        "finished",
+        "prepared",
+        "both",
+        "decorated",
+    ]
     assert [found[model]["test_other"] for model in "abcd"] == ["has them", "", "has them", ""]
     assert [found[model]["test_size"] for model in "abefg"] == ["", "", "small", "small", "small"]

@@ -147,6 +147,10 @@ METHODS = [
     ('def test_forward(self):\n    r"""Only a docstring."""\n    # and a comment', ("empty", "empty", "", "")),
     ("@slow\ndef test_forward(self): pass", (CONDITIONAL, "decorator", "test is slow", "slow")),
     ("test_forward = False", ("vanished", "vanished", "test_forward = False", "")),
+    (
+        '@pytest.mark.parametrize("OFF", [True])\ndef test_forward(self, OFF):\n    if OFF:\n        self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "OFF"),
+    ),
     ("test_forward = None", ("vanished", "vanished", "test_forward = None", "")),
     ("test_forward: bool = False", ("vanished", "vanished", "test_forward = False", "")),
     ("@property\ndef test_forward(self): return 1", ("vanished", "vanished", "", "")),

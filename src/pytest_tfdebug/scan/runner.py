@@ -77,7 +77,7 @@ class Runner:
         self._known: dict[tuple[int, int], dict[frozenset[Question], dict[int, Outcome]]] = {}
         self._asked: dict[frozenset[Question], frozenset[Question]] = {}
         self._running: set[tuple[int, int]] = set()
-        decorators.runner = self
+        decorators.runner = evaluator.runner = self
 
     def test(self, definer: Linked, function: Function, cls: Linked) -> Outcome:
         """Return the outcome of the body of a method of a class that is called with nothing.
@@ -92,7 +92,8 @@ class Runner:
                 return outcome
         before, self._evaluator.asked = self._evaluator.asked, set()
         self._running.add(key)
-        frame = Frame(Scope(definer.source, cls), definer, (), [], is_decorator=False, depth=0, nested={})
+        scope = Scope(definer.source, cls, dict.fromkeys(function.params[1:], UNKNOWN))
+        frame = Frame(scope, definer, (), [], is_decorator=False, depth=0, nested={})
         end = End.ON
         if not self._is_idle(function.body, frame):
             end = self._run(self._body(definer.source, function), frame)
@@ -220,8 +221,7 @@ class Runner:
         if first in frame.nested:
             return True
         if first in {"self", "cls"} and frame.scope.cls is not None:
-            self._evaluator.asked.add(("helper", rest))
-            return frame.scope.cls.helper(rest) is not None
+            return self._asked_for(frame.scope.cls, rest) is not None
         symbol = self._workspace.resolve(frame.scope.source, dotted) if first not in frame.scope.local else None
         return isinstance(symbol, Found) and isinstance(symbol.binding, Function)
 
@@ -256,8 +256,7 @@ class Runner:
             return End.SKIPPED
         first, _, rest = dotted.partition(".")
         if first in {"self", "cls"} and frame.scope.cls is not None:
-            self._evaluator.asked.add(("helper", rest))
-            return self._method(frame.scope.cls.helper(rest), args, frame)
+            return self._method(self._asked_for(frame.scope.cls, rest), args, frame)
         name = self._full_name(dotted, frame)
         if name in SKIP_CALLS:
             frame.skip(self._reason(args, frame), line, kind="pytest")
@@ -266,6 +265,25 @@ class Runner:
             frame.skip("", line, (f"no module {squeeze(args[0][2])}" if args else "no module",), "pytest")
             return End.ON
         return self._helper(dotted, args, frame)
+
+    def _asked_for(self, cls: Linked, name: str) -> tuple[Linked, Function] | None:
+        """Return the method that ``self.name`` is, if it could skip, and note that the class was asked for it."""
+        if "." in name:
+            return None
+        question = ("helper", name)
+        self._evaluator.asked.add(question)
+        return cls.helper(name) if self._evaluator.told(cls, (question,))[0] else None
+
+    def helper(self, cls: Linked, name: str) -> tuple[Linked, Function] | None:
+        """Return the method that Python picks for a name, if it could skip whatever it is given.
+
+        So that classes answer alike whose methods do nothing; but not where that hangs on other names of the class.
+        """
+        found = cls.helper(name)
+        if found is None or found[1].decorators or (id(found[0]), id(found[1])) in self._running:
+            return found
+        effects, _, questions = self.test(*found, cls)
+        return found if effects or any(question[-1] != name for question in questions) else None
 
     def _helper(self, dotted: str, args: tuple[Any, ...], frame: Frame) -> End:
         """Run a function of the repository, or a method called through its class."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from pytest_tfdebug.scan.classes import Linked, Question
+    from pytest_tfdebug.scan.runner import Runner
     from pytest_tfdebug.scan.syntax import Expr
     from pytest_tfdebug.scan.workspace import Source, Workspace
 
@@ -59,6 +60,7 @@ class Evaluator:
         self._ordered: dict[frozenset[Question], tuple[Question, ...]] = {}
         self._numbers: dict[tuple[Hashable, ...], int] = {}
         self.asked: set[Question] = set()
+        self.runner: Runner
 
     def text(self, text: str, scope: Scope) -> Any:  # noqa: ANN401 - a value is of any type
         """Return the value of an expression's source."""
@@ -310,7 +312,7 @@ def _frozen(value: Any) -> Hashable:  # noqa: ANN401
 #: What a class can be asked -> how it answers; a definition answers with its identity.
 _QUESTIONS: dict[str, Callable[..., Hashable]] = {
     "after": lambda _, cls, definer, name: _identity(cls.after(definer, name)),
-    "helper": lambda _, cls, name: _identity(cls.helper(name)),
+    "helper": lambda evaluator, cls, name: _identity(evaluator.runner.helper(cls, name)),
     "has": lambda _, cls, name: (cls.find(name) is not None, _lacks(cls, name)),
     "name": lambda _, cls: cls.name,
     "value": lambda evaluator, cls, name: _frozen(evaluator.attribute(cls, name)),
