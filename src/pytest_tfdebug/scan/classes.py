@@ -34,6 +34,7 @@ TEST_CASES = frozenset(
 )
 #: Classes outside the repository that bring no tests, by full name.
 _NEUTRAL = frozenset({"abc.ABC", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol", "enum.Enum"})
+_ABSTRACT = frozenset({"abstractmethod", "abstractproperty", "abstractclassmethod", "abstractstaticmethod"})
 _BUILTIN = frozenset({"object", "Exception", "dict", "list", "tuple", "str", "int", "float"})
 
 
@@ -69,6 +70,17 @@ class Kin:
         for cls in reversed(self.mro):
             found.update((name, (cls, member)) for name, member in cls.facts.members.items())
         return found
+
+    @cached_property
+    def counts_abstract(self) -> bool:
+        """Whether a class with an abstract method has no instances."""
+        metaclasses = (value for cls in self.mro for key, value in cls.head.keywords if key == "metaclass")
+        return any(map(is_abstract_base, (*self.externals, *metaclasses)))
+
+    @cached_property
+    def abstract(self) -> frozenset[str]:
+        """The names under which the bases leave an abstract method."""
+        return frozenset(name for name, (_, member) in self.members.items() if is_abstract(member))
 
     @cached_property
     def writes(self) -> frozenset[str]:
@@ -190,6 +202,17 @@ class Linker:
                 value = self._workspace.parser.expression(symbol.binding.text)
                 return None if value == expression else self._base(symbol.source, facts, value)
         return str(expression[1])
+
+
+def is_abstract_base(name: str) -> bool:
+    """Tell whether a base class or metaclass makes classes of which only those without an abstract method are used."""
+    return name.rpartition(".")[2] in {"ABC", "ABCMeta"}
+
+
+def is_abstract(binding: Binding) -> bool:
+    """Tell whether a member is an abstract method."""
+    decorators = binding.decorators if isinstance(binding, Function) else ()
+    return any(decorator.text.rpartition(".")[2] in _ABSTRACT for decorator in decorators)
 
 
 def is_known(name: str) -> bool:

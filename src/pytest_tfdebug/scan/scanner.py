@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.scan.classes import Linked, Linker
+from pytest_tfdebug.scan.classes import Linked, Linker, is_abstract, is_abstract_base
 from pytest_tfdebug.scan.effects import Decorators
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.facts import Class, Decorator, Function, Import, Value
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 #: Mixins that the report calls by another name.
 ORIGINS = {"ModelTesterMixin": "common", "GenerationTesterMixin": "GenerationMixin"}
-_ABSTRACT = frozenset({"abstractmethod", "abstractproperty", "abstractclassmethod", "abstractstaticmethod"})
 
 
 class ClassTests(NamedTuple):
@@ -217,21 +216,8 @@ def _is_of_tests(path: str) -> bool:
 
 def _is_abstract(cls: Linked) -> bool:
     """Tell whether a class has abstract methods left and a metaclass that counts them."""
-    metaclasses = (value for base in cls.mro for key, value in base.head.keywords if key == "metaclass")
-    counted = {name.rpartition(".")[2] for name in (*cls.kin.externals, *metaclasses)}
-    if counted.isdisjoint({"ABC", "ABCMeta"}):
+    own = (value for key, value in cls.head.keywords if key == "metaclass")
+    if not (cls.kin.counts_abstract or any(map(is_abstract_base, own))):
         return False
-    abstract = {
-        name
-        for base in cls.mro
-        for name, member in base.facts.members.items()
-        if isinstance(member, Function) and _is_marked_abstract(member)
-    }
-    return any(
-        isinstance(found := (cls.find(name) or (None, None))[1], Function) and _is_marked_abstract(found)
-        for name in abstract
-    )
-
-
-def _is_marked_abstract(function: Function) -> bool:
-    return any(decorator.text.rpartition(".")[2] in _ABSTRACT for decorator in function.decorators)
+    members = cls.facts.members
+    return any(map(is_abstract, members.values())) or not cls.kin.abstract <= members.keys()

@@ -98,10 +98,10 @@ class _Inherited(NamedTuple):
 
 
 class _Name(NamedTuple):
-    """What definitions ask a class about a name, and the tests that hang on it."""
+    """What definitions ask a class about a name, and among which other questions."""
 
     questions: dict[Question, None]
-    tests: set[str]
+    among: dict[frozenset[Question], None]
 
 
 #: What a class answers otherwise than one that binds nothing: a name and the answers about it.
@@ -111,15 +111,29 @@ _Told: TypeAlias = "frozenset[tuple[str, tuple[Hashable, ...]]]"
 class _Kin(NamedTuple):
     """What classes with the same bases inherit.
 
-    ``plain`` binds nothing of its own. ``names`` holds what has been asked of a class: only one that binds or sets a
-    name may answer otherwise about it. ``outcomes`` holds what is inherited by classes that answer alike and have the
-    same condition.
+    ``plain`` binds nothing of its own. ``hanging`` holds the tests that hang on the same questions, ``names`` these
+    questions by the name that each is about: only a class that binds or sets the name may answer otherwise.
+    ``outcomes`` holds what is inherited by classes that answer alike and have the same condition.
     """
 
     plain: Linked
     expanded: frozenset[str]
+    hanging: dict[frozenset[Question], set[str]]
     names: dict[str, _Name]
     outcomes: dict[tuple[_Told, str], _Inherited]
+
+    def note(self, test: str, questions: frozenset[Question]) -> None:
+        """Note that a test hangs on questions."""
+        if questions not in self.hanging:
+            self.hanging[questions] = set()
+            for question in questions:
+                asked, among = self.names.setdefault(question[-1], _Name({}, {}))
+                asked[question] = among[questions] = None
+        self.hanging[questions].add(test)
+
+    def tests_of(self, name: str) -> set[str]:
+        """Return the tests that hang on questions about a name."""
+        return set().union(*map(self.hanging.__getitem__, self.names[name].among))
 
 
 class States:
@@ -187,12 +201,7 @@ class States:
                 found.free[test] = None
             else:
                 found.given[test] = state
-            for question in questions:
-                name = question[-1]
-                if name not in kin.names:
-                    kin.names[name] = _Name({}, set())
-                kin.names[name].questions[question] = None
-                kin.names[name].tests.add(test)
+            kin.note(test, questions)
         if len(kin.names) > known:  # classes that told the same until now may not do so of these
             kept = [(condition, table) for (_, condition), table in kin.outcomes.items()]
             kin.outcomes.clear()
@@ -218,7 +227,7 @@ class States:
             }
             plain = Linked(cls.source, _MODULE, self._workspace.filled)
             plain.inherit(cls.kin)
-            self._kins[cls.kin] = _Kin(plain, frozenset(expanded), {}, {})
+            self._kins[cls.kin] = _Kin(plain, frozenset(expanded), {}, {}, {})
         return self._kins[cls.kin]
 
     def _state(self, cls: Linked, test: str, base: State) -> tuple[State, frozenset[Question]]:
@@ -408,7 +417,7 @@ def _nearest(cls: Linked, kin: _Kin, told: _Told, condition: str) -> _Inherited:
     if not others:
         return _Inherited(cls, {}, {})
     other = min(others, key=itemgetter(0))[1]
-    hanging = frozenset().union(*(kin.names[name].tests for name, _ in told ^ other))
+    hanging = set().union(*(kin.tests_of(name) for name, _ in told ^ other))
     _, given, free = kin.outcomes[other, condition]
     return _Inherited(
         cls,
