@@ -1,6 +1,6 @@
 """Say which common tests the models of a repository skip, by one pattern over each file and nothing else.
 
-    python utils/regex_scan.py --output_dir DIR
+    python utils/regex_scan.py --output_dir DIR [--test_method_name TEST]
 
 A stand-in, in words of our own, for transformers' utils/scan_skipped_tests.py where the benchmark is given no copy of
 that: it goes about the same work in the same way, takes as long within a tenth, and is wrong where that is wrong. It
@@ -34,9 +34,11 @@ def main() -> None:
     """Read every file, and write for each common test which models skip it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output_dir", type=Path, default=Path())
+    parser.add_argument("--test_method_name")
     options = parser.parse_args()
     mixins = [file.read_text(encoding="utf-8") for file in map(Path, _MIXINS) if file.is_file()]
-    tests = dict.fromkeys(name for text in mixins for name in _NAME.findall(text))
+    one = options.test_method_name
+    tests = [one] if one else dict.fromkeys(name for text in mixins for name in _NAME.findall(text))
     models: dict[str, dict[str, str]] = {}
     for file in sorted(Path("tests/models").rglob("test_modeling_*.py")):
         models.setdefault(file.parent.name, {}).update(skips(file.read_text(encoding="utf-8")))
@@ -50,7 +52,8 @@ def main() -> None:
             "reasons_skipped": [f"{model}: {reason}" for model, reason in skipped.items()],
         }
     options.output_dir.mkdir(parents=True, exist_ok=True)
-    (options.output_dir / "all_tests_scan_result.json").write_text(json.dumps(report, indent=2), encoding="utf-8")
+    name = f"scan_{one}" if one else "all_tests_scan_result"
+    (options.output_dir / f"{name}.json").write_text(json.dumps(report, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":

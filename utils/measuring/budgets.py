@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from measuring.figures import LAYERS, LINEAR, MILLISECONDS, MORE_FORWARDS, OF_BARE, OF_SCRIPT, OVER_SMALLEST
+from measuring.figures import (
+    LAYERS,
+    LINEAR,
+    MILLISECONDS,
+    MORE_FORWARDS,
+    OF_BARE,
+    OF_SCRIPT,
+    OF_SCRIPT_FOR_ONE,
+    OVER_SMALLEST,
+)
 from measuring.ours import LOADED_CHECK
 from measuring.padding import BESIDE as PADDING
 from measuring.padding import FLOOR as OUTPUTS
 from measuring.peers import KEEPING
-from measuring.scanner import ANSWER, CLASSES, COLD, WARM
+from measuring.scanner import ANSWER, CLASSES, COLD, ONE, WARM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -135,6 +144,7 @@ BUDGETS: tuple[Budget, ...] = (
         "no syntax tree is built of what need not be judged",
         floor=(CLASSES, ANSWER),
     ),
+    Budget("scanner", "", ONE, 1.0, OF_SCRIPT_FOR_ONE, "what another test asks is not looked into"),
     Budget("scanner", "", WARM, 0.3, OF_SCRIPT, "an answer whose files have not changed is not looked into"),
     *(
         Budget("scanner, growth", "400 files over 50", name, 1.25, LINEAR, "a file is read once, whatever came before")

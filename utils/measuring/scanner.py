@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from measuring.alternate import alternate
-from measuring.figures import LINEAR, MEGABYTES, OF_PARSE, OF_SCRIPT, Figure, of_rounds
+from measuring.figures import LINEAR, MEGABYTES, OF_PARSE, OF_SCRIPT, OF_SCRIPT_FOR_ONE, Figure, of_rounds
 from measuring.processes import Python
 from scan_tree import generate
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from measuring.figures import Settings
 
 COLD, WARM, FILLING = "scan, cold (--no_cache)", "scan, warm", "scan, cold (fills the cache)"
+#: The same for one test, beside the script for that test.
+ONE = "scan of one test, cold (--no_cache)"
 SIZES = (50, 100, 200, 400)
 #: pytest takes its time: it collects one of these trees.
 _COLLECTED = 100
@@ -80,10 +82,23 @@ def _side_by_side(tree: Path, settings: Settings) -> Iterator[Figure]:
             yield of_rounds("scanner", work, name, times.ratios, OF_SCRIPT, seconds=times.seconds)
             ways.settle()
             yield Figure("scanner", work, f"{name}: memory", candidates[name].megabytes(), MEGABYTES)
+        report = ways.output / "all_tests_scan_result.json"
+        if settings.wants(ONE):
+            test = ("--test_method_name", _one_of(json.loads(report.read_text(encoding="utf-8"))))
+            base = ways.python(str(regex), "--output_dir", str(ways.other), *test)
+            times = alternate(base, {ONE: ways.cold(*test)}, settings.rounds, settle=ways.settle, patience=patience)[
+                ONE
+            ]
+            yield of_rounds("scanner", work, ONE, times.ratios, OF_SCRIPT_FOR_ONE, seconds=times.seconds)
         if settings.wants(ANSWER):
-            encode = _encoding(ways.output / "all_tests_scan_result.json")
+            encode = _encoding(report)
             times = alternate(base, {ANSWER: encode}, settings.rounds, settle=ways.settle, patience=patience)[ANSWER]
             yield of_rounds("scanner", work, ANSWER, times.ratios, OF_SCRIPT, seconds=times.seconds)
+
+
+def _one_of(report: dict[str, dict[str, list[str]]]) -> str:
+    """Return the test that most classes do not just run, as a user would ask about."""
+    return max(report, key=lambda test: len(report[test]["tests"]))
 
 
 def _encoding(report: Path) -> Callable[[], object]:
@@ -152,10 +167,14 @@ class _Ways:
         """Return each way to scan."""
         scan = ("-m", "pytest_tfdebug.scan", "--output_dir", str(self.output))
         return {
-            COLD: self.python(*scan, "--no_cache"),
+            COLD: self.cold(),
             FILLING: self.python(*scan),
             WARM: Python(scan, self.tree, self.filled),
         }
+
+    def cold(self, *options: str) -> Python:
+        """Return a scan without a cache."""
+        return self.python("-m", "pytest_tfdebug.scan", "--output_dir", str(self.output), "--no_cache", *options)
 
     def parse(self) -> Python:
         """Return a run that builds Python's own syntax trees and does nothing with them."""
