@@ -127,7 +127,7 @@ class _Kin(NamedTuple):
         if questions not in self.hanging:
             self.hanging[questions] = set()
             for question in questions:
-                asked, among = self.names.setdefault(question[-1], _Name({}, {}))
+                asked, among = self.names.get(question[-1]) or self.names.setdefault(question[-1], _Name({}, {}))
                 asked[question] = among[questions] = None
         self.hanging[questions].add(test)
 
