@@ -18,6 +18,15 @@ Guards: TypeAlias = tuple[str, ...]
 
 _PLAIN = re.compile(r"[\w.]+(?:\(\))?")
 _NOT_PLAIN = re.compile(r"not ([\w.]+(?:\(\))?)")
+#: What is no expression but a guard all the same -> how it reads where it does not hold.
+_OPPOSITES = (
+    (re.compile(r"(?:for|while) (.*)"), "the loop over {} ends"),
+    (re.compile(r"except (.*)"), "no {}"),
+    (re.compile(r"(except)"), "no exception"),
+    (re.compile(r"(no exception)"), "except"),
+    (re.compile(r"no (.*)"), "except {}"),
+    (re.compile(r"case (.*)"), "not case {}"),
+)
 _MEMBERSHIP = re.compile(r"([\w.]+) (not )?in ([\w.]+)")
 #: What binds less than ``or``, and than ``and``.
 _UNDER_OR = re.compile(r"\b(?:if|lambda)\b")
@@ -45,6 +54,9 @@ def negated(test: str) -> str:
     text = squeeze(test)
     if found := _NOT_PLAIN.fullmatch(text):
         return found[1]
+    for guard, opposite in _OPPOSITES:
+        if found := guard.fullmatch(text):
+            return opposite.format(found[1])
     if found := _MEMBERSHIP.fullmatch(text):
         return f"{found[1]} in {found[3]}" if found[2] else f"{found[1]} not in {found[3]}"
     return f"not {text}" if _PLAIN.fullmatch(text) else f"not ({text})"

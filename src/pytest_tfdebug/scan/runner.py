@@ -6,13 +6,15 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pytest_tfdebug.scan.conditions import Guards, negated
+from pytest_tfdebug.scan.conditions import Condition, Guards, negated
 from pytest_tfdebug.scan.effects import SKIP_CALLS, Effect
 from pytest_tfdebug.scan.facts import Class, Function, squeeze
 from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_tfdebug.scan.bodies import Body
     from pytest_tfdebug.scan.classes import Linked, Question
     from pytest_tfdebug.scan.effects import Decorators
@@ -26,6 +28,8 @@ _SKIP_ERRORS = re.compile(r"(?:.*\.)?(?:SkipTest|Skipped|skip\.Exception)")
 _CATCH_ALL = re.compile(r"|.*\b(?:BaseException|Exception|SkipTest|Skipped)\b.*", re.DOTALL)
 
 
+#: Stands for what no handler of a ``try`` statement catches.
+_UNCAUGHT = "no handler catches it"
 #: A call, up to its bracket.
 _HEAD = re.compile(r"([A-Za-z_][\w.]*)\(")
 #: What is called, anywhere in a text that is read backwards: from the brackets, a tenth of the time.
@@ -36,10 +40,16 @@ class End(Enum):
     """How the statements of a block end."""
 
     ON = "the next statement runs"
-    LEFT = "it returned or raised"
+    RETURNED = "it returned"
+    RAISED = "it raised, which a handler may catch"
+    BROKE = "what follows the loop runs"
     SKIPPED = "it skipped"
 
 
+#: A way to leave a block before its end: what must hold for it, and how it leaves.
+Way: TypeAlias = "tuple[Guards, End]"
+#: How the statements of a block end, and the ways in which some of them may have left it earlier.
+Ending: TypeAlias = "tuple[End, list[Way]]"
 #: The skips in a body, how it ends, and the questions about the class that it hangs on.
 Outcome: TypeAlias = "tuple[list[Effect], End, frozenset[Question]]"
 
@@ -60,6 +70,14 @@ class Frame(NamedTuple):
         """Return the frame of a branch."""
         guards = (*self.guards, squeeze(guard))
         return Frame(self.scope, self.definer, guards, *self[3:])  # a third of what ``_replace`` takes
+
+    def past(self, ways: Iterable[Way]) -> Frame:
+        """Return the frame of what runs where none of some ways to leave was taken."""
+        held = self.guards
+        for guards, _ in ways:
+            rest = tuple(guard for guard in guards if guard not in held) or guards[-1:]
+            held = (*held, negated(Condition.of([rest])))
+        return self if held is self.guards else self._replace(guards=held)
 
     def skip(self, reason: str, line: int, guards: Guards = (), kind: str = "unittest") -> None:
         """Note a skip, which may have guards of its own."""
@@ -96,7 +114,7 @@ class Runner:
         frame = Frame(scope, definer, (), [], is_decorator=False, depth=0, nested={})
         end = End.ON
         if not self._is_idle(function.body, frame):
-            end = self._run(self._body(definer.source, function), frame)
+            end, _ = self._run(self._body(definer.source, function), frame)
         self._running.discard(key)
         asked = frozenset(self._evaluator.asked)
         self._evaluator.asked = before
@@ -117,97 +135,117 @@ class Runner:
             return ()
         return self._workspace.parser.body(source.path, function, self._workspace.mentions(source))
 
-    def _run(self, body: Body, frame: Frame) -> End:
-        entered = len(frame.guards)
+    def _run(self, body: Body, frame: Frame) -> Ending:
+        ways: list[Way] = []
+        entered = frame.guards
         for statement in body:
             end: End
-            end, frame = _STATEMENTS[statement[0]](self, statement, frame)
-            if end is not End.ON:  # an earlier statement may have left: then it is not sure to skip
-                return End.LEFT if len(frame.guards) > entered else end
-        return End.ON
+            left: list[Way]
+            end, left = _STATEMENTS[statement[0]](self, statement, frame)
+            ways += left
+            if end is End.ON:
+                frame = frame.past(left)
+                continue
+            if end is End.SKIPPED and ways:  # an earlier statement may have left: then it is not sure to skip
+                end = ways[0][1]
+            is_whole = end is not End.SKIPPED and all(how is not End.BROKE for _, how in ways)
+            return end, [(entered, end)] if is_whole else ways
+        return End.ON, ways
 
-    def _if(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401 - statements are tuples
+    def _if(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401 - statements are tuples
         _, test, body, orelse = statement
         truth = self._evaluator.truth(self._workspace.parser.expression(test), frame.scope)
         if truth is not None:
-            return self._run(body if truth else orelse, frame._replace(is_guarded=True)), frame
-        ends = self._run(body, frame.guarded(test)), self._run(orelse, frame.guarded(negated(test)))
-        if ends[0] is ends[1]:
-            return ends[0], frame
-        if End.ON not in ends:
-            return End.LEFT, frame
-        if ends[0] is End.LEFT:
-            return End.ON, frame.guarded(negated(test))
-        return End.ON, frame.guarded(test) if ends[1] is End.LEFT else frame
+            return self._run(body if truth else orelse, frame._replace(is_guarded=True))
+        return _either([self._run(body, frame.guarded(test)), self._run(orelse, frame.guarded(negated(test)))])
 
-    def _loop(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+    def _loop(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
         kind, iterable, body, orelse = statement
         value = self._evaluator.text(iterable, frame.scope) if kind == "for" else UNKNOWN
-        if isinstance(value, (tuple, list)):
-            if not value:
-                return self._run(orelse, frame), frame
-            end = self._run(body, frame._replace(is_guarded=True))
-            return (end if end is End.SKIPPED else End.ON), frame
-        end = self._run(body, frame.guarded(f"{kind} {iterable}"))
-        after = frame.guarded(f"the loop over {iterable} ends") if end is End.LEFT else frame
-        return self._run(orelse, after), after
+        is_known = isinstance(value, (tuple, list))
+        if is_known and not value:
+            return self._run(orelse, frame)
+        inner = frame._replace(is_guarded=True) if is_known else frame.guarded(f"{kind} {iterable}")
+        end, ways = self._run(body, inner)
+        if is_known and end not in {End.ON, End.BROKE}:
+            return end, ways
+        last, left = self._run(orelse, frame.past(ways))
+        return last, [*(way for way in ways if way[1] is not End.BROKE), *left]
 
-    def _try(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+    def _try(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
         _, body, handlers, orelse, final = statement
+        before = len(frame.effects)
+        ending = self._run(body, frame) if not handlers else self._handled(body, handlers, orelse, frame)
+        after = len(frame.effects)
+        last, left = self._run(final, frame)
+        if last is End.ON:
+            return ending
+        del frame.effects[before:after]  # what was raised is forgotten
+        return last, left
+
+    def _handled(self, body: Body, handlers: Any, orelse: Body, frame: Frame) -> Ending:  # noqa: ANN401
+        """Run a body whose exceptions are handled, the handlers, and what runs where there are none."""
         is_caught = any(_CATCH_ALL.fullmatch(error) for error, _ in handlers)
-        end = self._run(body, frame.guarded("no handler catches it") if is_caught else frame)
-        for error, handler in handlers:
-            self._run(handler, frame.guarded(f"except {error}" if error else "except"))
+        end, ways = self._run(body, frame.guarded(_UNCAUGHT) if is_caught else frame)
+        ways = [
+            (tuple(guard for guard in way if guard != _UNCAUGHT), how) for way, how in ways if how is not End.RAISED
+        ]
+        caught = [self._run(handler, frame.guarded(f"except {error}".rstrip())) for error, handler in handlers]
         if end is End.ON:
-            end = self._run(orelse, frame)
-        last = self._run(final, frame)
-        if last is not End.ON:
-            return last, frame
-        return (End.ON if handlers and end is not End.ON and (is_caught or end is End.LEFT) else end), frame
+            last, left = self._run(orelse, frame.past(ways).guarded(negated("except")))
+            return _either([(last, ways + left), *caught])
+        if end is End.SKIPPED and not is_caught:
+            return end, ways
+        on = [error for (error, _), (how, _) in zip(handlers, caught, strict=True) if how is End.ON]
+        if end is End.RETURNED and on:
+            guard = negated(f"except {on[0] if len(on) == 1 else ''}".rstrip())
+            return End.ON, [((*frame.guards, guard), end), *(way for _, left in caught for way in left)]
+        return _either([(End.ON if end in {End.SKIPPED, End.RAISED} and on else end, ways), *caught])
 
-    def _with(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
-        return self._run(statement[2], frame), frame
+    def _with(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
+        return self._run(statement[2], frame)
 
-    def _maybe(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
-        self._run(statement[2], frame.guarded(f"case {statement[1]}"))
-        return End.ON, frame
+    def _maybe(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
+        return End.ON, self._run(statement[2], frame.guarded(f"case {statement[1]}"))[1]
 
-    def _def(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+    def _def(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
         """Run a nested function: of a decorator at once, as it is what replaces the test; else when it is called."""
         if frame.is_decorator:
             self._run(statement[2], frame)
         else:
             frame.nested[statement[1]] = statement[2]
-        return End.ON, frame
+        return End.ON, []
 
-    def _leave(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401, ARG002
-        return End.LEFT, frame
+    def _leave(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401, ARG002
+        return End.BROKE, [(frame.guards, End.BROKE)]
 
-    def _return(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
-        end = self._do(statement, frame)[0] if statement[1] else End.ON
-        return (End.LEFT if end is End.ON else end), frame
+    def _return(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
+        if statement[1] and self._do(statement, frame)[0] is End.SKIPPED:
+            return End.SKIPPED, []
+        return End.RETURNED, [(frame.guards, End.RETURNED)]
 
-    def _raise(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+    def _raise(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
+        raised = End.RAISED, [(frame.guards, End.RAISED)]
         head = _HEAD.match(statement[1])
         if head is not None and not _SKIP_ERRORS.fullmatch(self._full_name(head.group(1), frame)):
-            return End.LEFT, frame
+            return raised
         error = self._workspace.parser.expression(statement[1].partition(" from ")[0]) if statement[1] else ("code", "")
         function, args = (error[1], error[2]) if error[0] == "call" else (error, ())
         if function[0] == "ref" and _SKIP_ERRORS.fullmatch(self._full_name(function[1], frame)):
             frame.skip(self._reason(args, frame), statement[2])
-            return End.SKIPPED, frame
-        return End.LEFT, frame
+            return End.SKIPPED, []
+        return raised
 
-    def _do(self, statement: Any, frame: Frame) -> tuple[End, Frame]:  # noqa: ANN401
+    def _do(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
         if not frame.is_decorator:
             head = _HEAD.match(statement[1])
             if head is not None and not _names_skip(statement[1]) and not self._may_skip(head.group(1), frame):
-                return End.ON, frame
+                return End.ON, []
         expression = self._workspace.parser.expression(statement[1])
         if frame.is_decorator:
             for effect in self._decorators.effects(expression, frame.scope):
                 frame.skip(effect.reason, statement[2], effect.guards, effect.kind)
-        return self._evaluate(expression, statement[2], frame), frame
+        return self._evaluate(expression, statement[2], frame), []
 
     def _is_idle(self, body: str, frame: Frame) -> bool:
         """Tell, without reading a body, that nothing in it could skip."""
@@ -339,7 +377,7 @@ class Runner:
     def _inline(self, body: Body, frame: Frame) -> End:
         if frame.depth >= _DEPTH:
             return End.ON
-        end = self._run(body, frame._replace(depth=frame.depth + 1))
+        end, _ = self._run(body, frame._replace(depth=frame.depth + 1))
         return End.SKIPPED if end is End.SKIPPED else End.ON
 
     def _full_name(self, dotted: str, frame: Frame) -> str:
@@ -357,6 +395,15 @@ class Runner:
             if keyword in {"", "reason", "msg"}:
                 return self._evaluator.words(value, frame.scope)
         return ""
+
+
+def _either(endings: list[Ending]) -> Ending:
+    """Return how a statement ends of whose parts one runs."""
+    ends = {end for end, _ in endings}
+    ways = [way for _, left in endings for way in left]
+    if End.ON in ends:
+        return End.ON, ways
+    return ends.pop() if len(ends) == 1 else next(how for _, how in ways), ways
 
 
 def _names_skip(text: str) -> bool:
