@@ -45,6 +45,28 @@ def test_two_checks_of_one_test_need_names(suite):
     )
 
 
+def test_a_forward_that_forgets_to_return_fails(suite):
+    suite(CHECK)("--tf-golden=update")
+    forgetful = """
+class Forgetful(torch.nn.Sequential):
+    def forward(self, x):
+        super().forward(x)
+
+def test_it(tf_golden):
+    tf_golden.check(Forgetful(*build()), torch.ones(2, 4))
+"""
+
+    result = suite(forgetful)()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*Model diverges from its golden at 'Forgetful' (Forgetful): glue, test_it.py:*",
+            "*The tensor is missing: expected shape (2, 4), float32",
+        ]
+    )
+
+
 @pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist=loadfile")], ids=["alone", "xdist"])
 def test_two_tests_that_write_one_golden_fail_the_run(pytester, workers):
     for folder in ("a", "b"):

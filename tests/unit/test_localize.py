@@ -284,6 +284,55 @@ def test_a_tensor_that_a_module_of_the_same_class_no_longer_returns_is_a_diverge
     assert "The tensor is missing: expected shape (2, 4), float32" in str(report)
 
 
+class Opaque:
+    """A container that nobody can look into."""
+
+    def __init__(self, *tensors):
+        self.tensors = tensors
+
+
+class Returning(Stack):
+    def __init__(self, pack):
+        super().__init__("")
+        self.pack = pack
+
+    def forward(self, x, mask=None):
+        return self.pack(super().forward(x, mask))
+
+
+class ReturningNone(Returning):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Returning, ReturningNone])
+@pytest.mark.parametrize("pack", [lambda x: None, lambda x: (), lambda x: {"logits": None}])
+def test_a_forward_that_forgets_to_return_is_a_divergence(kind, pack):
+    report = compare(trace(Returning(lambda x: x), X), trace(kind(pack), X))
+
+    assert (report.culprit.kind, report.culprit.path) == ("glue", kind.__name__)
+    assert report.culprit.explanation.endswith("forward after its call of 'head'.")
+    assert "The tensor is missing: expected shape (2, 4), float32" in str(report)
+
+
+def test_a_call_inside_that_returns_nothing_is_a_divergence():
+    class Discarding(Stack):
+        def forward(self, x, mask=None):
+            x = self.layers[0](x)
+            self.head(x)
+            return nn.functional.linear(x, self.head.weight, self.head.bias)
+
+    port = Discarding("")
+    port.head.forward = lambda x: None
+
+    report = compare(trace(Stack(""), X), trace(port, X))
+
+    assert (report.culprit.kind, report.culprit.path) == ("module", "head")
+
+
+def test_an_object_that_cannot_be_looked_into_may_hold_what_is_missing():
+    assert compare(trace(Returning(lambda x: x), X), trace(ReturningNone(Opaque), X)).ok
+
+
 def test_the_same_inf_and_nan_on_both_sides_are_mentioned():
     class Infinite(nn.Module):
         def forward(self, x):

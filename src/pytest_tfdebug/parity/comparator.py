@@ -72,8 +72,10 @@ class Comparator:
             call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
         self._begin(call, _records(leaves))
 
-    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401, ARG002
+    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
         """Compare the outputs of a call that ends."""
+        if not leaves:
+            call.skeleton["outputs"] = skeleton(output, leaves)
         self._finish(call, _records(leaves))
 
     def fail(self, call: Call) -> None:
