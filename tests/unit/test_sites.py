@@ -188,6 +188,22 @@ def test_the_root_has_no_call_site_and_torch_s_own_modules_no_source():
     assert recorded["a"].source is None
 
 
+def test_a_copied_file_is_not_taken_for_the_one_it_was_copied_from(tmp_path):
+    sources = []
+    for name, last in (("modeling_reference", "return self.b(x)"), ("modeling_port", "return self.b(x) + 1")):
+        file = tmp_path / f"{name}.py"
+        file.write_text(
+            "from torch import nn\n"
+            "class Gate(nn.Module):\n    def forward(self, x):\n        return x * 2\n"
+            f"class Other(nn.Module):\n    def forward(self, x):\n        {last}\n"
+        )
+        space = {"__name__": name}
+        exec(compile(file.read_text(), str(file), "exec"), space)  # noqa: S102 - a module of its own file
+        sources.append(forward_source(space["Gate"]()))
+
+    assert sources == ["modeling_reference.py:3-4", "modeling_port.py:3-4"]
+
+
 def glue(model, previous, following):
     recorded = trace(model, X)
     parent = recorded.calls[0]

@@ -68,7 +68,7 @@ def codes_of(module: torch.nn.Module) -> dict[int, CodeType]:
 def forward_source(module: torch.nn.Module) -> SourceRange | None:
     """Return the lines of a module's own forward; None for modules that are part of torch."""
     code = _forward_code(module)
-    return None if code is None or code.co_filename.startswith(_TORCH_FOLDER) else _source_of(code)
+    return None if code is None or code.co_filename.startswith(_TORCH_FOLDER) else _source_of(code.co_filename, code)
 
 
 @lru_cache(maxsize=4096)
@@ -153,8 +153,9 @@ def _class_code(forward: object) -> CodeType | None:
 
 
 @lru_cache(maxsize=4096)
-def _source_of(code: CodeType) -> SourceRange:
-    return SourceRange(code.co_filename, *_extent(code))
+def _source_of(file: str, code: CodeType) -> SourceRange:
+    """Return the lines of a code in its file; codes of two files are equal when one is a copy of the other."""
+    return SourceRange(file, *_extent(code))
 
 
 @lru_cache(maxsize=4096)
