@@ -1,10 +1,12 @@
 """The culprit of a difference, on small modules made by hand."""
 
 import linecache
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
+from transformers.utils import ModelOutput
 
 from pytest_tfdebug import TFDebugError, compare, trace
 
@@ -282,6 +284,32 @@ def test_a_tensor_that_a_module_of_the_same_class_no_longer_returns_is_a_diverge
 
     assert (report.culprit.kind, report.culprit.path) == ("module", "Out")
     assert "The tensor is missing: expected shape (2, 4), float32" in str(report)
+
+
+@dataclass
+class Output(ModelOutput):
+    logits: torch.Tensor | None = None
+    hidden: torch.Tensor | None = None
+
+
+class Naming(Stack):
+    def __init__(self, pack):
+        super().__init__("")
+        self.pack = pack
+
+    def forward(self, x):
+        hidden = self.layers[0](x)
+        return self.pack(hidden, self.head(hidden))
+
+
+def test_outputs_are_held_to_those_of_their_name_in_whatever_container():
+    expected = trace(Naming(lambda hidden, logits: Output(logits=logits, hidden=hidden)), X)
+
+    right = compare(expected, trace(Naming(lambda hidden, logits: {"hidden": hidden, "logits": logits}), X))
+    swapped = compare(expected, trace(Naming(lambda hidden, logits: {"logits": hidden, "hidden": logits}), X))
+
+    assert right.ok
+    assert (swapped.culprit.kind, swapped.culprit.path) == ("glue", "Naming")
 
 
 class Opaque:

@@ -87,12 +87,25 @@ def test_inputs_are_paired_by_place_and_by_parameter_name():
     assert found == [("[0]", "['hidden']"), ("[1][0]", "['mask'][0]"), ("['k']", None)]
 
 
+def test_inputs_within_a_dict_and_an_object_are_paired_by_their_names():
+    one, other = Call(0, "a", "M", 0, None, 0), Call(0, "a", "M", 0, None, 0)
+    one.parameters = other.parameters = ("batch",)
+
+    found = names(
+        pair_inputs([leaf("[0]['x']"), leaf("[0].y")], [leaf("['batch'].y"), leaf("['batch'].x")], one, other)
+    )
+
+    assert found == [("[0]['x']", "['batch'].x"), ("[0].y", "['batch'].y")]
+
+
 @pytest.mark.parametrize(
     ("actual", "expected", "pairs"),
     [
         ([""], [".logits", ".past"], [("", ".logits"), (None, ".past")]),
         ([".logits", ".extra"], [".past", ".logits"], [(".logits", ".logits"), (".extra", None), (None, ".past")]),
         (["[0]", "[1]"], [""], [("[0]", ""), ("[1]", None)]),
+        (["['b']", "['a']"], [".a", ".b"], [("['b']", ".b"), ("['a']", ".a")]),
+        ([".x['k']", ".x.v"], ["[0]['v']", "['x'].v"], [(".x.v", "['x'].v"), (".x['k']", None), (None, "[0]['v']")]),
         ([], [], []),
     ],
 )

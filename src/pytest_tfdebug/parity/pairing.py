@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, TensorRecord
 
 _POSITION = re.compile(r"^\[(\d+)\]")
+#: A part of a leaf path: a key or position, or the name of an attribute.
+_PART = re.compile(r"\[[^\]]*\]|\.(\w+)")
 
 
 class CallPairing:
@@ -103,9 +105,10 @@ def pair_outputs(
 ) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
     """Yield the output leaves side by side: by leaf path; where no path is common, in order.
 
-    A port may return a tensor where the reference returns a ``ModelOutput`` or a tuple that begins with it.
+    A port may return a tensor where the reference returns a ``ModelOutput`` or a tuple that begins with it, and a dict
+    with the same names in another order.
     """
-    if {record.leaf for record in actual} & {record.leaf for record in expected}:
+    if {_key(record.leaf) for record in actual} & {_key(record.leaf) for record in expected}:
         yield from _pair(actual, expected)
         return
     common = min(len(actual), len(expected))
@@ -119,10 +122,10 @@ def _pair(
     expected: Sequence[TensorRecord],
     *keys: Callable[[TensorRecord], str],
 ) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
-    waiting = {record.leaf: record for record in expected}
+    waiting = {_key(record.leaf): record for record in expected}
     left = []
     for record in actual:
-        partner = waiting.pop(record.leaf, None)
+        partner = waiting.pop(_key(record.leaf), None)
         if partner is None:
             left.append(record)
         else:
@@ -139,8 +142,13 @@ def _pair(
     yield from ((None, record) for record in waiting.values())
 
 
+def _key(leaf: str) -> str:
+    """Return a leaf path with attributes written as keys: ``.logits`` and ``['logits']`` are one name."""
+    return _PART.sub(lambda part: f"[{part[1]!r}]" if part[1] else part[0], leaf)
+
+
 def _by_name(leaf: str, parameters: tuple[str, ...]) -> str:
     match = _POSITION.match(leaf)
     if match and int(match[1]) < len(parameters):
-        return f"['{parameters[int(match[1])]}']{leaf[match.end() :]}"
-    return leaf
+        return _key(f"['{parameters[int(match[1])]}']{leaf[match.end() :]}")
+    return _key(leaf)
