@@ -113,6 +113,103 @@ def test_augmented_and_indexed_assignments_feed_with_what_stood_before(read):
     assert {2, 3, 4} >= set(feeding(read, text, 5)) >= {3, 4}
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "a[..., 4:] *= k",
+        "a[0], b = k, k",
+        "a.mul_(k)",
+        "a.view(-1)[0].add_(1)",
+        "torch.relu_(a)",
+        "F.relu_(a) if k else None",
+        "torch.mul(b, k, out=a)",
+        "a.data = k",
+        "a.append(k)",
+        "c = a.mul_(k)",
+        "a, c = k",
+        "(a := k)",
+    ],
+)
+def test_what_is_written_in_part_or_in_place_feeds(read, statement):
+    text = f"""
+        def forward(self, x, k, b):
+            a = x * 2
+            {statement}
+            c = self.b(x)
+            return self.f(torch.cat([a, c]))
+    """
+
+    assert 3 in feeding(read, text, 5, calls=[4])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["b.mul_(k)", "torch.relu_(b)", "torch._check(k)", "kwargs.pop('a', None)", "F.relu(a)", "a.__len__()", "b[0] = a"],
+)
+def test_what_leaves_a_value_as_it_is_does_not_feed(read, statement):
+    text = f"""
+        def forward(self, x, k, b, **kwargs):
+            a = x * 2
+            {statement}
+            return self.f(torch.cat([a, x]), **kwargs)
+    """
+
+    assert feeding(read, text, 4) == [2]
+
+
+def test_an_attribute_that_is_kept_feeds(read):
+    text = """
+        def forward(self, x, k):
+            self.kept = x * k
+            self.other = x * 2
+            return self.f(self.kept)
+    """
+
+    assert feeding(read, text, 4) == [2]
+
+
+@pytest.mark.parametrize("header", ["if (a := x * k) is not None:", "while (a := x * k).sum():"])
+def test_a_value_that_a_condition_assigns_feeds(read, header):
+    text = f"""
+        def forward(self, x, k):
+            {header}
+                b = self.b(x)
+            return self.f(a, b)
+    """
+
+    assert feeding(read, text, 4, calls=[3]) == [2]
+
+
+def test_each_return_after_the_call_is_sliced(read):
+    text = """
+        def forward(self, x, k, return_dict):
+            early = k * 2
+            if x is None:
+                return early
+            kept = x * k
+            y = self.f(x)
+            if return_dict:
+                return {"y": y + kept}
+            return (y,)
+    """
+    function, _ = read(text)
+
+    assert function.lines_feeding(None, {6}, 6) == [5]
+    assert sorted(function.lines_feeding(None, {6})) == [2, 5]
+
+
+def test_a_call_s_result_under_two_names_may_be_one_too_many(read):
+    text = """
+        def forward(self, h):
+            residual = h = self.norm(h)
+            h = self.f(h)
+            return residual + h
+    """
+
+    assert feeding(read, text, None, calls=[2, 3]) == [2]
+    assert feeding(read, text.replace("residual = h =", "residual ="), None, calls=[2, 3]) == []
+
+
 def test_the_body_begins_after_the_docstring(read):
     function, _ = read('def forward(self, x):\n    """Say what."""\n    return x\n')
 

@@ -51,7 +51,7 @@ def glue_lines(
     if before:
         covered = [call.inner_site or call.site for call in earlier]
         calls = {place.line for place in covered if place is not None and place.file == site.file}
-        first = min(first, *function.lines_feeding(after, calls), last)
+        first = min(first, *function.lines_feeding(after, calls, before.end_line), last)
     return SourceRange(site.file, first, max(first, last))
 
 

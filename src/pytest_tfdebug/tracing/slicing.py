@@ -47,39 +47,41 @@ class Function:
         """Last line of the body."""
         return self.node.end_lineno or self.node.body[-1].lineno
 
-    def lines_feeding(self, site: Site | None, calls: set[int]) -> list[int]:
+    def lines_feeding(self, site: Site | None, calls: set[int], after: int = 0) -> list[int]:
         """Return the first lines of the statements whose values reach a call, or the function's result.
 
         Args:
             site: The call; None for what the function returns.
             calls: Lines of child calls whose results are known to be right: the slice stops at them.
+            after: Without a call, the line from which on a ``return`` counts.
         """
         statements = sorted(self._statements(), key=lambda statement: statement.lineno)
-        targets: list[ast.stmt]
-        if site is None:
-            targets = [*[item for item in statements if isinstance(item, ast.Return)][-1:]]
-        else:
-            targets = [item for item in statements if item.lineno <= site.line <= (item.end_lineno or item.lineno)]
-        forms = _forms(statements)
-        needed = {name for target in targets for name in _loaded(target, calls)} - forms
-        until = targets[0].lineno if targets else 0
+        ignored = _forms(statements) | _foreign(self.node)
+        needed: set[str] = set()
         lines = []
-        for statement in reversed([item for item in statements if item.lineno < until]):
-            assigned = _assigned(statement)
-            if not assigned & needed:
+        for statement in reversed(statements):
+            end = statement.end_lineno or statement.lineno
+            returns = isinstance(statement, ast.Return) and end >= after
+            if returns if site is None else statement.lineno <= site.line <= end:
+                needed |= _loaded(statement, calls) - ignored
+                continue
+            if not _written(statement) & needed:
                 continue
             if not isinstance(statement, ast.AugAssign) and not _is_nested(self.node, statement):
-                needed -= assigned
+                needed -= _assigned(statement)
             if _is_bare_call(statement, calls):
                 continue
-            needed |= _loaded(statement, calls) - forms
+            needed |= _loaded(statement, calls) - ignored
             lines.append(statement.lineno)
         return lines
 
-    def _statements(self) -> Iterator[ast.stmt]:
+    def _statements(self) -> Iterator[ast.stmt | ast.expr]:
+        """Yield what holds no other statement: simple statements, and the conditions of the others."""
         for node in ast.walk(self.node):
             if isinstance(node, _SIMPLE):
                 yield node
+            elif isinstance(node, (ast.If, ast.While)):
+                yield node.test
 
 
 def function_at(site: Site) -> Function | None:
@@ -120,32 +122,67 @@ def _innermost(tree: ast.Module, kinds: tuple[type[ast.stmt], ...], first: int, 
     return min(extents, key=lambda extent: extent[1] - extent[0], default=None)
 
 
-def _is_nested(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt) -> bool:
+def _is_nested(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt | ast.expr) -> bool:
     """Tell whether a statement stands under a condition or loop, so that an earlier value may survive it."""
     return statement not in function.body
 
 
-def _assigned(statement: ast.stmt) -> set[str]:
+def _assigned(statement: ast.AST) -> set[str]:
+    """Return the names, and attributes of ``self``, that a statement gives another value."""
     return {
-        node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    } | {
-        target.value.id
-        for target in getattr(statement, "targets", [])
-        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name)
+        name
+        for node in ast.walk(statement)
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store) and (name := _own_name(node))
     }
+
+
+def _written(statement: ast.AST) -> set[str]:
+    """Return the names that a statement assigns, and those whose value it changes in part or in place."""
+    changed: list[ast.expr] = []
+    for node in ast.walk(statement):
+        if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            changed.append(node)
+        elif isinstance(node, ast.Call):
+            changed += [keyword.value for keyword in node.keywords if keyword.arg == "out"]
+            if _is_in_place(node):
+                changed += [node.func, *node.args[:1]]
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and any(_loaded(given, set()) for given in (*call.args, *call.keywords)):
+        changed.append(call.func)  # made for its effect: list.append, dict.update
+    return _assigned(statement) | {name for node in changed if (name := _root(node))}
+
+
+def _is_in_place(call: ast.Call) -> bool:
+    """Tell whether a call changes what it is given: torch ends the names of such methods and functions in ``_``."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name.endswith("_") and not name.endswith("__")
+
+
+def _root(node: ast.expr) -> str | None:
+    """Return the name that an expression such as ``a.view(-1)[0]`` begins with."""
+    while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)) and _own_name(node) is None:
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return _own_name(node)
+
+
+def _own_name(node: ast.AST) -> str | None:
+    """Return the name that a node is, ``self.name`` for an attribute of ``self``; None for another node."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return f"self.{node.attr}"
+    return node.id if isinstance(node, ast.Name) and node.id != "self" else None
 
 
 def _loaded(node: ast.AST, calls: set[int]) -> set[str]:
     """Return the names that a node reads, those inside the arguments of child calls left out."""
     if isinstance(node, ast.Call) and _is_child_call(node, calls):
         return set()
-    if isinstance(node, ast.Name):
-        return set() if isinstance(node.ctx, ast.Store) or node.id == "self" else {node.id}
+    if isinstance(node, (ast.Name, ast.Attribute)) and (name := _own_name(node)):
+        return set() if isinstance(node.ctx, ast.Store) else {name}
     found: set[str] = set()
     for child in ast.iter_child_nodes(node):
         found |= _loaded(child, calls)
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        found.add(node.target.id)
+    if isinstance(node, ast.AugAssign) and (name := _own_name(node.target)):
+        found.add(name)
     return found
 
 
@@ -160,13 +197,14 @@ def _is_child_call(node: ast.Call, calls: set[int]) -> bool:
     return isinstance(root, ast.Name)
 
 
-def _is_bare_call(statement: ast.stmt, calls: set[int]) -> bool:
-    """Tell whether a statement only keeps a child call's result."""
-    value = getattr(statement, "value", None)
-    return isinstance(statement, ast.Assign) and isinstance(value, ast.Call) and _is_child_call(value, calls)
+def _is_bare_call(statement: ast.stmt | ast.expr, calls: set[int]) -> bool:
+    """Tell whether a statement only keeps a child call's result, under one name."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+        return False
+    return isinstance(statement.value, ast.Call) and _is_child_call(statement.value, calls)
 
 
-def _forms(statements: list[ast.stmt]) -> set[str]:
+def _forms(statements: list[ast.stmt | ast.expr]) -> set[str]:
     """Return the names that only ever hold a shape, device or dtype, or are made of nothing else."""
     forms: set[str] = set()
     values: set[str] = set()
@@ -175,6 +213,14 @@ def _forms(statements: list[ast.stmt]) -> set[str]:
         if value is None:
             continue
         asks = any(isinstance(node, ast.Attribute) and node.attr in _FORM for node in ast.walk(value))
-        loaded = _loaded(value, set())
+        loaded = {name for name in _loaded(value, set()) if not name.startswith("self.")}
         (forms if asks or (loaded and loaded <= forms) else values).update(_assigned(statement))
     return forms - values
+
+
+def _foreign(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Return the names that come from outside of a function: modules, classes and other functions."""
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    own = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+    own |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return {node.id for node in names} - own
