@@ -210,12 +210,14 @@ class CallComparison:
         expected: The expected call, or None when there is none.
         inputs: Its input leaves.
         outputs: Its output leaves.
+        is_handed_on: Whether a caller without an expected call gave it what it was itself given, unchanged.
     """
 
     call: Call
     expected: Call | None
     inputs: tuple[LeafComparison, ...] = ()
     outputs: tuple[LeafComparison, ...] = ()
+    is_handed_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,6 +252,62 @@ def test_glue_in_a_loop_is_the_loop():
     assert lines(report).strip().startswith("for number")
 
 
+class Attention(nn.Module):
+    """A projection and another one, in a wrapper of its own or not; ``bug`` names the part that is wrong."""
+
+    def __init__(self, wrapper=None, bug=""):
+        super().__init__()
+        self.bug = bug
+        self.q = seeded()
+        self.out = wrapper(seeded(), nn.Dropout(0.0)) if wrapper else seeded()
+
+    def forward(self, x):
+        q = self.q(x)
+        weights = q.sigmoid() if self.bug == "caller" else q.tanh()
+        return self.out(weights)
+
+
+class Attending(nn.Module):
+    def __init__(self, *arguments):
+        super().__init__()
+        self.attn = Attention(*arguments)
+
+    def forward(self, x):
+        return self.attn(x) + x
+
+
+class Scaling(nn.Sequential):
+    def forward(self, x):
+        x = x * 2
+        return super().forward(x)
+
+
+class ScalingInPlace(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x.mul_(2))
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "inner"),
+    [(nn.Sequential, "attn.out.0"), (lambda *inner: nn.Sequential(nn.Sequential(*inner)), "attn.out.0.0")],
+)
+def test_a_wrapper_that_hands_its_input_on_is_not_blamed_for_its_caller(wrapper, inner):
+    rename = {"attn.out": "attn.wrapper", inner: "attn.out"}
+
+    report = culprit_of(Attending(wrapper, "caller"), Attending(), rename=rename)
+
+    assert (report.culprit.kind, report.culprit.path) == ("glue", "attn")
+    assert report.culprit.explanation.endswith("forward between its calls of 'attn.q' and 'attn.out'.")
+    assert "sigmoid" in lines(report)
+
+
+@pytest.mark.parametrize("wrapper", [Scaling, ScalingInPlace])
+def test_a_wrapper_that_changes_its_input_is_to_blame(wrapper):
+    report = culprit_of(Attending(wrapper), Attending(), rename={"attn.out.0": "attn.out", "attn.out": "attn.wrapper"})
+
+    assert (report.culprit.kind, report.culprit.path) == ("glue", "attn.out")
+
+
 def test_glue_in_a_helper_method_is_placed_there():
     class Helped(Block):
         def forward(self, x, mask=None):

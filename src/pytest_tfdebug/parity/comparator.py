@@ -64,6 +64,7 @@ class Comparator:
         self._tolerances = tolerances
         self._by_index: dict[int, CallComparison] = {}
         self._known = _Known()
+        self._given: dict[int, set[tuple[int, int]]] = {}
         self.result = Compared(expected=expected.calls, own_paths=own_paths)
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -98,7 +99,11 @@ class Comparator:
         comparison = CallComparison(call, self._pairing.partner(call))
         self._by_index[call.index] = comparison
         self.result.calls.append(comparison)
-        if comparison.expected is not None:
+        if call.parent in self._given:
+            comparison.is_handed_on = _identities(inputs) <= self._given[call.parent]
+        if comparison.expected is None:
+            self._given[call.index] = _identities(inputs)
+        else:
             pairs = pair_inputs(inputs, comparison.expected.inputs, call, comparison.expected)
             comparison.inputs = self._compare("input", call.path, pairs)
 
@@ -153,6 +158,11 @@ class _Known:
 
 def _version(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - torch's own count of in-place writes
+
+
+def _identities(records: tuple[TensorRecord, ...]) -> set[tuple[int, int]]:
+    """Return which tensors these are, each as it is now."""
+    return {(id(record.tensor), _version(record.tensor)) for record in records if record.tensor is not None}
 
 
 def _records(leaves: list[Leaf]) -> tuple[TensorRecord, ...]:

@@ -2,7 +2,8 @@
 
 The first output that diverges, in the order in which calls end, belongs to the innermost call that went wrong. If its
 inputs agree, it is the culprit: a module without child calls itself, one with child calls in its glue. If its inputs
-diverge, they were made by the glue of the module that called it, or by the glue of that one's caller, and so on up.
+diverge, they were made by the glue of the module that called it, or by the glue of that one's caller, and so on up; a
+wrapper that the expected side does not have, and that hands on what it was given, made nothing.
 A call that only one side makes, in the glue so found, explains the divergence better than the glue.
 """
 
@@ -97,6 +98,12 @@ class _Tree:
         """Return the enclosing call."""
         return None if item.call.parent is None else self.by_index[item.call.parent]
 
+    def first_paired(self, item: CallComparison | None) -> CallComparison | None:
+        """Return a call that has an expected one, or the first such call inside it."""
+        if item is None or item.expected is not None:
+            return item
+        return next(filter(None, map(self.first_paired, self.children.get(item.call.index, []))), None)
+
 
 def _fails(item: CallComparison, leaf: LeafComparison, direction: str) -> bool:
     if leaf.direction != direction:
@@ -140,15 +147,19 @@ def _evidence(item: CallComparison, harmless: set[int]) -> list[LeafComparison]:
 def _blame(tree: _Tree, first: CallComparison, harmless: set[int]) -> Culprit:
     if not _evidence(first, harmless):
         return _blame_own(tree, first)
-    child = first
+    child = wrong = first
     parent = tree.parent(child)
-    while parent is not None and parent.call.parent is not None and _evidence(parent, harmless):
+    while parent is not None and parent.call.parent is not None:
+        if _evidence(parent, harmless):
+            wrong = parent
+        elif not child.is_handed_on:
+            break
         child, parent = parent, tree.parent(parent)
     if parent is None:
         return _blame_own(tree, first)
     siblings = tree.children[parent.call.index]
     previous = siblings[: siblings.index(child)]
-    divergence = _divergence(child, _evidence(child, harmless)[0])
+    divergence = _divergence(wrong, _evidence(wrong, harmless)[0])
     return _blame_gap(tree, parent, previous, child, divergence)
 
 
@@ -181,7 +192,7 @@ def _blame_gap(
     paired = [item for item in previous if item.expected is not None]
     last = paired[-1] if paired else None
     extra = _only_actual(tree, previous[previous.index(last) + 1 :] if last else previous)
-    absent = _only_expected(tree, parent, last, following)
+    absent = _only_expected(tree, parent, last, tree.first_paired(following))
     before = [item.call for item in previous]
     lines = glue_lines(parent.call, before[-1] if before else None, following.call if following else None, before)
     where = _where(last, following)
@@ -249,7 +260,7 @@ def _only_actual(tree: _Tree, calls: list[CallComparison]) -> list[Call]:
 
 def _wraps_paired(tree: _Tree, item: CallComparison) -> bool:
     children = tree.children.get(item.call.index, [])
-    return any(child.expected is not None or _wraps_paired(tree, child) for child in children)
+    return any(map(tree.first_paired, children))
 
 
 def _is_identity(call: Call) -> bool:
