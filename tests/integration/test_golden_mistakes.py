@@ -67,6 +67,39 @@ def test_it(tf_golden):
     )
 
 
+def test_modules_that_a_golden_left_out_are_not_calls_too_many(suite):
+    scaled = """
+class Scaled(torch.nn.Sequential):
+    def forward(self, x):
+        x = self[0](x)
+        x = x * {scale}
+        return self[1](x)
+
+def test_it(tf_golden):
+    tf_golden.check(Scaled(*build()), torch.ones(2, 4){selection})
+"""
+    suite(scaled.format(scale=1, selection=", exclude='1'"))("--tf-golden=update")
+
+    right = suite(scaled.format(scale=1, selection=""))()
+    wrong = suite(scaled.format(scale=2, selection=""))()
+
+    right.assert_outcomes(passed=1)
+    wrong.assert_outcomes(failed=1)
+    wrong.stdout.fnmatch_lines(["*Model diverges from its golden at 'Scaled' (Scaled): glue, test_it.py:*"])
+
+
+def test_modules_that_a_check_leaves_out_are_not_said_to_be_missing(suite):
+    suite(CHECK)("--tf-golden=update")
+    wrong = CHECK.replace("build()", "torch.nn.Sequential(*build(), torch.nn.Tanh())").replace(
+        "4))", "4), exclude='0')"
+    )
+
+    result = suite(wrong)()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*Model diverges from its golden at '2' (Tanh): extra-call, *"])
+
+
 @pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist=loadfile")], ids=["alone", "xdist"])
 def test_two_tests_that_write_one_golden_fail_the_run(pytester, workers):
     for folder in ("a", "b"):

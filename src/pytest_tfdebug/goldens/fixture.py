@@ -16,7 +16,7 @@ from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.settings import CheckSettings, settle
 from pytest_tfdebug.goldens.store import load, save
 from pytest_tfdebug.options import Options, repro_root
-from pytest_tfdebug.parity.compare import conclude, start_comparison
+from pytest_tfdebug.parity.compare import conclude, coverage_of, start_comparison
 from pytest_tfdebug.parity.drift import assess
 from pytest_tfdebug.parity.rename import renamer
 from pytest_tfdebug.parity.tolerance import flattened
@@ -255,13 +255,17 @@ def _compare_with(
 ) -> ParityReport:
     """Run a model and compare each tensor with its golden while it is alive."""
     to_golden, modules = renamer(settings.rename), modules_of(model)
-    picked = selection(settings.include, settings.exclude, settings.level, to_golden)
+    picked = selection(
+        settings.include, settings.exclude, settings.level, to_golden, coverage_of(golden_file.trace).has
+    )
+    watched = picked.pick(model, modules.by_path)
     comparator = start_comparison(
         golden_file.trace,
         settings.rename,
         settings.tolerances,
         modules=list(modules.by_path),
         aliases=modules.aliases,
+        unrecorded=modules.by_path.keys() - watched.keys(),
     )
     recorder = Recorder(model, comparator, picked)
     with preserved(model), torch.no_grad(), recorder:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.comparator import Comparator
+from pytest_tfdebug.parity.coverage import Coverage
 from pytest_tfdebug.parity.localize import judge
 from pytest_tfdebug.parity.pairing import CallPairing
 from pytest_tfdebug.parity.rename import Rename, renamer
@@ -15,7 +17,7 @@ from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
 from pytest_tfdebug.tracing.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 
 def compare(
@@ -54,8 +56,10 @@ def compare(
                 "pytest_tfdebug.trace(model, ...), or read one with Trace.load(path)."
             )
     allowed = checked_tolerances(rtol, atol, tolerances)
-    comparator = start_comparison(expected, rename, allowed, modules=actual.modules, aliases=actual.aliases)
-    comparator.replay(actual.calls)
+    comparator = start_comparison(
+        expected, rename, allowed, modules=actual.modules, aliases=actual.aliases, unrecorded=actual.unrecorded
+    )
+    comparator.replay(coverage_of(expected).common(actual.calls, renamer(rename)))
     return conclude(comparator, (*expected.notes, *actual.notes))
 
 
@@ -66,6 +70,7 @@ def start_comparison(
     *,
     modules: Iterable[str],
     aliases: dict[str, tuple[str, ...]],
+    unrecorded: Collection[str] = (),
 ) -> Comparator:
     """Return a comparator that holds a forward to a trace, to be fed by a recorder or a replay.
 
@@ -75,10 +80,17 @@ def start_comparison(
         allowed: The tolerances.
         modules: Module paths of the model under test, called or not.
         aliases: Other paths of its shared modules.
+        unrecorded: Those of its module paths that are not recorded.
     """
     to_expected = renamer(rename)
+    expected = replace(expected, calls=Coverage(modules, aliases, unrecorded, to_expected).common(expected.calls))
     pairing = CallPairing(expected.calls, expected.aliases, aliases, to_expected)
     return Comparator(expected, pairing, allowed, {to_expected(path): path for path in modules})
+
+
+def coverage_of(trace: Trace) -> Coverage:
+    """Return which modules a trace or golden has recorded."""
+    return Coverage(trace.modules, trace.aliases, trace.unrecorded)
 
 
 def conclude(comparator: Comparator, notes: tuple[str, ...] = ()) -> ParityReport:

@@ -54,6 +54,8 @@ def encode(trace: Trace) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         "modules": trace.modules,
         "calls": calls,
     }
+    if trace.unrecorded:
+        document["unrecorded"] = trace.unrecorded
     return tensors, document
 
 
@@ -71,7 +73,8 @@ def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trace:
         call.depth = 0 if call.parent is None else calls[call.parent].depth + 1
     aliases = {path: _texts(others) for path, others in _is(dict, document["aliases"]).items()}
     model_class = _is(str, document["model_class"])
-    return Trace(model_class, calls, _texts(document["notes"]), aliases, _texts(document["modules"]))
+    unrecorded = _texts(document.get("unrecorded", []))
+    return Trace(model_class, calls, _texts(document["notes"]), aliases, _texts(document["modules"]), unrecorded)
 
 
 def _storable(tensor: torch.Tensor, owners: dict[int, str], name: str) -> torch.Tensor:

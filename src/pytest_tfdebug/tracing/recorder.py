@@ -103,6 +103,7 @@ class Recorder:
         self.modules = modules_of(model)
         self._consumer = consumer
         self._hookable = self._pick(selection or Selection())
+        self.unrecorded = tuple(path for path in self.modules.by_path if path not in self._hookable)
         self._threads = threading.local()
         self._counter: dict[str, int] = {}
         self._next_index = 0

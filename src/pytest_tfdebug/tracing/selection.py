@@ -28,6 +28,7 @@ class Selection:
         level: ``"all"`` modules; ``"leaves"``, those without submodules; or ``"layers"``, the items of a
             ``ModuleList`` or ``Sequential``.
         rename: The name by which the globs know a module path; a port is selected by the reference's paths.
+        among: Tells of such a name whether the module may be picked at all; None for no limit.
 
     Raises:
         TFDebugError: If the level is none of these.
@@ -37,6 +38,7 @@ class Selection:
     exclude: tuple[str, ...] = ()
     level: Level = "all"
     rename: Callable[[str], str] = str
+    among: Callable[[str], bool] | None = None
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):
@@ -60,6 +62,8 @@ class Selection:
             if not any(fnmatchcase(name, glob) for name in names.values()):
                 raise TFDebugError(_no_match(glob, names.values()))
         for path, module in modules.items():
+            if self.among is not None and not self.among(self.rename(path)):
+                continue
             if self.include and not any(fnmatchcase(names[path], glob) for glob in self.include):
                 continue
             if any(fnmatchcase(names[path], glob) for glob in self.exclude):
@@ -72,10 +76,14 @@ class Selection:
 
 
 def selection(
-    include: str | Iterable[str], exclude: str | Iterable[str], level: Level, rename: Callable[[str], str] = str
+    include: str | Iterable[str],
+    exclude: str | Iterable[str],
+    level: Level,
+    rename: Callable[[str], str] = str,
+    among: Callable[[str], bool] | None = None,
 ) -> Selection:
     """Build a selection from what a user types: one glob or several."""
-    return Selection(_globs(include), _globs(exclude), level, rename)
+    return Selection(_globs(include), _globs(exclude), level, rename, among)
 
 
 class Modules(NamedTuple):

@@ -37,6 +37,7 @@ class Trace:
         notes: What could not be seen, in sentences.
         aliases: Other module paths of a shared module, by its path.
         modules: Every module path of the model, called or not, the root left out.
+        unrecorded: Those of them that ``include``, ``exclude`` or ``level`` left out, or that could not be seen.
 
     Examples:
         >>> trace = pytest_tfdebug.trace(model, input_ids=ids)  # doctest: +SKIP
@@ -49,6 +50,7 @@ class Trace:
     notes: tuple[str, ...] = ()
     aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
+    unrecorded: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -247,5 +249,6 @@ def _recording(model: torch.nn.Module, picked: Selection) -> Iterator[Trace]:
     recorded.notes = tuple(recorder.notes)
     recorded.aliases = recorder.modules.aliases
     recorded.modules = tuple(recorder.modules.by_path)
+    recorded.unrecorded = recorder.unrecorded
     with recorder:
         yield recorded
