@@ -28,8 +28,8 @@ _SKIP_ERRORS = re.compile(r"(?:.*\.)?(?:SkipTest|Skipped|skip\.Exception)")
 _CATCH_ALL = re.compile(r"|.*\b(?:BaseException|Exception|SkipTest|Skipped)\b.*", re.DOTALL)
 
 
-#: Stands for what no handler of a ``try`` statement catches.
-_UNCAUGHT = "no handler catches it"
+#: Guards of what stands in a ``try`` statement: that no handler catches the skip, and that nothing raises before it.
+_UNCAUGHT, _QUIET = "no handler catches it", "no exception"
 #: A call, up to its bracket.
 _HEAD = re.compile(r"([A-Za-z_][\w.]*)\(")
 #: What is called, anywhere in a text that is read backwards: from the brackets, a tenth of the time.
@@ -167,7 +167,7 @@ class Runner:
             return self._run(orelse, frame)
         inner = frame._replace(is_guarded=True) if is_known else frame.guarded(f"{kind} {iterable}")
         end, ways = self._run(body, inner)
-        if is_known and end not in {End.ON, End.BROKE}:
+        if is_known and end is not End.ON and all(how is not End.BROKE for _, how in ways):
             return end, ways
         last, left = self._run(orelse, frame.past(ways))
         return last, [*(way for way in ways if way[1] is not End.BROKE), *left]
@@ -184,23 +184,25 @@ class Runner:
         return last, left
 
     def _handled(self, body: Body, handlers: Any, orelse: Body, frame: Frame) -> Ending:  # noqa: ANN401
-        """Run a body whose exceptions are handled, the handlers, and what runs where there are none."""
+        """Run a body whose exceptions are handled, the handlers, and what runs where there are none.
+
+        What stands before a skip in the body may raise, and a handler may catch the skip itself.
+        """
         is_caught = any(_CATCH_ALL.fullmatch(error) for error, _ in handlers)
-        end, ways = self._run(body, frame.guarded(_UNCAUGHT) if is_caught else frame)
-        ways = [
-            (tuple(guard for guard in way if guard != _UNCAUGHT), how) for way, how in ways if how is not End.RAISED
-        ]
+        quiet = _UNCAUGHT if is_caught else _QUIET
+        end, found = self._run(body, frame.guarded(quiet))
+        kept = [way for way in found if way[1] is not End.RAISED]
+        ways = [(tuple(guard for guard in guards if guard != quiet), how) for guards, how in kept]
         caught = [self._run(handler, frame.guarded(f"except {error}".rstrip())) for error, handler in handlers]
         if end is End.ON:
-            last, left = self._run(orelse, frame.past(ways).guarded(negated("except")))
-            return _either([(last, ways + left), *caught])
-        if end is End.SKIPPED and not is_caught:
-            return end, ways
+            end, left = self._run(orelse, frame.past(ways).guarded(_QUIET))
+            return _either([(end, ways + left), *caught])
         on = [error for (error, _), (how, _) in zip(handlers, caught, strict=True) if how is End.ON]
         if end is End.RETURNED and on:
             guard = negated(f"except {on[0] if len(on) == 1 else ''}".rstrip())
             return End.ON, [((*frame.guards, guard), end), *(way for _, left in caught for way in left)]
-        return _either([(End.ON if end in {End.SKIPPED, End.RAISED} and on else end, ways), *caught])
+        is_on = end is End.RAISED or (end is End.SKIPPED and is_caught)
+        return _either([(End.ON if is_on and on else end, ways), *caught])
 
     def _with(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
         return self._run(statement[2], frame)
