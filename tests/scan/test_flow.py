@@ -42,15 +42,16 @@ def compound(blocks):
         head = ["try:", *indented(["self.raise_if_s()", *body]), "except LookupError:", *indented(handler)]
         return [*head, "else:", *indented(orelse)]
 
+    def search(test, body, orelse):
+        return ["for _ in (1, 2):", f"    if {test}:", "        break", *indented(body), "else:", *indented(orelse)]
+
     return st.one_of(
         st.builds(branches, st.lists(TESTS, min_size=1, max_size=3), st.lists(blocks, min_size=1, max_size=4)),
         blocks.map(lambda body: ["with self.subTest():", *indented(body)]),
         blocks.map(lambda body: ["try:", *indented(body), "finally:", "    self.count = 1"]),
         st.builds(attempt, blocks, blocks, blocks),
         st.builds(lambda body, last: ["for _ in (1,):", *indented(body), "else:", *indented(last)], blocks, blocks),
-        st.builds(
-            lambda test, body: ["for _ in (1, 2):", f"    if {test}:", "        break", *indented(body)], TESTS, blocks
-        ),
+        st.builds(search, TESTS, blocks, blocks),
     )
 
 

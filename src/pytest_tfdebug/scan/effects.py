@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.conditions import Condition, Guards, negated
+from pytest_tfdebug.scan.conditions import Guards, negated
 from pytest_tfdebug.scan.facts import Class, Decorator, Function, Value
 from pytest_tfdebug.scan.values import UNKNOWN, Scope
 from pytest_tfdebug.scan.workspace import External, Found
@@ -163,7 +163,9 @@ class Decorators:
             return []
         marks = [effect for arg in expression[2] if arg[0] == "marks" for effect in self.effects(arg[1], scope)]
         return [
-            effect._replace(guards=(f"only some parameters {Condition.of([effect.guards])}".rstrip(),))
+            effect._replace(
+                guards=("for some parameters", *effect.guards) if effect.guards else ("only some parameters",)
+            )
             for effect in marks
         ]
 

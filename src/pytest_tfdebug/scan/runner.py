@@ -76,14 +76,13 @@ class Frame(NamedTuple):
         held = self.guards
         for guards, _ in ways:
             rest = tuple(guard for guard in guards if guard not in held) or guards[-1:]
-            held = (*held, negated(Condition.of([rest])))
+            held = (*held, negated(rest[0]) if len(rest) == 1 else f"not ({Condition.of([rest])})")
         return self if held is self.guards else self._replace(guards=held)
 
-    def skip(self, reason: str, line: int, guards: Guards = (), kind: str = "unittest") -> None:
-        """Note a skip, which may have guards of its own."""
-        self.effects.append(
-            Effect(reason, (*self.guards, *guards), self.scope.source.path, line, kind, self.is_guarded)
-        )
+    def skip(self, reason: str, line: int, guards: Guards = (), kind: str = "unittest", path: str = "") -> None:
+        """Note a skip, which may have guards of its own and stand in another file than what is run."""
+        where = path or self.scope.source.path
+        self.effects.append(Effect(reason, (*self.guards, *guards), where, line, kind, self.is_guarded))
 
 
 class Runner:
@@ -110,7 +109,7 @@ class Runner:
                 return outcome
         before, self._evaluator.asked = self._evaluator.asked, set()
         self._running.add(key)
-        scope = Scope(definer.source, cls, dict.fromkeys(function.params[1:], UNKNOWN))
+        scope = Scope(definer.source, cls, dict.fromkeys(function.params[1:], UNKNOWN), text=function.body)
         frame = Frame(scope, definer, (), [], is_decorator=False, depth=0, nested={})
         end = End.ON
         if not self._is_idle(function.body, frame):
@@ -125,7 +124,7 @@ class Runner:
 
     def decorator(self, source: Source, function: Function, local: dict[str, Any], depth: int) -> list[Effect]:
         """Return the skips that a decorator function applies."""
-        scope = Scope(source, None, local, depth)
+        scope = Scope(source, None, local, depth, text=function.body)
         frame = Frame(scope, None, (), [], is_decorator=True, depth=0, nested={})
         self._run(self._body(source, function), frame)
         return frame.effects
@@ -162,7 +161,7 @@ class Runner:
     def _loop(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
         kind, iterable, body, orelse = statement
         value = self._evaluator.text(iterable, frame.scope) if kind == "for" else UNKNOWN
-        is_known = isinstance(value, (tuple, list))
+        is_known = isinstance(value, (tuple, list, dict))
         if is_known and not value:
             return self._run(orelse, frame)
         inner = frame._replace(is_guarded=True) if is_known else frame.guarded(f"{kind} {iterable}")
@@ -170,7 +169,8 @@ class Runner:
         if is_known and end is not End.ON and all(how is not End.BROKE for _, how in ways):
             return end, ways
         last, left = self._run(orelse, frame.past(ways))
-        return last, [*(way for way in ways if way[1] is not End.BROKE), *left]
+        rest = [way for way in ways if way[1] is not End.BROKE]
+        return End.ON if len(rest) < len(ways) else last, rest + left
 
     def _try(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
         _, body, handlers, orelse, final = statement
@@ -349,7 +349,7 @@ class Runner:
             for decorator in binding.decorators:
                 for effect in self._decorators.of(definer.source, decorator):
                     if effect.kind == "unittest":  # a mark of pytest is read only from the test that is collected
-                        frame.skip(effect.reason, effect.line, effect.guards)
+                        frame.skip(effect.reason, effect.line, effect.guards, path=effect.path)
                         if not effect.guards:
                             return End.SKIPPED
         is_alone = not (frame.guards or frame.is_guarded or frame.is_decorator or args)
@@ -374,7 +374,7 @@ class Runner:
             if name in local:
                 is_self = value in (("ref", "self"), ("ref", "cls")) and frame.scope.cls is not None
                 local[name] = SELF if is_self else self._evaluator.value(value, frame.scope)
-        return frame._replace(scope=Scope(source, frame.scope.cls, local), nested={})
+        return frame._replace(scope=Scope(source, frame.scope.cls, local, text=function.body), nested={})
 
     def _inline(self, body: Body, frame: Frame) -> End:
         if frame.depth >= _DEPTH:
