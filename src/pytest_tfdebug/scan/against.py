@@ -8,6 +8,7 @@ from itertools import permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.conditions import Condition, alternatives
+from pytest_tfdebug.scan.effects import CONDITIONS
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.states import State
 
@@ -197,7 +198,8 @@ class _Switches:
     def __init__(self, conditional: list[_Both]) -> None:
         known = [(alternatives(both.says.condition), both.does.state) for both in conditional]
         first = {alternatives(both.says.condition)[0] for both in conditional if both.says.form in _DECORATORS}
-        switches = {part for part in first if _SWITCH.fullmatch(part)}  # and no local name of a guard
+        named = {part for parts, _ in known for part in parts if CONDITIONS.fullmatch(part.partition("(")[0])}
+        switches = {part for part in first | named if _SWITCH.fullmatch(part)}  # and no local name of a guard
         self._off = switches.intersection(part for parts, state in known if state == "ran" for part in parts)
         rest = [self._left(parts) for parts, state in known if state == "skipped"]
         self._on = switches.intersection(parts[0] for parts in rest if len(parts) == 1)

@@ -211,10 +211,9 @@ def _assignments(source: _Source, found: re.Match[str], end: int, scope: _Scope,
     names = [name.strip(" \t\n*") for name in found.group(1).split(",")]
     start, finish = lexer.unwrap(source.masked, found.end(), end)
     texts = lexer.split(source.text, source.masked, start, finish, ",")
-    is_one = (
-        len(names) == 1 and not {",", "["}.isdisjoint(found[0]) and source.masked[start:finish].rstrip()[-1:] != ","
-    )
-    if len(texts) != len(names) or "*" in found[0] or is_one:  # what is unpacked is not known
+    is_one = len(names) == 1 and not {",", "["}.isdisjoint(found[0])  # and unpacked all the same
+    is_tuple = len(texts) > 1 or source.masked[start:finish].rstrip().endswith(",")
+    if len(texts) != len(names) or "*" in found[0] or (is_one and not is_tuple):
         texts = [""] * len(names)
     line = source.lines.at(found.start())
     for name, text in zip(names, texts, strict=True):

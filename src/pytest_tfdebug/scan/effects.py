@@ -56,7 +56,7 @@ VERBS = {
 #: Functions that skip the test that calls them.
 SKIP_CALLS = frozenset({"pytest.skip", "_pytest.outcomes.skip"})
 #: Decorators that are a condition by their name, in the repository or out of it.
-_CONDITIONS = re.compile(r"slow|nightly|tooslow|require_\w+|requires_\w+|skip_?if\w*|skip_?unless\w*|skip_\w+")
+CONDITIONS = re.compile(r"slow|nightly|tooslow|require_\w+|requires_\w+|skip_?if\w*|skip_?unless\w*|skip_\w+")
 #: Decorators outside the repository that always skip.
 _ALWAYS = {"tooslow": "test is too slow"}
 
@@ -177,7 +177,7 @@ class Decorators:
             return self._verb(VERBS[symbol.name], args, scope)
         found = self._defined(symbol, args, scope)
         last = name.rpartition(".")[2]
-        if found or name.startswith(("pytest.mark.", "unittest.")) or not _CONDITIONS.fullmatch(last):
+        if found or name.startswith(("pytest.mark.", "unittest.")) or not CONDITIONS.fullmatch(last):
             return [effect._replace(guards=effect.guards and (last + _given(args),)) for effect in found]
         if isinstance(symbol, External) and last in _ALWAYS:
             return [Effect(_ALWAYS[last], (), "", 0)]
