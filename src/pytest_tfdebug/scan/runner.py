@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.workspace import Source
 
 _DEPTH = 5  # of helpers that call helpers
+_ASKING = 20  # helpers of helpers that are asked whether they do anything
 _IMPORT_OR_SKIP = frozenset({"pytest.importorskip", "_pytest.outcomes.importorskip"})
 _SKIP_ERRORS = re.compile(r"(?:.*\.)?(?:SkipTest|Skipped|skip\.Exception)")
 _CATCH_ALL = re.compile(r"|.*\b(?:BaseException|Exception|SkipTest|Skipped)\b.*", re.DOTALL)
@@ -94,6 +95,7 @@ class Runner:
         self._known: dict[tuple[int, int], dict[frozenset[Question], dict[int, Outcome]]] = {}
         self._asked: dict[frozenset[Question], frozenset[Question]] = {}
         self._running: set[tuple[int, int]] = set()
+        self._asking: set[tuple[Linked, str]] = set()
         decorators.runner = evaluator.runner = self
 
     def test(self, definer: Linked, function: Function, cls: Linked) -> Outcome:
@@ -322,7 +324,11 @@ class Runner:
         found = cls.helper(name)
         if found is None or found[1].decorators or (id(found[0]), id(found[1])) in self._running:
             return found
+        if (cls, name) in self._asking or len(self._asking) > _ASKING:  # it may call itself, by way of others
+            return found
+        self._asking.add((cls, name))
         effects, _, questions = self.test(*found, cls)
+        self._asking.discard((cls, name))
         return found if effects or any(question[-1] != name for question in questions) else None
 
     def _helper(self, dotted: str, args: tuple[Any, ...], frame: Frame) -> End:
