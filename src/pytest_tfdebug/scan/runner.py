@@ -241,11 +241,12 @@ class Runner:
         return raised
 
     def _do(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
+        text = statement[1].removeprefix("await ")  # which skips as what it waits for does
         if not frame.is_decorator:
-            head = _HEAD.match(statement[1])
-            if head is not None and not _names_skip(statement[1]) and not self._may_skip(head.group(1), frame):
+            head = _HEAD.match(text)
+            if head is not None and not _names_skip(text) and not self._may_skip(head.group(1), frame):
                 return End.ON, []
-        expression = self._workspace.parser.expression(statement[1])
+        expression = self._workspace.parser.expression(text)
         if frame.is_decorator:
             for effect in self._decorators.effects(expression, frame.scope):
                 frame.skip(effect.reason, statement[2], effect.guards, effect.kind)
