@@ -103,7 +103,15 @@ METHODS = [
     ),
     (
         'def test_forward(self):\n    sys.flags.dev_mode or self.skipTest("why")',
-        (CONDITIONAL, "guard", "why", "an earlier operand decides"),
+        (CONDITIONAL, "guard", "why", "not sys.flags.dev_mode"),
+    ),
+    (
+        'def test_forward(self):\n    sys.intern("a") and self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", 'sys.intern("a")'),
+    ),
+    (
+        'def test_forward(self):\n    self.skipTest("why") if sys.flags.dev_mode else None',
+        (CONDITIONAL, "guard", "why", "sys.flags.dev_mode"),
     ),
     ("def test_forward(self):\n    pytest.importorskip('nothing')", (CONDITIONAL, "guard", "", "no module 'nothing'")),
     (

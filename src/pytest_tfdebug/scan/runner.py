@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from pytest_tfdebug.scan.conditions import Condition, Guards, negated
 from pytest_tfdebug.scan.effects import SKIP_CALLS, Effect
 from pytest_tfdebug.scan.facts import Class, Function, squeeze
-from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope
+from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope, describe
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
@@ -275,14 +275,13 @@ class Runner:
             return self._call(expression, line, frame)
         if kind in {"and", "or"}:
             decided = self._evaluator.truth(expression[1][0], frame.scope)
-            guard = "an earlier operand decides" if decided is None else ""
             if decided is None or decided is (kind == "and"):
-                inner = frame.guarded(guard) if guard else frame
-                end = self._evaluate(expression[1][-1], line, inner)
-                return End.ON if guard else end
+                guarded = frame if decided is not None else frame.guarded(_guard(expression[1][0], holds=kind == "and"))
+                end = self._evaluate(expression[1][-1], line, guarded)
+                return End.ON if decided is None else end
         if kind == "if":
-            for branch in expression[2:]:
-                self._evaluate(branch, line, frame.guarded("a ternary"))
+            for branch, holds in zip(expression[2:], (True, False), strict=True):
+                self._evaluate(branch, line, frame.guarded(_guard(expression[1], holds=holds)))
         return End.ON
 
     def _call(self, expression: Expr, line: int, frame: Frame) -> End:  # noqa: PLR0911 - one return for each case
@@ -404,6 +403,12 @@ class Runner:
             if keyword in {"", "reason", "msg"}:
                 return self._evaluator.words(value, frame.scope)
         return ""
+
+
+def _guard(expression: Expr, *, holds: bool) -> str:
+    """Return how an expression reads on which the rest of another hangs."""
+    text = describe(expression)
+    return text if holds else negated(text)
 
 
 def _either(endings: list[Ending]) -> Ending:
