@@ -1,0 +1,76 @@
+"""A mask that lets pads through is blamed on the forward that made it, however far down it is handed."""
+
+import linecache
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from pytest_tfdebug import InvarianceError, assert_padding_invariant
+
+IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [5, 6, 7, 0, 0, 0]])
+INPUTS = {"input_ids": IDS, "attention_mask": (IDS != 0).long()}
+
+
+def bert():
+    torch.manual_seed(0)
+    return BertModel(
+        BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, vocab_size=60)
+    )
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bert = bert()
+
+
+class OneTooLong(Wrapped):
+    """Leaves the first pad of each row visible."""
+
+    def forward(self, input_ids, attention_mask):
+        longer = attention_mask.clone()
+        longer[:, 1:] |= attention_mask[:, :-1]
+        return self.bert(input_ids, attention_mask=longer)
+
+
+class OneTooLongInside(torch.nn.Module):
+    """Calls the wrapper with a good mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = OneTooLong()
+
+    def forward(self, input_ids, attention_mask):
+        return self.inner(input_ids, attention_mask.bool().long())
+
+
+class Inverted(torch.nn.Module):
+    """Gives torch's layer transformers' mask, which says the opposite."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = torch.nn.Embedding(60, 16)
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+
+    def forward(self, input_ids, attention_mask):
+        return self.layer(self.embed(input_ids), src_key_padding_mask=attention_mask.bool())
+
+
+@pytest.mark.parametrize(
+    ("build", "path", "line", "told"),
+    [
+        (OneTooLong, "OneTooLong", "longer[:, 1:] |=", "its mask is on at 1 pad positions."),
+        (OneTooLongInside, "inner", "longer[:, 1:] |=", "its mask is on at 1 pad positions."),
+        (Inverted, "Inverted", "attention_mask.bool()", "its key_padding_mask is False at 2 pad positions, and only "),
+    ],
+)
+def test_the_forward_that_made_the_mask_wrong_is_blamed(build, path, line, told):
+    with pytest.raises(InvarianceError) as caught:
+        assert_padding_invariant(build().eval(), INPUTS, side="right")
+
+    culprit = caught.value.culprit
+    assert (culprit.path, culprit.kind) == (path, "glue")
+    assert line in "".join(linecache.getlines(culprit.source.file)[culprit.source.first - 1 : culprit.source.last])
+    assert f"Diagnosis: {told}" in str(caught.value)
