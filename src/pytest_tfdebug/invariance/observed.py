@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from pytest_tfdebug.invariance import family
 from pytest_tfdebug.tracing.capture import capture
@@ -120,7 +121,28 @@ def observe(
 
 def fresh(value: Any) -> Any:  # noqa: ANN401
     """Return a value that a forward may write to: caches are copied, the rest is handed over."""
-    return copy.deepcopy(value) if is_cache(value) else value
+    return duplicate(value) if is_cache(value) else value
+
+
+class _DetachedCopies(TorchFunctionMode):
+    """Lets ``copy.deepcopy`` copy the values of a tensor that a forward made, which torch refuses."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        if func is torch.Tensor.__deepcopy__:
+            args = (args[0] if args[0].is_leaf else args[0].detach(), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+
+def duplicate(value: Any) -> Any:  # noqa: ANN401 - a model or a cache, which may hold activations
+    """Return a deep copy, with tensors that a forward made (a kept activation, keys and values) detached."""
+    with _DetachedCopies():
+        return copy.deepcopy(value)
 
 
 def call_site() -> str:
@@ -166,7 +188,7 @@ def _kept(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, torch.Tensor):
         kept = capture(value)
         return value if kept is None else kept
-    return copy.deepcopy(value) if is_cache(value) else value
+    return duplicate(value) if is_cache(value) else value
 
 
 def _versions(model: torch.nn.Module) -> list[int]:
