@@ -7,6 +7,8 @@ import torch
 from transformers import BertConfig, BertModel
 
 from pytest_tfdebug import InvarianceError, assert_padding_invariant
+from pytest_tfdebug.invariance.checks import CHECKS
+from pytest_tfdebug.invariance.observed import observe
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [5, 6, 7, 0, 0, 0]])
 INPUTS = {"input_ids": IDS, "attention_mask": (IDS != 0).long()}
@@ -74,3 +76,19 @@ def test_the_forward_that_made_the_mask_wrong_is_blamed(build, path, line, told)
     assert (culprit.path, culprit.kind) == (path, "glue")
     assert line in "".join(linecache.getlines(culprit.source.file)[culprit.source.first - 1 : culprit.source.last])
     assert f"Diagnosis: {told}" in str(caught.value)
+
+
+def test_a_call_with_gradients_is_repeated_with_gradients():
+    """Without them torch's layer takes a fast path, which gives NaN for the row that the mask hides whole."""
+    model = Inverted().eval()
+    call, output = observe(model, (), INPUTS, lambda: model(**INPUTS))
+    with torch.no_grad():
+        fast = model(**INPUTS)
+    check = CHECKS["padding_invariant"]
+
+    outcome = check.run(call, check.settings(side="right"))
+
+    assert fast.isnan().any()
+    assert not output.isnan().any()
+    assert outcome.culprit.path == "Inverted"
+    assert "Diagnosis: its key_padding_mask is False at" in outcome.failure

@@ -184,7 +184,7 @@ def _decode(sister: Sister, decoding: _Decoding, expected: Leaves, plan: str, cu
 def _along_tokens(output: Any, full: Leaves, at: Alignment) -> Leaves:  # noqa: ANN401
     """Return the output leaves along the decoded tokens; pooled ones depend on where the sequence ends."""
     return {
-        path: tensor
+        path: tensor.detach()
         for path, tensor in walk(output)
         if path in full and full[path].dim() > 1 and full[path].shape[1] == at.total and tensor.shape[1] == at.real
     }

@@ -41,6 +41,7 @@ class ObservedCall:
         rng: State of torch's random number generators before the call, by device.
         modes: Training flag of every submodule.
         autocast: Device type and dtype of the autocast that was on; None when it was off.
+        has_grad: Whether gradients were on: modules with a fast path take it only without them.
         versions: Count of writes to every parameter, to see whether the weights have changed since.
         repeats: Number of forwards that were repeated.
     """
@@ -52,6 +53,7 @@ class ObservedCall:
     rng: dict[str, torch.Tensor] = field(default_factory=dict)
     modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)
     autocast: tuple[str, torch.dtype] | None = None
+    has_grad: bool = False
     versions: list[int] = field(default_factory=list)
     repeats: int = 0
 
@@ -78,7 +80,7 @@ class ObservedCall:
             yield
 
     def again(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Any:  # noqa: ANN401
-        """Make the call again with other inputs, inside ``restored``; each time from the same random state.
+        """Make the call again with other inputs, inside ``restored``, from the same random state, with its gradients.
 
         Args:
             inputs: Named inputs of the forward.
@@ -86,11 +88,12 @@ class ObservedCall:
         """
         _set_rng(self.rng)
         self.repeats += 1
-        return (model or self.model)(**{name: fresh(value) for name, value in inputs.items()})
+        with torch.set_grad_enabled(self.has_grad):
+            return (model or self.model)(**{name: fresh(value) for name, value in inputs.items()})
 
     def leaves(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Leaves:
         """Make the call again and return the leaves of its output."""
-        return dict(walk(self.again(inputs, model)))
+        return {path: tensor.detach() for path, tensor in walk(self.again(inputs, model))}
 
 
 def observe(
@@ -112,6 +115,7 @@ def observe(
         rng=_rng(model),
         modes=[(module, module.training) for module in model.modules()],
         autocast=autocast_of(model),
+        has_grad=torch.is_grad_enabled(),
         versions=_versions(model),
     )
     output = proceed()
