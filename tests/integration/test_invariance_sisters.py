@@ -10,7 +10,7 @@ from injections import edit
 from models import IS_V5
 from pytest_tfdebug import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.checks import CHECKS
-from pytest_tfdebug.invariance.observed import observe
+from pytest_tfdebug.invariance.observed import duplicate, observe
 
 EVERY = ("bert", "llama", "qwen3", "gpt2", "opt", "t5", "mixtral", "whisper", "roberta", "distilbert")
 PASSES = {
@@ -202,29 +202,17 @@ def test_a_model_that_keeps_an_activation_is_copied_with_its_values():
 
     outcome = check.run(call, check.settings())
 
-    assert not model.model.layers[0].temporal_block.rg_lru.recurrent_states.is_leaf
+    kept, copied = ([layer.temporal_block for layer in each.model.layers[:2]] for each in (model, duplicate(model)))
+    assert not kept[0].rg_lru.recurrent_states.is_leaf
+    for one, other in zip(kept, copied, strict=True):
+        assert torch.equal(one.rg_lru.recurrent_states, other.rg_lru.recurrent_states)
+        assert torch.equal(one.conv1d_state, other.conv1d_state)
     assert (outcome.failure, outcome.repeats) == ("", 2)
 
 
 MARKED = """
 import pytest, torch, unittest
 import padding_models
-
-def test_a_model_that_keeps_an_activation_is_copied_with_its_values():
-    torch.manual_seed(0)
-    config = RecurrentGemmaConfig(
-        vocab_size=60, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
-        num_key_value_heads=1, lru_width=32, attention_window_size=8, bos_token_id=1, pad_token_id=0,
-    )  # fmt: skip
-    model, ids = RecurrentGemmaForCausalLM(config).eval(), torch.arange(5, 17).view(2, 6)
-    call, _ = observe(model, (), {"input_ids": ids}, lambda: model(input_ids=ids))  # with gradients, as in a test
-    check = CHECKS["dtype_close"]
-
-    outcome = check.run(call, check.settings())
-
-    assert not model.model.layers[0].temporal_block.rg_lru.recurrent_states.is_leaf
-    assert (outcome.failure, outcome.repeats) == ("", 2)
-
 
 MARKERS = ["batch_invariant", "cache_invariant", "attention_invariant", "save_load_invariant", "dtype_close"]
 

@@ -138,8 +138,8 @@ class _DetachedCopies(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
-        if func is torch.Tensor.__deepcopy__:
-            args = (args[0] if args[0].is_leaf else args[0].detach(), *args[1:])
+        if func is torch.Tensor.__deepcopy__ and not args[0].is_leaf:
+            return args[0].detach().clone()
         return func(*args, **(kwargs or {}))
 
 
