@@ -2,7 +2,11 @@
 
 import pytest
 import torch
-from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
+from transformers import (
+    LlamaForCausalLM,  # noqa: F401 - pytester unloads what a run inside this process has loaded
+    RecurrentGemmaConfig,
+    RecurrentGemmaForCausalLM,
+)
 
 import padding_models
 import pytest_tfdebug
@@ -208,6 +212,33 @@ def test_a_model_that_keeps_an_activation_is_copied_with_its_values():
         assert torch.equal(one.rg_lru.recurrent_states, other.rg_lru.recurrent_states)
         assert torch.equal(one.conv1d_state, other.conv1d_state)
     assert (outcome.failure, outcome.repeats) == ("", 2)
+
+
+GENERATED = """
+import pytest, torch
+import padding_models
+
+@pytest.mark.cache_invariant
+def test_it():
+    model, inputs = padding_models.build("llama")
+    {change}
+    model.generate(inputs["input_ids"], max_new_tokens=3, min_new_tokens=3, do_sample=False)
+"""
+SKEWED = (
+    "layer = model.model.layers[0]; forward = layer.forward; "
+    "layer.forward = lambda states, **more: forward(states + states.shape[1], **more)"
+)
+
+
+@pytest.mark.parametrize(("change", "passed"), [("", 1), (SKEWED, 0)])
+def test_generation_is_checked_by_its_prefill(pytester, change, passed):
+    pytester.makepyfile(test_it=GENERATED.format(change=change))
+
+    result = pytester.runpytest()
+
+    result.assert_outcomes(passed=passed, failed=1 - passed)
+    if not passed:
+        result.stdout.fnmatch_lines(["LlamaForCausalLM (*) answers otherwise with its cache: *"])
 
 
 MARKED = """
