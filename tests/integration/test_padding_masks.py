@@ -60,6 +60,14 @@ class Inverted(torch.nn.Module):
         return self.layer(self.embed(input_ids), src_key_padding_mask=attention_mask.bool())
 
 
+class Centred(Wrapped):
+    """Takes the mean of the states from each, pads included."""
+
+    def forward(self, input_ids, attention_mask):
+        states = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
+        return states - states.mean(1, keepdim=True)
+
+
 @pytest.mark.parametrize(
     ("build", "path", "line", "told"),
     [
@@ -76,6 +84,15 @@ def test_the_forward_that_made_the_mask_wrong_is_blamed(build, path, line, told)
     assert (culprit.path, culprit.kind) == (path, "glue")
     assert line in "".join(linecache.getlines(culprit.source.file)[culprit.source.first - 1 : culprit.source.last])
     assert f"Diagnosis: {told}" in str(caught.value)
+
+
+def test_a_leak_outside_of_attention_is_not_put_down_to_attention():
+    with pytest.raises(InvarianceError) as caught:
+        assert_padding_invariant(Centred().eval(), INPUTS, side="right")
+
+    told = "Diagnosis: the pads are taken in there like real tokens, without a look at attention_mask."
+    assert caught.value.culprit.path == "Centred"
+    assert told in str(caught.value)
 
 
 def test_a_call_with_gradients_is_repeated_with_gradients():
