@@ -154,3 +154,12 @@ def test_a_skip_by_decorators_that_skip_nothing_elsewhere_is_a_disagreement():
     assert [str(one) for one in compare(scan, run).disagreements] == [
         "test_b of m (A): scanned conditional on require_torch, really skipped (tests/m.py:3): why"
     ]
+
+
+def test_a_local_name_of_a_guard_does_what_it_does_in_each_test():
+    scan = {
+        "test_a": scanned(entry("A", "conditional", "flag", "guard")),
+        "test_b": scanned(entry("A", "conditional", "flag", "guard")),
+    }
+
+    assert not compare(scan, {"test_a": real(ran=["A"]), "test_b": real(entry("A", "skipped"))}).disagreements

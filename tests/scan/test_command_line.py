@@ -277,6 +277,62 @@ def test_the_ratchet_as_annotations(small, run, tmp_path):
     )
 
 
+def test_the_baseline_tells_classes_of_one_name_in_two_files_apart(small, run, tmp_path):
+    other = small / "tests" / "models" / "aleph" / "test_modeling_flax_aleph.py"
+    head = (small / "tests" / "models" / "aleph" / "test_modeling_aleph.py").read_text().partition("class ")[0]
+    other.write_text(head + TEST.format("A", "pass"))
+    run("--repo", small, "--output_dir", tmp_path / "base")
+    other.write_text(head + TEST.format("A", SKIP.format("fresh")))
+
+    code, out, _ = run("--repo", small, "--baseline", tmp_path / "base" / "all_tests_scan_result.json")
+
+    assert code == 1
+    line = len(head.splitlines()) + 2
+    assert out.splitlines()[:2] == [
+        "New skips : 1",
+        f" - test_forward of aleph: fresh  (ATest, tests/models/aleph/test_modeling_flax_aleph.py:{line})",
+    ]
+
+
+def test_a_report_of_one_test_is_no_baseline_of_others(small, run, tmp_path):
+    run("--repo", small, "--test_method_name", "test_forward", "--output_dir", tmp_path / "base")
+    file = tmp_path / "base" / "scan_test_forward.json"
+
+    assert run("--repo", small, "--test_method_name", "test_forward", "--baseline", file)[0] == 0
+    code, _, err = run("--repo", small, "--baseline", file)
+    assert (code, err.splitlines()[-1]) == (
+        2,
+        f"error: {file} is the report of one test; compare it with --test_method_name test_forward.",
+    )
+    code, _, err = run("--repo", small, "--test_method_name", "test_attentions", "--baseline", file)
+    assert (code, err.splitlines()[-1]) == (
+        2,
+        f"error: {file} has no test test_attentions; write a report of it, or of all tests, before the change.",
+    )
+
+
+def test_a_reason_of_any_characters_is_written_and_shown_on_one_line(small, run, tmp_path):
+    change(small, "aleph", TEST.format("A", SKIP.format(r"half \ud800 of a pair\nand more")))
+
+    code, out, _ = run("--repo", small, "--test_method_name", "test_forward", "--format", "csv")
+    assert code == 0
+    assert json.loads((tmp_path / "scan_test_forward.json").read_text())["test_forward"]["tests"][0]["reason"] == (
+        "half \ud800 of a pair\nand more"
+    )
+    _, out, _ = run("--repo", small, "--test_method_name", "test_forward", "--no_cache")
+    assert r" - aleph: half \ud800 of a pair and more  (ATest, tests/models/aleph" in out
+
+
+def test_what_the_terminal_cannot_show_is_escaped(small, tmp_path):
+    change(small, "aleph", TEST.format("A", SKIP.format("zu groß")))
+    scan = [sys.executable, "-m", "pytest_tfdebug.scan", "--repo", str(small), "--test_method_name", "test_forward"]
+    done = subprocess.run(
+        scan, cwd=tmp_path, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=True, capture_output=True
+    )
+
+    assert rb" - aleph: zu gro\xdf  (ATest" in done.stdout
+
+
 def test_a_baseline_is_never_overwritten(small, run, tmp_path):
     run("--repo", small)
     before = (tmp_path / "all_tests_scan_result.json").read_bytes()
@@ -296,6 +352,10 @@ def test_a_baseline_is_never_overwritten(small, run, tmp_path):
         ("{", "is not JSON"),
         ("[]", "is not a report of this scanner"),
         ('{"test_a": {"models_ran": []}}', "is not a report of this scanner"),
+        (
+            '{"test_a": {"models_ran": [], "models_skipped": [], "models_partially_skipped": [], "tests": [{}]}}',
+            "is not a report of this scanner",
+        ),
     ],
 )
 def test_a_baseline_that_is_none(small, run, tmp_path, content, message):
@@ -312,6 +372,22 @@ def test_a_baseline_that_is_none(small, run, tmp_path, content, message):
 def git(root, *arguments):
     options = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
     subprocess.run(["git", *options, *arguments], cwd=root, check=True, capture_output=True)  # noqa: S607 - git is on PATH
+
+
+def test_a_revision_may_hold_links_and_names_of_any_bytes(small, run):
+    models = small / "tests" / "models"
+    (models / "beth" / "test_modeling_link.py").symlink_to("../aleph/test_modeling_aleph.py")
+    (models / "beth" / "loop.py").symlink_to("loop.py")
+    (models / "beth" / os.fsdecode(b"\xff.txt")).touch()
+    (models / "gimel" / "test_modeling_bad.py").write_bytes(b"\xff")
+    git(small, "init", "-q")
+    git(small, "add", "-A")
+    git(small, "commit", "-qm", "First")
+
+    code, out, err = run("--repo", small, "--base", "HEAD")
+
+    assert (code, out) == (0, "No skip has changed since HEAD.\n")
+    assert "warning: left out of HEAD: tests/models/gimel/test_modeling_bad.py: not UTF-8" in err
 
 
 def test_a_revision_is_compared_without_touching_the_work_tree(small, run):

@@ -54,6 +54,12 @@ SIMPLE = st.one_of(
     st.builds("{}: bool = {}".format, NAMES, ATOMS),
     st.builds("{}, {} = {}, {}".format, NAMES, NAMES, ATOMS, ATOMS),
     st.builds("{} += {}".format, NAMES, ATOMS),
+    st.builds("{}, *{} = {}, {}".format, NAMES, NAMES, ATOMS, ATOMS),
+    st.builds("[{}] = [{}]".format, NAMES, ATOMS),
+    st.builds("({}, {}) = {}, {}".format, NAMES, NAMES, ATOMS, ATOMS),
+    st.builds("[{}, {}] = {}, {}".format, NAMES, NAMES, ATOMS, ATOMS),
+    st.builds("{}, = {},".format, NAMES, ATOMS),
+    st.builds("({},) = {}".format, NAMES, ATOMS),
     st.builds("{} = 1; {} = {}".format, NAMES, NAMES, ATOMS),
     st.builds("import {} as {}".format, DOTTED, NAMES),
     st.builds("import {}, {}".format, DOTTED, DOTTED),
@@ -99,6 +105,7 @@ def compounds(inner, *, with_return):
         st.builds("with {} as a:\n{}".format, ATOMS, body),
         st.builds("for a in {}:\n{}".format, EXPRESSIONS, body),
         st.builds("while {}: pass".format, ATOMS),
+        st.builds("if {} := {}: {} = 1".format, NAMES, ATOMS, NAMES),
     )
 
 

@@ -105,6 +105,39 @@ def test_a_class_has_the_states_that_it_has_alone(tree, request):
         assert states(whole.scan(places[::order], None)) == alone
 
 
+def test_helpers_that_call_each_other(tmp_path):
+    mixin = """
+class ModelTesterMixin:
+    def one(self, depth=0):
+        self.two(depth)
+        super().one()
+
+    def two(self, depth=0):
+        self.one(depth)
+        super().two()
+
+    def test_calls(self):
+        self.one()
+"""
+    own = {
+        "a": "pass",
+        "b": "def two(self):\n        super().two()",
+        "c": "def two(self):\n        self.skipTest('own')",
+    }
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_modeling_common.py").write_text(mixin)
+    for model, body in own.items():
+        file = tmp_path / "tests" / "models" / model / f"test_modeling_{model}.py"
+        file.parent.mkdir(parents=True)
+        head = "import unittest\n\nfrom ...test_modeling_common import ModelTesterMixin\n"
+        file.write_text(f"{head}\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    {body}\n")
+
+    for order in (1, -1):
+        whole, places = scanner(tmp_path)
+        found = {cls.model: cls.decided.states["test_calls"] for cls in whole.scan(places[::order], None).classes}
+        assert [found[model].state for model in "abc"] == ["ran", "ran", "skipped"]
+
+
 def test_each_class_of_a_kin_has_its_own_answers(kin):
     whole, places = scanner(kin)
     found = {

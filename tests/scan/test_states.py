@@ -151,6 +151,78 @@ METHODS = [
         '@pytest.mark.parametrize("OFF", [True])\ndef test_forward(self, OFF):\n    if OFF:\n        self.skipTest("why")',
         (CONDITIONAL, "guard", "why", "OFF"),
     ),
+    (
+        'def test_forward(self):\n    if sys.flags.dev_mode:\n        if sys.flags.quiet:\n            return\n    self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "not (sys.flags.dev_mode and sys.flags.quiet)"),
+    ),
+    (
+        'def test_forward(self):\n    for model in self.models():\n        if model:\n            break\n    else:\n        self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "not (for self.models() and model)"),
+    ),
+    (
+        'def test_forward(self):\n    try:\n        import missing\n    except ImportError:\n        return\n    self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "no ImportError"),
+    ),
+    (
+        'def test_forward(self):\n    try:\n        import missing\n    except ImportError:\n        pass\n    else:\n        self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "no exception"),
+    ),
+    (
+        'def test_forward(self):\n    match sys.argv:\n        case []:\n            return\n    self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "not case []"),
+    ),
+    (
+        'def test_forward(self):\n    try:\n        self.skipTest("why")\n    finally:\n        return',
+        ("ran", "", "", ""),
+    ),
+    (
+        'def test_forward(self):\n    OFF = sys.flags.quiet\n    if OFF:\n        self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "OFF"),
+    ),
+    (
+        'def test_forward(self):\n    for OFF, _ in self.pairs():\n        if OFF:\n            self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "for self.pairs() and OFF"),
+    ),
+    (
+        'def test_forward(self):\n    self.check(\n        OFF=1,\n    )\n    if not OFF:\n        self.skipTest("why")',
+        (SKIPPED, "guard", "why", ""),
+    ),
+    (
+        'kinds = {"forward": 1}\n\ndef test_forward(self):\n    if "forward" in self.kinds:\n        self.skipTest("why")',
+        (SKIPPED, "guard", "why", ""),
+    ),
+    (
+        'kinds = {"forward": sys.flags}\n\ndef test_forward(self):\n    if "backward" not in self.kinds:\n        self.skipTest("why")',
+        (SKIPPED, "guard", "why", ""),
+    ),
+    (
+        'kinds = {sys.argv[0]: 1}\n\ndef test_forward(self):\n    if "forward" in self.kinds:\n        self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", '"forward" in self.kinds'),
+    ),
+    (
+        '@unittest.skip({"m": "why"}["m"])\ndef test_forward(self): pass',
+        (SKIPPED, "decorator", "why", ""),
+    ),
+    (
+        '@unittest.skip("{0[m]}".format({"m": "why"}))\ndef test_forward(self): pass',
+        (SKIPPED, "decorator", "why", ""),
+    ),
+    (
+        '@unittest.skip("{0[n]}".format({"m": "why"}))\ndef test_forward(self): pass',
+        (SKIPPED, "decorator", '{....format({"m": "why"})}', ""),
+    ),
+    (
+        '@unittest.skip("%(m)s" % {"m": "why"})\ndef test_forward(self): pass',
+        (SKIPPED, "decorator", "why", ""),
+    ),
+    (
+        'def test_forward(self):\n    if n := sys.argv: self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "n := sys.argv"),
+    ),
+    (
+        '@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.skipif(sys.flags.quiet, reason="why"))])\ndef test_forward(self, x): pass',
+        (CONDITIONAL, "decorator", "why", "for some parameters and sys.flags.quiet"),
+    ),
     ("test_forward = None", ("vanished", "vanished", "test_forward = None", "")),
     ("test_forward: bool = False", ("vanished", "vanished", "test_forward = False", "")),
     ("@property\ndef test_forward(self): return 1", ("vanished", "vanished", "", "")),
@@ -410,3 +482,53 @@ def test_a_base_that_is_not_found_is_reported_and_a_well_known_one_is_not(repo):
     result = scan(root)
     assert result.unresolved_bases == ["tests/models/m/test_modeling_m.py:9: Strange, a base of MTest"]
     assert result["test_forward"].models_ran == ["m"]
+
+
+WEAK = [
+    "try:\n    import missing\nexcept ImportError:\n    OFF = False",
+    "with contextlib.suppress(ImportError):\n    import missing\n    OFF = True",
+    "if sys.flags.quiet:\n    OFF = False",
+    "if sys.flags.quiet:\n    pass\nelse:\n    OFF = False",
+]
+
+
+@pytest.mark.parametrize("again", WEAK)
+def test_a_constant_that_may_be_bound_again_decides_nothing(repo, again):
+    method = "    @unittest.skipIf(OFF, 'why')\n    def test_forward(self): pass\n"
+    root = repo(m=f"OFF = True\n{again}\n\nclass MTest(ModelTesterMixin, unittest.TestCase):\n{method}")
+
+    assert state_of(root) == (CONDITIONAL, "decorator", "why", "OFF")
+
+
+def test_an_attribute_that_a_method_sets_on_the_class_decides_nothing(repo):
+    setup = "    @classmethod\n    def setUpClass(cls):\n        cls.has_attentions = sys.flags.quiet\n"
+    root = repo(m=f"class MTest(ModelTesterMixin, unittest.TestCase):\n{setup}")
+
+    assert state_of(root, "test_attentions") == (CONDITIONAL, "guard", "no attentions", "not self.has_attentions")
+
+
+def test_set_up_of_a_class_that_is_no_test_case_is_not_called(repo):
+    setup = "    def setUp(self):\n        self.skipTest('why')\n"
+    root = repo(
+        m=f"class TestM(ModelTesterMixin):\n{setup}\nclass MTest(ModelTesterMixin, unittest.TestCase):\n{setup}"
+    )
+
+    assert state_of(root, cls="TestM") == ("ran", "", "", "")
+    assert state_of(root) == (SKIPPED, "body", "why", "")
+
+
+def test_a_skip_on_what_a_test_calls_is_where_it_stands(repo):
+    common = """
+        class ModelTesterMixin:
+            def test_forward(self):
+                assert True
+
+            def test_again(self):
+                self.test_forward()
+    """
+    method = "    @unittest.skip('why')\n    def test_forward(self): pass\n"
+    root = repo(common=common, m=f"class MTest(ModelTesterMixin, unittest.TestCase):\n{method}")
+
+    [case] = scan(root)["test_again"].cases
+    assert case.state.reason == "why"
+    assert case.state.file == "tests/models/m/test_modeling_m.py"

@@ -8,6 +8,7 @@ from itertools import permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.conditions import Condition, alternatives
+from pytest_tfdebug.scan.effects import CONDITIONS
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.states import State
 
@@ -28,6 +29,7 @@ _AGREES = {
 _RUN_TIME = frozenset({"body", "guard"})
 #: A condition that is a decorator, such as ``require_torch``: it holds in a whole run or not at all.
 _SWITCH = re.compile(r"\w+(\([^()]*\))?")
+_DECORATORS = frozenset({"decorator", "class-decorator"})
 _WORDS = ("ran", "partial", "skipped", "vanished", "empty")
 
 
@@ -195,10 +197,12 @@ class _Switches:
 
     def __init__(self, conditional: list[_Both]) -> None:
         known = [(alternatives(both.says.condition), both.does.state) for both in conditional]
-        ran = {part for parts, state in known if state == "ran" for part in parts}
-        self._off = {part for part in ran if _SWITCH.fullmatch(part)}
+        first = {alternatives(both.says.condition)[0] for both in conditional if both.says.form in _DECORATORS}
+        named = {part for parts, _ in known for part in parts if CONDITIONS.fullmatch(part.partition("(")[0])}
+        switches = {part for part in first | named if _SWITCH.fullmatch(part)}  # and no local name of a guard
+        self._off = switches.intersection(part for parts, state in known if state == "ran" for part in parts)
         rest = [self._left(parts) for parts, state in known if state == "skipped"]
-        self._on = {parts[0] for parts in rest if len(parts) == 1 and _SWITCH.fullmatch(parts[0])}
+        self._on = switches.intersection(parts[0] for parts in rest if len(parts) == 1)
 
     def _left(self, parts: list[str]) -> list[str]:
         return [part for part in parts if part not in self._off]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import defaultdict
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan import render
 from pytest_tfdebug.scan.errors import ScanError
@@ -13,7 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    _Entry: TypeAlias = Mapping[str, Any]
+
 _KEYS = frozenset({"models_ran", "models_skipped", "models_partially_skipped", "tests"})
+_FIELDS = frozenset({"model", "class", "state", "reason", "file", "line"})
 
 
 class Change(NamedTuple):
@@ -47,37 +52,57 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
     except ValueError as error:
         raise ScanError(f"{path} is not JSON ({error}); write it with python -m pytest_tfdebug.scan.") from error
     tests = report.values() if isinstance(report, dict) else [None]
-    if not all(isinstance(test, dict) and set(test) >= _KEYS for test in tests):
+    if not all(isinstance(test, dict) and test.keys() >= _KEYS and _are_entries(test["tests"]) for test in tests):
         raise ScanError(f"{path} is not a report of this scanner; write it with python -m pytest_tfdebug.scan.")
     found: dict[str, dict[str, Any]] = report
     return found
 
 
+def _are_entries(entries: object) -> bool:
+    return isinstance(entries, list) and all(isinstance(entry, dict) and entry.keys() >= _FIELDS for entry in entries)
+
+
 def changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
     """Return what differs between two reports; a test that only the earlier one has is compared with nothing."""
     before, after = _skips(earlier), _skips(now)
-    found = [Change("new", key[0], entry) for key, entry in after.items() if key not in before]
+    pairs = [(key[0], *pair) for key in {**after, **before} for pair in _paired(before[key], after[key])]
+    found = [Change("new", test, entry) for test, was, entry in pairs if entry is not None and was is None]
     found += [
-        Change("no-reason", key[0], entry)
-        for key, entry in after.items()
-        if entry["state"] == "skipped" and not entry["reason"].strip()
+        Change("no-reason", test, entry)
+        for test, _, entry in pairs
+        if entry is not None and entry["state"] == "skipped" and not entry["reason"].strip()
     ]
     found += [
-        Change("changed", key[0], entry, before[key]["reason"])
-        for key, entry in after.items()
-        if key in before and before[key]["reason"] != entry["reason"]
+        Change("changed", test, entry, was["reason"])
+        for test, was, entry in pairs
+        if was is not None and entry is not None and was["reason"] != entry["reason"]
     ]
-    found += [Change("gone", key[0], entry) for key, entry in before.items() if key not in after and key[0] in now]
+    found += [
+        Change("gone", test, was) for test, was, entry in pairs if was is not None and entry is None and test in now
+    ]
     return found
 
 
-def _skips(report: Mapping[str, Any]) -> dict[tuple[str, str, str], Mapping[str, Any]]:
-    return {
-        (test, entry["model"], entry["class"]): entry
-        for test, values in report.items()
-        for entry in values["tests"]
-        if entry["state"] in STOPPED
-    }
+def _skips(report: Mapping[str, Any]) -> defaultdict[tuple[str, str, str], list[_Entry]]:
+    found: defaultdict[tuple[str, str, str], list[_Entry]] = defaultdict(list)
+    for test, values in report.items():
+        for entry in values["tests"]:
+            if entry["state"] in STOPPED:
+                found[test, entry["model"], entry["class"]].append(entry)
+    return found
+
+
+def _paired(before: list[_Entry], after: list[_Entry]) -> Iterator[tuple[_Entry | None, _Entry | None]]:
+    """Yield the skips of the classes of one name, of which two files of a model may have one each, side by side."""
+    moved, left = [], list(after)
+    for was in before:
+        same = next((entry for entry in left if entry["file"] == was["file"]), None)
+        if same is None:
+            moved.append(was)
+        else:
+            left.remove(same)
+            yield was, same
+    yield from zip_longest(moved, left)
 
 
 def is_failure(found: list[Change]) -> bool:
@@ -104,7 +129,7 @@ def _text(change: Change) -> str:
     reason = entry["reason"] or "(no reason)"
     if change.kind == "changed":
         reason = f"{change.earlier or '(no reason)'} -> {reason}"
-    return f"{change.test} of {entry['model']}: {reason}  ({entry['class']}, {render.place(entry)})"
+    return f"{change.test} of {entry['model']}: {render.on_one_line(reason)}  ({entry['class']}, {render.place(entry)})"
 
 
 def as_annotations(found: list[Change]) -> Iterator[str]:

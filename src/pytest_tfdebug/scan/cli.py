@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from functools import partial
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.answer import Answer, answer
@@ -25,6 +26,9 @@ _NAMES = {".json": "JSON", ".csv": "CSV", ".md": "Markdown"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a scan and return its exit code: 0, 1 for a failed ratchet or comparison, 2 for no answer."""
     options = parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # what its encoding lacks is shown escaped
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _run(options)
     except ScanError as error:
@@ -101,6 +105,8 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
         raise ScanError(f"{options.repo} is not a directory; name the root of a repository with --repo.")
     with GitTree(Path(options.repo), options.base) as tree:
         found = scan_tree(tree, None)
+    for path, reason in found.skipped_files.items():
+        _tell(f"warning: left out of {options.base}: {path}: {reason}")
     return {name: test.to_dict() for name, test in found.tests.items() if options.test_method_name in (None, name)}
 
 
@@ -154,10 +160,22 @@ def _compare(options: argparse.Namespace, found: Answer, earlier: dict[str, Any]
         return FAILED if result.disagreements else OK
     from pytest_tfdebug.scan import baseline
 
+    if options.baseline:
+        _check(options, earlier, found.report)
     changed = baseline.changes(earlier if options.test_method_name is None else _one(earlier, options), found.report)
     is_github = options.format == "github"
     _print(baseline.as_annotations(changed) if is_github else baseline.lines(changed, options.baseline or options.base))
     return FAILED if baseline.is_failure(changed) else OK
+
+
+def _check(options: argparse.Namespace, earlier: dict[str, Any], now: dict[str, Any]) -> None:
+    """Refuse to compare all tests with a report of one, or one test with a report that does not have it."""
+    file, test = options.baseline, options.test_method_name
+    if test is None and len(earlier) == 1 < len(now):
+        only = next(iter(earlier))
+        raise ScanError(f"{file} is the report of one test; compare it with --test_method_name {only}.")
+    if test is not None and test not in earlier:
+        raise ScanError(f"{file} has no test {test}; write a report of it, or of all tests, before the change.")
 
 
 def _one(earlier: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:

@@ -29,8 +29,8 @@ _OPPOSITES = (
 )
 _MEMBERSHIP = re.compile(r"([\w.]+) (not )?in ([\w.]+)")
 #: What binds less than ``or``, and than ``and``.
-_UNDER_OR = re.compile(r"\b(?:if|lambda)\b")
-_UNDER_AND = re.compile(r"\b(?:if|lambda|or)\b")
+_UNDER_OR = re.compile(r"\b(?:if|lambda)\b|:=")
+_UNDER_AND = re.compile(r"\b(?:if|lambda|or)\b|:=")
 
 
 class Condition(str):

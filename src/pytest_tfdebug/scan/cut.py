@@ -10,7 +10,6 @@ from pytest_tfdebug.scan import lexer
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.facts import (
     EMPTY,
-    WRITE,
     Binding,
     Class,
     Decorator,
@@ -20,6 +19,7 @@ from pytest_tfdebug.scan.facts import (
     Module,
     Value,
     bind,
+    written,
 )
 
 _CLASS = re.compile(r"class[ \t]+(\w+)\s*")
@@ -29,7 +29,7 @@ _FROM = re.compile(r"from[ \t]*([.\w \t]+?)[ \t]*\bimport\b(.*)", re.DOTALL)
 _ALIAS = re.compile(r"\s*([\w.]+|\*)(?:\s+as\s+(\w+))?\s*")
 _TARGET = re.compile(r"(\w+)\s*(?::[^=\n]*)?=(?!=)\s*")
 _NEXT_TARGET = re.compile(r"(\w+)\s*=(?!=)\s*")
-_TARGETS = re.compile(r"\(?\s*(\w+(?:\s*,\s*\w+)*)\s*,?\s*\)?\s*=(?!=)")
+_TARGETS = re.compile(r"[(\[]?\s*(\*?\w+(?:\s*,\s*\*?\w+)*)\s*,?\s*[)\]]?\s*=(?!=)")
 _AUGMENTED = re.compile(r"(\w+)\s*(?:[-+*/%@&|^]|//|\*\*|<<|>>)=")
 _DELETE = re.compile(r"del[ \t]+(.*)")
 _KEYWORD = re.compile(r"(\w+)\s*=(?!=)\s*(.*)", re.DOTALL)
@@ -136,7 +136,7 @@ def _filled(source: _Source, cls: Class, mentions: Mention) -> Class:
     start, end = cls.span
     _nested(source, lexer.Statement("class", start, start, end), scope, weak=False)
     members = _settled(source, scope.names, mentions, top=False)
-    writes = frozenset(WRITE.findall(source.masked, start, end))
+    writes = written(source.masked, start, end)
     return cls._replace(members=members, writes=writes, span=None)
 
 
@@ -165,7 +165,7 @@ def _block(source: _Source, start: int, end: int, scope: _Scope, *, weak: bool) 
                 _nested(
                     source,
                     statement,
-                    scope._replace(calls=[], is_sure=scope.is_sure and kind == "with"),
+                    scope._replace(calls=[], is_sure=False),
                     weak=branch_weak,
                 )
         decorators = []
@@ -208,10 +208,12 @@ def _assignment(source: _Source, found: re.Match[str], end: int, scope: _Scope, 
 
 
 def _assignments(source: _Source, found: re.Match[str], end: int, scope: _Scope, weak: bool) -> None:  # noqa: FBT001
-    names = [name.strip() for name in found.group(1).split(",")]
+    names = [name.strip(" \t\n*") for name in found.group(1).split(",")]
     start, finish = lexer.unwrap(source.masked, found.end(), end)
     texts = lexer.split(source.text, source.masked, start, finish, ",")
-    if len(texts) != len(names):
+    is_one = len(names) == 1 and not {",", "["}.isdisjoint(found[0])  # and unpacked all the same
+    is_tuple = len(texts) > 1 or source.masked[start:finish].rstrip().endswith(",")
+    if len(texts) != len(names) or "*" in found[0] or (is_one and not is_tuple):
         texts = [""] * len(names)
     line = source.lines.at(found.start())
     for name, text in zip(names, texts, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.conditions import Condition, Guards, negated
+from pytest_tfdebug.scan.conditions import Guards, negated
 from pytest_tfdebug.scan.facts import Class, Decorator, Function, Value
 from pytest_tfdebug.scan.values import UNKNOWN, Scope
 from pytest_tfdebug.scan.workspace import External, Found
@@ -56,7 +56,7 @@ VERBS = {
 #: Functions that skip the test that calls them.
 SKIP_CALLS = frozenset({"pytest.skip", "_pytest.outcomes.skip"})
 #: Decorators that are a condition by their name, in the repository or out of it.
-_CONDITIONS = re.compile(r"slow|nightly|tooslow|require_\w+|requires_\w+|skip_?if\w*|skip_?unless\w*|skip_\w+")
+CONDITIONS = re.compile(r"slow|nightly|tooslow|require_\w+|requires_\w+|skip_?if\w*|skip_?unless\w*|skip_\w+")
 #: Decorators outside the repository that always skip.
 _ALWAYS = {"tooslow": "test is too slow"}
 
@@ -163,7 +163,9 @@ class Decorators:
             return []
         marks = [effect for arg in expression[2] if arg[0] == "marks" for effect in self.effects(arg[1], scope)]
         return [
-            effect._replace(guards=(f"only some parameters {Condition.of([effect.guards])}".rstrip(),))
+            effect._replace(
+                guards=("for some parameters", *effect.guards) if effect.guards else ("only some parameters",)
+            )
             for effect in marks
         ]
 
@@ -175,7 +177,7 @@ class Decorators:
             return self._verb(VERBS[symbol.name], args, scope)
         found = self._defined(symbol, args, scope)
         last = name.rpartition(".")[2]
-        if found or name.startswith(("pytest.mark.", "unittest.")) or not _CONDITIONS.fullmatch(last):
+        if found or name.startswith(("pytest.mark.", "unittest.")) or not CONDITIONS.fullmatch(last):
             return [effect._replace(guards=effect.guards and (last + _given(args),)) for effect in found]
         if isinstance(symbol, External) and last in _ALWAYS:
             return [Effect(_ALWAYS[last], (), "", 0)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan import lexer
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.facts import WRITE, Binding, Class, Decorator, Function, Import, Mention, Module, Value, bind
+from pytest_tfdebug.scan.facts import Binding, Class, Decorator, Function, Import, Mention, Module, Value, bind, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -118,7 +118,7 @@ class _Builder:
                 for branch, is_weak in _branches(node, self._parsed, weak=weak):
                     self._suite(
                         branch,
-                        scope._replace(calls=[], is_sure=scope.is_sure and isinstance(node, libcst.With)),
+                        scope._replace(calls=[], is_sure=False),
                         weak=is_weak,
                         top=top,
                     )
@@ -170,7 +170,8 @@ class _Builder:
     def _class(self, node: libcst.ClassDef) -> Class:
         scope = _Scope({}, [], [])
         self._suite(node.body, scope, weak=False, top=False)
-        writes = frozenset(WRITE.findall(lexer.mask(self._parsed.code(node.body))))
+        masked = lexer.mask(self._parsed.code(node.body))
+        writes = written(masked, 0, len(masked))
         keywords = tuple((k.keyword.value, self._parsed.code(k.value)) for k in node.keywords if k.keyword)
         bases = tuple(base.star + self._parsed.code(base.value) for base in node.bases)
         line = self._head(node)
@@ -241,7 +242,8 @@ def _assigned(node: Any, parsed: Parsed) -> Iterator[tuple[str, str]]:  # noqa: 
             yield target.value, parsed.code(node.value)
         elif isinstance(target, (libcst.Tuple, libcst.List)):
             names = [element.value for element in target.elements]
-            same = isinstance(node.value, libcst.Tuple) and len(node.value.elements) == len(names)
+            has_star = any(isinstance(element, libcst.StarredElement) for element in target.elements)
+            same = isinstance(node.value, libcst.Tuple) and len(node.value.elements) == len(names) and not has_star
             for index, name in enumerate(names):
                 if isinstance(name, libcst.Name):
                     yield name.value, parsed.code(node.value.elements[index].value) if same else ""

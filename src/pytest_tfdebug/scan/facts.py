@@ -24,8 +24,16 @@ DELEGATES = (r"super\(", r"\.test_\w+\(", r"\(\s*self\s*[,)]", _HELPERS)
 SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")
 #: What a statement may be for a body to count as empty, on text whose strings are ``\x01``.
 EMPTY = re.compile(r"(?:\s|;|(?:\b[rRuUbBfF]{1,2})?\x01|\bpass\b|\.\.\.|\breturn(?:[ \t]+None)?\b)*")
-#: An attribute that a method sets on its instance, which the class body then does not decide.
-WRITE = re.compile(r"self\.(\w+)(?:[ \t]*:[^=\n]*)?[ \t]*=(?!=)")
+#: An attribute that a method sets on its instance or class, which the class body then does not decide.
+_WRITE, _WRITE_ON_CLASS = (re.compile(rf"{owner}\.(\w+)(?:[ \t]*:[^=\n]*)?[ \t]*=(?!=)") for owner in ("self", "cls"))
+
+
+def written(masked: str, start: int, end: int) -> frozenset[str]:
+    """Return the attributes of the instance, or of the class, that a class's body sets."""
+    names = _WRITE.findall(masked, start, end)
+    if masked.find("cls.", start, end) >= 0:
+        names += _WRITE_ON_CLASS.findall(masked, start, end)
+    return frozenset(names)
 
 
 class Decorator(NamedTuple):
@@ -103,6 +111,8 @@ def bind(names: dict[str, Binding], name: str, binding: Binding, *, weak: bool) 
         names[name] = binding
         return
     if weak:
+        if isinstance(earlier, Value):
+            names[name] = earlier._replace(is_sure=False)
         return
     is_again = isinstance(binding, Value) and not isinstance(earlier, (Class, Import))
     if is_again and re.search(rf"\b{name}\b", binding.text):  # type: ignore[union-attr]

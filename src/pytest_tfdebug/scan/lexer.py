@@ -164,10 +164,10 @@ def colon(masked: str, start: int, end: int) -> int:
     Raises:
         BadSourceError: If there is none.
     """
-    position = top_level(masked, start, end, ":")
-    if not position:
+    position = next((at for at in top_level(masked, start, end, ":") if masked[at + 1 : at + 2] != "="), None)
+    if position is None:
         raise BadSourceError(f"expected ':' after {masked[start:end].strip()!r}")
-    return position[0]
+    return position
 
 
 def top_level(masked: str, start: int, end: int, mark: str) -> list[int]:

@@ -52,7 +52,7 @@ def one_test(test: str, report: Mapping[str, Any], *, verbose: bool = False) -> 
 def _list(entries: list[dict[str, Any]], *, verbose: bool) -> Iterator[str]:
     shown = entries if verbose else entries[:SHOWN]
     for entry in shown:
-        yield f" - {entry['model']}: {_why(entry)}  ({entry['class']}, {place(entry)})"
+        yield f" - {entry['model']}: {on_one_line(_why(entry))}  ({entry['class']}, {place(entry)})"
     if len(entries) > len(shown):
         yield f" - ... {len(entries) - len(shown)} more, with --verbose"
 
@@ -60,6 +60,11 @@ def _list(entries: list[dict[str, Any]], *, verbose: bool) -> Iterator[str]:
 def _why(entry: Mapping[str, Any]) -> str:
     condition = f" [if {entry['condition']}]" if entry["condition"] else ""
     return f"{entry['reason'] or '(no reason)'}{condition}"
+
+
+def on_one_line(text: str) -> str:
+    """Return a reason as it is shown in a line of text."""
+    return " ".join(text.splitlines())
 
 
 def place(entry: Mapping[str, Any]) -> str:

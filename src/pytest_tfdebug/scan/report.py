@@ -306,7 +306,12 @@ def _text(state: State) -> bytes:
     if state.state == "ran":
         return b""
     *texts, line = state
-    return (_STATE % (*map(encode_basestring, texts), line)).encode()
+    return _encoded(_STATE % (*map(encode_basestring, texts), line))
+
+
+def _encoded(text: str) -> bytes:
+    """Return text in UTF-8, which has half of a surrogate pair only as an escape, as JSON does."""
+    return text.encode(errors="backslashreplace")
 
 
 def encode(tests: Iterable[tuple[str, str, Column, dict[str, Any]]]) -> Iterator[Buffer]:
@@ -331,7 +336,7 @@ def encode(tests: Iterable[tuple[str, str, Column, dict[str, Any]]]) -> Iterator
 
 def _items(values: Iterable[str]) -> bytes:
     """Return the items of a JSON list, each after a separator, from their JSON."""
-    return _SEPARATOR.join(["", *values]).encode()
+    return _encoded(_SEPARATOR.join(["", *values]))
 
 
 def _listed(parts: Iterable[Buffer]) -> Iterator[Buffer]:
@@ -353,7 +358,7 @@ def write_text(path: str | os.PathLike[str], text: Callable[[], str | Iterable[B
     """
     content = text()
     try:
-        replace(path, [content.encode()] if isinstance(content, str) else content)
+        replace(path, [_encoded(content)] if isinstance(content, str) else content)
     except OSError as error:
         raise ScanError(
             f"Cannot write {path}: {error.strerror or error}; name a writable directory with --output_dir."

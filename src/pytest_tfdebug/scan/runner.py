@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.workspace import Source
 
 _DEPTH = 5  # of helpers that call helpers
+_ASKING = 20  # helpers of helpers that are asked whether they do anything
 _IMPORT_OR_SKIP = frozenset({"pytest.importorskip", "_pytest.outcomes.importorskip"})
 _SKIP_ERRORS = re.compile(r"(?:.*\.)?(?:SkipTest|Skipped|skip\.Exception)")
 _CATCH_ALL = re.compile(r"|.*\b(?:BaseException|Exception|SkipTest|Skipped)\b.*", re.DOTALL)
 
 
-#: Stands for what no handler of a ``try`` statement catches.
-_UNCAUGHT = "no handler catches it"
+#: Guards of what stands in a ``try`` statement: that no handler catches the skip, and that nothing raises before it.
+_UNCAUGHT, _QUIET = "no handler catches it", "no exception"
 #: A call, up to its bracket.
 _HEAD = re.compile(r"([A-Za-z_][\w.]*)\(")
 #: What is called, anywhere in a text that is read backwards: from the brackets, a tenth of the time.
@@ -76,14 +77,13 @@ class Frame(NamedTuple):
         held = self.guards
         for guards, _ in ways:
             rest = tuple(guard for guard in guards if guard not in held) or guards[-1:]
-            held = (*held, negated(Condition.of([rest])))
+            held = (*held, negated(rest[0]) if len(rest) == 1 else f"not ({Condition.of([rest])})")
         return self if held is self.guards else self._replace(guards=held)
 
-    def skip(self, reason: str, line: int, guards: Guards = (), kind: str = "unittest") -> None:
-        """Note a skip, which may have guards of its own."""
-        self.effects.append(
-            Effect(reason, (*self.guards, *guards), self.scope.source.path, line, kind, self.is_guarded)
-        )
+    def skip(self, reason: str, line: int, guards: Guards = (), kind: str = "unittest", path: str = "") -> None:
+        """Note a skip, which may have guards of its own and stand in another file than what is run."""
+        where = path or self.scope.source.path
+        self.effects.append(Effect(reason, (*self.guards, *guards), where, line, kind, self.is_guarded))
 
 
 class Runner:
@@ -95,6 +95,7 @@ class Runner:
         self._known: dict[tuple[int, int], dict[frozenset[Question], dict[int, Outcome]]] = {}
         self._asked: dict[frozenset[Question], frozenset[Question]] = {}
         self._running: set[tuple[int, int]] = set()
+        self._asking: set[tuple[Linked, str]] = set()
         decorators.runner = evaluator.runner = self
 
     def test(self, definer: Linked, function: Function, cls: Linked) -> Outcome:
@@ -110,7 +111,7 @@ class Runner:
                 return outcome
         before, self._evaluator.asked = self._evaluator.asked, set()
         self._running.add(key)
-        scope = Scope(definer.source, cls, dict.fromkeys(function.params[1:], UNKNOWN))
+        scope = Scope(definer.source, cls, dict.fromkeys(function.params[1:], UNKNOWN), text=function.body)
         frame = Frame(scope, definer, (), [], is_decorator=False, depth=0, nested={})
         end = End.ON
         if not self._is_idle(function.body, frame):
@@ -125,7 +126,7 @@ class Runner:
 
     def decorator(self, source: Source, function: Function, local: dict[str, Any], depth: int) -> list[Effect]:
         """Return the skips that a decorator function applies."""
-        scope = Scope(source, None, local, depth)
+        scope = Scope(source, None, local, depth, text=function.body)
         frame = Frame(scope, None, (), [], is_decorator=True, depth=0, nested={})
         self._run(self._body(source, function), frame)
         return frame.effects
@@ -162,15 +163,16 @@ class Runner:
     def _loop(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
         kind, iterable, body, orelse = statement
         value = self._evaluator.text(iterable, frame.scope) if kind == "for" else UNKNOWN
-        is_known = isinstance(value, (tuple, list))
+        is_known = isinstance(value, (tuple, list, dict))
         if is_known and not value:
             return self._run(orelse, frame)
         inner = frame._replace(is_guarded=True) if is_known else frame.guarded(f"{kind} {iterable}")
         end, ways = self._run(body, inner)
-        if is_known and end not in {End.ON, End.BROKE}:
+        if is_known and end is not End.ON and all(how is not End.BROKE for _, how in ways):
             return end, ways
         last, left = self._run(orelse, frame.past(ways))
-        return last, [*(way for way in ways if way[1] is not End.BROKE), *left]
+        rest = [way for way in ways if way[1] is not End.BROKE]
+        return End.ON if len(rest) < len(ways) else last, rest + left
 
     def _try(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
         _, body, handlers, orelse, final = statement
@@ -184,23 +186,25 @@ class Runner:
         return last, left
 
     def _handled(self, body: Body, handlers: Any, orelse: Body, frame: Frame) -> Ending:  # noqa: ANN401
-        """Run a body whose exceptions are handled, the handlers, and what runs where there are none."""
+        """Run a body whose exceptions are handled, the handlers, and what runs where there are none.
+
+        What stands before a skip in the body may raise, and a handler may catch the skip itself.
+        """
         is_caught = any(_CATCH_ALL.fullmatch(error) for error, _ in handlers)
-        end, ways = self._run(body, frame.guarded(_UNCAUGHT) if is_caught else frame)
-        ways = [
-            (tuple(guard for guard in way if guard != _UNCAUGHT), how) for way, how in ways if how is not End.RAISED
-        ]
+        quiet = _UNCAUGHT if is_caught else _QUIET
+        end, found = self._run(body, frame.guarded(quiet))
+        kept = [way for way in found if way[1] is not End.RAISED]
+        ways = [(tuple(guard for guard in guards if guard != quiet), how) for guards, how in kept]
         caught = [self._run(handler, frame.guarded(f"except {error}".rstrip())) for error, handler in handlers]
         if end is End.ON:
-            last, left = self._run(orelse, frame.past(ways).guarded(negated("except")))
-            return _either([(last, ways + left), *caught])
-        if end is End.SKIPPED and not is_caught:
-            return end, ways
+            end, left = self._run(orelse, frame.past(ways).guarded(_QUIET))
+            return _either([(end, ways + left), *caught])
         on = [error for (error, _), (how, _) in zip(handlers, caught, strict=True) if how is End.ON]
         if end is End.RETURNED and on:
             guard = negated(f"except {on[0] if len(on) == 1 else ''}".rstrip())
             return End.ON, [((*frame.guards, guard), end), *(way for _, left in caught for way in left)]
-        return _either([(End.ON if end in {End.SKIPPED, End.RAISED} and on else end, ways), *caught])
+        is_on = end is End.RAISED or (end is End.SKIPPED and is_caught)
+        return _either([(End.ON if is_on and on else end, ways), *caught])
 
     def _with(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
         return self._run(statement[2], frame)
@@ -320,7 +324,11 @@ class Runner:
         found = cls.helper(name)
         if found is None or found[1].decorators or (id(found[0]), id(found[1])) in self._running:
             return found
+        if (cls, name) in self._asking or len(self._asking) > _ASKING:  # it may call itself, by way of others
+            return found
+        self._asking.add((cls, name))
         effects, _, questions = self.test(*found, cls)
+        self._asking.discard((cls, name))
         return found if effects or any(question[-1] != name for question in questions) else None
 
     def _helper(self, dotted: str, args: tuple[Any, ...], frame: Frame) -> End:
@@ -347,7 +355,7 @@ class Runner:
             for decorator in binding.decorators:
                 for effect in self._decorators.of(definer.source, decorator):
                     if effect.kind == "unittest":  # a mark of pytest is read only from the test that is collected
-                        frame.skip(effect.reason, effect.line, effect.guards)
+                        frame.skip(effect.reason, effect.line, effect.guards, path=effect.path)
                         if not effect.guards:
                             return End.SKIPPED
         is_alone = not (frame.guards or frame.is_guarded or frame.is_decorator or args)
@@ -372,7 +380,7 @@ class Runner:
             if name in local:
                 is_self = value in (("ref", "self"), ("ref", "cls")) and frame.scope.cls is not None
                 local[name] = SELF if is_self else self._evaluator.value(value, frame.scope)
-        return frame._replace(scope=Scope(source, frame.scope.cls, local), nested={})
+        return frame._replace(scope=Scope(source, frame.scope.cls, local, text=function.body), nested={})
 
     def _inline(self, body: Body, frame: Frame) -> End:
         if frame.depth >= _DEPTH:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Decorators whose result is no function, so that pytest does not collect it.
 _NO_FUNCTION = re.compile(r"(?:\w+\.)*(?:property|cached_property|classproperty)|\w+\.(?:setter|deleter|getter)")
+#: Which of ``SETUPS`` pytest calls where a class is no ``unittest.TestCase``.
+_PLAIN_SETUPS = ("setup_class", "setup_method")
 _NUMBER = re.compile(r"_\d+(?=_|$)")
 #: Kinds of expression whose value is never a function.
 _NO_CALLABLE = frozenset({"const", "tuple", "list", "set", "dict", "not", "compare", "join"})
@@ -326,7 +328,7 @@ class States:
     def _on_setup(self, cls: Linked) -> _Applied:
         """Return the skips of the methods that run before each test of a class."""
         effects: list[Effect] = []
-        for name in SETUPS:
+        for name in SETUPS if cls.kin.is_test_case else _PLAIN_SETUPS:
             found = cls.find(name)
             if found is not None and isinstance(found[1], Function) and found[1].body:
                 effects.extend(_on_body(*self._runner.test(found[0], found[1], cls)[:2]).effects)

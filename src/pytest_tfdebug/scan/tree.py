@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_tfdebug.scan.errors import BadSourceError, ScanError
@@ -124,9 +125,12 @@ def _read(path: str) -> bytes:
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    if entry.is_dir():
-        return _LINKED if entry.is_symlink() else _DIRECTORY
-    return _FILE if entry.is_file() else _OTHER
+    try:
+        if entry.is_dir():
+            return _LINKED if entry.is_symlink() else _DIRECTORY
+        return _FILE if entry.is_file() else _OTHER
+    except OSError:  # a symlink that leads to itself
+        return _OTHER
 
 
 class RecordingTree(DiskTree):
@@ -190,14 +194,20 @@ def _content(tree: DiskTree, path: str) -> str:
         return str(error)
 
 
+#: Symlinks that may lead to each other.
+_LINKS = 40
+
+
 class GitTree:
     """A revision, read from git's object store."""
 
     def __init__(self, root: Path, revision: str) -> None:
         self._root = os.fspath(root)
         self._commit = self._resolved(revision)
-        listing = self._git("ls-tree", "-r", "-z", "--name-only", self._commit)
-        self._files = frozenset(path for path in listing.decode().split("\0") if path)
+        listing = os.fsdecode(self._git("ls-tree", "-r", "-z", self._commit))
+        entries = [entry.partition("\t")[::2] for entry in listing.split("\0") if entry]
+        self._files = frozenset(path for _, path in entries)
+        self._links = frozenset(path for kind, path in entries if kind.startswith("120000"))
         self._dirs = frozenset(
             path[:index] for path in self._files for index, character in enumerate(path) if character == "/"
         )
@@ -244,7 +254,14 @@ class GitTree:
         return path in self._dirs
 
     def read(self, path: str) -> bytes:
-        """Return a file's bytes."""
+        """Return a file's bytes, those that a symlink leads to."""
+        for _ in range(_LINKS):
+            if path not in self._links:
+                return self._blob(path)
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(self._blob(path))))
+        raise BadSourceError("a symlink that leads to itself")
+
+    def _blob(self, path: str) -> bytes:
         if path not in self._files:
             raise BadSourceError("no such file")
         if self._batch is None:
@@ -258,7 +275,7 @@ class GitTree:
         stdin, stdout = self._batch.stdin, self._batch.stdout
         if stdin is None or stdout is None:
             raise ScanError("git gives no answer.")
-        stdin.write(f"{self._commit}:./{path}\n".encode())
+        stdin.write(os.fsencode(f"{self._commit}:./{path}\n"))
         stdin.flush()
         header = stdout.readline().split()
         if len(header) != 3:  # noqa: PLR2004 - object, type and size

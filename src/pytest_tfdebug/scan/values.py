@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import operator
+import re
+from collections.abc import ValuesView
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.facts import Class, Function, Value
@@ -42,13 +45,17 @@ SELF = object()
 
 
 class Scope(NamedTuple):
-    """Where an expression stands: its module, the class whose instance ``self`` is, local values, the class body."""
+    """Where an expression stands: its module, the class whose instance ``self`` is, local values, the class body.
+
+    ``text`` is that of the function, whose other names may be local too.
+    """
 
     source: Source
     cls: Linked | None = None
     local: Mapping[str, Any] = {}
     depth: int = 0
     body: Class | None = None
+    text: str = ""
 
 
 class Evaluator:
@@ -143,10 +150,24 @@ class Evaluator:
         found = self._workspace.resolve(scope.source, dotted)
         if isinstance(found, Found):
             if isinstance(found.binding, Value) and found.binding.is_sure:
+                if _is_assigned(first, scope.text):
+                    return UNKNOWN
                 return self.text(found.binding.text, Scope(found.source, depth=scope.depth + 1))
             if isinstance(found.binding, (Class, Function)):
                 return found.binding  # as an object: it is true
         return UNKNOWN
+
+
+@cache
+def _is_assigned(name: str, text: str) -> bool:
+    """Tell whether the text of a function may bind a name, which is then local in all of it."""
+    if name not in text:
+        return False
+    targets = rf"(?:[\w*]+[ \t]*,[ \t]*)*\*?{name}[ \t]*(?:[,:][^=\n]*)?"  # also one of several, and with a type
+    value = r"=(?!=)(?![^\n]*,[ \t]*(?:\n|$))"  # but no argument on a line of its own
+    assignment = rf"(?:^|[\n;:])[ \t]*{targets}[-+*/%&|^@<>]*{value}"
+    others = rf"\bfor\b[^:\n]*\b{name}\b[^:\n]*\bin\b|\bas\s+{name}\b|\b{name}\s*:=|\bimport\b[^\n]*\b{name}\b"
+    return re.search(f"{assignment}|{others}", text) is not None
 
 
 def describe(expression: Expr) -> str:
@@ -200,7 +221,19 @@ def _items(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa
 
 
 def _dict(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
-    return [(key, evaluator.value(value, scope)) for key, value in expression[1]]
+    if any(key[0] != "const" for key, _ in expression[1]):
+        return UNKNOWN
+    return {key[1]: evaluator.value(value, scope) for key, value in expression[1]}
+
+
+def _item(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
+    holder, index = (evaluator.value(part, scope) for part in expression[1:])
+    if _has_unknown([holder, index]):
+        return UNKNOWN
+    try:
+        return holder[index]
+    except (KeyError, IndexError, TypeError):
+        return UNKNOWN
 
 
 def _join(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
@@ -228,7 +261,8 @@ def _compare(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # no
     left = evaluator.value(expression[1], scope)
     for symbol, expr in expression[2]:
         right = evaluator.value(expr, scope)
-        if _has_unknown([left, right]) or symbol not in _COMPARISONS or _is_nested_unknown(left, right):
+        looked_into = [left] if isinstance(right, dict) and symbol in {"in", "not in"} else [left, right]
+        if _has_unknown([left, right]) or symbol not in _COMPARISONS or _is_nested_unknown(*looked_into):
             return UNKNOWN
         try:
             if not _COMPARISONS[symbol](left, right):
@@ -241,11 +275,11 @@ def _compare(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # no
 
 def _binary(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
     left, right = (evaluator.value(side, scope) for side in expression[2:])
-    if _has_unknown([left, right]) or expression[1] not in _ARITHMETIC:
+    if _has_unknown([left, right]) or _is_nested_unknown(left, right) or expression[1] not in _ARITHMETIC:
         return UNKNOWN
     try:
         return _ARITHMETIC[expression[1]](left, right)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, KeyError):
         return UNKNOWN
 
 
@@ -255,7 +289,12 @@ def _call(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa:
         return UNKNOWN
     if function[0] == "attr" and function[2] == "format":
         values = [evaluator.value(function[1], scope), *(evaluator.value(arg[1], scope) for arg in args)]
-        return UNKNOWN if _has_unknown(values) else str(values[0]).format(*values[1:])
+        try:
+            return (
+                UNKNOWN if _has_unknown(values) or _is_nested_unknown(*values) else str(values[0]).format(*values[1:])
+            )
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return UNKNOWN
     if function in (("ref", "getattr"), ("ref", "hasattr")):
         return _lookup(evaluator, function[1], args, scope)
     if function[0] != "ref" or function[1] not in _FUNCTIONS:
@@ -296,7 +335,8 @@ def _has_unknown(values: list[Any]) -> bool:
 
 
 def _is_nested_unknown(*values: Any) -> bool:  # noqa: ANN401
-    return any(isinstance(value, (tuple, list)) and _has_unknown(list(value)) for value in values)
+    held = (value.values() if isinstance(value, dict) else value for value in values)
+    return any(_has_unknown(list(items)) for items in held if isinstance(items, (tuple, list, ValuesView)))
 
 
 def _identity(found: tuple[Linked, Any] | None) -> int:
@@ -306,6 +346,8 @@ def _identity(found: tuple[Linked, Any] | None) -> int:
 def _frozen(value: Any) -> Hashable:  # noqa: ANN401
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return (type(value), *map(_frozen, value))
+    if isinstance(value, dict):
+        return (dict, *((key, _frozen(item)) for key, item in value.items()))
     return value if value is None or isinstance(value, (str, int, float, bool)) else id(value)
 
 
@@ -344,6 +386,7 @@ _KINDS: dict[str, Callable[[Evaluator, Expr, Scope], Any]] = {
     "const": _const,
     "dict": _dict,
     "if": _ternary,
+    "item": _item,
     "join": _join,
     "list": _items,
     "not": _not,
