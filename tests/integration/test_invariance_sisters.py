@@ -2,12 +2,19 @@
 
 import pytest
 import torch
+from transformers import (
+    LlamaForCausalLM,  # noqa: F401 - pytester unloads what a run inside this process has loaded
+    RecurrentGemmaConfig,
+    RecurrentGemmaForCausalLM,
+)
 
 import padding_models
 import pytest_tfdebug
 from injections import edit
 from models import IS_V5
 from pytest_tfdebug import InvarianceError, TFDebugError
+from pytest_tfdebug.invariance.checks import CHECKS
+from pytest_tfdebug.invariance.observed import duplicate, observe
 
 EVERY = ("bert", "llama", "qwen3", "gpt2", "opt", "t5", "mixtral", "whisper", "roberta", "distilbert")
 PASSES = {
@@ -185,6 +192,53 @@ def test_bad_arguments_are_told(arguments, told):
         pytest_tfdebug.assert_dtype_close(torch.nn.Identity(), {}, **arguments)
 
     assert str(caught.value) == told
+
+
+def test_a_model_that_keeps_an_activation_is_copied_with_its_values():
+    torch.manual_seed(0)
+    config = RecurrentGemmaConfig(
+        vocab_size=60, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=1, lru_width=32, attention_window_size=8, bos_token_id=1, pad_token_id=0,
+    )  # fmt: skip
+    model, ids = RecurrentGemmaForCausalLM(config).eval(), torch.arange(5, 17).view(2, 6)
+    call, _ = observe(model, (), {"input_ids": ids}, lambda: model(input_ids=ids))  # with gradients, as in a test
+    check = CHECKS["dtype_close"]
+
+    outcome = check.run(call, check.settings())
+
+    kept, copied = ([layer.temporal_block for layer in each.model.layers[:2]] for each in (model, duplicate(model)))
+    assert not kept[0].rg_lru.recurrent_states.is_leaf
+    for one, other in zip(kept, copied, strict=True):
+        assert torch.equal(one.rg_lru.recurrent_states, other.rg_lru.recurrent_states)
+        assert torch.equal(one.conv1d_state, other.conv1d_state)
+    assert (outcome.failure, outcome.repeats) == ("", 2)
+
+
+GENERATED = """
+import pytest, torch
+import padding_models
+
+@pytest.mark.cache_invariant
+def test_it():
+    model, inputs = padding_models.build("llama")
+    {change}
+    model.generate(inputs["input_ids"], max_new_tokens=3, min_new_tokens=3, do_sample=False)
+"""
+SKEWED = (
+    "layer = model.model.layers[0]; forward = layer.forward; "
+    "layer.forward = lambda states, **more: forward(states + states.shape[1], **more)"
+)
+
+
+@pytest.mark.parametrize(("change", "passed"), [("", 1), (SKEWED, 0)])
+def test_generation_is_checked_by_its_prefill(pytester, change, passed):
+    pytester.makepyfile(test_it=GENERATED.format(change=change))
+
+    result = pytester.runpytest()
+
+    result.assert_outcomes(passed=passed, failed=1 - passed)
+    if not passed:
+        result.stdout.fnmatch_lines(["LlamaForCausalLM (*) answers otherwise with its cache: *"])
 
 
 MARKED = """

@@ -35,8 +35,12 @@ def test_port(tf_golden):
     wrong.second.bias.data += 1
     tf_golden.check(wrong, torch.ones(2, 4), reference=right)
 """
+SCALED = "port.model.layers[1].mlp.up_proj.weight.data[3] *= 1.5"
 PORT = """
 import torch
+
+def double(module, inputs, output):
+    return output * 2
 
 class Port(torch.nn.Module):
     def __init__(self):
@@ -244,6 +248,50 @@ def test_the_written_script_compares_under_the_same_conditions(pytester, run_alo
 
     failed.stdout.fnmatch_lines([f"*diverges from its golden at '{culprit}'*"])
     assert run_alone().startswith(f"The forward diverges at '{culprit}' (")
+
+
+@pytest.mark.parametrize(
+    ("change", "culprit"),
+    [
+        ("port.model.layers[1].input_layernorm.variance_epsilon = 0.1", "model.layers.1.input_layernorm"),
+        ("port.model.layers[1].mlp.up_proj.register_forward_hook(double)", "model.layers.1.mlp.up_proj"),
+    ],
+    ids=["attribute", "hook"],
+)
+def test_what_is_neither_config_nor_weight_is_written_too(pytester, run_alone, change, culprit):
+    pytester.makepyfile(test_it="from port import double\n" + LLAMA.replace(SCALED, change), port=PORT)
+    pytester.runpytest_subprocess("--tf-golden=update")
+
+    failed = pytester.runpytest_subprocess("--tf-repro")
+
+    failed.stdout.fnmatch_lines([f"*diverges from its golden at '{culprit}'*", "*Repro: python *repro.py"])
+    assert run_alone().startswith(f"The forward diverges at '{culprit}' (")
+
+
+def test_a_hook_that_cannot_be_written_is_said(pytester):
+    change = "port.model.norm.register_forward_hook(lambda module, inputs, output: output * 2)"
+    pytester.makepyfile(test_it=LLAMA.replace(SCALED, change))
+    pytester.runpytest_subprocess("--tf-golden=update")
+
+    failed = pytester.runpytest_subprocess("--tf-repro")
+
+    failed.stdout.fnmatch_lines(["*No repro: *lambda*"])
+
+
+@pytest.mark.parametrize("name", ["rotate_half", "LlamaRMSNorm.forward"])
+def test_a_function_that_the_test_replaced_is_said_to_be_lacking(pytester, name):
+    name = f"transformers.models.llama.modeling_llama.{name}"
+    pytester.makepyfile(test_it=LLAMA.replace(SCALED, ""))
+    pytester.runpytest_subprocess("--tf-golden=update")
+    source = LLAMA.replace(SCALED, f"monkeypatch.setattr({name!r}, lambda *args: args[-1])")
+    pytester.makepyfile(test_it=source.replace("(tf_golden)", "(tf_golden, monkeypatch)"))
+
+    failed = pytester.runpytest_subprocess("--tf-repro")
+    (script,) = pytester.path.glob("tfdebug-repro/*/repro.py")
+
+    lacking = f"It lacks what the test put in place of {name}."
+    failed.stdout.fnmatch_lines([f"*Repro: python *repro.py ({lacking})"])
+    assert f"\n{lacking}\n" in script.read_text()
 
 
 def test_tests_whose_names_differ_in_a_sign_have_repros_of_their_own(pytester):

@@ -68,6 +68,33 @@ def test_load_report_is_told_to_a_failed_test(run, bert):
     assert BertForSequenceClassification.from_pretrained(bert, output_loading_info=True)[1]["missing_keys"] == set()
 
 
+def test_a_checkpoint_that_lacks_a_weight_of_the_class_that_saved_it_is_to_be_saved_again(run):
+    found = bodies(
+        run(
+            """
+            from safetensors.torch import load_file, save_file
+            from transformers import BertForSequenceClassification
+
+            def test_it(tmp_path):
+                model = BertForSequenceClassification.from_pretrained(BERT)
+                weights = model.state_dict()
+                del weights["classifier.bias"]
+                model.save_pretrained(tmp_path)
+                save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+                assert BertForSequenceClassification.from_pretrained(tmp_path).config.hidden_size == 0
+            """
+        )
+    )
+
+    assert "  missing (random now): classifier.bias" in found["test_it"]
+    assert (
+        "smallest fix: keep BertForSequenceClassification, which saved it: save the checkpoint again"
+        in (found["test_it"])
+    )
+    assert "load it with the class" not in found["test_it"]
+
+
+@ONLY_5
 def test_load_report_of_one_test_is_not_told_to_another(run):
     found = bodies(
         run(

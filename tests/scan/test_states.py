@@ -103,7 +103,15 @@ METHODS = [
     ),
     (
         'def test_forward(self):\n    sys.flags.dev_mode or self.skipTest("why")',
-        (CONDITIONAL, "guard", "why", "an earlier operand decides"),
+        (CONDITIONAL, "guard", "why", "not sys.flags.dev_mode"),
+    ),
+    (
+        'def test_forward(self):\n    sys.intern("a") and self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", 'sys.intern("a")'),
+    ),
+    (
+        'def test_forward(self):\n    self.skipTest("why") if sys.flags.dev_mode else None',
+        (CONDITIONAL, "guard", "why", "sys.flags.dev_mode"),
     ),
     ("def test_forward(self):\n    pytest.importorskip('nothing')", (CONDITIONAL, "guard", "", "no module 'nothing'")),
     (
@@ -223,6 +231,18 @@ METHODS = [
         '@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.skipif(sys.flags.quiet, reason="why"))])\ndef test_forward(self, x): pass',
         (CONDITIONAL, "decorator", "why", "for some parameters and sys.flags.quiet"),
     ),
+    (
+        (
+            "def test_forward(self):\n    self._one()\n\ndef _one(self):\n    self._two()\n\n"  # a helper of a helper
+            "def _two(self):\n    self.skipTest('why')"
+        ),
+        (SKIPPED, "body", "why", ""),
+    ),
+    (
+        "async def test_forward(self):\n    await self._one()\n\nasync def _one(self):\n    self.skipTest('why')",
+        (SKIPPED, "body", "why", ""),
+    ),
+    ("def test_forward(self):\n    needs_gpu(test=self)", (CONDITIONAL, "guard", "no GPU", "not sys.flags.dev_mode")),
     ("test_forward = None", ("vanished", "vanished", "test_forward = None", "")),
     ("test_forward: bool = False", ("vanished", "vanished", "test_forward = False", "")),
     ("@property\ndef test_forward(self): return 1", ("vanished", "vanished", "", "")),

@@ -14,6 +14,7 @@ from pytest_tfdebug.invariance.outcome import Outcome, Repetition
 from pytest_tfdebug.invariance.padding import padded, window_of, with_mask, with_positions
 from pytest_tfdebug.invariance.sides import left_padding_refusal
 from pytest_tfdebug.invariance.sister import Sister, token_stream
+from pytest_tfdebug.invariance.streams import KEEPS_END
 from pytest_tfdebug.invariance.variants import can_take_positions
 from pytest_tfdebug.tracing.leaves import walk
 
@@ -106,7 +107,7 @@ def _decodings(call: ObservedCall, stream: Stream, cache: str) -> Iterator[_Deco
     plain = {
         name: value
         for name, value in with_mask(call.inputs, stream).items()
-        if not name.endswith("labels") and name not in _CACHES
+        if not name.endswith("labels") and name not in (*_CACHES, KEEPS_END)
     }
     stream = replace(stream, aligned={name: value for name, value in stream.aligned.items() if name in plain})
     real = torch.ones(stream.batch, stream.length, dtype=torch.bool) if stream.mask is None else stream.mask.cpu()
@@ -184,7 +185,7 @@ def _decode(sister: Sister, decoding: _Decoding, expected: Leaves, plan: str, cu
 def _along_tokens(output: Any, full: Leaves, at: Alignment) -> Leaves:  # noqa: ANN401
     """Return the output leaves along the decoded tokens; pooled ones depend on where the sequence ends."""
     return {
-        path: tensor
+        path: tensor.detach()
         for path, tensor in walk(output)
         if path in full and full[path].dim() > 1 and full[path].shape[1] == at.total and tensor.shape[1] == at.real
     }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _NORM = re.compile(r"GroupNorm|InstanceNorm|BatchNorm")
 _CONVOLUTION = re.compile(r"Conv[123]d|Convolution|Mamba|StateSpace|SSM|Mixer|Recurrent|LSTM|GRU|RNN")
+_ATTENTION = re.compile(r"att(?:entio)?n", re.IGNORECASE)
 _INTEGERS = ("int64", "int32", "uint8", "int16", "int8", "bool")
 #: A leak into this share of the tokens or fewer is one beside the pads.
 _BESIDE = 0.5
@@ -65,6 +66,11 @@ class Findings:
         """Tell whether the culprit, or a module in it, has a class of this kind."""
         return any(pattern.search(name) for name in self.module_classes)
 
+    def is_in_attention(self) -> bool:
+        """Tell whether the culprit, a module in it, or the first tensor that differs is of an attention."""
+        path = self.located.culprit.path if self.located.culprit else ""
+        return any(_ATTENTION.search(name) for name in (path, self.path, *self.module_classes))
+
     def is_beside_pads(self) -> bool:
         """Tell whether only a part of the real tokens differ."""
         tokens = self.located.tokens
@@ -79,6 +85,8 @@ def _no_mask_given(f: Findings) -> str:
 
 
 def _mask_ignored(f: Findings) -> str:
+    if f.evidence.mask_matters and not f.is_in_attention():
+        return f"the pads are taken in there like real tokens, without a look at {f.stream.kind.mask}."
     return f"{f.stream.kind.mask} never reached attention there: the pads are attended to like real tokens."
 
 

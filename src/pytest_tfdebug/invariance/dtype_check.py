@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf, isnan
@@ -15,6 +14,7 @@ from pytest_tfdebug.invariance import family
 from pytest_tfdebug.invariance.align_traces import TraceAligner
 from pytest_tfdebug.invariance.holding import is_in_cache
 from pytest_tfdebug.invariance.located import recorded
+from pytest_tfdebug.invariance.observed import duplicate
 from pytest_tfdebug.invariance.outcome import Outcome
 from pytest_tfdebug.invariance.settings import Settings, one_of
 from pytest_tfdebug.invariance.sister import unpadded
@@ -75,7 +75,7 @@ def check_dtype(call: ObservedCall, settings: DtypeSettings) -> Outcome:
         expected = call.output if call.are_weights_unchanged() else call.leaves(call.inputs)
         for name in settings.dtypes:
             bound = settings.bound or BOUNDS[name]
-            lower = copy.deepcopy(model).to(getattr(torch, name))
+            lower = duplicate(model).to(getattr(torch, name))
             inputs = _cast(call.inputs, getattr(torch, name))
             leaf, error, compared = _worst_output(expected, call.leaves(inputs, lower), call)
             outcome.repeats += bool(compared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: An additive mask above this leaves more than exp(-88), the smallest float32, of a score within ordinary range.
 WEAK = -88.0
+#: A boolean mask of this name hides where it is True, in torch.nn.MultiheadAttention and the layers made of it.
+_TORCH_NAME = "key_padding_mask"
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,13 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> MaskFaul
 def _made_badly(
     trace: Trace, culprit: Culprit, call: Call, own: TensorRecord, alignment: Alignment
 ) -> MaskFault | None:
-    """Blame the forward that made a mask which lets pads through."""
-    described = _describe_fault(own, alignment)
-    while call.parent is not None and _is_same(mask_of_call(trace.calls[call.parent]), own):
-        call = trace.calls[call.parent]
+    """Blame the forward that made a mask which lets pads through, and not those that were given such a mask."""
+    described = told = _describe_fault(own, alignment)
+    while told and call.parent is not None:
+        described, holder = told, trace.calls[call.parent]
+        held = mask_of_call(holder)
+        told = "" if held is None else _describe_fault(held, alignment)
+        call = holder if told else call
     if not described or call.parent is None:
         return None
     maker = trace.calls[call.parent]
@@ -90,13 +95,13 @@ def culprit_call(trace: Trace, culprit: Culprit) -> Call | None:
 
 
 def mask_of_call(call: Call) -> TensorRecord | None:
-    """Return the mask among a call's inputs, None when it was given none."""
+    """Return the mask among a call's inputs, under its parameter's name; None when the call was given none."""
     for record in call.inputs:
         name = record.leaf
         if name.startswith("[") and name[1:-1].isdigit() and int(name[1:-1]) < len(call.parameters):
             name = call.parameters[int(name[1:-1])]
         if "mask" in name and "head" not in name and record.tensor is not None and record.tensor.dim() >= 2:  # noqa: PLR2004
-            return record
+            return replace(record, leaf=name)
     return None
 
 
@@ -114,23 +119,17 @@ def _describe_fault(record: TensorRecord, alignment: Alignment) -> str:
         at_pads = at_pads[..., alignment.start : end, :]
     if not at_pads.numel():
         return ""
-    is_switch = mask.dtype is torch.bool or (mask.dim() == 2 and bool((mask >= 0).all()))  # noqa: PLR2004
-    if is_switch:
-        return f"its mask is on at {int((at_pads != 0).sum())} pad positions" if bool((at_pads != 0).any()) else ""
+    if mask.dtype is torch.bool or (mask.dim() == 2 and bool((mask >= 0).all())):  # noqa: PLR2004
+        is_torchs = mask.dtype is torch.bool and _TORCH_NAME in record.leaf
+        shown = int(((at_pads == 0) if is_torchs else (at_pads != 0)).sum())
+        told = f"{_TORCH_NAME} is False at {shown} pad positions, and only True hides"
+        return "" if not shown else f"its {told if is_torchs else f'mask is on at {shown} pad positions'}"
     highest = float(at_pads.max())
     if highest <= WEAK:
         return ""
     if highest < 0:
         return f"its additive mask only reaches {highest:.4g}: not large enough for {record.dtype}, pads keep weight"
     return f"its additive mask is {highest:.4g} at pads: they are attended to like real tokens"
-
-
-def _is_same(record: TensorRecord | None, other: TensorRecord) -> bool:
-    if record is None or record.tensor is None or other.tensor is None:
-        return False
-    return record.tensor is other.tensor or (
-        record.shape == other.shape and record.dtype == other.dtype and torch.equal(record.tensor, other.tensor)
-    )
 
 
 def _blame(trace: Trace, maker: Call, below: Call, first: Culprit, what: str) -> Culprit:

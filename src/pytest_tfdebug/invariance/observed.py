@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from pytest_tfdebug.invariance import family
 from pytest_tfdebug.tracing.capture import capture
@@ -40,6 +41,7 @@ class ObservedCall:
         rng: State of torch's random number generators before the call, by device.
         modes: Training flag of every submodule.
         autocast: Device type and dtype of the autocast that was on; None when it was off.
+        has_grad: Whether gradients were on: modules with a fast path take it only without them.
         versions: Count of writes to every parameter, to see whether the weights have changed since.
         repeats: Number of forwards that were repeated.
     """
@@ -51,6 +53,7 @@ class ObservedCall:
     rng: dict[str, torch.Tensor] = field(default_factory=dict)
     modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)
     autocast: tuple[str, torch.dtype] | None = None
+    has_grad: bool = False
     versions: list[int] = field(default_factory=list)
     repeats: int = 0
 
@@ -77,7 +80,7 @@ class ObservedCall:
             yield
 
     def again(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Any:  # noqa: ANN401
-        """Make the call again with other inputs, inside ``restored``; each time from the same random state.
+        """Make the call again with other inputs, inside ``restored``, from the same random state, with its gradients.
 
         Args:
             inputs: Named inputs of the forward.
@@ -85,11 +88,12 @@ class ObservedCall:
         """
         _set_rng(self.rng)
         self.repeats += 1
-        return (model or self.model)(**{name: fresh(value) for name, value in inputs.items()})
+        with torch.set_grad_enabled(self.has_grad):
+            return (model or self.model)(**{name: fresh(value) for name, value in inputs.items()})
 
     def leaves(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Leaves:
         """Make the call again and return the leaves of its output."""
-        return dict(walk(self.again(inputs, model)))
+        return {path: tensor.detach() for path, tensor in walk(self.again(inputs, model))}
 
 
 def observe(
@@ -111,6 +115,7 @@ def observe(
         rng=_rng(model),
         modes=[(module, module.training) for module in model.modules()],
         autocast=autocast_of(model),
+        has_grad=torch.is_grad_enabled(),
         versions=_versions(model),
     )
     output = proceed()
@@ -120,7 +125,28 @@ def observe(
 
 def fresh(value: Any) -> Any:  # noqa: ANN401
     """Return a value that a forward may write to: caches are copied, the rest is handed over."""
-    return copy.deepcopy(value) if is_cache(value) else value
+    return duplicate(value) if is_cache(value) else value
+
+
+class _DetachedCopies(TorchFunctionMode):
+    """Lets ``copy.deepcopy`` copy the values of a tensor that a forward made, which torch refuses."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        if func is torch.Tensor.__deepcopy__ and not args[0].is_leaf:
+            return args[0].detach().clone()
+        return func(*args, **(kwargs or {}))
+
+
+def duplicate(value: Any) -> Any:  # noqa: ANN401 - a model or a cache, which may hold activations
+    """Return a deep copy, with tensors that a forward made (a kept activation, keys and values) detached."""
+    with _DetachedCopies():
+        return copy.deepcopy(value)
 
 
 def call_site() -> str:
@@ -166,7 +192,7 @@ def _kept(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, torch.Tensor):
         kept = capture(value)
         return value if kept is None else kept
-    return copy.deepcopy(value) if is_cache(value) else value
+    return duplicate(value) if is_cache(value) else value
 
 
 def _versions(model: torch.nn.Module) -> list[int]:

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 import warnings
 from importlib.metadata import version
+from pathlib import Path
+from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from packaging.version import Version
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
+
+#: Packages whose modules a test imports and does not write.
+_LIBRARIES = ("transformers", "torch")
+_OURS = (*_LIBRARIES, "pytest_tfdebug")
+_PLAIN = (int, float, str, NoneType)
 
 
 def save_model(directory: Path, model: torch.nn.Module) -> list[str]:
     """Write a model beside a repro and return the lines that build it there, bound to ``model``.
 
-    A transformers model is written as its config and weights, and built by its class. Any other module, and one in
-    which a part was replaced after it was built, is written whole, by ``torch.save``: building it imports its classes
-    from where the test had them.
+    A transformers model is written as its config and weights, and built by its class. Any other module, and one of
+    which a part, an attribute or a hook was changed after it was built, is written whole, by ``torch.save``: building
+    it imports its classes from where the test had them.
     """
     lines = _as_pretrained(directory, model) or _as_module(directory, model)
     return [*lines, f"model.{'train' if model.training else 'eval'}()"]
@@ -55,9 +63,62 @@ def _dtype_keyword() -> str:
     return "dtype" if Version(version("transformers")) >= Version("4.56") else "torch_dtype"
 
 
-def _parts(model: torch.nn.Module) -> dict[str, tuple[type, bool]]:
-    """Return the class of each module, and whether the module itself was given another forward."""
-    return {path: (type(module), "forward" in vars(module)) for path, module in model.named_modules()}
+def replaced_functions(model: torch.nn.Module) -> list[str]:
+    """Return the functions and methods of a library that the test put its own in place of: no file can hold them."""
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__}
+    homes = {kind.__module__: sys.modules.get(kind.__module__) for kind in kinds}
+    spaces = [(f"{kind.__module__}.{kind.__qualname__}", kind) for kind in kinds]
+    return sorted(
+        f"{name}.{key}"
+        for name, space in (*homes.items(), *spaces)
+        if _package(name) in _LIBRARIES
+        for key, value in vars(space).items()
+        if isinstance(value, FunctionType) and _is_of_test(value)
+    )
+
+
+def _is_of_test(function: FunctionType) -> bool:
+    """Tell whether a function was defined outside of every library, whatever name it was given."""
+    file = function.__code__.co_filename
+    return _package(function.__globals__.get("__name__")) not in _OURS and file[:1] != "<" and not is_of_python(file)
+
+
+def _package(module: str | None) -> str:
+    return (module or "").partition(".")[0]
+
+
+def is_of_python(path: str) -> bool:
+    """Tell whether a path belongs to the interpreter or its installed packages."""
+    return any(Path(path).is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))
+
+
+def _parts(model: torch.nn.Module) -> dict[str, tuple[object, ...]]:
+    """Return, of each module, its class, plain attributes and hooks, and whether its forward or mode is its own."""
+    return {
+        path: (
+            type(module),
+            "forward" in vars(module),
+            module.training != model.training,
+            _attributes(module),
+            [hook for hook in _hooks(module) if _package(getattr(hook, "__module__", None)) not in _OURS],
+        )
+        for path, module in model.named_modules()
+    }
+
+
+def _hooks(module: torch.nn.Module) -> Iterator[Any]:
+    yield from module._forward_pre_hooks.values()  # noqa: SLF001 - torch lists them nowhere else
+    yield from module._forward_hooks.values()  # noqa: SLF001
+
+
+def _attributes(module: torch.nn.Module) -> str:
+    """Return a module's own numbers and strings; a config that went through JSON has lists for tuples."""
+    own = {
+        name: list(value) if isinstance(value, (tuple, list)) else [value]
+        for name, value in vars(module).items()
+        if name not in ("training", "name_or_path") and not name.startswith("_")
+    }
+    return repr(sorted((name, items) for name, items in own.items() if all(isinstance(item, _PLAIN) for item in items)))
 
 
 def _as_module(directory: Path, model: torch.nn.Module) -> list[str]:

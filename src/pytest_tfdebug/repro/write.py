@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.environment import environment
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.repro.inputs import save_inputs
-from pytest_tfdebug.repro.model import save_model
+from pytest_tfdebug.repro.model import is_of_python, replaced_functions, save_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME = 120
 _SCRIPT = '''\
-"""{title}
+"""{title}{lost}
 
 Run it: python repro.py
 """
@@ -83,6 +83,8 @@ def write_repro(root: Path, failed: FailedCall) -> str:
     import torch
 
     directory = root / _directory_name(failed)
+    replaced = ", ".join(replaced_functions(failed.model))
+    lost = f"It lacks what the test put in place of {replaced}." if replaced else ""
     try:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
@@ -91,7 +93,8 @@ def write_repro(root: Path, failed: FailedCall) -> str:
             shutil.copyfile(source, directory / name)
         script = _SCRIPT.format(
             title=f"A failed {failed.what} check of {failed.test}.".replace("\\", "/").replace('"', "'"),
-            paths=[path for path in sys.path if path and Path(path).is_dir() and not _is_of_python(path)],
+            lost=f"\n{lost}" if lost else "",
+            paths=[path for path in sys.path if path and Path(path).is_dir() and not is_of_python(path)],
             seed=torch.initial_seed(),
             model="\n".join(save_model(directory, failed.model)),
             check="\n".join(_within_autocast(failed)),
@@ -105,7 +108,7 @@ def write_repro(root: Path, failed: FailedCall) -> str:
     (directory / "README.md").write_text(
         f"A failed {failed.what} check of `{failed.test}`. Run: `python repro.py`\n", encoding="utf-8"
     )
-    return f"Repro: python {directory / 'repro.py'}"
+    return f"Repro: python {directory / 'repro.py'}{f' ({lost})' if lost else ''}"
 
 
 def _directory_name(failed: FailedCall) -> str:
@@ -120,8 +123,3 @@ def _within_autocast(failed: FailedCall) -> list[str]:
         return list(failed.check)
     device, dtype = failed.autocast
     return [f"with torch.autocast({device!r}, {dtype}):", *(f"    {line}" for line in failed.check)]
-
-
-def _is_of_python(path: str) -> bool:
-    """Tell whether a folder of ``sys.path`` belongs to the interpreter or its installed packages."""
-    return any(Path(path).is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))

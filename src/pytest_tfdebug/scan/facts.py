@@ -19,7 +19,7 @@ SKIPS = (r"kip(?:[\w.]*\s*\(|Test\b|ped\b)",)
 #: Methods called on every other line, which skip nothing.
 _HELPERS = r"self\.(?!assert|fail|subTest|_prepare_for_class)\w+\("
 #: What a test may delegate its skip to: another test, or a helper that skips in its place.
-DELEGATES = (r"super\(", r"\.test_\w+\(", r"\(\s*self\s*[,)]", _HELPERS)
+DELEGATES = (r"super\(", r"\.test_\w+\(", r"self\s*[,)]", _HELPERS)
 #: Methods that run before every test of a class and can skip in its place.
 SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")
 #: What a statement may be for a body to count as empty, on text whose strings are ``\x01``.
@@ -140,9 +140,7 @@ class Mention(NamedTuple):
         """Tell whether the body of a method of this name is kept."""
         if self.skips_in(masked):
             return True
-        if name.startswith("test") or name in SETUPS:
-            return _is_in(self.delegates, masked)
-        return f"super().{name}(" in masked and not name.startswith("__")  # a helper in which another may skip
+        return not name.startswith("__") and _is_in(self.delegates, masked)
 
 
 def _is_in(patterns: tuple[re.Pattern[str], ...], masked: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from pytest_tfdebug.scan.conditions import Condition, Guards, negated
 from pytest_tfdebug.scan.effects import SKIP_CALLS, Effect
 from pytest_tfdebug.scan.facts import Class, Function, squeeze
-from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope
+from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope, describe
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
@@ -241,11 +241,12 @@ class Runner:
         return raised
 
     def _do(self, statement: Any, frame: Frame) -> Ending:  # noqa: ANN401
+        text = statement[1].removeprefix("await ")  # which skips as what it waits for does
         if not frame.is_decorator:
-            head = _HEAD.match(statement[1])
-            if head is not None and not _names_skip(statement[1]) and not self._may_skip(head.group(1), frame):
+            head = _HEAD.match(text)
+            if head is not None and not _names_skip(text) and not self._may_skip(head.group(1), frame):
                 return End.ON, []
-        expression = self._workspace.parser.expression(statement[1])
+        expression = self._workspace.parser.expression(text)
         if frame.is_decorator:
             for effect in self._decorators.effects(expression, frame.scope):
                 frame.skip(effect.reason, statement[2], effect.guards, effect.kind)
@@ -274,14 +275,13 @@ class Runner:
             return self._call(expression, line, frame)
         if kind in {"and", "or"}:
             decided = self._evaluator.truth(expression[1][0], frame.scope)
-            guard = "an earlier operand decides" if decided is None else ""
             if decided is None or decided is (kind == "and"):
-                inner = frame.guarded(guard) if guard else frame
-                end = self._evaluate(expression[1][-1], line, inner)
-                return End.ON if guard else end
+                guarded = frame if decided is not None else frame.guarded(_guard(expression[1][0], holds=kind == "and"))
+                end = self._evaluate(expression[1][-1], line, guarded)
+                return End.ON if decided is None else end
         if kind == "if":
-            for branch in expression[2:]:
-                self._evaluate(branch, line, frame.guarded("a ternary"))
+            for branch, holds in zip(expression[2:], (True, False), strict=True):
+                self._evaluate(branch, line, frame.guarded(_guard(expression[1], holds=holds)))
         return End.ON
 
     def _call(self, expression: Expr, line: int, frame: Frame) -> End:  # noqa: PLR0911 - one return for each case
@@ -403,6 +403,12 @@ class Runner:
             if keyword in {"", "reason", "msg"}:
                 return self._evaluator.words(value, frame.scope)
         return ""
+
+
+def _guard(expression: Expr, *, holds: bool) -> str:
+    """Return how an expression reads on which the rest of another hangs."""
+    text = describe(expression)
+    return text if holds else negated(text)
 
 
 def _either(endings: list[Ending]) -> Ending:

@@ -168,7 +168,14 @@ def _arguments(marker: pytest.Mark) -> dict[str, tuple[str, ...]]:
     if unknown:
         raise pytest.UsageError(f"clean_load does not take {', '.join(unknown)}; it takes allow=[regex, ...].")
     allow = marker.kwargs.get("allow", ())
-    return {"allow": (allow,) if isinstance(allow, str) else tuple(allow)}
+    patterns = (allow,) if isinstance(allow, str) else tuple(allow)
+    try:
+        for pattern in patterns:
+            re.compile(pattern)
+    except (re.error, TypeError) as error:
+        told = f"clean_load: allow={pattern!r} is not a regular expression ({error}); it is searched in each key."
+        raise pytest.UsageError(told) from error
+    return {"allow": patterns}
 
 
 def _load(model: str, source: str, info: Mapping[str, Any]) -> Load:

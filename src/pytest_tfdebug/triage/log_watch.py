@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import logging
     from types import FrameType
 
-    from pytest_tfdebug.triage.rule import LogRule
+    from pytest_tfdebug.triage.rule import LogRule, Templates
 
 _MAX_NOTES = 200
 _MAX_MESSAGE = 40_000
@@ -35,6 +35,8 @@ _AFTER_THE_MARKER = "compare the checkpoint's keys with model.state_dict().keys(
 _SHAPES = re.compile(
     r"Reinit due to size mismatch - ckpt: torch\.Size\((?P<theirs>.*?)\) vs model: ?torch\.Size\((?P<ours>.*?)\)"
 )
+#: What a rule advises where another class was asked for than the one that saved the checkpoint.
+_OTHER_CLASS = "load it with the class that saved it"
 #: Gravest first.
 _STATUSES = {
     "MISSING": "missing (random now)",
@@ -146,9 +148,11 @@ def _finding(entry: Note) -> Finding:
     names["counts"] = ", ".join(
         f"{sum(map(_weights_in, keys))} {_STATUSES[status].partition(' (')[0]}" for status, keys in rows.items()
     )
-    architecture = _architecture(names.get("path", ""))
-    fix = (entry.rule.fix, "load it with the class that saved it, or correct the checkpoint's keys")
-    if architecture:
+    architecture = _architecture(matched.groupdict().get("path", "") if matched else "")  # names are cut to a line
+    fix: Templates = (entry.rule.fix, "load it with the class that saved it, or correct the checkpoint's keys")
+    if architecture and architecture == names.get("cls") and _OTHER_CLASS in entry.rule.fix:
+        fix = ("keep {cls}, which saved it: save the checkpoint again with all its weights, or correct its keys",)
+    elif architecture:
         names["architecture"] = architecture
     facts = tuple(f"{_STATUSES[status]}: {text.listing(keys, 4)}" for status, keys in rows.items())
     return Finding(

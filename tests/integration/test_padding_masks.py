@@ -1,0 +1,111 @@
+"""A mask that lets pads through is blamed on the forward that made it, however far down it is handed."""
+
+import linecache
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel
+
+from pytest_tfdebug import InvarianceError, assert_padding_invariant
+from pytest_tfdebug.invariance.checks import CHECKS
+from pytest_tfdebug.invariance.observed import observe
+
+IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [5, 6, 7, 0, 0, 0]])
+INPUTS = {"input_ids": IDS, "attention_mask": (IDS != 0).long()}
+
+
+def bert():
+    torch.manual_seed(0)
+    return BertModel(
+        BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, vocab_size=60)
+    )
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bert = bert()
+
+
+class OneTooLong(Wrapped):
+    """Leaves the first pad of each row visible."""
+
+    def forward(self, input_ids, attention_mask):
+        longer = attention_mask.clone()
+        longer[:, 1:] |= attention_mask[:, :-1]
+        return self.bert(input_ids, attention_mask=longer)
+
+
+class OneTooLongInside(torch.nn.Module):
+    """Calls the wrapper with a good mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = OneTooLong()
+
+    def forward(self, input_ids, attention_mask):
+        return self.inner(input_ids, attention_mask.bool().long())
+
+
+class Inverted(torch.nn.Module):
+    """Gives torch's layer transformers' mask, which says the opposite."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = torch.nn.Embedding(60, 16)
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+
+    def forward(self, input_ids, attention_mask):
+        return self.layer(self.embed(input_ids), src_key_padding_mask=attention_mask.bool())
+
+
+class Centred(Wrapped):
+    """Takes the mean of the states from each, pads included."""
+
+    def forward(self, input_ids, attention_mask):
+        states = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
+        return states - states.mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("build", "path", "line", "told"),
+    [
+        (OneTooLong, "OneTooLong", "longer[:, 1:] |=", "its mask is on at 1 pad positions."),
+        (OneTooLongInside, "inner", "longer[:, 1:] |=", "its mask is on at 1 pad positions."),
+        (Inverted, "Inverted", "attention_mask.bool()", "its key_padding_mask is False at 2 pad positions, and only "),
+    ],
+)
+def test_the_forward_that_made_the_mask_wrong_is_blamed(build, path, line, told):
+    with pytest.raises(InvarianceError) as caught:
+        assert_padding_invariant(build().eval(), INPUTS, side="right")
+
+    culprit = caught.value.culprit
+    assert (culprit.path, culprit.kind) == (path, "glue")
+    assert line in "".join(linecache.getlines(culprit.source.file)[culprit.source.first - 1 : culprit.source.last])
+    assert f"Diagnosis: {told}" in str(caught.value)
+
+
+def test_a_leak_outside_of_attention_is_not_put_down_to_attention():
+    with pytest.raises(InvarianceError) as caught:
+        assert_padding_invariant(Centred().eval(), INPUTS, side="right")
+
+    told = "Diagnosis: the pads are taken in there like real tokens, without a look at attention_mask."
+    assert caught.value.culprit.path == "Centred"
+    assert told in str(caught.value)
+
+
+def test_a_call_with_gradients_is_repeated_with_gradients():
+    """Without them torch's layer takes a fast path, which gives NaN for the row that the mask hides whole."""
+    model = Inverted().eval()
+    call, output = observe(model, (), INPUTS, lambda: model(**INPUTS))
+    with torch.no_grad():
+        fast = model(**INPUTS)
+    check = CHECKS["padding_invariant"]
+
+    outcome = check.run(call, check.settings(side="right"))
+
+    assert fast.isnan().any()
+    assert not output.isnan().any()
+    assert outcome.culprit.path == "Inverted"
+    assert "Diagnosis: its key_padding_mask is False at" in outcome.failure
