@@ -38,7 +38,9 @@ class _BeyondError(Exception):
 
 
 def _plain(text: str) -> Expr | None:
-    """Return the meaning of a name, or of a call with one string, which most expressions are."""
+    """Return the meaning of a name, of a string, or of a call of a name with one string, which most expressions are."""
+    if SHORT.fullmatch(text):
+        return ("const", text[1:-1])
     found = PLAIN.fullmatch(text)
     if found is None or iskeyword(found.group(1)):
         return None
