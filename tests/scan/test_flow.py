@@ -124,3 +124,10 @@ def test_a_body_is_skipped_where_the_scan_says_so(root, body):
         answers = {name: lambda _, value=value: value for name, value in zip(NAMES, values, strict=True)}
         case = type("Case", (names["ModelTesterMixin"], unittest.TestCase), answers)("test_body")
         assert says_skipped(found, case, values) is is_skipped(case), (str(found.condition), answers)
+
+
+@settings(max_examples=100, deadline=None)
+@given(body=BODIES)
+def test_a_body_that_raises_is_followed_to_its_end(root, body):
+    source = SOURCE + "\n".join(indented(indented(body))).replace("self.count = 1", "raise LookupError") + "\n"
+    assert state(root, source, is_exact=True) == state(root, source)

@@ -176,6 +176,14 @@ METHODS = [
         (CONDITIONAL, "guard", "why", "no exception"),
     ),
     (
+        'def test_forward(self):\n    try:\n        raise ValueError\n    except ValueError:\n        self.skipTest("why")',
+        (CONDITIONAL, "guard", "why", "except ValueError"),
+    ),
+    (
+        'def test_forward(self):\n    try:\n        raise ValueError\n    except ValueError:\n        return\n    self.skipTest("why")',
+        ("ran", "", "", ""),
+    ),
+    (
         'def test_forward(self):\n    match sys.argv:\n        case []:\n            return\n    self.skipTest("why")',
         (CONDITIONAL, "guard", "why", "not case []"),
     ),

@@ -417,7 +417,8 @@ def _either(endings: list[Ending]) -> Ending:
     ways = [way for _, left in endings for way in left]
     if End.ON in ends:
         return End.ON, ways
-    return ends.pop() if len(ends) == 1 else next(how for _, how in ways), ways
+    # what raises in a handled body has no way out of it: there is none where each handler skips
+    return ends.pop() if len(ends) == 1 else next((how for _, how in ways), End.RETURNED), ways
 
 
 def _names_skip(text: str) -> bool:
