@@ -82,18 +82,16 @@ def _side_by_side(tree: Path, settings: Settings) -> Iterator[Figure]:
             yield of_rounds("scanner", work, name, times.ratios, OF_SCRIPT, seconds=times.seconds)
             ways.settle()
             yield Figure("scanner", work, f"{name}: memory", candidates[name].megabytes(), MEGABYTES)
-        report = ways.output / "all_tests_scan_result.json"
-        if settings.wants(ONE):
-            test = ("--test_method_name", _one_of(json.loads(report.read_text(encoding="utf-8"))))
-            base = ways.python(str(regex), "--output_dir", str(ways.other), *test)
-            times = alternate(base, {ONE: ways.cold(*test)}, settings.rounds, settle=ways.settle, patience=patience)[
-                ONE
-            ]
-            yield of_rounds("scanner", work, ONE, times.ratios, OF_SCRIPT_FOR_ONE, seconds=times.seconds)
         if settings.wants(ANSWER):
-            encode = _encoding(report)
+            encode = _encoding(ways.report())
             times = alternate(base, {ANSWER: encode}, settings.rounds, settle=ways.settle, patience=patience)[ANSWER]
             yield of_rounds("scanner", work, ANSWER, times.ratios, OF_SCRIPT, seconds=times.seconds)
+        if settings.wants(ONE):
+            test = ("--test_method_name", _one_of(json.loads(ways.report().read_text(encoding="utf-8"))))
+            script_for_it = ways.python(str(regex), "--output_dir", str(ways.other), *test)
+            run = {ONE: ways.cold(*test)}
+            times = alternate(script_for_it, run, settings.rounds, settle=ways.settle, patience=patience)[ONE]
+            yield of_rounds("scanner", work, ONE, times.ratios, OF_SCRIPT_FOR_ONE, seconds=times.seconds)
 
 
 def _one_of(report: dict[str, dict[str, list[str]]]) -> str:
@@ -175,6 +173,13 @@ class _Ways:
     def cold(self, *options: str) -> Python:
         """Return a scan without a cache."""
         return self.python("-m", "pytest_tfdebug.scan", "--output_dir", str(self.output), "--no_cache", *options)
+
+    def report(self) -> Path:
+        """Return the report of a scan of all tests, which is made where no scan has been timed."""
+        path = self.output / "all_tests_scan_result.json"
+        if not path.is_file():
+            self.cold()()
+        return path
 
     def parse(self) -> Python:
         """Return a run that builds Python's own syntax trees and does nothing with them."""

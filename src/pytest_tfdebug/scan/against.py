@@ -197,7 +197,8 @@ class _Switches:
 
     def __init__(self, conditional: list[_Both]) -> None:
         known = [(alternatives(both.says.condition), both.does.state) for both in conditional]
-        first = {alternatives(both.says.condition)[0] for both in conditional if both.says.form in _DECORATORS}
+        forms = (both.says.form for both in conditional)
+        first = {parts[0] for (parts, _), form in zip(known, forms, strict=True) if form in _DECORATORS}
         named = {part for parts, _ in known for part in parts if CONDITIONS.fullmatch(part.partition("(")[0])}
         switches = {part for part in first | named if _SWITCH.fullmatch(part)}  # and no local name of a guard
         self._off = switches.intersection(part for parts, state in known if state == "ran" for part in parts)

@@ -160,9 +160,10 @@ def _compare(options: argparse.Namespace, found: Answer, earlier: dict[str, Any]
         return FAILED if result.disagreements else OK
     from pytest_tfdebug.scan import baseline
 
+    now = found.report
     if options.baseline:
-        _check(options, earlier, found.report)
-    changed = baseline.changes(earlier if options.test_method_name is None else _one(earlier, options), found.report)
+        _check(options, earlier, now)
+    changed = baseline.changes(earlier if options.test_method_name is None else _one(earlier, options), now)
     is_github = options.format == "github"
     _print(baseline.as_annotations(changed) if is_github else baseline.lines(changed, options.baseline or options.base))
     return FAILED if baseline.is_failure(changed) else OK

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import ValuesView
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -289,10 +288,10 @@ def _call(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa:
         return UNKNOWN
     if function[0] == "attr" and function[2] == "format":
         values = [evaluator.value(function[1], scope), *(evaluator.value(arg[1], scope) for arg in args)]
+        if _has_unknown(values) or _is_nested_unknown(*values):
+            return UNKNOWN
         try:
-            return (
-                UNKNOWN if _has_unknown(values) or _is_nested_unknown(*values) else str(values[0]).format(*values[1:])
-            )
+            return str(values[0]).format(*values[1:])
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             return UNKNOWN
     if function in (("ref", "getattr"), ("ref", "hasattr")):
@@ -335,8 +334,8 @@ def _has_unknown(values: list[Any]) -> bool:
 
 
 def _is_nested_unknown(*values: Any) -> bool:  # noqa: ANN401
-    held = (value.values() if isinstance(value, dict) else value for value in values)
-    return any(_has_unknown(list(items)) for items in held if isinstance(items, (tuple, list, ValuesView)))
+    held = (list(value.values()) if isinstance(value, dict) else value for value in values)
+    return any(_has_unknown(list(items)) for items in held if isinstance(items, (tuple, list)))
 
 
 def _identity(found: tuple[Linked, Any] | None) -> int:
