@@ -250,6 +250,12 @@ METHODS = [
         "async def test_forward(self):\n    await self._one()\n\nasync def _one(self):\n    self.skipTest('why')",
         (SKIPPED, "body", "why", ""),
     ),
+    ("def test_forward(self):\n    needs(24)", (SKIPPED, "guard", "needs 24 GB", "")),
+    ("def test_forward(self):\n    needs(4)", ("ran", "", "", "")),
+    (  # a function that calls a function
+        "def test_forward(self):\n    needs_much()\n    assert 1",
+        (SKIPPED, "guard", "needs 24 GB", ""),
+    ),
     ("def test_forward(self):\n    needs_gpu(test=self)", (CONDITIONAL, "guard", "no GPU", "not sys.flags.dev_mode")),
     ("test_forward = None", ("vanished", "vanished", "test_forward = None", "")),
     ("test_forward: bool = False", ("vanished", "vanished", "test_forward = False", "")),
@@ -258,6 +264,19 @@ METHODS = [
     ('test_forward = unittest.skip("why")(ModelTesterMixin.test_forward)', (SKIPPED, "decorator", "why", "")),
     ("assert 1", ("ran", "", "", "")),
 ]
+
+
+NAMES = """
+WHY = "reasons"
+OFF = False
+
+def needs(amount):
+    if amount > 8:
+        pytest.skip(f"needs {amount} GB")
+
+def needs_much():
+    needs(24)
+"""
 
 
 def state_of(root, test="test_forward", cls="MTest", model="m"):
@@ -270,7 +289,7 @@ def state_of(root, test="test_forward", cls="MTest", model="m"):
 @pytest.mark.parametrize(("method", "expected"), METHODS)
 def test_a_method(repo, method, expected):
     indented = "\n".join(f"    {line}" for line in method.splitlines())
-    root = repo(m=f'WHY = "reasons"\nOFF = False\n\nclass MTest(ModelTesterMixin, unittest.TestCase):\n{indented}\n')
+    root = repo(m=f"{NAMES}\nclass MTest(ModelTesterMixin, unittest.TestCase):\n{indented}\n")
 
     assert state_of(root) == expected
 
@@ -315,6 +334,38 @@ CLASSES = [
     (
         'class MTest(ModelTesterMixin, unittest.TestCase):\n    def setUp(self):\n        self.skipTest("why")',
         (SKIPPED, "body", "why", ""),
+    ),
+    (
+        (
+            "def setUpModule():\n    needs_server()\n\ndef needs_server():\n    raise unittest.SkipTest('why')\n\n"
+            "class MTest(ModelTesterMixin, unittest.TestCase): pass"
+        ),
+        (SKIPPED, "body", "why", ""),
+    ),
+    (
+        (
+            "def setup_module(module):\n    if sys.flags.quiet:\n        pytest.skip('why')\n\n"
+            "class MTest(ModelTesterMixin, unittest.TestCase): pass"
+        ),
+        (CONDITIONAL, "guard", "why", "sys.flags.quiet"),
+    ),
+    (  # pytest calls the first of the two alone
+        (
+            "def setup_module():\n    pytest.skip('why')\n\ndef setUpModule():\n    assert sys\n\n"
+            "class MTest(ModelTesterMixin, unittest.TestCase): pass"
+        ),
+        ("ran", "", "", ""),
+    ),
+    (  # and none that is a fixture
+        (
+            "@pytest.fixture\ndef setup_module():\n    pytest.skip('why')\n\n"
+            "class MTest(ModelTesterMixin, unittest.TestCase): pass"
+        ),
+        ("ran", "", "", ""),
+    ),
+    (
+        ("setUpModule = None\n\nclass MTest(ModelTesterMixin, unittest.TestCase): pass"),
+        ("ran", "", "", ""),
     ),
     ("class MTest(ModelTesterMixin, unittest.TestCase):\n    __test__ = False", None),
     ("class MTest(ModelTesterMixin): pass", None),

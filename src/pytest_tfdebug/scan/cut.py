@@ -109,9 +109,9 @@ def outline(text: str) -> Outline:
     source = _Source(text, lexer.mask(text), _Lines(text))
     scope = _Scope({}, [], [])
     _block(source, 0, len(text), scope, weak=False)
-    mentions = Mention.of(scope.names)
+    names = _settled(source, scope.names, None)
+    mentions = Mention.of(names)
     calls = [call for call in scope.calls if mentions.skips_in(call.text)]
-    names = _settled(source, scope.names, mentions, top=True)
     return Outline(Module(names, tuple(scope.stars), tuple(calls)), text, source.masked, mentions)
 
 
@@ -135,7 +135,7 @@ def _filled(source: _Source, cls: Class, mentions: Mention) -> Class:
     scope = _Scope({}, [], [])
     start, end = cls.span
     _nested(source, lexer.Statement("class", start, start, end), scope, weak=False)
-    members = _settled(source, scope.names, mentions, top=False)
+    members = _settled(source, scope.names, mentions)
     writes = written(source.masked, start, end)
     return cls._replace(members=members, writes=writes, span=None)
 
@@ -309,28 +309,28 @@ def _bases(source: _Source, start: int, end: int) -> tuple[tuple[str, ...], tupl
     )
 
 
-def _settled(source: _Source, names: dict[str, Binding], mentions: Mention, *, top: bool) -> dict[str, Binding]:
-    """Give each function its body, now that all names of the file are known."""
-    return {name: _settle(source, binding, mentions, top=top) for name, binding in names.items()}
+def _settled(source: _Source, names: dict[str, Binding], mentions: Mention | None) -> dict[str, Binding]:
+    """Give each function its body: those of a module all of them, those of a class what could skip."""
+    return {name: _settle(source, binding, mentions) for name, binding in names.items()}
 
 
-def _settle(source: _Source, binding: Binding | _Def, mentions: Mention, *, top: bool) -> Binding:
+def _settle(source: _Source, binding: Binding | _Def, mentions: Mention | None) -> Binding:
     if isinstance(binding, _Def):
-        return _bodied(source, binding, mentions, top=top)
-    if isinstance(binding, Class) and not top:
+        return _bodied(source, binding, mentions)
+    if isinstance(binding, Class) and mentions is not None:
         return _filled(source, binding, mentions)
     if isinstance(binding, Value) and binding.previous is not None:
-        previous: Any = _settle(source, binding.previous, mentions, top=top)
+        previous: Any = _settle(source, binding.previous, mentions)
         return binding._replace(previous=previous)
     return binding
 
 
-def _bodied(source: _Source, definition: _Def, mentions: Mention, *, top: bool) -> Function:
+def _bodied(source: _Source, definition: _Def, mentions: Mention | None) -> Function:
     name, line, decorators, params, start, end = definition
     masked = source.masked[start:end]
     rest = masked.lstrip(_BLANK)
     empty = rest[:1] in _MAYBE_EMPTY and EMPTY.fullmatch(rest) is not None
-    if empty or not (top or mentions.keeps(name, masked)):
+    if empty or not (mentions is None or mentions.keeps(name, masked)):
         return Function(name, line, decorators, (), "", 0, empty=empty)
     begin, finish = start + len(masked) - len(masked.lstrip()), start + len(masked.rstrip())
     if source.masked.find("\n", start, begin) >= 0:

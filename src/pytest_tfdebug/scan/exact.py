@@ -72,13 +72,13 @@ def exact(text: str) -> Module:
 
 
 def _names(parsed: Parsed, body: Sequence[libcst.CSTNode]) -> dict[str, Binding]:
-    """Return the names that a file's imports and assignments bind, which is what can be an alias of a skip."""
+    """Return the names that a file binds but for its classes, which is what can be an alias of a skip."""
     import libcst
 
     builder = _Builder(parsed, Mention.of({}))
     scope = _Scope({}, [], [])
-    plain = [node for node in body if not isinstance(node, (libcst.ClassDef, libcst.FunctionDef))]
-    builder.block(plain, scope, weak=False)
+    plain = [node for node in body if not isinstance(node, libcst.ClassDef)]
+    builder.block(plain, scope, weak=False, top=True)
     return scope.names
 
 

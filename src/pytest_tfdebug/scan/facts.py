@@ -16,12 +16,16 @@ from pytest_tfdebug.scan import lexer
 #: What in a body could skip by itself: a call named after skipping, or a skip that is raised. Each pattern of the
 #: two tables begins with literal text, which ``re`` finds ten times as fast as a class of characters.
 SKIPS = (r"kip(?:[\w.]*\s*\(|Test\b|ped\b)",)
+#: What skips where it is called, and does not make a decorator that would.
+_RAISES = re.compile(r"kip(?:Test\b|\()")
 #: Methods called on every other line, which skip nothing.
 _HELPERS = r"self\.(?!assert|fail|subTest|_prepare_for_class)\w+\("
 #: What a test may delegate its skip to: another test, or a helper that skips in its place.
 DELEGATES = (r"super\(", r"\.test_\w+\(", r"self\s*[,)]", _HELPERS)
 #: Methods that run before every test of a class and can skip in its place.
 SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")
+#: Functions of which pytest calls the first that a module has, before its tests.
+MODULE_SETUPS = ("setUpModule", "setup_module")
 #: What a statement may be for a body to count as empty, on text whose strings are ``\x01``.
 EMPTY = re.compile(r"(?:\s|;|(?:\b[rRuUbBfF]{1,2})?\x01|\bpass\b|\.\.\.|\breturn(?:[ \t]+None)?\b)*")
 #: An attribute that a method sets on its instance or class, which the class body then does not decide.
@@ -129,8 +133,15 @@ class Mention(NamedTuple):
 
     @classmethod
     def of(cls, names: dict[str, Binding]) -> Mention:
-        """Add the names under which a file knows a skip, as in ``from unittest import SkipTest as Later``."""
-        return _mention(tuple(sorted(name for name, binding in names.items() if _is_alias(name, binding))))
+        """Add the names under which a file knows a skip: ``from unittest import SkipTest as Later``, and functions."""
+        bodies = {name: binding.body for name, binding in names.items() if isinstance(binding, Function)}
+        found: set[str] = set()
+        calls = _RAISES
+        while more := {name for name, body in bodies.items() if name not in found and calls.search(body)}:
+            found |= more
+            calls = re.compile(rf"\b(?:{'|'.join(more)})\(")
+        found.update(name for name, binding in names.items() if _is_alias(binding))
+        return _mention(tuple(sorted(name for name in found if "kip" not in name)))
 
     def skips_in(self, masked: str) -> bool:
         """Tell whether the text could skip by itself."""
@@ -141,6 +152,10 @@ class Mention(NamedTuple):
         if self.skips_in(masked):
             return True
         return not name.startswith("__") and _is_in(self.delegates, masked)
+
+
+#: What keeps all calls of a body.
+ALL_CALLS = Mention((re.compile(r"\w\("),), ())
 
 
 def _is_in(patterns: tuple[re.Pattern[str], ...], masked: str) -> bool:
@@ -156,9 +171,7 @@ def _mention(aliases: tuple[str, ...]) -> Mention:
     return Mention(tuple(map(re.compile, skips)), tuple(map(re.compile, DELEGATES)))
 
 
-def _is_alias(name: str, binding: Binding) -> bool:
-    if "kip" in name:
-        return False
+def _is_alias(binding: Binding) -> bool:
     text = binding.name if isinstance(binding, Import) else binding.text if isinstance(binding, Value) else ""
     return "kip" in text
 

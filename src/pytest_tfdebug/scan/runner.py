@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan.conditions import Condition, Guards, negated
 from pytest_tfdebug.scan.effects import SKIP_CALLS, Effect
-from pytest_tfdebug.scan.facts import Class, Function, squeeze
+from pytest_tfdebug.scan.facts import ALL_CALLS, Class, Function, squeeze
 from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope, describe
 from pytest_tfdebug.scan.workspace import External, Found
 
@@ -130,6 +130,14 @@ class Runner:
         frame = Frame(scope, None, (), [], is_decorator=True, depth=0, nested={})
         self._run(self._body(source, function), frame)
         return frame.effects
+
+    def function(self, source: Source, function: Function) -> tuple[list[Effect], End]:
+        """Return the skips of a function of a module that is called with what nobody knows, and how it ends."""
+        scope = Scope(source, None, dict.fromkeys(function.params, UNKNOWN), text=function.body)
+        frame = Frame(scope, None, (), [], is_decorator=False, depth=0, nested={})
+        body = self._workspace.parser.body(source.path, function, ALL_CALLS) if function.body else ()
+        end, _ = self._run(body, frame)
+        return frame.effects, end
 
     def _body(self, source: Source, function: Function) -> Body:
         if not function.body:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_tfdebug.scan.classes import Linked, Linker, is_abstract, is_abstract_base
 from pytest_tfdebug.scan.effects import Decorators
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.facts import Class, Decorator, Function, Import, Value
+from pytest_tfdebug.scan.facts import Class, Function, Import, Value
 from pytest_tfdebug.scan.layout import Place, is_owned, place
 from pytest_tfdebug.scan.runner import Runner
 from pytest_tfdebug.scan.states import Decided, States, is_test
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.scan.classes import Kin, Unresolved
-    from pytest_tfdebug.scan.effects import Effect
     from pytest_tfdebug.scan.tree import Tree
     from pytest_tfdebug.scan.workspace import Workspace
 
@@ -99,7 +98,6 @@ class Scanner:
         self._linker = Linker(workspace)
         self._evaluator = Evaluator(workspace)
         decorators = Decorators(workspace, self._evaluator)
-        self._decorators = decorators
         self._states = States(workspace, self._evaluator, decorators, Runner(decorators, self._evaluator))
         self._mixin_tests: dict[Linked, frozenset[str]] = {}
         self._kin_tests: dict[Kin, frozenset[str]] = {}
@@ -124,7 +122,7 @@ class Scanner:
         source = self._workspace.source(where.path)
         if source is None:
             return
-        on_module = self._on_module(source)
+        on_module = self._states.on_module(source)
         for name, found in self._classes(source, set()):
             cls = None if self._is_alone(found) else self._linker.link(found)
             if cls is None:
@@ -136,15 +134,6 @@ class Scanner:
                 continue
             wanted = tests if test is None else tests & {test}
             yield ClassTests(where.model, name, where.path, self._states.of(cls, wanted, on_module))
-
-    def _on_module(self, source: Source) -> tuple[Effect, ...]:
-        mark = source.facts.names.get("pytestmark")
-        calls = [Decorator(call.text, call.line) for call in source.facts.calls if "allow_module_level" in call.text]
-        effects: list[Effect] = []
-        if isinstance(mark, Value) and mark.text:
-            effects.extend(self._decorators.of(source, Decorator(mark.text, mark.line)))
-        effects.extend(effect for call in calls for effect in self._decorators.module_skip(source, call))
-        return tuple(effects)
 
     def _classes(self, source: Source, seen: set[str]) -> Iterator[tuple[str, Found]]:
         """Yield the classes in a module's namespace, imported ones too, as pytest goes through it."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from pytest_tfdebug.scan import variants
 from pytest_tfdebug.scan.classes import Linked
 from pytest_tfdebug.scan.conditions import UNCONDITIONAL, Condition
-from pytest_tfdebug.scan.facts import SETUPS, Class, Decorator, Function, Value, squeeze
+from pytest_tfdebug.scan.facts import MODULE_SETUPS, SETUPS, Class, Decorator, Function, Value, squeeze
 from pytest_tfdebug.scan.runner import End
 from pytest_tfdebug.scan.values import CLASS_NAME, NAME, Scope, Unknown
 from pytest_tfdebug.scan.workspace import Found
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.runner import Runner
     from pytest_tfdebug.scan.values import Evaluator
     from pytest_tfdebug.scan.variants import Expansion, Slot
-    from pytest_tfdebug.scan.workspace import Workspace
+    from pytest_tfdebug.scan.workspace import Source, Workspace
 
 #: Decorators whose result is no function, so that pytest does not collect it.
 _NO_FUNCTION = re.compile(r"(?:\w+\.)*(?:property|cached_property|classproperty)|\w+\.(?:setter|deleter|getter)")
@@ -152,6 +152,23 @@ class States:
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the plans keep the states alive
         self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
 
+    def on_module(self, source: Source) -> tuple[_Applied, ...]:
+        """Return the skips that a module applies to all tests that pytest collects in it, the nearest first."""
+        mark = source.facts.names.get("pytestmark")
+        calls = [Decorator(call.text, call.line) for call in source.facts.calls if "allow_module_level" in call.text]
+        effects: list[Effect] = []
+        if isinstance(mark, Value) and mark.text:
+            effects.extend(self._decorators.of(source, Decorator(mark.text, mark.line)))
+        effects.extend(effect for call in calls for effect in self._decorators.module_skip(source, call))
+        setups = (self._workspace.lookup(source, name) for name in MODULE_SETUPS)
+        setup = next((found for found in setups if isinstance(found, Found)), None)
+        return _Applied("class-decorator", tuple(effects)), self._on_module_setup(setup)
+
+    def _on_module_setup(self, setup: Found | None) -> _Applied:
+        if setup is None or not isinstance(setup.binding, Function) or setup.binding.decorators:
+            return _NOTHING
+        return _on_body(*self._runner.function(setup.source, setup.binding))
+
     def _on_class(self, cls: Linked) -> _Applied:
         """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
         if cls.kin not in self._on_kin:
@@ -167,8 +184,8 @@ class States:
             decorators.append(Decorator(mark.text, mark.line))
         return [effect for decorator in decorators for effect in self._decorators.of(cls.source, decorator)]
 
-    def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Effect, ...]) -> Decided:
-        """Return the states of some tests that a class has."""
+    def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[_Applied, ...]) -> Decided:
+        """Return the states of some tests that a class has, in a module that applies skips to all of them."""
         base = self._base(cls, on_module)
         mine = tests & self._own(cls)
         if base.state == "skipped":
@@ -179,10 +196,9 @@ class States:
             given[test] = self._state(cls, test, base)[0]
         return Decided(base, inherited.free.keys() - given.keys(), given)
 
-    def _base(self, cls: Linked, on_module: tuple[Effect, ...]) -> State:
+    def _base(self, cls: Linked, on_module: tuple[_Applied, ...]) -> State:
         """Return the state of a test of a class that its definition leaves alone."""
-        on_class = self._on_class(cls)
-        base = _judged([self._on_setup(cls), on_class._replace(effects=(*on_class.effects, *on_module))]) or RAN
+        base = _judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN
         return base._replace(reason=base.reason.replace(CLASS_NAME, cls.name)) if CLASS_NAME in base.reason else base
 
     def _inherited(self, cls: Linked, tests: frozenset[str], base: State) -> _Inherited:
