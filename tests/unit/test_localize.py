@@ -413,8 +413,39 @@ def test_a_call_inside_that_returns_nothing_is_a_divergence():
     assert (report.culprit.kind, report.culprit.path) == ("module", "head")
 
 
-def test_an_object_that_cannot_be_looked_into_may_hold_what_is_missing():
-    assert compare(trace(Returning(lambda x: x), X), trace(ReturningNone(Opaque), X)).ok
+@pytest.mark.parametrize(
+    ("pack", "text"), [(Opaque, "<{}Opaque object at 0xXXXXXXXX>"), (lambda x: ["none"], "'none'")]
+)
+def test_an_output_that_cannot_be_looked_into_is_a_divergence(pack, text):
+    report = compare(trace(Returning(lambda x: x), X), trace(ReturningNone(pack), X))
+
+    assert (report.culprit.kind, report.culprit.path) == ("module", "ReturningNone")
+    assert report.culprit.explanation == (
+        f"ReturningNone returns {text.format(__name__ + '.')}, in which no tensor can be found, so that nothing holds it "
+        "to what is expected. Return tensors, or a tuple, dict or dataclass of them, or tell how to open it with "
+        "torch.utils._pytree.register_pytree_node."
+    )
+    assert "The tensor is missing: expected shape (2, 4), float32" in str(report)
+
+
+def test_what_cannot_be_looked_into_on_both_sides_is_mentioned():
+    report = compare(trace(Returning(Opaque), X), trace(ReturningNone(Opaque), X))
+
+    assert report.ok
+    assert report.notes == [
+        (
+            "What ReturningNone returns was not compared, for no tensor can be found in it: "
+            f"<{__name__}.Opaque object at 0xXXXXXXXX>. Return tensors, or a tuple, dict or dataclass of them, or tell how "
+            "to open it with torch.utils._pytree.register_pytree_node."
+        )
+    ]
+
+
+def test_an_object_inside_that_cannot_be_looked_into_may_hold_what_is_missing():
+    port = Returning(lambda opaque: opaque.tensors[0])
+    port.head.forward = lambda x: Opaque(nn.functional.linear(x, port.head.weight, port.head.bias))
+
+    assert compare(trace(Returning(lambda x: x), X), trace(port, X)).ok
 
 
 def test_the_same_inf_and_nan_on_both_sides_are_mentioned():

@@ -10,7 +10,8 @@ A call that only one side makes, in the glue so found, explains the divergence b
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.records import CallComparison, Culprit, Divergence, SourceRange
 from pytest_tfdebug.tracing.glue import glue_lines
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, LeafComparison
 
 _FAILING = ("values", "shape", "dtype")
+_TO_OPEN = (
+    "Return tensors, or a tuple, dict or dataclass of them, or tell how to open it with "
+    "torch.utils._pytree.register_pytree_node."
+)
 
 
 @dataclass
@@ -49,7 +54,7 @@ def judge(compared: Compared) -> Verdict:
     root_inputs = [item for root in tree.roots for item in root.inputs if item.problem]
     bad_outputs = {item.call.index for item in compared.calls if _failing(item, "output")}
     if not root_inputs and not bad_outputs:
-        return Verdict(notes=[*_harmless(compared), *_non_finite(compared)])
+        return Verdict(notes=[*_unseen(tree.roots), *_harmless(compared), *_non_finite(compared)])
     harmless = {
         id(leaf.expected.tensor)
         for item in compared.calls
@@ -110,17 +115,18 @@ def _fails(item: CallComparison, leaf: LeafComparison, direction: str) -> bool:
         return False
     if leaf.problem == "missing":  # a port may return less than its reference; a model may not return less than it did
         if direction == "output" and all(other.problem == "missing" for other in item.outputs):
-            return _holds_nothing(item.call.skeleton.get("outputs"))
+            return item.call.parent is None or _opaque(item.call.skeleton.get("outputs")) is None
         same_class = item.expected is not None and item.expected.class_name == item.call.class_name
         return direction == "output" and same_class
     return leaf.problem in _FAILING
 
 
-def _holds_nothing(bare: object) -> bool:
-    """Tell whether what a call returned is None, or holds nothing else; an object of its own may hold its tensors."""
-    if isinstance(bare, dict):
-        bare = list(bare.get("items", {}).values())
-    return all(map(_holds_nothing, bare)) if isinstance(bare, list) else bare == "None"
+def _opaque(bare: Any) -> str | None:  # noqa: ANN401 - nested JSON
+    """Return the text of the first object that a call returned in which no tensor can be found, and one may be."""
+    if isinstance(bare, str):
+        return None if bare == "None" else bare
+    held = bare.get("items", {}).values() if isinstance(bare, dict) else bare or ()
+    return next(filter(None, map(_opaque, held)), None)
 
 
 def _failing(item: CallComparison, direction: str) -> list[LeafComparison]:
@@ -165,6 +171,9 @@ def _blame(tree: _Tree, first: CallComparison, harmless: set[int]) -> Culprit:
 
 def _blame_own(tree: _Tree, item: CallComparison) -> Culprit:
     divergence = _divergence(item, _failing(item, "output")[0])
+    opaque = _opaque(item.call.skeleton.get("outputs")) if item.call.parent is None else None
+    if opaque is not None:
+        return _blame_opaque(item.call, opaque, divergence)
     children = tree.children.get(item.call.index, [])
     if children or _only_expected(tree, item, None, None):
         return _blame_gap(tree, item, children, None, divergence)
@@ -179,6 +188,15 @@ def _blame_own(tree: _Tree, item: CallComparison) -> Culprit:
         call.class_name,
         divergence,
     )
+
+
+def _blame_opaque(call: Call, opaque: str, divergence: Divergence) -> Culprit:
+    """Blame a model whose own output cannot be compared; inside of it, what an object holds is seen further on."""
+    explanation = (
+        f"{call.class_name} returns {shorten(opaque, 80)}, in which no tensor can be found, so that nothing holds it "
+        f"to what is expected. {_TO_OPEN}"
+    )
+    return Culprit(call.path, "module", call.source, explanation, call.class_name, divergence)
 
 
 def _blame_gap(
@@ -287,6 +305,16 @@ def _input_problem(leaf: LeafComparison) -> str:
         "missing": "not given",
         "extra": "not given in the expected forward",
     }.get(leaf.problem, leaf.problem)
+
+
+def _unseen(roots: list[CallComparison]) -> list[str]:
+    """Mention what models return on both sides that holds no tensor which can be found."""
+    return [
+        f"What {root.call.class_name} returns was not compared, for no tensor can be found in it: {shorten(text, 80)}. "
+        f"{_TO_OPEN}"
+        for root in roots
+        if not root.outputs and (text := _opaque(root.call.skeleton.get("outputs"))) is not None
+    ]
 
 
 def _harmless(compared: Compared) -> list[str]:
