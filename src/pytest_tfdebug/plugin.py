@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_tfdebug import options
+from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.running import RUNNING
 
 if TYPE_CHECKING:
@@ -81,6 +83,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Remember the running test, for ``pytest_tfdebug.golden()``."""
     RUNNING.item = item
+
+
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Show where a test made a mistake, and none of our own lines; ``--full-trace`` shows them."""
+    if call.excinfo is not None and _is_mistake(call.excinfo) and not item.config.getoption("fulltrace"):
+        _hide_own_lines(call.excinfo.value)
+
+
+def _is_mistake(excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
+    return isinstance(excinfo.value, (TFDebugError, pytest.UsageError))
+
+
+def _hide_own_lines(error: BaseException) -> None:
+    modules = [frame.f_globals for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if modules and _is_own(modules[-1]):
+        error.__cause__, error.__suppress_context__ = None, True
+        for module in filter(_is_own, modules):
+            module["__tracebackhide__"] = _is_mistake  # which pytest asks of each line's module
+
+
+def _is_own(module: dict[str, Any]) -> bool:
+    return str(module.get("__name__")).startswith("pytest_tfdebug.")
 
 
 @pytest.hookimpl(trylast=True)

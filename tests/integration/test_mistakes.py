@@ -1,0 +1,114 @@
+"""What a test asks that cannot be done is shown where the test asks for it, without our own code."""
+
+import pytest
+
+HEAD = """
+import unittest
+
+import pytest
+import pytest_tfdebug
+import torch
+
+MODEL, X = torch.nn.Linear(2, 2), torch.ones(1, 2)
+
+
+def helper(*args):
+    return pytest_tfdebug.trace(*args)
+
+"""
+OURS = "*/pytest_tfdebug/*"
+
+#: A test -> its line that is shown, and what is said there.
+MISTAKES = [
+    (
+        "def test_it():\n    pytest_tfdebug.trace(None)",
+        ">       pytest_tfdebug.trace(None)",
+        "E       pytest_tfdebug.errors.TFDebugError: trace needs a torch.nn.Module and got NoneType.",
+    ),
+    (
+        "class Tests(unittest.TestCase):\n    def test_it(self):\n        pytest_tfdebug.compare(None, None)",
+        ">       pytest_tfdebug.compare(None, None)",
+        "E       pytest_tfdebug.errors.TFDebugError: compare needs traces and got NoneType as expected: *",
+    ),
+    (
+        "def test_it():\n    helper(None)",
+        ">       return pytest_tfdebug.trace(*args)",
+        "E       pytest_tfdebug.errors.TFDebugError: trace needs a torch.nn.Module and got NoneType.",
+    ),
+    (
+        "@pytest.mark.tf_golden(rtol=-1)\ndef test_it(tf_golden):\n    tf_golden.check(MODEL, X)",
+        ">       tf_golden.check(MODEL, X)",
+        "E       pytest.UsageError: tf_golden: rtol = -1 is not a number >= 0.",
+    ),
+    (
+        "def test_it(tf_golden):\n    tf_golden.check(MODEL, X, name='../up')",
+        ">       tf_golden.check(MODEL, X, name='../up')",
+        "E       pytest_tfdebug.errors.TFDebugError: name='../up' of a golden is made of letters, *",
+    ),
+    (
+        "@pytest.mark.padding_invariant(pads=3)\ndef test_it():\n    MODEL(X)",
+        "*ERROR at setup of test_it*",
+        "E   pytest.UsageError: test_it.py::test_it: padding_invariant has no argument pads=3; it takes *",
+    ),
+    (
+        "@pytest.mark.clean_load(allow=['('])\ndef test_it():\n    MODEL(X)",
+        "*ERROR at setup of test_it*",
+        "E   pytest.UsageError: clean_load: allow='(' is not a regular expression *",
+    ),
+]
+
+
+@pytest.fixture
+def run(pytester):
+    def run(source, *options):
+        pytester.makepyfile(test_it=HEAD + source)
+        result = pytester.runpytest("-p", "no:cacheprovider", *options)
+        assert result.ret == 1
+        return result
+
+    return run
+
+
+@pytest.mark.parametrize(("source", "line", "told"), MISTAKES)
+def test_a_mistake_is_shown_where_it_is_made(run, source, line, told):
+    result = run(source)
+
+    result.stdout.fnmatch_lines([line, told])
+    result.stdout.no_fnmatch_line(OURS)
+    result.stdout.no_fnmatch_line("*direct cause*")
+
+
+def test_a_golden_that_cannot_be_read_is_told_without_what_its_reader_raised(pytester, run):
+    golden = pytester.path / "goldens" / "test_it" / "test_it.safetensors"
+    golden.parent.mkdir(parents=True)
+    golden.write_bytes(b"no golden")
+
+    result = run("def test_it(tf_golden):\n    tf_golden.check(MODEL, X)")
+
+    result.stdout.fnmatch_lines(
+        [">       tf_golden.check(MODEL, X)", "E *GoldenError: *(9 bytes) is empty, truncated *"]
+    )
+    result.stdout.no_fnmatch_line("*direct cause*")
+    result.stdout.no_fnmatch_line("*_open(file*")
+
+
+def test_a_full_trace_shows_our_lines(run):
+    run(MISTAKES[0][0], "--full-trace").stdout.fnmatch_lines(["*/pytest_tfdebug/tracing/trace.py:*"])
+
+
+@pytest.mark.parametrize("error", ["pytest.UsageError('theirs')", "pytest_tfdebug.TFDebugError('theirs')"])
+def test_what_a_test_raises_itself_keeps_its_cause(run, error):
+    result = run(
+        f"def test_it():\n    try:\n        1 / 0\n    except ZeroDivisionError as cause:\n        raise {error} from cause"
+    )
+
+    result.stdout.fnmatch_lines(["*ZeroDivisionError*", "*direct cause*", "E * theirs"])
+
+
+def test_an_error_of_the_model_is_shown_with_the_line_of_the_model(run):
+    result = run(
+        "class Broken(torch.nn.Linear):\n    def forward(self, x):\n        raise ValueError('mine')\n\n"
+        "def test_it():\n    pytest_tfdebug.trace(Broken(2, 2), X)"
+    )
+
+    result.stdout.fnmatch_lines([">       raise ValueError('mine')", "E       ValueError: mine"])
