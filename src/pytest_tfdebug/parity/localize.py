@@ -114,11 +114,15 @@ def _fails(item: CallComparison, leaf: LeafComparison, direction: str) -> bool:
     if leaf.direction != direction:
         return False
     if leaf.problem == "missing":  # a port may return less than its reference; a model may not return less than it did
-        if direction == "output" and all(other.problem == "missing" for other in item.outputs):
+        if direction == "output" and _is_without_outputs(item):
             return item.call.parent is None or _opaque(item.call.skeleton.get("outputs")) is None
         same_class = item.expected is not None and item.expected.class_name == item.call.class_name
         return direction == "output" and same_class
     return leaf.problem in _FAILING
+
+
+def _is_without_outputs(item: CallComparison) -> bool:
+    return all(leaf.problem == "missing" for leaf in item.outputs)
 
 
 def _opaque(bare: Any) -> str | None:  # noqa: ANN401 - nested JSON
@@ -171,8 +175,8 @@ def _blame(tree: _Tree, first: CallComparison, harmless: set[int]) -> Culprit:
 
 def _blame_own(tree: _Tree, item: CallComparison) -> Culprit:
     divergence = _divergence(item, _failing(item, "output")[0])
-    opaque = _opaque(item.call.skeleton.get("outputs")) if item.call.parent is None else None
-    if opaque is not None:
+    opaque = _opaque(item.call.skeleton.get("outputs"))
+    if item.call.parent is None and opaque is not None and _is_without_outputs(item):
         return _blame_opaque(item.call, opaque, divergence)
     children = tree.children.get(item.call.index, [])
     if children or _only_expected(tree, item, None, None):
