@@ -65,10 +65,11 @@ def test_the_ten_tightest_modules_are_listed_tightest_first():
 
     lines = verdict(model, torch.full((1, 4), 1e-6), dtype="float16", headroom=2.0).splitlines()
 
-    assert lines[1] == "The 10 tightest modules:"
-    assert lines[2] == "  headroom= 6.55e-02 abs_max= 1.00e+06 < [0] 11: Scale: output"
-    assert lines[4] == "  headroom= 6.55e-01 abs_max= 1.00e+05 < [0] 10: Scale: output"
-    assert len(lines) == 12
+    assert lines[1] == "The first to leave less than 2 was 10 (Scale): its output reaches 1.00e+05."
+    assert lines[2] == "The 10 tightest modules:"
+    assert lines[3] == "  headroom= 6.55e-02 abs_max= 1.00e+06 < [0] 11: Scale: output"
+    assert lines[5] == "  headroom= 6.55e-01 abs_max= 1.00e+05 < [0] 10: Scale: output"
+    assert len(lines) == 13
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -89,6 +89,38 @@ def test_the_drift_shows_the_culprit_s_neighbours_and_the_layers_after_it(report
     assert "layers.3.up" not in rows
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda y: (y, y + 1), " 1.00e+00 "),
+        (lambda y: (y, y[:1]), "shape "),
+        (lambda y: (y, y.double()), "dtype "),
+    ],
+)
+def test_the_drift_of_a_call_is_that_of_the_output_that_fails(change, told):
+    class Router(nn.Module):
+        def __init__(self, change):
+            super().__init__()
+            self.change = change
+
+        def forward(self, x):
+            return self.change(torch.ones_like(x))
+
+    class Routed(nn.Module):
+        def __init__(self, change):
+            super().__init__()
+            self.router = Router(change)
+
+        def forward(self, x):
+            return self.router(x)[0]
+
+    lines = str(compare(trace(Routed(lambda y: (y, y)), X), trace(Routed(change), X))).splitlines()
+    [row] = (line for line in lines if line.startswith("    router "))
+
+    assert told in row
+    assert row.endswith("  <- outside tolerance")
+
+
 def test_verbose_has_every_call_and_every_divergence(report):
     text = report.to_text(verbose=True)
 

@@ -24,10 +24,14 @@ class Headroom:
 
     Args:
         settings: The limits.
+
+    Attributes:
+        first: The first tensor that left less headroom than was asked for.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.first: Tight | None = None
         self._tight: dict[str, Tight] = {}
         self._faint: dict[str, Tight] = {}
 
@@ -66,17 +70,14 @@ class Headroom:
         return sorted(self._faint.values(), key=lambda tight: -tight.ratio)[:TIGHTEST]
 
     @property
-    def is_short(self) -> bool:
-        """Whether some value leaves less headroom than was asked for."""
-        return any(tight.ratio < (self._settings.headroom or 1.0) for tight in self._tight.values())
-
-    @property
     def is_faint(self) -> bool:
         """Whether some tensor lies below the smallest normal number times the factor asked for."""
         factor = self._settings.underflow
         return factor is not None and any(tight.ratio * factor > 1 for tight in self._faint.values())
 
     def _keep(self, tight: Tight) -> None:
+        if self.first is None and tight.ratio < (self._settings.headroom or 1.0):
+            self.first = tight
         known = self._tight.get(tight.frame.path)
         if known is None or tight.ratio < known.ratio:
             self._tight[tight.frame.path] = tight

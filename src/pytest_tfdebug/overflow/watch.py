@@ -141,7 +141,7 @@ class Watch:
     def is_wrong(self) -> bool:
         """Whether what was seen so far is enough to fail; on a device, what has been read back of it."""
         has_fault = self.fault is not None or (self._gradients is not None and self._gradients.fault is not None)
-        return has_fault or self.headroom.is_short or self.headroom.is_faint
+        return has_fault or self.headroom.first is not None or self.headroom.is_faint
 
     def verdict(self) -> str | None:
         """Return what is wrong with all that was seen, or None; reads back what still waits."""
@@ -150,8 +150,8 @@ class Watch:
             self._collect_gradient_fault()
         if self.fault is not None:
             return self.report()
-        if self.headroom.is_short:
-            lines = render_headroom(self.headroom.tightest(), self.settings.headroom or 1.0)
+        if self.headroom.first is not None:
+            lines = render_headroom(self.headroom.tightest(), self.headroom.first, self.settings.headroom or 1.0)
         elif self.headroom.is_faint:
             lines = render_underflow(self.headroom.faintest(), self.settings.underflow or 1.0)
         else:

@@ -64,19 +64,27 @@ def render_trace(number: int, frames: Sequence[Frame]) -> Iterator[str]:
     yield from (frame_line(frame, with_abs_min=True) for frame in frames)
 
 
-def render_headroom(tight: Sequence[Tight], wanted: float) -> Iterator[str]:
+def render_headroom(tight: Sequence[Tight], first: Tight, wanted: float) -> Iterator[str]:
     """Yield the modules closest to the end of the dtype's range.
 
     Args:
         tight: The closest ones, closest first.
+        first: The first that left less than was asked for.
         wanted: The headroom asked for.
     """
-    first = tight[0]
-    what = "the square of its input" if first.is_square else "it"
+    closest = tight[0]
+    what = "the square of its input" if closest.is_square else "it"
     yield (
-        f"{first.frame.path} ({first.frame.class_name}) leaves a headroom of {first.ratio:.2g} for {first.dtype}, less "
-        f"than {wanted:g}: {what} reaches {first.value:.2e}, and {first.dtype} ends at {first.limit:.2e}."
+        f"{closest.frame.path} ({closest.frame.class_name}) leaves a headroom of {closest.ratio:.2g} for "
+        f"{closest.dtype}, less than {wanted:g}: {what} reaches {closest.value:.2e}, and {closest.dtype} ends at "
+        f"{closest.limit:.2e}."
     )
+    if first.frame.path != closest.frame.path:
+        what = "the square of its input" if first.is_square else f"its {_what(first.frame)}"
+        yield (
+            f"The first to leave less than {wanted:g} was {first.frame.path} ({first.frame.class_name}): "
+            f"{what} reaches {first.value:.2e}."
+        )
     yield f"The {len(tight)} tightest modules:" if len(tight) > 1 else "The tightest module:"
     for item in tight:
         square = f", squared in the norm: {item.value:.2e}" if item.is_square else ""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _DRIFT_ROWS = 16
 #: Columns of the prose; a log of a CI run shows that many beside pytest's margin.
 _WIDTH = 110
+#: What makes an output fail; the rest is told elsewhere.
+_FAILING = ("values", "shape", "dtype")
+_SHOWN = ("", *_FAILING)
 _LAYER = re.compile(r"\.\d+$|^\d+$")
 
 
@@ -101,7 +104,7 @@ def drift_table(calls: Sequence[CallComparison], culprit: Culprit, count: int, *
         count: Tensors outside tolerance.
         verbose: Show every call.
     """
-    measured = [item for item in as_they_ended(calls) if item.outputs and item.outputs[0].problem in ("", "values")]
+    measured = [item for item in as_they_ended(calls) if item.outputs and _worst(item).problem in _SHOWN]
     if not measured:
         return
     rows = measured if verbose else _selected(measured, culprit)
@@ -109,14 +112,23 @@ def drift_table(calls: Sequence[CallComparison], culprit: Culprit, count: int, *
     yield f"  Drift ({count} tensors outside tolerance):"
     yield f"    {'output of':<{width}}  relative L2   max abs"
     for item in rows:
-        leaf = item.outputs[0]
-        numbers = f"{leaf.metrics.relative_l2:11.2e}  {leaf.metrics.max_abs:8.2e}" if leaf.metrics else f"{'equal':>11}"
+        leaf = _worst(item)
+        told = f"{leaf.problem or 'equal':>11}"
+        if leaf.metrics:
+            told = f"{leaf.metrics.relative_l2:11.2e}  {leaf.metrics.max_abs:8.2e}"
+        elif leaf.problem:
+            told += " " * 10
         mark = "  <- outside tolerance" if leaf.problem else ""
-        yield f"    {item.call.name:<{width}}  {numbers}{mark}"
+        yield f"    {item.call.name:<{width}}  {told}{mark}"
+
+
+def _worst(item: CallComparison) -> LeafComparison:
+    """Return the output of a call that its row tells of: the first that fails, or else the first."""
+    return next((leaf for leaf in item.outputs if leaf.problem in _FAILING), item.outputs[0])
 
 
 def _selected(measured: list[CallComparison], culprit: Culprit) -> list[CallComparison]:
-    first = next((place for place, item in enumerate(measured) if item.outputs[0].problem), 0)
+    first = next((place for place, item in enumerate(measured) if _worst(item).problem), 0)
     near = range(max(0, first - 2), min(len(measured), first + 2))
     layers = [place for place, item in enumerate(measured) if _LAYER.search(item.call.path) or item.call.parent is None]
     if len(layers) > _DRIFT_ROWS - len(near):
