@@ -4,7 +4,7 @@ import linecache
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import InvarianceError, assert_padding_invariant
 from pytest_tfdebug.invariance.checks import CHECKS
@@ -47,6 +47,19 @@ class OneTooLongInside(torch.nn.Module):
         return self.inner(input_ids, attention_mask.bool().long())
 
 
+class Dropped(LlamaForCausalLM):
+    """Does not pass the mask on, so that positions are counted from the pads on as well."""
+
+    def forward(self, input_ids, attention_mask=None, **others):
+        return super().forward(input_ids, **others)
+
+
+def dropped():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return Dropped(LlamaConfig(**sizes, vocab_size=60))
+
+
 class Inverted(torch.nn.Module):
     """Gives torch's layer transformers' mask, which says the opposite."""
 
@@ -71,8 +84,8 @@ class Centred(Wrapped):
 @pytest.mark.parametrize(
     ("build", "path", "line", "told"),
     [
-        (OneTooLong, "OneTooLong", "longer[:, 1:] |=", "its mask is on at 1 pad positions."),
-        (OneTooLongInside, "inner", "longer[:, 1:] |=", "its mask is on at 1 pad positions."),
+        (OneTooLong, "OneTooLong", "longer[:, 1:] |=", "its mask is on at 1 pad position."),
+        (OneTooLongInside, "inner", "longer[:, 1:] |=", "its mask is on at 1 pad position."),
         (Inverted, "Inverted", "attention_mask.bool()", "its key_padding_mask is False at 2 pad positions, and only "),
     ],
 )
@@ -84,6 +97,16 @@ def test_the_forward_that_made_the_mask_wrong_is_blamed(build, path, line, told)
     assert (culprit.path, culprit.kind) == (path, "glue")
     assert line in "".join(linecache.getlines(culprit.source.file)[culprit.source.first - 1 : culprit.source.last])
     assert f"Diagnosis: {told}" in str(caught.value)
+
+
+def test_a_forward_that_drops_its_mask_is_told_so_where_positions_shift_with_it():
+    given = {"input_ids": IDS[:1], "attention_mask": torch.ones(1, 6, dtype=torch.long)}
+
+    with pytest.raises(InvarianceError) as caught:
+        assert_padding_invariant(dropped().eval(), given, side="left")
+
+    assert (caught.value.culprit.path, caught.value.culprit.kind) == ("Dropped", "glue")
+    assert "Diagnosis: 'model' takes a mask and was given none, although 'Dropped' had one." in str(caught.value)
 
 
 def test_a_leak_outside_of_attention_is_not_put_down_to_attention():

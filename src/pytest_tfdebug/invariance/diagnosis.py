@@ -112,16 +112,16 @@ RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] 
         ),
     ),
     (
+        lambda f: f.located.fault is not None,
+        lambda f: f"{f.located.fault.sentence}." if f.located.fault else "",
+    ),
+    (
         lambda f: f.dtype in _INTEGERS and family.is_position_table(f.path),
         lambda _: "position ids are shifted by the pads: they count pads as tokens.",
     ),
     (
         lambda f: f.dtype in _INTEGERS,
         lambda f: f"the indices given to {f.path!r} are shifted by the pads or depend on them.",
-    ),
-    (
-        lambda f: f.located.fault is not None,
-        lambda f: f"{f.located.fault.sentence}." if f.located.fault else "",
     ),
     (
         lambda f: f.has_class(_NORM),

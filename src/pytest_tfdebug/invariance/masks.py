@@ -122,8 +122,9 @@ def _describe_fault(record: TensorRecord, alignment: Alignment) -> str:
     if mask.dtype is torch.bool or (mask.dim() == 2 and bool((mask >= 0).all())):  # noqa: PLR2004
         is_torchs = mask.dtype is torch.bool and _TORCH_NAME in record.leaf
         shown = int(((at_pads == 0) if is_torchs else (at_pads != 0)).sum())
-        told = f"{_TORCH_NAME} is False at {shown} pad positions, and only True hides"
-        return "" if not shown else f"its {told if is_torchs else f'mask is on at {shown} pad positions'}"
+        where = f"{shown} pad position{'s' * (shown != 1)}"
+        told = f"{_TORCH_NAME} is False at {where}, and only True hides" if is_torchs else f"mask is on at {where}"
+        return f"its {told}" if shown else ""
     highest = float(at_pads.max())
     if highest <= WEAK:
         return ""

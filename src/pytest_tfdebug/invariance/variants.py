@@ -64,7 +64,7 @@ def _row_alone(call: ObservedCall, stream: Stream, row: int, first: int, end: in
     def make(positions: bool) -> Repetition:  # noqa: FBT001
         alone = window_of(rows_of(call.inputs, [row], stream.batch), stream, first, end)
         inputs = dict(call.inputs)
-        label = f"row {row} in its batch, where it has {pads} pads, against the row alone"
+        label = f"row {row} in its batch, where it has {pads} pad{'s' * (pads != 1)}, against the row alone"
         side = "left" if first else "right"
         recorded: Recorded = "" if positions else "actual"
         made = Repetition(label, inputs, alignment, alone, recorded, pads, side)
@@ -97,7 +97,8 @@ def ragged_variant(call: ObservedCall, stream: Stream, side: Side) -> Variant | 
         shortened = padded(call.model, alone, replace(stream, length=length, batch=1, mask=None), (before, after))
         whole = masked if stream.batch > 1 else rows_of(masked, [0, 0], 1)
         inputs = {name: _with_last_row(value, shortened.get(name), batch) for name, value in whole.items()}
-        label = f"a batch whose last row has {length} tokens and {pads} pads on the {side}, against that row alone"
+        counts = f"{length} token{'s' * (length != 1)} and {pads} pad{'s' * (pads != 1)}"
+        label = f"a batch whose last row has {counts} on the {side}, against that row alone"
         made = Repetition(label, inputs, alignment, alone, "", pads, side)
         return _repetition(call, stream, made, positions=positions)
 
