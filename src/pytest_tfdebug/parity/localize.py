@@ -103,6 +103,14 @@ class _Tree:
         """Return the enclosing call."""
         return None if item.call.parent is None else self.by_index[item.call.parent]
 
+    def has(self, call: Call) -> bool:
+        """Tell whether the port has the module of an expected call, and not code of its own in its place.
+
+        One with names of its own may do without a module what the reference does with one, or with another.
+        """
+        own_paths = self.compared.own_paths
+        return call.path in own_paths or all(path == own for path, own in own_paths.items())
+
     def first_paired(self, item: CallComparison | None) -> CallComparison | None:
         """Return a call that has an expected one, or the first such call inside it."""
         if item is None or item.expected is not None:
@@ -179,7 +187,7 @@ def _blame_own(tree: _Tree, item: CallComparison) -> Culprit:
     if item.call.parent is None and opaque is not None and _is_without_outputs(item):
         return _blame_opaque(item.call, opaque, divergence)
     children = tree.children.get(item.call.index, [])
-    if children or _only_expected(tree, item, None, None):
+    if children or any(map(tree.has, _only_expected(tree, item, None, None))):
         return _blame_gap(tree, item, children, None, divergence)
     call = item.call
     told = "its inputs agree" if item.inputs else "it has no tensor inputs"
@@ -214,7 +222,8 @@ def _blame_gap(
     paired = [item for item in previous if item.expected is not None]
     last = paired[-1] if paired else None
     extra = _only_actual(tree, previous[previous.index(last) + 1 :] if last else previous)
-    absent = _only_expected(tree, parent, last, tree.first_paired(following))
+    left_out = _only_expected(tree, parent, last, tree.first_paired(following))
+    absent = [call for call in left_out if tree.has(call)]
     before = [item.call for item in previous]
     lines = glue_lines(parent.call, before[-1] if before else None, following.call if following else None, before)
     where = _where(last, following)
@@ -224,15 +233,15 @@ def _blame_gap(
         here = f"{own!r} exists here and is never called" if own else "this one does not"
         explanation = f"The expected forward calls {call.name!r} ({call.class_name}) {where}; {here}."
         return Culprit(own or call.path, "not-called", lines, explanation, call.class_name, divergence)
-    if extra and not absent:
+    if extra and not left_out:
         call = extra[0]
         explanation = f"This forward calls {call.name!r} ({call.class_name}) {where}; the expected one does not."
         return Culprit(call.path, "extra-call", _line_of_call(call) or lines, explanation, call.class_name, divergence)
     explanation = (
         f"Everything up to there agrees: the fault is in the lines of {parent.call.class_name}'s forward {where}."
     )
-    if absent and extra:
-        explanation += f" They call {_names(extra)} where the expected forward calls {_names(absent)}."
+    if left_out and extra:
+        explanation += f" They call {_names(extra)} where the expected forward calls {_names(left_out)}."
     return Culprit(parent.call.path, "glue", lines, explanation, parent.call.class_name, divergence)
 
 
@@ -242,14 +251,11 @@ def _only_expected(
     """Return the expected calls in the gap that were not made and would have changed something.
 
     A wrapper that the port does without, while it calls what is inside, is no absent call: its inside is looked at.
-    Before the gap, a call counts if the port has the module and leaves it out: its result may only be used here. A port
-    with names of its own may do without a module what the reference does with one: there only its own modules count.
+    Before the gap, a call counts if the port has the module and leaves it out: its result may only be used here.
     """
     if parent.expected is None:
         return []
     expected, unpaired = tree.compared.expected, {call.index for call in tree.compared.unpaired_expected}
-    own_paths = tree.compared.own_paths
-    is_independent = any(path != own for path, own in own_paths.items())
     opened = {parent.expected.index}
     end = following.expected.index if following is not None and following.expected is not None else len(expected)
     start = last.expected.index if last is not None and last.expected is not None else parent.expected.index
@@ -259,7 +265,7 @@ def _only_expected(
             continue
         if _has_paired_inside(expected, call, unpaired):
             opened.add(call.index)
-        elif not _is_identity(call) and (call.path in own_paths or (call.index > start and not is_independent)):
+        elif not _is_identity(call) and (call.path in tree.compared.own_paths or call.index > start):
             found.append(call)
     return sorted(found, key=lambda call: (call.index <= start, call.index))
 
