@@ -201,6 +201,13 @@ class LeafComparison:
     metrics: Metrics | None = None
 
 
+class Sample(NamedTuple):
+    """What is kept of a tensor to know it again: its shape, and some of its elements as float32."""
+
+    shape: tuple[int, ...]
+    elements: Tensor
+
+
 @dataclass(slots=True)
 class CallComparison:
     """One call of the actual forward beside its expected call.
@@ -211,6 +218,7 @@ class CallComparison:
         inputs: Its input leaves.
         outputs: Its output leaves.
         is_handed_on: Whether a caller without an expected call gave it what it was itself given, unchanged.
+        sample: Of its first output, where there is no expected call.
     """
 
     call: Call
@@ -218,6 +226,7 @@ class CallComparison:
     inputs: tuple[LeafComparison, ...] = ()
     outputs: tuple[LeafComparison, ...] = ()
     is_handed_on: bool = False
+    sample: Sample | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

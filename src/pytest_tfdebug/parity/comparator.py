@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.parity.metrics import compare_leaf
 from pytest_tfdebug.parity.pairing import CallPairing, pair_inputs, pair_outputs
+from pytest_tfdebug.parity.suggest import sample
 from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord
 from pytest_tfdebug.tracing.capture import readable, tensor_record
 from pytest_tfdebug.tracing.skeleton import skeleton
@@ -109,7 +110,9 @@ class Comparator:
 
     def _finish(self, call: Call, outputs: tuple[TensorRecord, ...]) -> None:
         comparison = self._by_index[call.index]
-        if comparison.expected is not None and comparison.expected.outputs is not None:
+        if comparison.expected is None:
+            comparison.sample = sample(outputs)
+        elif comparison.expected.outputs is not None:
             pairs = pair_outputs(outputs, comparison.expected.outputs)
             comparison.outputs = self._compare("output", call.path, pairs)
 

@@ -12,6 +12,7 @@ from pytest_tfdebug.parity.localize import judge
 from pytest_tfdebug.parity.pairing import CallPairing
 from pytest_tfdebug.parity.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
+from pytest_tfdebug.parity.suggest import suggest
 from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
 from pytest_tfdebug.tracing.trace import Trace
@@ -113,4 +114,5 @@ def conclude(comparator: Comparator, notes: tuple[str, ...] = ()) -> ParityRepor
         compared.calls,
         compared.tensors,
         [*dict.fromkeys(notes), *verdict.notes],
+        suggested=suggest(compared) if verdict.culprit is not None else {},
     )

@@ -87,7 +87,11 @@ def _told_by_size(report: ParityReport, since: str) -> Assessment:
     epsilon = _EPSILON.get(leaf.dtype, _EPSILON["float32"])
     if at > _JUMP * max(before, epsilon):
         was = f"within a relative L2 of {before:.1e}" if before else "equal bit by bit"
-        reason = f"before the culprit every output is {was}, there it jumps to {at:.1e}."
+        reason = (
+            f"before the culprit every output is {was}, there it jumps to {at:.1e}."
+            if first
+            else f"the first output that could be compared is off by a relative L2 of {at:.1e}."
+        )
         return Assessment("regression", reason + (f" What has changed ({since}) does not do that." if since else ""))
     if largest > _LARGE * epsilon:
         return Assessment("regression", f"the error reaches a relative L2 of {largest:.1e}, more than rounding makes.")

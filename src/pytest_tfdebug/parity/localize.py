@@ -224,8 +224,8 @@ def _blame_gap(
     extra = _only_actual(tree, previous[previous.index(last) + 1 :] if last else previous)
     left_out = _only_expected(tree, parent, last, tree.first_paired(following))
     absent = [call for call in left_out if tree.has(call)]
-    before = [item.call for item in previous]
-    lines = glue_lines(parent.call, before[-1] if before else None, following.call if following else None, before)
+    right = [item.call for item in paired]
+    lines = glue_lines(parent.call, right[-1] if right else None, following.call if following else None, right)
     where = _where(last, following)
     if absent and not extra:
         call = absent[0]

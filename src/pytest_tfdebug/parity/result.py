@@ -22,6 +22,8 @@ class ParityReport:
         tensors: Number of tensors compared by value.
         notes: What else was observed, in sentences.
         facts: Where the expected side comes from and how to accept the new values, in lines.
+        suggested: Rules for ``rename=`` that pair modules which give the same under other names, so that a failed
+            comparison looks inside.
         subject: What the first line says of whom.
     """
 
@@ -31,6 +33,7 @@ class ParityReport:
     tensors: int
     notes: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
+    suggested: dict[str, str] = field(default_factory=dict)
     subject: str = "The forward diverges"
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from pytest_tfdebug.records import as_they_ended
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison
 
@@ -33,6 +33,7 @@ class Report(Protocol):
     tensors: int
     notes: list[str]
     facts: list[str]
+    suggested: dict[str, str]
     subject: str
 
 
@@ -51,7 +52,16 @@ def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
             yield from _all_divergences(report.divergences)
     for note in report.notes:
         yield f"  Note: {note}"
+    yield from _suggestion(report.suggested)
     yield from report.facts
+
+
+def _suggestion(rules: Mapping[str, str]) -> Iterator[str]:
+    """Yield how to have modules compared that have other names here."""
+    if rules:
+        yield "  Modules with other names here seem to be those of the expected forward. To have them compared, pass"
+        text = "rename={" + ", ".join(f'"{own}": "{expected}"' for own, expected in rules.items()) + "}"
+        yield from wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _headline(subject: str, culprit: Culprit) -> Iterator[str]:
