@@ -64,6 +64,17 @@ def test_nothing_is_suggested_where_all_is_well_or_has_the_same_name():
     assert compare(trace(Reference(), X), trace(changed, X)).suggested == {}
 
 
+def test_a_module_that_is_called_in_the_place_of_another_of_the_same_model_is_not_renamed():
+    class Mistaken(Reference):
+        def forward(self, x):
+            return self.left(self.right(self.left(x))) + self.flat(x) + self.low(x)
+
+    report = compare(trace(Reference(), X), trace(Mistaken(), X))
+
+    assert not report.ok
+    assert report.suggested == {}
+
+
 def test_what_is_named_already_is_left_alone_and_the_rest_is_added():
     report = compare(trace(Reference(), X), trace(Port(off), X), rename={"a": "left", "c": "last"})
 

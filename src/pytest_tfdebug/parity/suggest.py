@@ -63,18 +63,19 @@ class _Search:
         self._expected = {call.index: call for call in compared.expected}
         self._by_path = {call.path: call for call in reversed(compared.expected)}
         self._partners = {item.call.index: item.expected for item in compared.calls if item.expected is not None}
-        self._used: set[int] = set()
+        # what the port has under its name, and does not call, is no other module of it
+        free = [call for call in compared.unpaired_expected if not call.call and call.path not in compared.own_paths]
+        self._free = {call.index for call in free}
         unpaired = [(item.call, item.sample) for item in compared.calls if item.sample and not item.call.call]
-        self._pair_blocks([(call, given.shape) for call, given in unpaired], compared.unpaired_expected)
-        waiting = _by_kind(compared.unpaired_expected)
+        self._pair_blocks([(call, given.shape) for call, given in unpaired], free)
+        waiting = _by_kind(free)
         for call, given in unpaired:
             self._look_for(call, given, waiting)
         self._pair_in_order()
 
-    def _pair_blocks(self, own: Sequence[tuple[Call, tuple[int, ...]]], unpaired: Sequence[Call]) -> None:
+    def _pair_blocks(self, own: Sequence[tuple[Call, tuple[int, ...]]], free: Sequence[Call]) -> None:
         """Pair lists of blocks of one length and kind, where there are as many of them on both sides."""
-        expected = [(call, call.outputs[0].shape) for call in unpaired if call.outputs and not call.call]
-        mine, theirs = _block_lists(own), _block_lists(expected)
+        mine, theirs = _block_lists(own), _block_lists([(call, call.outputs[0].shape) for call in free if call.outputs])
         for kind, lists in mine.items():
             if len(lists) == len(theirs.get(kind, ())):
                 for calls, others in zip(lists, theirs[kind], strict=True):
@@ -92,7 +93,7 @@ class _Search:
         found = [
             other
             for other in (_same(given, alike) if alike is not None else ())
-            if other.index not in self._used and (caller is None or caller in self._above(other))
+            if other.index in self._free and (caller is None or caller in self._above(other))
         ]
         if found and known not in found:
             self._pair(call, found[0])
@@ -107,11 +108,11 @@ class _Search:
             calls, others = mine.get(caller.index, []), theirs.get(partner.index, []) if partner is not None else []
             if list(map(_form, calls)) == list(map(_form, others)):
                 for call, other in zip(calls, others, strict=True):
-                    if call.index not in self._partners and other.index not in self._used:
+                    if call.index not in self._partners and other.index in self._free:
                         self._pair(call, other)
 
     def _pair(self, call: Call, other: Call) -> None:
-        self._used.add(other.index)
+        self._free.discard(other.index)
         self._partners[call.index] = other
         if renamer(self.rules)(call.path) != other.path:
             source, target = _with_stars(call.path, other.path)
@@ -160,7 +161,7 @@ def _by_caller(calls: Iterable[Call]) -> dict[int, list[Call]]:
 def _by_kind(calls: Sequence[Call]) -> dict[_Kind, _Alike]:
     found: dict[_Kind, list[tuple[Call, torch.Tensor]]] = {}
     for call in calls:
-        given = sample(call.outputs or ()) if call.call == 0 else None
+        given = sample(call.outputs or ())
         if given is not None:
             found.setdefault((call.has_children, given.shape), []).append((call, given.elements.cpu()))
     return {
