@@ -94,6 +94,7 @@ def test_without_names_what_is_suggested_leads_to_the_culprit(name, place):
     second = report_of(port, rename=first.suggested)
 
     assert (first.culprit.path, first.culprit.kind) == ("Llama", "glue")
+    assert (first.inner.path, first.inner.kind) == (culprit, "glue")
     assert wrong(first.suggested, llama_port.RENAME) == {}
     assert (second.culprit.path, second.culprit.kind) == (culprit, "glue"), str(second)
 
@@ -120,7 +121,7 @@ def test_blocks_are_paired_by_their_number_where_none_gives_the_same():
 
 
 @pytest.mark.parametrize("bug", MINILM_BUGS, ids=lambda bug: bug.name)
-def test_a_real_port_without_names_is_led_to_the_culprit_or_to_what_holds_it(bug):
+def test_the_culprit_in_a_real_port_is_found_without_names(bug):
     port, inputs, expected = minilm()
     port = copy.deepcopy(port)
     bug.inject(port)
@@ -130,9 +131,8 @@ def test_a_real_port_without_names_is_led_to_the_culprit_or_to_what_holds_it(bug
     second = pytest_tfdebug.compare(expected, actual, rename=first.suggested)
 
     assert wrong(first.suggested, minilm_port.RENAME) == {}
-    assert second.culprit.path in {"MiniLM", bug.culprit} or bug.culprit.startswith(f"{second.culprit.path}."), str(
-        second
-    )
+    assert (second.culprit.path, second.culprit.kind) == (bug.culprit, bug.kind), str(second)
+    assert first.inner is None if bug.culprit == "MiniLM" else first.inner.path == bug.culprit
 
 
 def test_the_report_says_what_to_pass():
@@ -145,6 +145,8 @@ def test_the_report_says_what_to_pass():
         "  Modules with other names here seem to be those of the expected forward. To have them compared, pass"
     )
     assert lines[at + 1].startswith('    rename={"blocks.*": "model.layers.*", "tokens": "model.embed_tokens", ')
+    told = "  Under these names it diverges at 'blocks.1.attention' (Attention): glue, llama_port.py:"
+    assert any(line.startswith(told) for line in lines)
     assert max(map(len, lines)) <= 120
     assert len(lines) < 40
 
@@ -158,3 +160,40 @@ def test_what_was_not_compared_is_not_said_to_be_equal():
     assert (
         "every output is within a relative L2 of " in assess(report_of(port, rename=llama_port.RENAME), [], []).reason
     )
+
+
+def test_a_golden_is_checked_again_under_the_names_that_it_suggests(pytester):
+    pytester.makepyfile(
+        test_it="""
+        import torch
+        from injections import edit
+        from llama_port import load_port, load_reference
+
+        def test_port(tf_golden):
+            reference = load_reference()
+            port = load_port(reference)
+            edit("blocks.1.mixer", "functional.silu", "functional.gelu")(port)
+            tf_golden.check(port, reference=reference, input_ids=torch.arange(3, 19).view(2, 8))
+        """
+    )
+    pytester.runpytest("--tf-golden=update").assert_outcomes(passed=1)
+
+    result = pytester.runpytest()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "E * Port diverges from its golden at 'Llama' (Llama): glue, *",
+            '*rename={"blocks.[*]": "model.layers.[*]", *',
+            "*Under these names it diverges at 'blocks.1.mixer' (Mixer): glue, llama_port.py:*",
+        ]
+    )
+
+
+def test_names_that_are_a_function_are_not_added_to():
+    port, _ = with_bug("scale", "block 1")
+
+    report = report_of(port, rename=lambda path: path)
+
+    assert report.suggested["blocks.*"] == "model.layers.*"
+    assert report.inner is None

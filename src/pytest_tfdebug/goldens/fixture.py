@@ -16,7 +16,7 @@ from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.settings import CheckSettings, settle
 from pytest_tfdebug.goldens.store import load, save
 from pytest_tfdebug.options import Options, repro_root
-from pytest_tfdebug.parity.compare import conclude, coverage_of, start_comparison
+from pytest_tfdebug.parity.compare import conclude, coverage_of, look_inside, start_comparison
 from pytest_tfdebug.parity.drift import assess
 from pytest_tfdebug.parity.rename import renamer
 from pytest_tfdebug.parity.tolerance import flattened
@@ -253,15 +253,31 @@ def _compare_with(
     kwargs: dict[str, Any],
     settings: CheckSettings,
 ) -> ParityReport:
-    """Run a model and compare each tensor with its golden while it is alive."""
-    to_golden, modules = renamer(settings.rename), modules_of(model)
+    """Run a model and compare each tensor with its golden while it is alive, also under the names that suggests."""
+    report = look_inside(
+        lambda rename: _held_under(rename, golden_file, model, args, kwargs, settings), settings.rename
+    )
+    if not report.ok:
+        report.facts += _circumstances(golden_file, model, report, renamer(settings.rename))
+    return report
+
+
+def _held_under(  # noqa: PLR0917 - the names, and the call
+    rename: Rename,
+    golden_file: TraceFile,
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    settings: CheckSettings,
+) -> ParityReport:
+    to_golden, modules = renamer(rename), modules_of(model)
     picked = selection(
         settings.include, settings.exclude, settings.level, to_golden, coverage_of(golden_file.trace).has
     )
     watched = picked.pick(model, modules.by_path)
     comparator = start_comparison(
         golden_file.trace,
-        settings.rename,
+        rename,
         settings.tolerances,
         modules=list(modules.by_path),
         aliases=modules.aliases,
@@ -270,10 +286,7 @@ def _compare_with(
     recorder = Recorder(model, comparator, picked)
     with preserved(model), torch.no_grad(), recorder:
         model(*args, **kwargs)
-    report = conclude(comparator, (*golden_file.trace.notes, *recorder.notes))
-    if not report.ok:
-        report.facts += _circumstances(golden_file, model, report, to_golden)
-    return report
+    return conclude(comparator, (*golden_file.trace.notes, *recorder.notes))
 
 
 def _circumstances(

@@ -18,7 +18,7 @@ from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
 from pytest_tfdebug.tracing.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 
 def compare(
@@ -57,11 +57,30 @@ def compare(
                 "pytest_tfdebug.trace(model, ...), or read one with Trace.load(path)."
             )
     allowed = checked_tolerances(rtol, atol, tolerances)
-    comparator = start_comparison(
-        expected, rename, allowed, modules=actual.modules, aliases=actual.aliases, unrecorded=actual.unrecorded
-    )
-    comparator.replay(coverage_of(expected).common(actual.calls, renamer(rename)))
-    return conclude(comparator, (*expected.notes, *actual.notes))
+
+    def held_under(names: Rename) -> ParityReport:
+        comparator = start_comparison(
+            expected, names, allowed, modules=actual.modules, aliases=actual.aliases, unrecorded=actual.unrecorded
+        )
+        comparator.replay(coverage_of(expected).common(actual.calls, renamer(names)))
+        return conclude(comparator, (*expected.notes, *actual.notes))
+
+    return look_inside(held_under, rename)
+
+
+def look_inside(held_under: Callable[[Rename], ParityReport], rename: Rename) -> ParityReport:
+    """Return the report of a comparison under some names; of one that suggests further ones, with whom these blame.
+
+    Args:
+        held_under: Makes the comparison.
+        rename: Port path -> reference path.
+    """
+    report = held_under(rename)
+    if report.suggested and not callable(rename):
+        inner, outer = held_under({**(rename or {}), **report.suggested}).culprit, report.culprit
+        if inner is not None and outer is not None and (inner.path, inner.kind) != (outer.path, outer.kind):
+            report.inner = inner
+    return report
 
 
 def start_comparison(

@@ -24,6 +24,7 @@ class ParityReport:
         facts: Where the expected side comes from and how to accept the new values, in lines.
         suggested: Rules for ``rename=`` that pair modules which give the same under other names, so that a failed
             comparison looks inside.
+        inner: The culprit under these names, if it is another.
         subject: What the first line says of whom.
     """
 
@@ -34,6 +35,7 @@ class ParityReport:
     notes: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
     suggested: dict[str, str] = field(default_factory=dict)
+    inner: Culprit | None = None
     subject: str = "The forward diverges"
 
     @property

@@ -8,6 +8,8 @@ the blocks after the fault too. A few elements of each output without a partner 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
@@ -16,7 +18,7 @@ from pytest_tfdebug.parity.rename import renamer
 from pytest_tfdebug.records import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 
     from pytest_tfdebug.parity.comparator import Compared
     from pytest_tfdebug.records import Call, TensorRecord
@@ -72,6 +74,9 @@ class _Search:
         for call, given in unpaired:
             self._look_for(call, given, waiting)
         self._pair_in_order()
+        shapes = {item.call.index: item.sample.shape for item in compared.calls if item.sample}
+        shapes |= {item.call.index: item.outputs[0].shape for item in compared.calls if item.outputs}
+        self._pair_leaves(shapes)
 
     def _pair_blocks(self, own: Sequence[tuple[Call, tuple[int, ...]]], free: Sequence[Call]) -> None:
         """Pair lists of blocks of one length and kind, where there are as many of them on both sides."""
@@ -111,6 +116,40 @@ class _Search:
                     if call.index not in self._partners and other.index in self._free:
                         self._pair(call, other)
 
+    def _pair_leaves(self, shapes: dict[int, tuple[int, ...]]) -> None:
+        """Pair modules without submodules in order, where two paired callers have as many of one class and shape.
+
+        What is then left is paired by its shape alone, in the same way.
+        """
+        expected = list(self._expected.values())
+        given = {call.index: call.outputs[0].shape for call in expected if call.outputs}
+        for caller in self._own:
+            partner = self._partners.get(caller.index)
+            if partner is not None and caller.has_children:
+                calls, others = _leaves(caller, self._own, shapes), _leaves(partner, expected, given)
+                self._pair_groups(
+                    _grouped(calls, lambda call: (call.class_name, shapes[call.index])),
+                    _grouped(others, lambda call: (call.class_name, given[call.index])),
+                )
+                self._pair_groups(
+                    _grouped(
+                        [call for call in calls if call.index not in self._partners], lambda call: shapes[call.index]
+                    ),
+                    _grouped([call for call in others if call.index in self._free], lambda call: given[call.index]),
+                )
+
+    def _pair_groups(self, mine: dict[Hashable, list[Call]], theirs: dict[Hashable, list[Call]]) -> None:
+        for key, calls in mine.items():
+            others = theirs.get(key, [])
+            pairs = list(zip(calls, others, strict=False))
+            if len(calls) == len(others) and all(self._may_pair(call, other) for call, other in pairs):
+                for call, other in pairs:
+                    if call.index not in self._partners:
+                        self._pair(call, other)
+
+    def _may_pair(self, call: Call, other: Call) -> bool:
+        return self._partners[call.index] is other if call.index in self._partners else other.index in self._free
+
     def _pair(self, call: Call, other: Call) -> None:
         self._free.discard(other.index)
         self._partners[call.index] = other
@@ -147,6 +186,20 @@ def _block_lists(calls: Sequence[tuple[Call, tuple[int, ...]]]) -> dict[tuple[in
     found: dict[tuple[int, _Kind], list[list[Call]]] = {}
     for (_, shape), some in lists.items():
         found.setdefault((len(some), (True, shape)), []).append(some)
+    return found
+
+
+def _leaves(caller: Call, calls: Sequence[Call], shapes: Collection[int]) -> list[Call]:
+    """Return the first calls of modules without submodules inside of a call, of those that have a shape."""
+    after = bisect_right(calls, caller.index, key=lambda call: call.index)
+    inside = takewhile(lambda call: call.depth > caller.depth, islice(calls, after, None))
+    return [call for call in inside if not call.has_children and not call.call and call.index in shapes]
+
+
+def _grouped(calls: Iterable[Call], key: Callable[[Call], Hashable]) -> dict[Hashable, list[Call]]:
+    found: dict[Hashable, list[Call]] = {}
+    for call in calls:
+        found.setdefault(key(call), []).append(call)
     return found
 
 

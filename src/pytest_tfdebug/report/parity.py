@@ -34,6 +34,7 @@ class Report(Protocol):
     notes: list[str]
     facts: list[str]
     suggested: dict[str, str]
+    inner: Culprit | None
     subject: str
 
 
@@ -52,16 +53,18 @@ def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
             yield from _all_divergences(report.divergences)
     for note in report.notes:
         yield f"  Note: {note}"
-    yield from _suggestion(report.suggested)
+    yield from _suggestion(report.suggested, report.inner)
     yield from report.facts
 
 
-def _suggestion(rules: Mapping[str, str]) -> Iterator[str]:
-    """Yield how to have modules compared that have other names here."""
+def _suggestion(rules: Mapping[str, str], inner: Culprit | None) -> Iterator[str]:
+    """Yield how to have modules compared that have other names here, and what comes of it."""
     if rules:
         yield "  Modules with other names here seem to be those of the expected forward. To have them compared, pass"
         text = "rename={" + ", ".join(f'"{own}": "{expected}"' for own, expected in rules.items()) + "}"
         yield from wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    if inner is not None:
+        yield from (f"  {line}" for line in _headline("Under these names it diverges", inner))
 
 
 def _headline(subject: str, culprit: Culprit) -> Iterator[str]:
