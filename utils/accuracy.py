@@ -3,6 +3,8 @@
 Every bug of ``fixtures/bugs.py`` goes into a copy of its model; each tool sees the right and the wrong model and the
 same inputs. ``named``: the answer is the module whose code or parameters are wrong (for this package the kind too).
 ``named or inside``: it is that module or one within it, which is all that a tool without glue can say of glue.
+``without names``: every module of the wrong model has another name, as in an independent port, and no ``rename=`` says
+which is which.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +35,28 @@ def ours(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any],
     return report.culprit.path if report.culprit is not None and report.culprit.kind == bug.kind else None
 
 
+def without_names(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any], bug: Any) -> str | None:  # noqa: ANN401
+    """Return the module that this package names if no name is common, if the kind is right too."""
+    actual = pytest_tfdebug.trace(wrong, **inputs)
+    own = {_disguised(path): path for path in (*actual.modules, *(call.path for call in actual.calls))}
+    root = actual.calls[0].path
+    renamed = replace(
+        actual,
+        calls=[call if call.path == root else replace(call, path=_disguised(call.path)) for call in actual.calls],
+        modules=tuple(map(_disguised, actual.modules)),
+        aliases={_disguised(path): tuple(map(_disguised, others)) for path, others in actual.aliases.items()},
+        unrecorded=tuple(map(_disguised, actual.unrecorded)),
+    )
+    report = pytest_tfdebug.compare(pytest_tfdebug.trace(right, **inputs), renamed)
+    culprit = report.inner or report.culprit
+    return own.get(culprit.path, culprit.path) if culprit is not None and culprit.kind == bug.kind else None
+
+
+def _disguised(path: str) -> str:
+    """Return a module path in which each name is spelt backwards; numbers stay."""
+    return ".".join(part if part.isdigit() else f"x{part[::-1]}" for part in path.split("."))
+
+
 def pytest_torch(leaf_only: bool) -> Callable[..., str | None]:  # noqa: FBT001
     """Return the function that gives pytest-torch's first diverging row."""
 
@@ -49,7 +74,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     bugs = [bug for bug in BUGS if IS_V5 or not bug.needs_v5]
-    tools: dict[str, Callable[..., str | None]] = {"pytest-tfdebug": ours}
+    tools: dict[str, Callable[..., str | None]] = {"pytest-tfdebug": ours, "  without names": without_names}
     if find_spec("pytest_torch"):
         tools |= {
             "pytest-torch, leaves": pytest_torch(leaf_only=True),
