@@ -46,6 +46,14 @@ class Port(nn.Module):
         return self.change(self.c(self.b(self.a(x))) + self.d(x))
 
 
+#: What stands for what, part by part.
+TRUTH = {
+    "a": "left", "a.first": "left.first", "a.second": "left.second",
+    "b": "right", "b.first": "right.first", "b.second": "right.second",
+    "c": "last", "d": "flat",
+}  # fmt: skip
+
+
 def off(x):
     return x + 1
 
@@ -121,6 +129,22 @@ def test_what_two_paired_modules_call_is_paired_in_order():
     assert report.suggested == {"inner.one": "inner.first", "inner.two": "inner.second"}
     again = compare(trace(Held(Inner(0)), X), trace(Held(Other()), X), rename=report.suggested)
     assert (again.culprit.path, again.culprit.kind) == ("inner.one", "module")
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_what_is_not_finite_misleads_nobody(number):
+    class Broken(Port):
+        def forward(self, x):
+            return super().forward(torch.where(x > 0.9, number, x))
+
+    assert compare(trace(Reference(), X), trace(Broken(), X)).suggested.items() <= TRUTH.items()
+
+
+@pytest.mark.parametrize("picked", [{"level": "leaves"}, {"include": "left.*"}, {"exclude": "left"}])
+def test_a_reference_of_which_a_part_is_recorded_misleads_nobody(picked):
+    report = compare(trace(Reference(), X, **picked), trace(Port(off), X))
+
+    assert report.suggested.items() <= TRUTH.items()
 
 
 @pytest.mark.parametrize(

@@ -160,10 +160,11 @@ class _Search:
             self.rules[source] = target
 
     def _above(self, call: Call) -> Iterator[Call]:
-        """Yield an expected call's callers, the nearest first."""
-        while call.parent is not None:
-            call = self._expected[call.parent]
-            yield call
+        """Yield an expected call's callers, the nearest first, as far as they were recorded."""
+        above = self._expected.get(call.parent) if call.parent is not None else None
+        if above is not None:
+            yield above
+            yield from self._above(above)
 
 
 def _is_named(path: str, source: str) -> bool:
@@ -224,9 +225,9 @@ def _by_kind(calls: Sequence[Call]) -> dict[_Kind, _Alike]:
 
 
 def _same(given: Sample, alike: _Alike) -> Iterator[Call]:
-    """Yield the calls that gave these elements; what is one number throughout tells nothing."""
+    """Yield the calls that gave these elements; one number throughout tells nothing, nor do inf and nan."""
     elements = given.elements.cpu()
-    if elements.min() < elements.max():
+    if elements.min() < elements.max() and elements.isfinite().all():
         matches = ((alike.elements - elements).abs() <= _TOLERANCE * elements.abs().max()).all(dim=1)
         yield from (alike.calls[row] for row in matches.nonzero().flatten().tolist())
 
