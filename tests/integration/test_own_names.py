@@ -197,3 +197,33 @@ def test_names_that_are_a_function_are_not_added_to():
 
     assert report.suggested["blocks.*"] == "model.layers.*"
     assert report.inner is None
+
+
+def test_a_forward_that_cannot_be_made_again_leaves_the_first_report(pytester):
+    pytester.makepyfile(
+        test_it="""
+        import torch
+        from llama_port import Llama, load_port, load_reference
+
+        class Once(Llama):
+            calls = 0
+
+            def forward(self, input_ids):
+                Once.calls += 1
+                assert Once.calls < 2
+                return super().forward(input_ids) + 1
+
+        def test_port(tf_golden):
+            reference = load_reference()
+            port = load_port(reference)
+            port.__class__ = Once
+            tf_golden.check(port, reference=reference, input_ids=torch.arange(3, 19).view(2, 8))
+        """
+    )
+    pytester.runpytest("--tf-golden=update").assert_outcomes(passed=1)
+
+    result = pytester.runpytest()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E * Port diverges from its golden at 'Once' (Once): glue, *", "*rename={*"])
+    result.stdout.no_fnmatch_line("*Under these names*")

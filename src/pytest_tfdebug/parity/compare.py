@@ -77,7 +77,10 @@ def look_inside(held_under: Callable[[Rename], ParityReport], rename: Rename) ->
     """
     report = held_under(rename)
     if report.suggested and not callable(rename):
-        inner, outer = held_under({**(rename or {}), **report.suggested}).culprit, report.culprit
+        try:
+            inner, outer = held_under({**(rename or {}), **report.suggested}).culprit, report.culprit
+        except Exception:  # noqa: BLE001 - a forward that cannot be made again must not cost the report on the first
+            return report
         if inner is not None and outer is not None and (inner.path, inner.kind) != (outer.path, outer.kind):
             report.inner = inner
     return report
