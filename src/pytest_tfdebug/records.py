@@ -176,6 +176,8 @@ class Metrics(NamedTuple):
 
 #: What a leaf comparison found: nothing, values outside tolerance, or tensors that cannot be laid side by side.
 Problem = Literal["", "values", "shape", "dtype", "missing", "extra"]
+#: Those that make a tensor fail wherever it stands; whether a missing one does hangs on the call.
+FAILING: tuple[Problem, ...] = ("values", "shape", "dtype")
 
 
 @dataclass(frozen=True, slots=True)

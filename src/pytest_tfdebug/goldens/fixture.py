@@ -254,39 +254,30 @@ def _compare_with(
     settings: CheckSettings,
 ) -> ParityReport:
     """Run a model and compare each tensor with its golden while it is alive, also under the names that suggests."""
-    report = look_inside(
-        lambda rename: _held_under(rename, golden_file, model, args, kwargs, settings), settings.rename
-    )
+    modules = modules_of(model)
+
+    def held_under(names: Rename) -> ParityReport:
+        picked = selection(
+            settings.include, settings.exclude, settings.level, renamer(names), coverage_of(golden_file.trace).has
+        )
+        watched = picked.pick(model, modules.by_path)
+        comparator = start_comparison(
+            golden_file.trace,
+            names,
+            settings.tolerances,
+            modules=list(modules.by_path),
+            aliases=modules.aliases,
+            unrecorded=modules.by_path.keys() - watched.keys(),
+        )
+        recorder = Recorder(model, comparator, picked)
+        with preserved(model), torch.no_grad(), recorder:
+            model(*args, **kwargs)
+        return conclude(comparator, (*golden_file.trace.notes, *recorder.notes))
+
+    report = look_inside(held_under, settings.rename)
     if not report.ok:
         report.facts += _circumstances(golden_file, model, report, renamer(settings.rename))
     return report
-
-
-def _held_under(  # noqa: PLR0917 - the names, and the call
-    rename: Rename,
-    golden_file: TraceFile,
-    model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    settings: CheckSettings,
-) -> ParityReport:
-    to_golden, modules = renamer(rename), modules_of(model)
-    picked = selection(
-        settings.include, settings.exclude, settings.level, to_golden, coverage_of(golden_file.trace).has
-    )
-    watched = picked.pick(model, modules.by_path)
-    comparator = start_comparison(
-        golden_file.trace,
-        rename,
-        settings.tolerances,
-        modules=list(modules.by_path),
-        aliases=modules.aliases,
-        unrecorded=modules.by_path.keys() - watched.keys(),
-    )
-    recorder = Recorder(model, comparator, picked)
-    with preserved(model), torch.no_grad(), recorder:
-        model(*args, **kwargs)
-    return conclude(comparator, (*golden_file.trace.notes, *recorder.notes))
 
 
 def _circumstances(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.records import CallComparison, Culprit, Divergence, SourceRange
+from pytest_tfdebug.records import FAILING, CallComparison, Culprit, Divergence, SourceRange
 from pytest_tfdebug.tracing.glue import glue_lines
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.comparator import Compared
     from pytest_tfdebug.records import Call, LeafComparison
 
-_FAILING = ("values", "shape", "dtype")
 _TO_OPEN = (
     "Return tensors, or a tuple, dict or dataclass of them, or tell how to open it with "
     "torch.utils._pytree.register_pytree_node."
@@ -66,7 +65,7 @@ def judge(compared: Compared) -> Verdict:
         Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
         for item, leaves in tree.events()
         for leaf in leaves
-        if leaf.problem in _FAILING or (leaf.problem and item.call.parent is None and leaf.direction == "input")
+        if leaf.problem in FAILING or (leaf.problem and item.call.parent is None and leaf.direction == "input")
     ]
     if root_inputs:
         return Verdict(divergences, _blame_inputs(tree.roots))
@@ -86,6 +85,7 @@ class _Tree:
         self.tops = self.children.get(None, [])
         #: The forwards of the model; a call in a thread of its own has no parent either.
         self.roots = [item for item in self.tops if item.call.path == self.tops[0].call.path]
+        self._is_independent = any(path != own for path, own in compared.own_paths.items())
 
     def events(self) -> Iterator[tuple[CallComparison, tuple[LeafComparison, ...]]]:
         """Yield each call's inputs as it begins and its outputs as it ends."""
@@ -108,8 +108,7 @@ class _Tree:
 
         One with names of its own may do without a module what the reference does with one, or with another.
         """
-        own_paths = self.compared.own_paths
-        return call.path in own_paths or all(path == own for path, own in own_paths.items())
+        return call.path in self.compared.own_paths or not self._is_independent
 
     def first_paired(self, item: CallComparison | None) -> CallComparison | None:
         """Return a call that has an expected one, or the first such call inside it."""
@@ -126,7 +125,7 @@ def _fails(item: CallComparison, leaf: LeafComparison, direction: str) -> bool:
             return item.call.parent is None or _opaque(item.call.skeleton.get("outputs")) is None
         same_class = item.expected is not None and item.expected.class_name == item.call.class_name
         return direction == "output" and same_class
-    return leaf.problem in _FAILING
+    return leaf.problem in FAILING
 
 
 def _is_without_outputs(item: CallComparison) -> bool:
@@ -328,7 +327,7 @@ def _unseen(roots: list[CallComparison]) -> list[str]:
 
 
 def _harmless(compared: Compared) -> list[str]:
-    changed = [item.call.path for item in compared.calls if any(leaf.problem in _FAILING for leaf in item.inputs)]
+    changed = [item.call.path for item in compared.calls if any(leaf.problem in FAILING for leaf in item.inputs)]
     absent = [call for call in compared.unpaired_expected if not _is_identity(call)]
     extra = [item.call for item in compared.calls if item.expected is None]
     notes = []

@@ -107,7 +107,7 @@ class _Search:
 
     def _pair_in_order(self) -> None:
         """Pair what two paired calls make, one by one, where both make as many calls of the same kinds."""
-        mine, theirs = _by_caller(self._own), _by_caller(self._expected.values())
+        mine, theirs = (_grouped(calls, lambda call: call.parent) for calls in (self._own, self._expected.values()))
         for caller in self._own:
             partner = self._partners.get(caller.index)
             calls, others = mine.get(caller.index, []), theirs.get(partner.index, []) if partner is not None else []
@@ -201,14 +201,6 @@ def _grouped(calls: Iterable[Call], key: Callable[[Call], Hashable]) -> dict[Has
     found: dict[Hashable, list[Call]] = {}
     for call in calls:
         found.setdefault(key(call), []).append(call)
-    return found
-
-
-def _by_caller(calls: Iterable[Call]) -> dict[int, list[Call]]:
-    found: dict[int, list[Call]] = {}
-    for call in calls:
-        if call.parent is not None:
-            found.setdefault(call.parent, []).append(call)
     return found
 
 

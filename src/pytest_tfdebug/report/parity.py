@@ -7,7 +7,7 @@ from math import isnan
 from textwrap import wrap
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_tfdebug.records import as_they_ended
+from pytest_tfdebug.records import FAILING, as_they_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 _DRIFT_ROWS = 16
 #: Columns of the prose; a log of a CI run shows that many beside pytest's margin.
 _WIDTH = 110
-#: What makes an output fail; the rest is told elsewhere.
-_FAILING = ("values", "shape", "dtype")
-_SHOWN = ("", *_FAILING)
+#: What the drift shows of an output; the rest is told elsewhere.
+_SHOWN = ("", *FAILING)
 _LAYER = re.compile(r"\.\d+$|^\d+$")
 
 
@@ -137,7 +136,7 @@ def drift_table(calls: Sequence[CallComparison], culprit: Culprit, count: int, *
 
 def _worst(item: CallComparison) -> LeafComparison:
     """Return the output of a call that its row tells of: the first that fails, or else the first."""
-    return next((leaf for leaf in item.outputs if leaf.problem in _FAILING), item.outputs[0])
+    return next((leaf for leaf in item.outputs if leaf.problem in FAILING), item.outputs[0])
 
 
 def _selected(measured: list[CallComparison], culprit: Culprit) -> list[CallComparison]:
