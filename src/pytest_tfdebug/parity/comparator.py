@@ -70,7 +70,7 @@ class Comparator:
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compare the inputs of a call that begins."""
-        if self._pairing.is_ambiguous(call):
+        if len(args) + len(kwargs) > len(leaves) or self._pairing.is_ambiguous(call):  # or there are but tensors
             call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
         self._begin(call, _records(leaves))
 

@@ -9,10 +9,11 @@ A call that only one side makes, in the glue so found, explains the divergence b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.parity.arguments import other_arguments
 from pytest_tfdebug.records import FAILING, CallComparison, Culprit, Divergence, SourceRange
 from pytest_tfdebug.tracing.glue import glue_lines
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.comparator import Compared
     from pytest_tfdebug.records import Call, LeafComparison
 
+#: Problems of a tensor's form.
+_FORMS = ("shape", "dtype")
 _TO_OPEN = (
     "Return tensors, or a tuple, dict or dataclass of them, or tell how to open it with "
     "torch.utils._pytree.register_pytree_node."
@@ -54,13 +57,7 @@ def judge(compared: Compared) -> Verdict:
     bad_outputs = {item.call.index for item in compared.calls if _failing(item, "output")}
     if not root_inputs and not bad_outputs:
         return Verdict(notes=[*_unseen(tree.roots), *_harmless(compared), *_non_finite(compared)])
-    harmless = {
-        id(leaf.expected.tensor)
-        for item in compared.calls
-        if item.call.index not in bad_outputs and item.outputs
-        for leaf in item.inputs
-        if leaf.problem and leaf.expected is not None
-    }
+    harmless = _Harmless(tree, bad_outputs)
     divergences = [
         Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
         for item, leaves in tree.events()
@@ -70,7 +67,7 @@ def judge(compared: Compared) -> Verdict:
     if root_inputs:
         return Verdict(divergences, _blame_inputs(tree.roots))
     first = next(item for item, leaves in tree.events() if any(_fails(item, leaf, "output") for leaf in leaves))
-    return Verdict(divergences, _blame(tree, first, harmless))
+    return Verdict(divergences, _blame(tree, first, harmless), [*_given_to_model(tree.roots)])
 
 
 class _Tree:
@@ -102,6 +99,13 @@ class _Tree:
     def parent(self, item: CallComparison) -> CallComparison | None:
         """Return the enclosing call."""
         return None if item.call.parent is None else self.by_index[item.call.parent]
+
+    def around(self, index: int) -> Iterator[CallComparison]:
+        """Yield a call and those that enclose it, innermost first."""
+        item: CallComparison | None = self.by_index[index]
+        while item is not None:
+            yield item
+            item = self.parent(item)
 
     def has(self, call: Call) -> bool:
         """Tell whether the port has the module of an expected call, and not code of its own in its place.
@@ -145,29 +149,53 @@ def _failing(item: CallComparison, direction: str) -> list[LeafComparison]:
     return [leaf for leaf in leaves if _fails(item, leaf, direction)]
 
 
-def _evidence(item: CallComparison, harmless: set[int]) -> list[LeafComparison]:
-    """Return the inputs of a call that can have made its outputs diverge.
+class _Harmless:
+    """What differs in the inputs of calls whose outputs agree, as do those of all calls inside them."""
 
-    An input in another form (shape, dtype, not given) counts between two modules of one class; a port may write its
-    masks in another way. No input counts that a call with agreeing outputs has taken as well.
-    """
-    same_class = item.expected is not None and item.expected.class_name == item.call.class_name
-    other_form = same_class or any(leaf.problem in ("shape", "dtype") for leaf in item.outputs)
-    return [
-        leaf
-        for leaf in item.inputs
-        if (leaf.problem == "values" or (leaf.problem and other_form))
-        and not (leaf.expected is not None and id(leaf.expected.tensor) in harmless)
-    ]
+    def __init__(self, tree: _Tree, bad_outputs: set[int]) -> None:
+        around = {item.call.index for index in bad_outputs for item in tree.around(index)}
+        right = [item for item in tree.compared.calls if item.outputs and item.call.index not in around]
+        self._tensors = {
+            id(leaf.expected.tensor)
+            for item in right
+            for leaf in item.inputs
+            if leaf.problem and leaf.expected is not None
+        }
+        self._arguments = {argument for item in right for argument in other_arguments(item).items()}
+
+    def evidence(self, item: CallComparison) -> list[LeafComparison]:
+        """Return the tensors among the inputs of a call that can have made its outputs diverge.
+
+        An input in another form (shape, dtype, not given) counts between two modules of one class; a port may write its
+        masks in another way. No input counts that a call with agreeing outputs has taken as well, unless the outputs
+        are in another form as it is: what one call broadcasts another keeps.
+        """
+        same_class = item.expected is not None and item.expected.class_name == item.call.class_name
+        forms = {leaf.problem for leaf in item.outputs}.intersection(_FORMS)
+        return [
+            leaf
+            for leaf in item.inputs
+            if (leaf.problem == "values" or (leaf.problem and (same_class or forms)))
+            and (leaf.problem in forms or leaf.expected is None or id(leaf.expected.tensor) not in self._tensors)
+        ]
+
+    def arguments(self, item: CallComparison) -> dict[str, tuple[str, str]]:
+        """Return likewise what else a call was given, beside what is expected."""
+        found = other_arguments(item)
+        return {name: pair for name, pair in found.items() if (name, pair) not in self._arguments}
+
+    def is_given_other(self, item: CallComparison) -> bool:
+        """Tell whether a call's inputs can have made its outputs diverge."""
+        return bool(self.evidence(item) or self.arguments(item))
 
 
-def _blame(tree: _Tree, first: CallComparison, harmless: set[int]) -> Culprit:
-    if not _evidence(first, harmless):
+def _blame(tree: _Tree, first: CallComparison, harmless: _Harmless) -> Culprit:
+    if not harmless.is_given_other(first):
         return _blame_own(tree, first)
     child = wrong = first
     parent = tree.parent(child)
     while parent is not None and parent.call.parent is not None:
-        if _evidence(parent, harmless):
+        if harmless.is_given_other(parent):
             wrong = parent
         elif not child.is_handed_on:
             break
@@ -176,8 +204,17 @@ def _blame(tree: _Tree, first: CallComparison, harmless: set[int]) -> Culprit:
         return _blame_own(tree, first)
     siblings = tree.children[parent.call.index]
     previous = siblings[: siblings.index(child)]
-    divergence = _divergence(wrong, _evidence(wrong, harmless)[0])
-    return _blame_gap(tree, parent, previous, child, divergence)
+    tensors = harmless.evidence(wrong)
+    divergence = _divergence(wrong, tensors[0]) if tensors else _divergence(first, _failing(first, "output")[0])
+    culprit = _blame_gap(tree, parent, previous, child, divergence)
+    if tensors or culprit.kind != "glue":
+        return culprit
+    return replace(culprit, explanation=f"{culprit.explanation} {_told(wrong.call, harmless.arguments(wrong))}")
+
+
+def _told(call: Call, given: dict[str, tuple[str, str]]) -> str:
+    named = ", ".join(f"{name}={own} instead of {expected}" for name, (own, expected) in given.items())
+    return f"{call.name!r} is given {named}."
 
 
 def _blame_own(tree: _Tree, item: CallComparison) -> Culprit:
@@ -314,6 +351,13 @@ def _input_problem(leaf: LeafComparison) -> str:
         "missing": "not given",
         "extra": "not given in the expected forward",
     }.get(leaf.problem, leaf.problem)
+
+
+def _given_to_model(roots: list[CallComparison]) -> Iterator[str]:
+    """Mention what models are given, beside tensors, that the expected ones are not."""
+    for root in roots:
+        if given := other_arguments(root):
+            yield _told(root.call, given)
 
 
 def _unseen(roots: list[CallComparison]) -> list[str]:

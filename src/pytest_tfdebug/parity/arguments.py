@@ -1,0 +1,69 @@
+"""What a call was given that is no tensor: numbers, flags, None, and whether there was an object at all."""
+
+from __future__ import annotations
+
+from math import isclose
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.records import Call, CallComparison
+
+#: What an argument that is not given most often stands for.
+_NOTHING = frozenset({"None", "False", "0"})
+_WORDS = frozenset({"None", "True", "False"})
+#: What is told of a tensor and of an object; two of them are the same here.
+_TENSOR, _OBJECT = "a tensor", "an object"
+
+
+def other_arguments(item: CallComparison) -> dict[str, tuple[str, str]]:
+    """Return the arguments, no tensors, in which a call differs from the expected one of the same class.
+
+    Args:
+        item: The two calls.
+
+    Returns:
+        What was given and what is expected, by the argument's name.
+    """
+    expected = item.expected
+    if expected is None or expected.class_name != item.call.class_name:
+        return {}
+    own, theirs = arguments(item.call), arguments(expected)
+    pairs = {name: (own.get(name, "None"), theirs.get(name, "None")) for name in (*own, *theirs)}
+    return {name: pair for name, pair in pairs.items() if _differ(*pair)}
+
+
+def arguments(call: Call) -> dict[str, str]:
+    """Return what a call was given, as text, by the names of its parameters and the places within them."""
+    args, kwargs = call.skeleton.get("args", ()), call.skeleton.get("kwargs", {}).get("items", {})
+    names = [*call.parameters, *(f"[{place}]" for place in range(len(call.parameters), len(args)))]
+    given = [*zip(names, args, strict=False), *kwargs.items()]
+    return {path: text for name, bare in given for path, text in _flat(name, bare)}
+
+
+def _flat(path: str, bare: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - nested JSON
+    if isinstance(bare, str):
+        yield path, bare if bare in _WORDS or _number(bare) is not None else _OBJECT
+    elif isinstance(bare, list):
+        for place, child in enumerate(bare):
+            yield from _flat(f"{path}[{place}]", child)
+    elif "items" in bare:
+        for key, child in bare["items"].items():
+            yield from _flat(f"{path}[{key!r}]", child)
+    else:
+        yield path, _TENSOR
+
+
+def _differ(own: str, expected: str) -> bool:
+    if own == expected or {own, expected} <= _NOTHING or _TENSOR in (own, expected):
+        return False
+    numbers = _number(own), _number(expected)
+    return None in numbers or not isclose(*numbers, rel_tol=1e-6)  # type: ignore[arg-type] # neither is None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
