@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from typing_extensions import Self
 
-Direction = Literal["input", "output"]
+Direction = Literal["input", "output", "write"]
 #: Where the first divergence arose; see :class:`Culprit`.
 Kind = Literal["module", "glue", "not-called", "extra-call", "inputs"]
 
@@ -98,6 +98,18 @@ class TensorRecord:
     statistics: Statistics | None = None
 
 
+class Write(NamedTuple):
+    """A tensor that a call's own code wrote into a key-value or state cache that it was given.
+
+    Args:
+        record: The tensor as it was left; its leaf path begins with the cache's class.
+        before: ``index`` of the child call that began next, or None where there was none.
+    """
+
+    record: TensorRecord
+    before: int | None
+
+
 @dataclass(slots=True)
 class Call:
     """One invocation of a module's forward; filled in as the forward proceeds.
@@ -117,6 +129,7 @@ class Call:
         inputs: Leaves of the positional and keyword inputs.
         outputs: Leaves of the output; None while the forward has not returned.
         skeleton: The nested inputs and outputs with leaves as ``{"leaf": n}`` and the rest as text.
+        writes: What it wrote into caches, in order.
         error: Class name of the exception that left the forward, or None.
     """
 
@@ -134,6 +147,7 @@ class Call:
     inputs: tuple[TensorRecord, ...] = ()
     outputs: tuple[TensorRecord, ...] | None = None
     skeleton: dict[str, Any] = field(default_factory=dict)
+    writes: tuple[Write, ...] = ()
     error: str | None = None
 
     @property
@@ -185,7 +199,7 @@ class LeafComparison:
     """One tensor of the actual forward beside its expected tensor.
 
     Args:
-        direction: Input or output of the call.
+        direction: Input or output of the call, or what it wrote into a cache.
         leaf: Leaf path on the actual side (on the expected side when it is missing there).
         problem: Empty when they agree.
         shape: Shape on the actual side, or of the missing tensor.
@@ -219,6 +233,7 @@ class CallComparison:
         expected: The expected call, or None when there is none.
         inputs: Its input leaves.
         outputs: Its output leaves.
+        writes: What it wrote into caches, and the ``index`` of its child call that began next; with ``missing`` ones.
         is_handed_on: Whether a caller without an expected call gave it what it was itself given, unchanged.
         sample: Of its first output, where there is no expected call.
     """
@@ -227,6 +242,7 @@ class CallComparison:
     expected: Call | None
     inputs: tuple[LeafComparison, ...] = ()
     outputs: tuple[LeafComparison, ...] = ()
+    writes: tuple[tuple[LeafComparison, int | None], ...] = ()
     is_handed_on: bool = False
     sample: Sample | None = field(default=None, compare=False)
 
@@ -249,7 +265,7 @@ class Divergence:
 
     @property
     def direction(self) -> Direction:
-        """Input or output of the call."""
+        """Input or output of the call, or what it wrote into a cache."""
         return self.comparison.direction
 
     @property

@@ -269,7 +269,7 @@ def _compare_with(
             aliases=modules.aliases,
             unrecorded=modules.by_path.keys() - watched.keys(),
         )
-        recorder = Recorder(model, comparator, picked)
+        recorder = Recorder(model, comparator, picked, comparator.wrote)
         with preserved(model), torch.no_grad(), recorder:
             model(*args, **kwargs)
         return conclude(comparator, (*golden_file.trace.notes, *recorder.notes))

@@ -101,6 +101,7 @@ def _tree(document: dict[str, Any]) -> str:
     calls = [
         {key: value for key, value in call.items() if key not in places}
         | {key: call[key] and [leaf[:-1] for leaf in call[key]] for key in ("inputs", "outputs")}
+        | {"writes": [(before, leaf[:-1]) for before, leaf in call.get("writes", ())]}
         for call in document["calls"]
     ]
     return json.dumps({**document, "calls": calls}, sort_keys=True)

@@ -157,6 +157,7 @@ def _widened(trace: Trace) -> Trace:
             call,
             inputs=tuple(map(widen, call.inputs)),
             outputs=None if call.outputs is None else tuple(map(widen, call.outputs)),
+            writes=(),
         )
         for call in trace
     ]

@@ -1,4 +1,4 @@
-"""What a call was given that is no tensor: numbers, flags, None, and whether there was an object at all."""
+"""What calls are given and return that is no tensor: numbers, flags, None, and whether there is an object at all."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ _WORDS = frozenset({"None", "True", "False"})
 _TENSOR, _OBJECT = "a tensor", "an object"
 
 
-def other_arguments(item: CallComparison) -> dict[str, tuple[str, str]]:
+def other_arguments(item: CallComparison, *, is_strict: bool = False) -> dict[str, tuple[str, str]]:
     """Return the arguments, no tensors, in which a call differs from the expected one of the same class.
 
     Args:
         item: The two calls.
+        is_strict: Take False, 0 and None for different things, also of a call that differs in whether they are given.
 
     Returns:
         What was given and what is expected, by the argument's name.
@@ -31,7 +32,18 @@ def other_arguments(item: CallComparison) -> dict[str, tuple[str, str]]:
         return {}
     own, theirs = arguments(item.call), arguments(expected)
     pairs = {name: (own.get(name, "None"), theirs.get(name, "None")) for name in (*own, *theirs)}
-    return {name: pair for name, pair in pairs.items() if _differ(*pair)}
+    same = frozenset() if is_strict else _NOTHING
+    return {name: pair for name, pair in pairs.items() if _differ(*pair) and not same.issuperset(pair)}
+
+
+def returns_less(item: CallComparison) -> bool:
+    """Tell whether a call returns None, or nothing, where the expected one of the same class returns an object."""
+    expected = item.expected
+    if expected is None or expected.class_name != item.call.class_name:
+        return False
+    own = dict(_flat("", item.call.skeleton.get("outputs", "None")))
+    theirs = _flat("", expected.skeleton.get("outputs", "None"))
+    return any(text == _OBJECT and own.get(path, "None") == "None" for path, text in theirs)
 
 
 def arguments(call: Call) -> dict[str, str]:
@@ -56,7 +68,7 @@ def _flat(path: str, bare: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - 
 
 
 def _differ(own: str, expected: str) -> bool:
-    if own == expected or {own, expected} <= _NOTHING or _TENSOR in (own, expected):
+    if own == expected or _TENSOR in (own, expected):
         return False
     numbers = _number(own), _number(expected)
     return None in numbers or not isclose(*numbers, rel_tol=1e-6)  # type: ignore[arg-type] # neither is None

@@ -10,17 +10,17 @@ import weakref
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pytest_tfdebug.parity.metrics import compare_leaf
-from pytest_tfdebug.parity.pairing import CallPairing, pair_inputs, pair_outputs
+from pytest_tfdebug.parity.pairing import CallPairing, in_cache, pair_inputs, pair_outputs
 from pytest_tfdebug.parity.suggest import sample
-from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord
-from pytest_tfdebug.tracing.capture import readable, tensor_record
+from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord, Write
+from pytest_tfdebug.tracing.capture import readable, tensor_record, version
 from pytest_tfdebug.tracing.skeleton import skeleton
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import torch
 
     from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
     from pytest_tfdebug.records import Direction
@@ -66,6 +66,7 @@ class Comparator:
         self._by_index: dict[int, CallComparison] = {}
         self._known = _Known()
         self._given: dict[int, set[tuple[int, int]]] = {}
+        self._unwritten: dict[int, list[Write]] = {}
         self.result = Compared(expected=expected.calls, own_paths=own_paths)
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -76,9 +77,13 @@ class Comparator:
 
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
         """Compare the outputs of a call that ends."""
-        if not leaves:
+        if not isinstance(output, torch.Tensor):
             call.skeleton["outputs"] = skeleton(output, leaves)
         self._finish(call, _records(leaves))
+
+    def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:
+        """Compare what a call has written to caches."""
+        self._wrote(call, [Write(record, before) for record in _records(leaves)])
 
     def fail(self, call: Call) -> None:
         """Nothing to compare: the call has no outputs."""
@@ -86,7 +91,8 @@ class Comparator:
     def replay(self, actual: Iterable[Call]) -> None:
         """Compare the calls of a finished trace."""
         for call in actual:
-            self._begin(replace(call, inputs=(), outputs=None), call.inputs)
+            self._begin(replace(call, inputs=(), outputs=None, writes=()), call.inputs)
+            self._wrote(call, call.writes)
             if call.outputs is not None:
                 self._finish(call, call.outputs)
 
@@ -108,11 +114,27 @@ class Comparator:
             pairs = pair_inputs(inputs, comparison.expected.inputs, call, comparison.expected)
             comparison.inputs = self._compare("input", call.path, pairs)
 
+    def _wrote(self, call: Call, writes: Iterable[Write]) -> None:
+        comparison = self._by_index[call.index]
+        if comparison.expected is None:
+            return
+        waiting = self._unwritten.setdefault(call.index, list(comparison.expected.writes))
+        for record, before in writes:
+            partner = next((write for write in waiting if in_cache(write.record) == in_cache(record)), None)
+            if partner is None:
+                continue  # more than is expected is no fault: what comes of it is
+            waiting.remove(partner)
+            found = self._compare("write", call.path, [(record, partner.record)])
+            comparison.writes += tuple((leaf, before) for leaf in found)
+
     def _finish(self, call: Call, outputs: tuple[TensorRecord, ...]) -> None:
         comparison = self._by_index[call.index]
         if comparison.expected is None:
             comparison.sample = sample(outputs)
-        elif comparison.expected.outputs is not None:
+            return
+        left = self._unwritten.pop(call.index, comparison.expected.writes)
+        comparison.writes += tuple((_one_sided("write", None, write.record), None) for write in left)
+        if comparison.expected.outputs is not None:
             pairs = pair_outputs(outputs, comparison.expected.outputs)
             comparison.outputs = self._compare("output", call.path, pairs)
 
@@ -146,7 +168,7 @@ class _Known:
     def get(self, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance) -> LeafComparison | None:
         tensor = actual.tensor
         made = self._made.get((id(tensor), id(expected.tensor), tolerance))
-        if made is None or tensor is None or made[0]() is not tensor or made[1] != _version(tensor):
+        if made is None or tensor is None or made[0]() is not tensor or made[1] != version(tensor):
             return None
         return made[2]
 
@@ -156,16 +178,12 @@ class _Known:
         tensor = actual.tensor
         if tensor is not None and expected.tensor is not None and not tensor.is_inference():
             key = id(tensor), id(expected.tensor), tolerance
-            self._made[key] = weakref.ref(tensor), _version(tensor), comparison
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - torch's own count of in-place writes
+            self._made[key] = weakref.ref(tensor), version(tensor), comparison
 
 
 def _identities(records: tuple[TensorRecord, ...]) -> set[tuple[int, int]]:
     """Return which tensors these are, each as it is now."""
-    return {(id(record.tensor), _version(record.tensor)) for record in records if record.tensor is not None}
+    return {(id(record.tensor), version(record.tensor)) for record in records if record.tensor is not None}
 
 
 def _records(leaves: list[Leaf]) -> tuple[TensorRecord, ...]:

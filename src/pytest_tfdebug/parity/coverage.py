@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from pytest_tfdebug.records import Call, Site
+    from pytest_tfdebug.records import Call, Site, Write
 
 
 class Coverage:
@@ -47,22 +47,33 @@ class Coverage:
         """Return those of the other side's calls that this side would have recorded.
 
         The calls inside of one that is left out become its caller's, as if the other side had been recorded in the
-        same way: their line is the one that called it, and the line that really called them that of a helper.
+        same way: their line is the one that called it, and the line that really called them that of a helper. What it
+        wrote into caches its caller wrote.
         """
         if self._is_whole:
             return calls
         kept: list[Call] = []
+        origins: list[int] = []
+        moved: list[tuple[int, Write, int | None]] = []
         inside: dict[int | None, tuple[int | None, Site | None]] = {None: (None, None)}
         for call in calls:
             parent, outer_site = inside[call.parent]
             site = outer_site or call.site
             if parent is not None and not self.has(rename(call.path)):
                 inside[call.index] = parent, site
+                moved += [(parent, write, call.index) for write in call.writes]
                 continue
             inner_site = call.inner_site or call.site if outer_site else call.inner_site
             depth = 0 if parent is None else kept[parent].depth + 1
             inside[call.index] = len(kept), None
-            kept.append(replace(call, index=len(kept), parent=parent, depth=depth, site=site, inner_site=inner_site))
+            moved += [(len(kept), write, write.before) for write in call.writes]
+            origins.append(call.index)
+            kept.append(
+                replace(call, index=len(kept), parent=parent, depth=depth, site=site, inner_site=inner_site, writes=())
+            )
+        for owner, write, since in moved:
+            begun = (n for n, call in enumerate(kept) if call.parent == owner and origins[n] >= (since or 0))
+            kept[owner].writes += (write._replace(before=None if since is None else next(begun, None)),)
         return kept
 
 

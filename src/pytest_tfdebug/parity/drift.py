@@ -68,6 +68,9 @@ def _told_by_structure(report: ParityReport, wrong_weights: Sequence[str]) -> As
         return Assessment("regression", "the modules that are called differ.")
     if any(leaf.problem in ("shape", "dtype") for item in report.calls for leaf in item.outputs):
         return Assessment("regression", "an output has another shape or dtype.")
+    divergence = report.culprit.divergence if report.culprit is not None else None
+    if divergence is not None and divergence.comparison.problem == "missing":
+        return Assessment("regression", "a tensor is missing.")
     return None
 
 
@@ -75,7 +78,7 @@ def _told_by_size(report: ParityReport, since: str) -> Assessment:
     sizes = [
         (leaf.metrics.relative_l2 if leaf.metrics is not None else 0.0, leaf)
         for item in as_they_ended(report.calls)
-        for leaf in item.outputs
+        for leaf in (*(written for written, _ in item.writes), *item.outputs)
         if leaf.problem in ("", "values")
     ]
     first = next((place for place, (_, leaf) in enumerate(sizes) if leaf.problem), None)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.parity.arguments import other_arguments
+from pytest_tfdebug.parity.arguments import other_arguments, returns_less
+from pytest_tfdebug.parity.pairing import in_cache
 from pytest_tfdebug.records import FAILING, CallComparison, Culprit, Divergence, SourceRange
 from pytest_tfdebug.tracing.glue import glue_lines
 
@@ -57,7 +58,8 @@ def judge(compared: Compared) -> Verdict:
     bad_outputs = {item.call.index for item in compared.calls if _failing(item, "output")}
     if not root_inputs and not bad_outputs:
         return Verdict(notes=[*_unseen(tree.roots), *_harmless(compared), *_non_finite(compared)])
-    harmless = _Harmless(tree, bad_outputs)
+    bad_writes = {item.call.index for item in compared.calls if any(leaf.problem for leaf, _ in item.writes)}
+    harmless = _Harmless(tree, bad_outputs | bad_writes)
     divergences = [
         Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
         for item, leaves in tree.events()
@@ -66,8 +68,7 @@ def judge(compared: Compared) -> Verdict:
     ]
     if root_inputs:
         return Verdict(divergences, _blame_inputs(tree.roots))
-    first = next(item for item, leaves in tree.events() if any(_fails(item, leaf, "output") for leaf in leaves))
-    return Verdict(divergences, _blame(tree, first, harmless), [*_given_to_model(tree.roots)])
+    return Verdict(divergences, _blame(tree, _first_fault(tree), harmless), [*_given_to_model(tree.roots)])
 
 
 class _Tree:
@@ -85,12 +86,12 @@ class _Tree:
         self._is_independent = any(path != own for path, own in compared.own_paths.items())
 
     def events(self) -> Iterator[tuple[CallComparison, tuple[LeafComparison, ...]]]:
-        """Yield each call's inputs as it begins and its outputs as it ends."""
+        """Yield each call's inputs as it begins, and what it wrote into caches and its outputs as it ends."""
         todo: list[tuple[CallComparison, bool]] = [(top, False) for top in reversed(self.tops)]
         while todo:
             item, ended = todo.pop()
             if ended:
-                yield item, item.outputs
+                yield item, (*(leaf for leaf, _ in item.writes), *item.outputs)
                 continue
             yield item, item.inputs
             todo.append((item, True))
@@ -113,6 +114,24 @@ class _Tree:
         One with names of its own may do without a module what the reference does with one, or with another.
         """
         return call.path in self.compared.own_paths or not self._is_independent
+
+    def next_child(self, item: CallComparison, leaf: LeafComparison) -> CallComparison | None:
+        """Return the child call that began after a tensor was written into a cache, or should have been."""
+        if leaf.direction != "write":
+            return None
+        children = self.children.get(item.call.index, [])
+        before = next(before for written, before in item.writes if written is leaf)
+        if before is not None:
+            return self.by_index[before]
+        writes = item.expected.writes if item.expected is not None else ()
+        due = next((write.before for write in writes if write.record is leaf.expected), None)
+        return next((child for child in children if child.expected and child.expected.index == due), None)
+
+    def lost_in(self, item: CallComparison) -> CallComparison:
+        """Return the call that returned less than it should, so that this one did: the innermost, of the last ones."""
+        children = reversed(self.children.get(item.call.index, []))
+        inside = next(filter(returns_less, children), None)
+        return item if inside is None else self.lost_in(inside)
 
     def first_paired(self, item: CallComparison | None) -> CallComparison | None:
         """Return a call that has an expected one, or the first such call inside it."""
@@ -150,10 +169,15 @@ def _failing(item: CallComparison, direction: str) -> list[LeafComparison]:
 
 
 class _Harmless:
-    """What differs in the inputs of calls whose outputs agree, as do those of all calls inside them."""
+    """What differs in the inputs of calls that did right, and inside of which every call did.
 
-    def __init__(self, tree: _Tree, bad_outputs: set[int]) -> None:
-        around = {item.call.index for index in bad_outputs for item in tree.around(index)}
+    Args:
+        tree: The calls.
+        wrong: ``index`` of those that gave or wrote something else than is expected.
+    """
+
+    def __init__(self, tree: _Tree, wrong: set[int]) -> None:
+        around = {item.call.index for index in wrong for item in tree.around(index)}
         right = [item for item in tree.compared.calls if item.outputs and item.call.index not in around]
         self._tensors = {
             id(leaf.expected.tensor)
@@ -189,9 +213,40 @@ class _Harmless:
         return bool(self.evidence(item) or self.arguments(item))
 
 
-def _blame(tree: _Tree, first: CallComparison, harmless: _Harmless) -> Culprit:
+class _Fault(NamedTuple):
+    """The first tensor that a call made wrong."""
+
+    item: CallComparison
+    leaf: LeafComparison
+
+
+def _first_fault(tree: _Tree) -> _Fault:
+    """Return the first output that fails, or what was written into a cache before it and explains it.
+
+    Another value in a cache is a fault that shows later, if ever. A cache may be laid out in another way, or be left
+    out, unless it is one that fails at the end.
+    """
+    written: list[_Fault] = []
+    for item, leaves in tree.events():
+        written += [_Fault(item, leaf) for leaf in leaves if leaf.direction == "write" and leaf.problem]
+        failing = next((leaf for leaf in leaves if _fails(item, leaf, "output")), None)
+        if failing is not None:
+            break
+    else:
+        raise AssertionError("no output fails")
+    explains = (fault for fault in written if fault.leaf.problem == "values" or _is_later(fault.leaf, failing))
+    return next(explains, _Fault(item, failing))
+
+
+def _is_later(written: LeafComparison, output: LeafComparison) -> bool:
+    """Tell whether an output is what was written into a cache, or would have been."""
+    return written.expected is not None and output.leaf.endswith(in_cache(written.expected))
+
+
+def _blame(tree: _Tree, fault: _Fault, harmless: _Harmless) -> Culprit:
+    first = fault.item
     if not harmless.is_given_other(first):
-        return _blame_own(tree, first)
+        return _blame_own(tree, fault)
     child = wrong = first
     parent = tree.parent(child)
     while parent is not None and parent.call.parent is not None:
@@ -201,11 +256,11 @@ def _blame(tree: _Tree, first: CallComparison, harmless: _Harmless) -> Culprit:
             break
         child, parent = parent, tree.parent(parent)
     if parent is None:
-        return _blame_own(tree, first)
+        return _blame_own(tree, fault)
     siblings = tree.children[parent.call.index]
     previous = siblings[: siblings.index(child)]
     tensors = harmless.evidence(wrong)
-    divergence = _divergence(wrong, tensors[0]) if tensors else _divergence(first, _failing(first, "output")[0])
+    divergence = _divergence(wrong, tensors[0]) if tensors else _divergence(*fault)
     culprit = _blame_gap(tree, parent, previous, child, divergence)
     if tensors or culprit.kind != "glue":
         return culprit
@@ -217,21 +272,27 @@ def _told(call: Call, given: dict[str, tuple[str, str]]) -> str:
     return f"{call.name!r} is given {named}."
 
 
-def _blame_own(tree: _Tree, item: CallComparison) -> Culprit:
-    divergence = _divergence(item, _failing(item, "output")[0])
+def _blame_own(tree: _Tree, fault: _Fault) -> Culprit:
+    item = fault.item
+    divergence = _divergence(*fault)
     opaque = _opaque(item.call.skeleton.get("outputs"))
     if item.call.parent is None and opaque is not None and _is_without_outputs(item):
         return _blame_opaque(item.call, opaque, divergence)
+    if fault.leaf.problem == "missing":
+        item = tree.lost_in(item)
     children = tree.children.get(item.call.index, [])
     if children or any(map(tree.has, _only_expected(tree, item, None, None))):
-        return _blame_gap(tree, item, children, None, divergence)
+        following = tree.next_child(item, fault.leaf)
+        end = len(children) if following is None else children.index(following)
+        return _blame_gap(tree, item, children[:end], following, divergence)
     call = item.call
-    told = "its inputs agree" if item.inputs else "it has no tensor inputs"
+    told = "Its inputs agree" if item.inputs else "It has no tensor inputs"
+    made = "what it wrote into its cache" if fault.leaf.direction == "write" else "its output"
     return Culprit(
         call.path,
         "module",
         call.source or _line_of_call(call),
-        f"{told[0].upper()}{told[1:]} and its output does not, and it calls no other module: "
+        f"{told} and {made} does not, and it calls no other module: "
         f"the fault is in the code, attributes or parameters of this {call.class_name}.",
         call.class_name,
         divergence,
@@ -356,7 +417,7 @@ def _input_problem(leaf: LeafComparison) -> str:
 def _given_to_model(roots: list[CallComparison]) -> Iterator[str]:
     """Mention what models are given, beside tensors, that the expected ones are not."""
     for root in roots:
-        if given := other_arguments(root):
+        if given := other_arguments(root, is_strict=True):
             yield _told(root.call, given)
 
 

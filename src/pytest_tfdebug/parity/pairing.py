@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, TensorRecord
 
 _POSITION = re.compile(r"^\[(\d+)\]")
+_CACHE = re.compile(r"^\w+")
 #: A part of a leaf path: a key or position, or the name of an attribute.
 _PART = re.compile(r"\[[^\]]*\]|\.(\w+)")
 
@@ -115,6 +116,11 @@ def pair_outputs(
     yield from zip(actual, expected, strict=False)
     yield from ((record, None) for record in actual[common:])
     yield from ((None, record) for record in expected[common:])
+
+
+def in_cache(record: TensorRecord) -> str:
+    """Return where in its cache a tensor stands that was written there; its leaf path begins with the cache's class."""
+    return _CACHE.sub("", record.leaf)
 
 
 def _pair(

@@ -76,9 +76,14 @@ def facts_of(divergence: Divergence) -> Iterator[str]:
     """Yield which tensor diverges, and by how much."""
     leaf = divergence.comparison
     path = f"{divergence.path}#{divergence.call}" if divergence.call else divergence.path
-    name = f"{divergence.direction} {leaf.leaf}".rstrip()
-    yield f"  Tensor: {name} of {path!r}, shape {leaf.shape}, {leaf.dtype}"
+    yield f"  Tensor: {_named(leaf, repr(path))}, shape {leaf.shape}, {leaf.dtype}"
     yield from (f"  {line}" for line in describe(leaf))
+
+
+def _named(leaf: LeafComparison, path: str) -> str:
+    if leaf.direction == "write":
+        return f"{leaf.leaf} as written by {path}"
+    return f"{leaf.direction} {leaf.leaf}".rstrip() + f" of {path}"
 
 
 def describe(leaf: LeafComparison) -> Iterator[str]:

@@ -83,6 +83,11 @@ def _captured(tensor: torch.Tensor) -> tuple[torch.Tensor | None, bool]:
     return detached.clone(), False
 
 
+def version(tensor: torch.Tensor) -> int:
+    """Return torch's own count of the writes to a tensor; -1 for one that keeps none."""
+    return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - there is no public name
+
+
 class Captures:
     """The tensors captured during one forward; one that is seen again unchanged is not captured again.
 

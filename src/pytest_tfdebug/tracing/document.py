@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.records import Call, Site, SourceRange, Statistics, TensorRecord
+from pytest_tfdebug.records import Call, Site, SourceRange, Statistics, TensorRecord, Write
 from pytest_tfdebug.tracing.capture import dtype_name
 from pytest_tfdebug.tracing.statistics import summarize
 from pytest_tfdebug.tracing.trace import Trace
@@ -26,7 +26,6 @@ _T = TypeVar("_T")
 FORMAT = 1
 #: Dtypes that safetensors does not take, or not in every version, and that of the pairs that are stored for them.
 _COMPLEX = {"complex32": torch.float16, "complex64": torch.float32, "complex128": torch.float64}
-_DIRECTIONS = (("inputs", "input"), ("outputs", "output"))
 
 
 def encode(trace: Trace) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -88,16 +87,10 @@ def _storable(tensor: torch.Tensor, owners: dict[int, str], name: str) -> torch.
 
 
 def _encode_call(call: Call, name_of: Callable[[Call, str, TensorRecord], str | None]) -> dict[str, Any]:
-    leaves = {
-        attribute: None
-        if getattr(call, attribute) is None
-        else [
-            [record.leaf, list(record.shape), record.dtype, name_of(call, direction, record), record.statistics]
-            for record in getattr(call, attribute)
-        ]
-        for attribute, direction in _DIRECTIONS
-    }
-    return {
+    def leaf(record: TensorRecord, direction: str) -> list[Any]:
+        return [record.leaf, list(record.shape), record.dtype, name_of(call, direction, record), record.statistics]
+
+    entry = {
         "path": call.path,
         "class": call.class_name,
         "index": call.index,
@@ -110,8 +103,12 @@ def _encode_call(call: Call, name_of: Callable[[Call, str, TensorRecord], str | 
         "has_children": call.has_children,
         "skeleton": call.skeleton,
         "error": call.error,
-        **leaves,
+        "inputs": [leaf(record, "input") for record in call.inputs],
+        "outputs": None if call.outputs is None else [leaf(record, "output") for record in call.outputs],
     }
+    if call.writes:  # most models have no cache
+        entry["writes"] = [[write.before, leaf(write.record, "write ")] for write in call.writes]
+    return entry
 
 
 @lru_cache(maxsize=4096)
@@ -144,6 +141,7 @@ def _decode_call(entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Cal
         inputs=inputs,
         outputs=outputs,
         skeleton=_decode_skeleton(_is(dict, entry["skeleton"]), inputs, outputs),
+        writes=tuple(_decode_write(_is(list, write), tensors) for write in _is(list, entry.get("writes", []))),
         error=_optional(str, entry["error"]),
     )
 
@@ -179,6 +177,11 @@ def _check_skeleton(bare: object, leaves: int) -> None:
 
 def _decode_leaves(entries: object, tensors: dict[str, torch.Tensor]) -> tuple[TensorRecord, ...]:
     return tuple(_decode_leaf(_is(list, entry), tensors) for entry in _is(list, entries))
+
+
+def _decode_write(entry: list[Any], tensors: dict[str, torch.Tensor]) -> Write:
+    before, leaf = entry
+    return Write(_decode_leaf(_is(list, leaf), tensors), _optional(int, before))
 
 
 def _decode_leaf(entry: list[Any], tensors: dict[str, torch.Tensor]) -> TensorRecord:

@@ -21,7 +21,8 @@ Opener: TypeAlias = "Callable[[Any], Iterator[tuple[str, object]]]"
 
 #: Deeper nesting than this is not meant to be looked into.
 _MAX_DEPTH = 24
-_ATOMS = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.Size)
+#: Classes of values that hold no tensor.
+ATOMS = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.Size)
 
 
 class Leaf(NamedTuple):
@@ -75,7 +76,7 @@ def _collect(value: object, path: str, found: list[Leaf], within: list[int], int
     if isinstance(value, torch.Tensor):
         found.append(Leaf(path, value))
         return
-    if isinstance(value, _ATOMS):
+    if isinstance(value, ATOMS):
         return
     kind = cast("type", type(value))
     opener = _opener(kind) or _pytree_opener(kind)

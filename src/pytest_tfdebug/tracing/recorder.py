@@ -14,11 +14,13 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.records import Call
+from pytest_tfdebug.tracing.caches import CacheWatch, caches_among
 from pytest_tfdebug.tracing.leaves import Leaf, walk, walk_inputs
 from pytest_tfdebug.tracing.selection import Selection, modules_of
 from pytest_tfdebug.tracing.sites import codes_of, forward_source, is_inside_a_call, locate_call, positional_parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import CodeType, TracebackType
 
     from torch.utils.hooks import RemovableHandle
@@ -66,8 +68,17 @@ class _Hooked(NamedTuple):
     codes: dict[int, CodeType]
 
 
-#: A call under way: what its module is, and the exception that was being handled as it began.
-_Running: TypeAlias = "tuple[Call, _Hooked, BaseException | None]"
+class _Running(NamedTuple):
+    """A call under way: its module, the exception that was being handled as it began, and the caches it was given."""
+
+    call: Call
+    hooked: _Hooked
+    handled: BaseException | None
+    caches: tuple[object, ...]
+
+
+#: Told what a call has written to the caches that it was given, and which of its child calls begins then, if any.
+OnWrite: TypeAlias = "Callable[[Call, list[Leaf], int | None], None]"
 
 
 class Recorder:
@@ -80,12 +91,19 @@ class Recorder:
         model: The root; a ``torch.compile``d model shows its own inputs and outputs only (see :attr:`notes`).
         consumer: What receives the calls.
         selection: Which submodules to record.
+        on_write: Told what the calls write to key-value and state caches; None to let these be.
 
     Raises:
         TFDebugError: If the model is compiled in place or a TorchScript module, so that no hook of its own would run.
     """
 
-    def __init__(self, model: torch.nn.Module, consumer: Consumer, selection: Selection | None = None) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        consumer: Consumer,
+        selection: Selection | None = None,
+        on_write: OnWrite | None = None,
+    ) -> None:
         if getattr(model, "_compiled_call_impl", None) is not None:
             raise TFDebugError(
                 f"{type(model).__name__} was compiled in place by .compile(): hooks are compiled away and nothing can "
@@ -101,7 +119,7 @@ class Recorder:
         self.root_name = type(getattr(model, "_orig_mod", model)).__name__
         self.notes: list[str] = []
         self.modules = modules_of(model)
-        self._consumer = consumer
+        self._consumer, self._on_write = consumer, on_write
         self._hookable = self._pick(selection or Selection())
         self.unrecorded = tuple(path for path in self.modules.by_path if path not in self._hookable)
         self._threads = threading.local()
@@ -184,26 +202,37 @@ class Recorder:
             hooked.path,
             hooked.class_name,
             -1,
-            stack[-1][0].index if stack else None,
+            stack[-1].call.index if stack else None,
             len(stack),
             source=hooked.source,
             parameters=hooked.parameters,
             has_children=hooked.has_children,
         )
         if stack:
-            call.site, call.inner_site = locate_call(stack[-1][1].codes)
-        stack.append((call, hooked, sys.exc_info()[1]))
+            call.site, call.inner_site = locate_call(stack[-1].hooked.codes)
+        else:
+            self._threads.watch = CacheWatch()
+        caller = stack[-1] if stack else None
+        caches = caches_among(args, kwargs) if self._on_write is not None else ()
+        stack.append(_Running(call, hooked, sys.exc_info()[1], caches))
         leaves = walk_inputs(args, kwargs, into_caches=len(stack) == 1)
         with self._lock:  # a consumer sees the calls of several threads one by one, in the order of their numbers
             call.index, self._next_index = self._next_index, self._next_index + 1
             call.call = self._counter.get(hooked.path, 0)
             self._counter[hooked.path] = call.call + 1
+            self._look(caller, caches if caller is None else (*caller.caches, *caches), call.index)
             self._consumer.enter(call, leaves, args, kwargs)
+
+    def _look(self, writer: _Running | None, caches: tuple[object, ...], before: int | None) -> None:
+        """Tell what the code of a call that is under way has written to caches since they were last looked at."""
+        written = self._threads.watch.written(caches) if caches else []
+        if written and writer is not None and self._on_write is not None:
+            self._on_write(writer.call, written, before)
 
     def _abandon(self, stack: list[_Running]) -> None:
         """Close the calls that Ctrl-C or ``pytest.skip`` left: torch tells hooks of an ``Exception`` alone."""
         while stack:
-            call = stack.pop()[0]
+            call = stack.pop().call
             call.error = "interrupted"
             with self._lock:
                 self._consumer.fail(call)
@@ -211,12 +240,14 @@ class Recorder:
     def _end(self, path: str, output: Any) -> None:  # noqa: ANN401
         stack = self._stack()
         while stack:
-            call, _, handled = stack.pop()
+            ended = stack.pop()
+            call, handled = ended.call, ended.handled
             error = sys.exc_info()[1]
             raised = error is not None and error is not handled and output is None
             if call.path == path and not raised:
                 leaves = walk(output, into_caches=not stack)
                 with self._lock:
+                    self._look(ended, ended.caches, None)
                     self._consumer.leave(call, leaves, output)
                 return
             call.error = type(error).__name__ if error is not None else "interrupted"

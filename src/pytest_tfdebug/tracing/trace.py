@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.records import Write
 from pytest_tfdebug.tracing.capture import Captures, tensor_record
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.selection import Level, Selection, selection
@@ -78,9 +79,10 @@ class Trace:
         return "\n".join(render_tree(self.calls, self.notes))
 
     def records(self) -> Iterator[TensorRecord]:
-        """Yield every recorded tensor, call by call, inputs before outputs."""
+        """Yield every recorded tensor, call by call: inputs, what was written into caches, outputs."""
         for call in self.calls:
             yield from call.inputs
+            yield from (write.record for write in call.writes)
             yield from call.outputs or ()
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -146,6 +148,9 @@ class _Keeper:
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
         call.outputs = self._keep(leaves)
         call.skeleton["outputs"] = skeleton(output, leaves)
+
+    def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:
+        call.writes += tuple(Write(record, before) for record in self._keep(leaves))
 
     def fail(self, call: Call) -> None:
         """Nothing to keep: the call's error is on the call."""
@@ -244,7 +249,8 @@ def check_model(model: object, own: Mapping[str, object], function: str) -> None
 @contextmanager
 def _recording(model: torch.nn.Module, picked: Selection) -> Iterator[Trace]:
     recorded = Trace("")
-    recorder = Recorder(model, _Keeper(recorded), picked)
+    keeper = _Keeper(recorded)
+    recorder = Recorder(model, keeper, picked, keeper.wrote)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)
     recorded.aliases = recorder.modules.aliases
