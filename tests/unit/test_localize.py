@@ -368,6 +368,51 @@ def test_outputs_are_held_to_those_of_their_name_in_whatever_container():
     assert (swapped.culprit.kind, swapped.culprit.path) == ("glue", "Naming")
 
 
+class Shared(nn.Module):
+    """One dropout, called after each of three layers, or after some of them."""
+
+    def __init__(self, dropped=(0, 1, 2), act=None):
+        super().__init__()
+        self.layers = nn.ModuleList(map(seeded, (4, 4, 4)))
+        self.drop = nn.Dropout(0.5) if act is None else act
+        self.dropped = dropped
+        self.eval()
+
+    def forward(self, x):
+        for place, layer in enumerate(self.layers):
+            x = layer(x).tanh()
+            for _ in range(self.dropped.count(place)):
+                x = self.drop(x)
+        return x
+
+
+@pytest.mark.parametrize("dropped", [(0, 2), (1, 2), (2,), (0,), (), (0, 0, 1, 2), (0, 1, 2, 2)])
+def test_a_shared_module_that_changes_nothing_may_be_called_more_or_less_often(dropped):
+    less, more = Shared(dropped), Shared()
+
+    for expected, actual in ((more, less), (less, more)):
+        report = compare(trace(expected, X), trace(actual, X))
+        assert report.ok, str(report)
+        assert report.tensors > 0
+
+
+def test_a_fault_between_calls_of_a_shared_module_is_still_named():
+    port = Shared((1, 2))
+    port.layers[1].weight.data.mul_(2)
+
+    report = compare(trace(Shared(), X), trace(port, X))
+
+    assert (report.culprit.kind, report.culprit.path) == ("module", "layers.1")
+
+
+def test_a_call_too_many_of_a_shared_module_that_changes_something_is_named():
+    report = compare(trace(Shared(act=nn.Tanh()), X), trace(Shared((0, 1, 1, 2), act=nn.Tanh()), X))
+
+    assert (report.culprit.kind, report.culprit.path) == ("glue", "Shared")
+    assert "between its calls of 'drop#1' and 'drop#2'" in report.culprit.explanation
+    assert "x = self.drop(x)" in lines(report)
+
+
 class Opaque:
     """A container that nobody can look into."""
 

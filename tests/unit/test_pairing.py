@@ -76,6 +76,34 @@ def test_of_several_calls_the_one_with_the_same_arguments_is_taken():
     assert partners(expected, actual) == [("R", 0), ("a", 1), ("a", 0)]
 
 
+def test_of_several_calls_the_first_that_was_given_the_same_is_taken():
+    expected = calls(("R", None), ("a", 0), ("a", 0), ("a", 0))
+    pairing = CallPairing(expected, {}, {}, str)
+    root, *actual = calls(("P", None), ("a", 0), ("a", 0))
+    pairing.partner(root)
+
+    chosen = [
+        pairing.partner(call, lambda other, due=due: other.call == due)
+        for call, due in zip(actual, (1, 2), strict=True)
+    ]
+
+    assert [call.call for call in chosen] == [1, 2]
+
+
+def test_a_call_that_was_given_out_in_doubt_is_given_to_one_that_is_sure():
+    expected = calls(("R", None), ("a", 0))
+    pairing = CallPairing(expected, {}, {}, str)
+    root, first, second, third = calls(("P", None), ("a", 0), ("a", 0), ("a", 0))
+    pairing.partner(root)
+
+    assert pairing.partner(first, lambda _: False) is expected[1]
+    assert pairing.partner(second, lambda _: True) is None
+    pairing.doubt(expected[1])
+    assert pairing.partner(second, lambda _: False) is None
+    assert pairing.partner(second, lambda _: True) is expected[1]
+    assert pairing.partner(third, lambda _: True) is None
+
+
 def test_inputs_are_paired_by_place_and_by_parameter_name():
     one, other = Call(0, "a", "M", 0, None, 0), Call(0, "a", "M", 0, None, 0)
     one.parameters, other.parameters = ("hidden", "mask"), ("x", "hidden", "mask")

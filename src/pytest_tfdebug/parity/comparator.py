@@ -64,6 +64,7 @@ class Comparator:
         self._pairing = pairing
         self._tolerances = tolerances
         self._by_index: dict[int, CallComparison] = {}
+        self._by_expected: dict[int, CallComparison] = {}
         self._known = _Known()
         self._given: dict[int, set[tuple[int, int]]] = {}
         self._unwritten: dict[int, list[Write]] = {}
@@ -103,16 +104,38 @@ class Comparator:
         return self.result
 
     def _begin(self, call: Call, inputs: tuple[TensorRecord, ...]) -> None:
-        comparison = CallComparison(call, self._pairing.partner(call))
+        comparison = CallComparison(call, self._partner(call, inputs))
         self._by_index[call.index] = comparison
+        if comparison.expected is not None:
+            self._by_expected[comparison.expected.index] = comparison
         self.result.calls.append(comparison)
         if call.parent in self._given:
             comparison.is_handed_on = _identities(inputs) <= self._given[call.parent]
         if comparison.expected is None:
             self._given[call.index] = _identities(inputs)
         else:
-            pairs = pair_inputs(inputs, comparison.expected.inputs, call, comparison.expected)
-            comparison.inputs = self._compare("input", call.path, pairs)
+            comparison.inputs = self._compared_inputs(call, inputs, comparison.expected)
+            if not call.has_children and any(leaf.problem for leaf in comparison.inputs):
+                self._pairing.doubt(comparison.expected)
+
+    def _partner(self, call: Call, inputs: tuple[TensorRecord, ...]) -> Call | None:
+        def is_alike(expected: Call) -> bool:
+            tensors = self.result.tensors
+            compared = self._compared_inputs(call, inputs, expected)
+            self.result.tensors = tensors
+            return not any(leaf.problem for leaf in compared)
+
+        found = self._pairing.partner(call, is_alike)
+        earlier = self._by_expected.get(found.index) if found is not None else None
+        if earlier is not None:  # it stood beside a call that was not meant, and is one too many itself
+            self.result.tensors -= sum(leaf.problem in ("", "values") for leaf in (*earlier.inputs, *earlier.outputs))
+            earlier.expected, earlier.inputs, earlier.outputs, earlier.writes = None, (), (), ()
+        return found
+
+    def _compared_inputs(
+        self, call: Call, inputs: tuple[TensorRecord, ...], expected: Call
+    ) -> tuple[LeafComparison, ...]:
+        return self._compare("input", call.path, pair_inputs(inputs, expected.inputs, call, expected))
 
     def _wrote(self, call: Call, writes: Iterable[Write]) -> None:
         comparison = self._by_index[call.index]

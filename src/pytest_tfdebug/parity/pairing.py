@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, TensorRecord
 
 _POSITION = re.compile(r"^\[(\d+)\]")
+#: Calls of one module by one caller that are tried for one with the same inputs.
+_TRIED = 4
 _CACHE = re.compile(r"^\w+")
 #: A part of a leaf path: a key or position, or the name of an attribute.
 _PART = re.compile(r"\[[^\]]*\]|\.(\w+)")
@@ -20,8 +22,9 @@ class CallPairing:
     """Finds the expected call of each actual call, in the order in which the actual calls come.
 
     Calls are paired by module path and call index. A module that one side shares (tied embeddings, say) and the other
-    holds twice is paired within the calling module instead; of several calls by one module, the one with the same
-    arguments that are not tensors is taken first (a forward may make them in the order of a set).
+    holds twice is paired within the calling module instead; of several calls by one module, those with the same
+    arguments that are not tensors come first (a forward may make them in the order of a set), and of these the first
+    that was given the same tensors: one side may leave one of them out, or make one more.
 
     Args:
         expected: The expected calls in order.
@@ -50,15 +53,30 @@ class CallPairing:
         self._actual_aliases = actual_aliases
         self._partners: dict[int, Call] = {}
         self._used: set[int] = set()
+        self._doubted: set[int] = set()
 
-    def partner(self, call: Call) -> Call | None:
-        """Return the expected call of an actual call, or None; each expected call is given out once."""
-        found = self._find(call)
-        if found is None or found.index in self._used:
-            return None
-        self._used.add(found.index)
-        self._partners[call.index] = found
-        return found
+    def partner(self, call: Call, is_alike: Callable[[Call], bool] = lambda _expected: True) -> Call | None:
+        """Return the expected call of an actual call, or None; each expected call is given out once.
+
+        Args:
+            call: The actual call.
+            is_alike: Whether it was given the same tensors as an expected call; asked only where several are at hand.
+        """
+        found = self._candidates(call)
+        free = [other for other in found if other.index not in self._used]
+        doubted = [other for other in found if other.index in self._doubted]
+        chosen = free[0] if free else None
+        if doubted or len(free) > 1:
+            chosen = next(filter(is_alike, [*free[:_TRIED], *doubted[-_TRIED:]]), chosen)
+        if chosen is not None:
+            self._used.add(chosen.index)
+            self._doubted.discard(chosen.index)
+            self._partners[call.index] = chosen
+        return chosen
+
+    def doubt(self, expected: Call) -> None:
+        """Give an expected call out once more, to a call that was given the same tensors as it."""
+        self._doubted.add(expected.index)
 
     def of(self, index: int | None) -> Call | None:
         """Return the expected call that the actual call of this index was paired with."""
@@ -68,21 +86,21 @@ class CallPairing:
         """Tell whether the expected side calls this module several times, so that the arguments matter."""
         return (self._rename(call.path), 1) in self._calls
 
-    def _find(self, call: Call) -> Call | None:
+    def _candidates(self, call: Call) -> list[Call]:
+        """Return the expected calls that a call may stand beside, the likeliest first."""
         if call.parent is None and (self._rename(call.path), call.call) not in self._calls:
-            return self._roots[call.call] if call.call < len(self._roots) else None
+            return self._roots[call.call : call.call + 1]
         names = [self._rename(path) for path in (call.path, *self._actual_aliases.get(call.path, ()))]
         parent = self.of(call.parent)
         if parent is not None:
             is_shared = len(names) > 1 or names[0] in self._shared
             for name in names:
                 siblings = self._children.get((parent.index, self._canonical.get(name, name)), [])
-                if is_shared or len(siblings) > 1:
-                    unused = [sibling for sibling in siblings if sibling.index not in self._used]
-                    alike = [sibling for sibling in unused if _plain_arguments(sibling) == _plain_arguments(call)]
-                    if unused:
-                        return (alike or unused)[0]
-        return self._calls.get((self._canonical.get(names[0], names[0]), call.call))
+                at_hand = [one for one in siblings if one.index not in self._used or one.index in self._doubted]
+                if at_hand and (is_shared or len(siblings) > 1 or call.call):
+                    return sorted(at_hand, key=lambda one: _plain_arguments(one) != _plain_arguments(call))
+        found = self._calls.get((self._canonical.get(names[0], names[0]), call.call))
+        return [] if found is None else [found]
 
 
 def _plain_arguments(call: Call) -> tuple[object, object]:
