@@ -78,6 +78,18 @@ def test_shapes_and_devices_feed_nothing(read):
     assert feeding(read, text, 5) == [4]
 
 
+def test_what_asks_for_a_shape_beside_a_value_feeds(read):
+    text = """
+        def forward(self, x, other):
+            y = upsample(x, length=other.shape[1])
+            y = y.view(y.shape[0], -1)
+            places = torch.arange(y.shape[1], device=y.device)
+            return self.a(y, places)
+    """
+
+    assert feeding(read, text, 5) == [2, 3]
+
+
 def test_an_assignment_under_a_condition_does_not_hide_an_earlier_one(read):
     text = """
         def forward(self, x):

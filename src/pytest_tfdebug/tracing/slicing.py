@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.records import Site
 
@@ -56,7 +56,8 @@ class Function:
             after: Without a call, the line from which on a ``return`` counts.
         """
         statements = sorted(self._statements(), key=lambda statement: statement.lineno)
-        ignored = _forms(statements) | _foreign(self.node)
+        foreign = _foreign(self.node)
+        ignored = _forms(statements, foreign) | foreign
         needed: set[str] = set()
         lines = []
         for statement in reversed(statements):
@@ -172,15 +173,20 @@ def _own_name(node: ast.AST) -> str | None:
     return node.id if isinstance(node, ast.Name) and node.id != "self" else None
 
 
-def _loaded(node: ast.AST, calls: set[int]) -> set[str]:
-    """Return the names that a node reads, those inside the arguments of child calls left out."""
-    if isinstance(node, ast.Call) and _is_child_call(node, calls):
+def _is_form(node: ast.AST) -> bool:
+    """Tell whether a node is a tensor's shape, device or dtype."""
+    return isinstance(node, ast.Attribute) and node.attr in _FORM
+
+
+def _loaded(node: ast.AST, calls: set[int], is_left_out: Callable[[ast.AST], bool] = lambda _node: False) -> set[str]:
+    """Return the names that a node reads, those inside the arguments of child calls left out, and some others."""
+    if is_left_out(node) or (isinstance(node, ast.Call) and _is_child_call(node, calls)):
         return set()
     if isinstance(node, (ast.Name, ast.Attribute)) and (name := _own_name(node)):
         return set() if isinstance(node.ctx, ast.Store) else {name}
     found: set[str] = set()
     for child in ast.iter_child_nodes(node):
-        found |= _loaded(child, calls)
+        found |= _loaded(child, calls, is_left_out)
     if isinstance(node, ast.AugAssign) and (name := _own_name(node.target)):
         found.add(name)
     return found
@@ -204,17 +210,22 @@ def _is_bare_call(statement: ast.stmt | ast.expr, calls: set[int]) -> bool:
     return isinstance(statement.value, ast.Call) and _is_child_call(statement.value, calls)
 
 
-def _forms(statements: list[ast.stmt | ast.expr]) -> set[str]:
-    """Return the names that only ever hold a shape, device or dtype, or are made of nothing else."""
+def _forms(statements: list[ast.stmt | ast.expr], foreign: set[str]) -> set[str]:
+    """Return the names that only ever hold a shape, device or dtype, or are made of nothing else.
+
+    Args:
+        statements: Those of a function, in order.
+        foreign: Names that come from outside of it.
+    """
     forms: set[str] = set()
     values: set[str] = set()
     for statement in statements:
         value = getattr(statement, "value", None)
         if value is None:
             continue
-        asks = any(isinstance(node, ast.Attribute) and node.attr in _FORM for node in ast.walk(value))
-        loaded = {name for name in _loaded(value, set()) if not name.startswith("self.")}
-        (forms if asks or (loaded and loaded <= forms) else values).update(_assigned(statement))
+        asks = any(map(_is_form, ast.walk(value)))
+        loaded = {name for name in _loaded(value, set(), _is_form) if not name.startswith("self.")} - foreign
+        (forms if loaded <= forms and (asks or loaded) else values).update(_assigned(statement))
     return forms - values
 
 
