@@ -17,7 +17,7 @@ class Scaled(nn.Module):
         torch.manual_seed(0)
         self.linear = nn.Linear(4, 4)
 
-    def forward(self, x, power=1, *, scale=None, options=None):
+    def forward(self, x, power=1, scale=None, options=None):
         x = self.linear(x) * (1.0 if scale is None else scale)
         return x**power
 
@@ -37,9 +37,8 @@ class Model(nn.Module):
     ("port", "told"),
     [
         (Model(3, scale=2.0), "power=3 instead of 2"),
-        (Model(scale=2.0), "power=None instead of 2"),
-        (Model(2), "scale=None instead of 2.0"),
         (Model(2, scale=2.5), "scale=2.5 instead of 2.0"),
+        (Model(2, scale=2.5, options=None), "scale=2.5 instead of 2.0"),
     ],
 )
 def test_who_gives_another_number_is_blamed(port, told):
@@ -79,8 +78,8 @@ def test_what_the_model_itself_is_given_is_mentioned():
     report = compare(trace(Model(), X), trace(port, X, flag=1))
 
     assert report.culprit.path == "first.linear"
-    assert report.notes == ["'Model' is given flag=1 instead of None."]
-    assert "  Note: 'Model' is given flag=1 instead of None." in str(report).splitlines()
+    assert report.notes == ["'Model' is given flag=1 instead of nothing."]
+    assert "  Note: 'Model' is given flag=1 instead of nothing." in str(report).splitlines()
 
 
 def test_arguments_go_by_the_names_of_parameters_and_the_places_within_them():
@@ -90,7 +89,7 @@ def test_arguments_go_by_the_names_of_parameters_and_the_places_within_them():
 
 
 def bare(*args, **kwargs):
-    call = Call(0, "layer", "Layer", 0, None, 0, parameters=("x",))
+    call = Call(0, "layer", "Layer", 0, None, 0, parameters=("x", "cache", "use_cache", "sizes", "options", "scale"))
     call.skeleton = {"args": list(args), "kwargs": {"items": kwargs}}
     return call
 
@@ -100,9 +99,13 @@ def bare(*args, **kwargs):
     [
         ({"cache": "DynamicCache(layers=[])"}, {"cache": "DynamicCache(layers=[DynamicLayer])"}, {}),
         ({"cache": "None"}, {"cache": "DynamicCache()"}, {"cache": ("None", "an object")}),
-        ({}, {"cache": "DynamicCache()"}, {"cache": ("None", "an object")}),
-        ({"use_cache": "False"}, {}, {}),
-        ({"use_cache": "True"}, {}, {"use_cache": ("True", "None")}),
+        ({}, {"cache": "DynamicCache()"}, {"cache": ("nothing", "an object")}),
+        ({}, {"own_cache": "DynamicCache()"}, {}),  # which its forward does not take any more
+        ({"use_cache": "False"}, {"use_cache": "None"}, {}),
+        ({"use_cache": "True"}, {"use_cache": "False"}, {"use_cache": ("True", "False")}),
+        ({"use_cache": "True"}, {}, {}),  # may be left to its default
+        ({"verbose": "True"}, {"verbose": "False"}, {}),  # is handed on
+        ({"scale": "'small'"}, {"scale": "'large'"}, {"scale": ("'small'", "'large'")}),
         ({"mask": {"leaf": 0}}, {"mask": "None"}, {}),  # is compared as a tensor
         ({"sizes": ["1", ["2", "3"]]}, {"sizes": ["1", ["2", "4"]]}, {"sizes[1][1]": ("3", "4")}),
         ({"options": {"items": {"a": "1"}}}, {"options": {"items": {"a": "2"}}}, {"options['a']": ("1", "2")}),
@@ -114,7 +117,21 @@ def test_arguments_differ_in_numbers_and_in_whether_there_is_an_object(own, expe
 
 
 def test_positional_arguments_beyond_the_known_parameters_go_by_their_place():
-    assert arguments(bare({"leaf": 0}, "1", "2")) == {"x": "a tensor", "[1]": "1", "[2]": "2"}
+    call = bare({"leaf": 0}, "1", "2")
+    call.parameters = ("x",)
+
+    assert arguments(call) == {"x": "a tensor", "[1]": "1", "[2]": "2"}
+
+
+def test_every_difference_counts_where_it_is_only_told_of():
+    item = CallComparison(bare(verbose="True", use_cache="False"), bare(use_cache="None", scale="1.0"))
+
+    assert other_arguments(item) == {}
+    assert other_arguments(item, is_strict=True) == {
+        "verbose": ("True", "nothing"),
+        "use_cache": ("False", "None"),
+        "scale": ("nothing", "1.0"),
+    }
 
 
 def test_another_class_may_be_given_other_arguments():

@@ -396,6 +396,56 @@ def test_a_shared_module_that_changes_nothing_may_be_called_more_or_less_often(d
         assert report.tensors > 0
 
 
+class Upgraded(nn.Module):
+    """A layer of two versions: the later one does without positions, and calls its helper for each kind of layer."""
+
+    def __init__(self, version, scale=1.0, kinds=(1.0,)):
+        super().__init__()
+        self.version, self.kinds = version, kinds
+        self.helper, self.layer = Helper(), Later(scale) if version > 1 else Earlier(scale)
+
+    def forward(self, x):
+        made = {kind: self.helper(x, kind) for kind in self.kinds}
+        return self.layer(made[1.0]) if self.version > 1 else self.layer(made[1.0], positions=torch.arange(4))
+
+
+class Helper(nn.Module):
+    def forward(self, x, kind):
+        return x * kind
+
+
+class Earlier(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale, self.inner = scale, seeded()
+
+    def forward(self, x, positions=None):
+        return self.inner(x) * self.scale
+
+
+class Later(Earlier):
+    def forward(self, x):
+        return super().forward(x)
+
+
+Later.__name__ = "Earlier"
+
+
+def test_what_a_later_version_of_a_class_does_without_is_no_evidence():
+    expected = trace(Upgraded(1), X)
+
+    assert compare(expected, trace(Upgraded(2), X)).ok
+    report = compare(expected, trace(Upgraded(2, 2.0), X))
+    assert (report.culprit.kind, report.culprit.path) == ("glue", "layer")
+
+
+@pytest.mark.parametrize("kinds", [(1.0, 3.0), (3.0, 1.0)])
+def test_a_module_that_a_later_version_calls_for_more_may_be_called_in_any_order(kinds):
+    report = compare(trace(Upgraded(1), X), trace(Upgraded(2, kinds=kinds), X))
+
+    assert report.ok, str(report)
+
+
 def test_a_fault_between_calls_of_a_shared_module_is_still_named():
     port = Shared((1, 2))
     port.layers[1].weight.data.mul_(2)

@@ -1,6 +1,6 @@
 import pytest
 
-from pytest_tfdebug.parity.pairing import CallPairing, pair_inputs, pair_outputs
+from pytest_tfdebug.parity.pairing import CallPairing, has_parameter, pair_inputs, pair_outputs
 from pytest_tfdebug.records import Call, TensorRecord
 
 
@@ -115,6 +115,27 @@ def test_inputs_are_paired_by_place_and_by_parameter_name():
     assert found == [("[0]", "['hidden']"), ("[1][0]", "['mask'][0]"), ("['k']", None)]
 
 
+def test_a_parameter_s_name_goes_before_its_place():
+    one, other = Call(0, "a", "M", 0, None, 0), Call(0, "a", "M", 0, None, 0)
+    one.parameters, other.parameters = ("x", "mask"), ("hidden", "position", "mask")
+
+    found = names(pair_inputs([leaf("[0]"), leaf("[1]")], [leaf("[0]"), leaf("[1]"), leaf("[2]")], one, other))
+
+    assert found == [("[0]", "[0]"), ("[1]", "[2]"), (None, "[1]")]
+
+
+def test_a_forward_takes_what_it_has_a_parameter_for():
+    call, other, unknown = (Call(0, "a", "M", 0, None, 0) for _ in range(3))
+    call.parameters, other.parameters = ("x", "mask"), ("x", "position", "mask")
+
+    assert has_parameter(call, "[2]", other)
+    assert has_parameter(call, "['mask']['k']", other)
+    assert not has_parameter(call, "[1]", other)
+    assert not has_parameter(call, "['position'][0]", other)
+    assert has_parameter(unknown, "[1]", other)
+    assert has_parameter(call, "[7]", other)
+
+
 def test_inputs_within_a_dict_and_an_object_are_paired_by_their_names():
     one, other = Call(0, "a", "M", 0, None, 0), Call(0, "a", "M", 0, None, 0)
     one.parameters = other.parameters = ("batch",)
@@ -133,7 +154,7 @@ def test_inputs_within_a_dict_and_an_object_are_paired_by_their_names():
         ([".logits", ".extra"], [".past", ".logits"], [(".logits", ".logits"), (".extra", None), (None, ".past")]),
         (["[0]", "[1]"], [""], [("[0]", ""), ("[1]", None)]),
         (["['b']", "['a']"], [".a", ".b"], [("['b']", ".b"), ("['a']", ".a")]),
-        ([".x['k']", ".x.v"], ["[0]['v']", "['x'].v"], [(".x.v", "['x'].v"), (".x['k']", None), (None, "[0]['v']")]),
+        ([".x['k']", ".x.v"], ["[0]['v']", "['x'].v"], [(".x['k']", None), (".x.v", "['x'].v"), (None, "[0]['v']")]),
         ([], [], []),
     ],
 )

@@ -160,6 +160,8 @@ class Comparator:
         if comparison.expected.outputs is not None:
             pairs = pair_outputs(outputs, comparison.expected.outputs)
             comparison.outputs = self._compare("output", call.path, pairs)
+            if not call.has_children and any(leaf.problem for leaf in comparison.outputs):
+                self._pairing.doubt(comparison.expected)
 
     def _compare(
         self, direction: Direction, path: str, pairs: Iterable[tuple[TensorRecord | None, TensorRecord | None]]

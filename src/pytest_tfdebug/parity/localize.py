@@ -14,7 +14,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.parity.arguments import other_arguments, returns_less
-from pytest_tfdebug.parity.pairing import in_cache
+from pytest_tfdebug.parity.pairing import has_parameter, in_cache
 from pytest_tfdebug.records import FAILING, CallComparison, Culprit, Divergence, SourceRange
 from pytest_tfdebug.tracing.glue import glue_lines
 
@@ -191,15 +191,16 @@ class _Harmless:
         """Return the tensors among the inputs of a call that can have made its outputs diverge.
 
         An input in another form (shape, dtype, not given) counts between two modules of one class; a port may write its
-        masks in another way. No input counts that a call with agreeing outputs has taken as well, unless the outputs
-        are in another form as it is: what one call broadcasts another keeps.
+        masks in another way, and another version of a class may do without a parameter. No input counts that a call
+        with agreeing outputs has taken as well, unless the outputs are in another form as it is: what one call
+        broadcasts another keeps.
         """
         same_class = item.expected is not None and item.expected.class_name == item.call.class_name
         forms = {leaf.problem for leaf in item.outputs}.intersection(_FORMS)
         return [
             leaf
             for leaf in item.inputs
-            if (leaf.problem == "values" or (leaf.problem and (same_class or forms)))
+            if (leaf.problem == "values" or (leaf.problem and (same_class or forms) and _can_be_given(item, leaf)))
             and (leaf.problem in forms or leaf.expected is None or id(leaf.expected.tensor) not in self._tensors)
         ]
 
@@ -265,6 +266,14 @@ def _blame(tree: _Tree, fault: _Fault, harmless: _Harmless) -> Culprit:
     if tensors or culprit.kind != "glue":
         return culprit
     return replace(culprit, explanation=f"{culprit.explanation} {_told(wrong.call, harmless.arguments(wrong))}")
+
+
+def _can_be_given(item: CallComparison, leaf: LeafComparison) -> bool:
+    """Tell whether the side on which an input is missing has a parameter for it."""
+    if item.expected is None or leaf.problem not in ("missing", "extra"):
+        return True
+    sides = (item.call, item.expected) if leaf.problem == "missing" else (item.expected, item.call)
+    return has_parameter(sides[0], leaf.leaf, sides[1])
 
 
 def _told(call: Call, given: dict[str, tuple[str, str]]) -> str:

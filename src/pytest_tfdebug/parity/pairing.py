@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +12,11 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, TensorRecord
 
 _POSITION = re.compile(r"^\[(\d+)\]")
+_KeyOf: TypeAlias = "Callable[[TensorRecord], str]"
 #: Calls of one module by one caller that are tried for one with the same inputs.
 _TRIED = 4
+#: The name that a leaf path of a keyword argument begins with.
+_NAME = re.compile(r"^\['(\w+)'\]")
 _CACHE = re.compile(r"^\w+")
 #: A part of a leaf path: a key or position, or the name of an attribute.
 _PART = re.compile(r"\[[^\]]*\]|\.(\w+)")
@@ -110,12 +114,15 @@ def _plain_arguments(call: Call) -> tuple[object, object]:
 def pair_inputs(
     actual: Sequence[TensorRecord], expected: Sequence[TensorRecord], actual_call: Call, expected_call: Call
 ) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
-    """Yield the input leaves side by side: by leaf path, else by the name of the parameter they are given to."""
+    """Yield the input leaves side by side: by the name of the parameter they are given to, else by leaf path."""
     yield from _pair(
         actual,
         expected,
-        lambda record: _by_name(record.leaf, actual_call.parameters),
-        lambda record: _by_name(record.leaf, expected_call.parameters),
+        (
+            lambda record: _by_name(record.leaf, actual_call.parameters),
+            lambda record: _by_name(record.leaf, expected_call.parameters),
+        ),
+        (_by_path, _by_path),
     )
 
 
@@ -128,7 +135,7 @@ def pair_outputs(
     with the same names in another order.
     """
     if {_key(record.leaf) for record in actual} & {_key(record.leaf) for record in expected}:
-        yield from _pair(actual, expected)
+        yield from _pair(actual, expected, (_by_path, _by_path))
         return
     common = min(len(actual), len(expected))
     yield from zip(actual, expected, strict=False)
@@ -142,35 +149,44 @@ def in_cache(record: TensorRecord) -> str:
 
 
 def _pair(
-    actual: Sequence[TensorRecord],
-    expected: Sequence[TensorRecord],
-    *keys: Callable[[TensorRecord], str],
+    actual: Sequence[TensorRecord], expected: Sequence[TensorRecord], *keys: tuple[_KeyOf, _KeyOf]
 ) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
-    waiting = {_key(record.leaf): record for record in expected}
-    left = []
-    for record in actual:
-        partner = waiting.pop(_key(record.leaf), None)
-        if partner is None:
-            left.append(record)
-        else:
-            yield record, partner
-    if keys:
-        actual_key, expected_key = keys
-        named = {expected_key(record): record for record in waiting.values()}
-        for record in left:
-            partner = named.pop(actual_key(record), None)
-            yield record, partner
-        yield from ((None, record) for record in named.values())
-        return
-    yield from ((record, None) for record in left)
-    yield from ((None, record) for record in waiting.values())
+    """Yield records side by side, in the order of the actual ones: by the first keys, and what is left by the next."""
+    partners: dict[int, TensorRecord] = {}
+    waiting = list(expected)
+    for actual_key, expected_key in keys:
+        named = {expected_key(record): record for record in waiting}
+        for place, record in enumerate(actual):
+            if place not in partners and (partner := named.pop(actual_key(record), None)) is not None:
+                partners[place] = partner
+        waiting = list(named.values())
+    yield from ((record, partners.get(place)) for place, record in enumerate(actual))
+    yield from ((None, record) for record in waiting)
 
 
+def _by_path(record: TensorRecord) -> str:
+    return _key(record.leaf)
+
+
+def has_parameter(call: Call, leaf: str, other: Call) -> bool:
+    """Tell whether the forward of a call has the parameter that an input of another call was given to.
+
+    Args:
+        call: The call.
+        leaf: Leaf path of the input.
+        other: Whose input it is.
+    """
+    name = _NAME.match(_by_name(leaf, other.parameters))
+    return not call.parameters or name is None or name[1] in call.parameters
+
+
+@lru_cache(maxsize=4096)
 def _key(leaf: str) -> str:
     """Return a leaf path with attributes written as keys: ``.logits`` and ``['logits']`` are one name."""
     return _PART.sub(lambda part: f"[{part[1]!r}]" if part[1] else part[0], leaf)
 
 
+@lru_cache(maxsize=4096)
 def _by_name(leaf: str, parameters: tuple[str, ...]) -> str:
     match = _POSITION.match(leaf)
     if match and int(match[1]) < len(parameters):
