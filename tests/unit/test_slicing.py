@@ -90,6 +90,20 @@ def test_what_asks_for_a_shape_beside_a_value_feeds(read):
     assert feeding(read, text, 5) == [2, 3]
 
 
+def test_what_is_taken_from_the_module_by_a_shape_feeds(read):
+    text = """
+        def forward(self, x):
+            size = x.shape[1]
+            wide = size * self.weight.shape[0] + self.heads
+            places = self.places[:, :size]
+            kinds = self.embed_kinds(places)
+            y = kinds.view(wide)
+            return self.a(y)
+    """
+
+    assert feeding(read, text, 7) == [4, 5, 6]
+
+
 def test_an_assignment_under_a_condition_does_not_hide_an_earlier_one(read):
     text = """
         def forward(self, x):

@@ -178,6 +178,16 @@ def _is_form(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr in _FORM
 
 
+def _is_own_value(node: ast.AST) -> bool:
+    """Tell whether a node takes a value from ``self``: ``self.embed(x)`` or ``self.bias[0]``, no ``self.bias.shape[0]``."""
+    inner = node
+    while isinstance(inner, (ast.Attribute, ast.Subscript, ast.Call)) and _own_name(inner) is None:
+        if _is_form(inner):
+            return False
+        inner = inner.func if isinstance(inner, ast.Call) else inner.value
+    return inner is not node and isinstance(node, (ast.Call, ast.Subscript)) and isinstance(inner, ast.Attribute)
+
+
 def _loaded(node: ast.AST, calls: set[int], is_left_out: Callable[[ast.AST], bool] = lambda _node: False) -> set[str]:
     """Return the names that a node reads, those inside the arguments of child calls left out, and some others."""
     if is_left_out(node) or (isinstance(node, ast.Call) and _is_child_call(node, calls)):
@@ -222,6 +232,9 @@ def _forms(statements: list[ast.stmt | ast.expr], foreign: set[str]) -> set[str]
     for statement in statements:
         value = getattr(statement, "value", None)
         if value is None:
+            continue
+        if any(map(_is_own_value, ast.walk(value))):
+            values.update(_assigned(statement))
             continue
         asks = any(map(_is_form, ast.walk(value)))
         loaded = {name for name in _loaded(value, set(), _is_form) if not name.startswith("self.")} - foreign
