@@ -179,7 +179,7 @@ def _is_form(node: ast.AST) -> bool:
 
 
 def _is_own_value(node: ast.AST) -> bool:
-    """Tell whether a node takes a value from ``self``: ``self.embed(x)`` or ``self.bias[0]``, no ``self.bias.shape[0]``."""
+    """Tell whether a node takes a value from ``self``: ``self.embed(x)`` does, ``self.bias.shape[0]`` does not."""
     inner = node
     while isinstance(inner, (ast.Attribute, ast.Subscript, ast.Call)) and _own_name(inner) is None:
         if _is_form(inner):
