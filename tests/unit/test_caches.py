@@ -283,6 +283,27 @@ def test_a_cache_that_is_laid_out_in_another_way_and_stays_inside_is_no_fault():
     assert diverging(port, Model(returns=False))[0] == ("module", "second.o")
 
 
+def test_a_port_without_a_cache_may_write_its_masks_in_another_way():
+    class Masked(Attention):
+        def forward(self, x, cache, mask):
+            return super().forward(x, cache) * self.factor + mask.clamp(max=0)
+
+    class Port(Masked):
+        pass
+
+    class Both(nn.Module):
+        def __init__(self, kind, mask, factor=1.0):
+            super().__init__()
+            self.first, self.second, self.mask = kind(0), kind(1, factor=factor), mask
+
+        def forward(self, x):
+            cache, mask = OwnCache() if type(self.first) is Masked else None, torch.full((2, 4), self.mask)
+            return self.second(self.first(x, cache, mask), cache, mask)
+
+    assert diverging(Both(Port, 2.0), Both(Masked, 1.0))[0] is None
+    assert diverging(Both(Port, 2.0, factor=3.0), Both(Masked, 1.0))[0] == ("glue", "second")
+
+
 def test_another_value_in_a_cache_is_the_fault_also_where_the_next_step_shows_it():
     class Step(nn.Module):
         def __init__(self, factor):

@@ -3,7 +3,8 @@
 The first output that diverges, in the order in which calls end, belongs to the innermost call that went wrong. If its
 inputs agree, it is the culprit: a module without child calls itself, one with child calls in its glue. If its inputs
 diverge, they were made by the glue of the module that called it, or by the glue of that one's caller, and so on up; a
-wrapper that the expected side does not have, and that hands on what it was given, made nothing.
+wrapper that the expected side does not have, and that hands on what it was given, made nothing. What a call wrote into
+a cache is looked at like an output, as far as it explains one.
 A call that only one side makes, in the glue so found, explains the divergence better than the glue.
 """
 
@@ -58,8 +59,6 @@ def judge(compared: Compared) -> Verdict:
     bad_outputs = {item.call.index for item in compared.calls if _failing(item, "output")}
     if not root_inputs and not bad_outputs:
         return Verdict(notes=[*_unseen(tree.roots), *_harmless(compared), *_non_finite(compared)])
-    bad_writes = {item.call.index for item in compared.calls if any(leaf.problem for leaf, _ in item.writes)}
-    harmless = _Harmless(tree, bad_outputs | bad_writes)
     divergences = [
         Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
         for item, leaves in tree.events()
@@ -68,7 +67,10 @@ def judge(compared: Compared) -> Verdict:
     ]
     if root_inputs:
         return Verdict(divergences, _blame_inputs(tree.roots))
-    return Verdict(divergences, _blame(tree, _first_fault(tree), harmless), [*_given_to_model(tree.roots)])
+    fault = _first_fault(tree)
+    bad_writes = {item.call.index for item in compared.calls if any(leaf.problem for leaf, _ in item.writes)}
+    harmless = _Harmless(tree, bad_outputs | bad_writes if fault.leaf.direction == "write" else bad_outputs)
+    return Verdict(divergences, _blame(tree, fault, harmless), [*_given_to_model(tree.roots)])
 
 
 class _Tree:
@@ -287,7 +289,7 @@ def _blame_own(tree: _Tree, fault: _Fault) -> Culprit:
     opaque = _opaque(item.call.skeleton.get("outputs"))
     if item.call.parent is None and opaque is not None and _is_without_outputs(item):
         return _blame_opaque(item.call, opaque, divergence)
-    if fault.leaf.problem == "missing":
+    if fault.leaf.problem == "missing" and fault.leaf.direction == "output":
         item = tree.lost_in(item)
     children = tree.children.get(item.call.index, [])
     if children or any(map(tree.has, _only_expected(tree, item, None, None))):
