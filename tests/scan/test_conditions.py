@@ -31,6 +31,7 @@ READINGS = [
     ([("f(a or b)", "[x for x in y if z]")], "f(a or b) and [x for x in y if z]"),
     ([('flaky("if (it rains")',), ("d",)], 'flaky("if (it rains") or d'),
     ([("it's odd or not", "d")], "(it's odd or not) and d"),
+    ([("not (no exception and (a or b))", "d")], "not (no exception and (a or b)) and d"),
 ]
 
 

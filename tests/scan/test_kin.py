@@ -2,11 +2,9 @@
 
 import pytest
 
-from pytest_tfdebug.scan.parser import Parser
-from pytest_tfdebug.scan.reading import Reader
-from pytest_tfdebug.scan.scanner import Scanner, model_files
+from pytest_tfdebug.scan.layout import model_files
 from pytest_tfdebug.scan.tree import DiskTree
-from pytest_tfdebug.scan.workspace import Workspace
+from pytest_tfdebug.scan.workers import Session, Work
 
 #: Classes of one kin that answer in different ways what the mixin's tests ask.
 ANSWERS = {
@@ -86,11 +84,12 @@ def kin(tmp_path):
 
 def scanner(root):
     tree = DiskTree(root)
-    return Scanner(Workspace(tree, Reader(tree), Parser()), model_files(tree)), model_files(tree)
+    work = Work(str(root), tuple(model_files(tree)), None)
+    return Session(work, tree), list(work.by_model())
 
 
 def states(scanned):
-    return {(cls.path, cls.name): cls.decided.states for cls in scanned.classes}
+    return {(cls.path, cls.name): cls.decided.states for model in scanned.models for cls in model.classes}
 
 
 @pytest.mark.parametrize("tree", ["kin", "fixture_repo"])
@@ -98,11 +97,11 @@ def test_a_class_has_the_states_that_it_has_alone(tree, request):
     root = request.getfixturevalue(tree)
     alone = {}
     for where in scanner(root)[1]:
-        alone.update(states(scanner(root)[0].scan([where], None)))
+        alone.update(states(scanner(root)[0].scan([where])))
 
     for order in (1, -1):
         whole, places = scanner(root)
-        assert states(whole.scan(places[::order], None)) == alone
+        assert states(whole.scan(places[::order])) == alone
 
 
 def test_helpers_that_call_each_other(tmp_path):
@@ -134,7 +133,11 @@ class ModelTesterMixin:
 
     for order in (1, -1):
         whole, places = scanner(tmp_path)
-        found = {cls.model: cls.decided.states["test_calls"] for cls in whole.scan(places[::order], None).classes}
+        found = {
+            model.model: cls.decided.states["test_calls"]
+            for model in whole.scan(places[::order]).models
+            for cls in model.classes
+        }
         assert [found[model].state for model in "abc"] == ["ran", "ran", "skipped"]
 
 
@@ -142,7 +145,8 @@ def test_each_class_of_a_kin_has_its_own_answers(kin):
     whole, places = scanner(kin)
     found = {
         cls.model: {test: state.reason for test, state in cls.decided.states.items()}
-        for cls in whole.scan(places, None).classes
+        for model in whole.scan(places).models
+        for cls in model.classes
     }
 
     assert [found[model]["test_attentions"] for model in "abcef"] == [

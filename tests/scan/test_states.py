@@ -611,3 +611,12 @@ def test_a_skip_on_what_a_test_calls_is_where_it_stands(repo):
     [case] = scan(root)["test_again"].cases
     assert case.state.reason == "why"
     assert case.state.file == "tests/models/m/test_modeling_m.py"
+
+
+def test_a_class_or_function_in_a_reason_reads_as_its_source(repo):
+    method = "    @unittest.skip(f'{Own} and {own} of {WHY}')\n    def test_forward(self): pass\n"
+    root = repo(
+        m=f"WHY = 'x'\nclass Own: pass\ndef own(): pass\n\nclass MTest(ModelTesterMixin, unittest.TestCase):\n{method}"
+    )
+
+    assert state_of(root) == (SKIPPED, "decorator", "{Own} and {own} of x", "")

@@ -6,6 +6,7 @@ import json
 import shutil
 import statistics
 import tempfile
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +18,13 @@ from measuring.processes import Python
 from scan_tree import generate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from measuring.figures import Settings
 
 COLD, WARM, FILLING = "scan, cold (--no_cache)", "scan, warm", "scan, cold (fills the cache)"
-#: The same for one test, beside the script for that test.
-ONE = "scan of one test, cold (--no_cache)"
+#: After a change to the test file of one model, and for one test, beside the script for that test.
+EDITED, ONE = "scan after one edited file", "scan of one test, cold (--no_cache)"
 SIZES = (50, 100, 200, 400)
 #: pytest takes its time: it collects one of these trees.
 _COLLECTED = 100
@@ -31,20 +32,6 @@ _SCRIPT_NAME, _PARSE_NAME = "transformers' regex script", "ast.parse of the same
 _STAND_IN_NAME, _STAND_IN = (
     "a regex script of our own in its place",
     Path(__file__).resolve().parents[1] / "regex_scan.py",
-)
-#: What a scan by the standard library would do at least, in two processes where it can: parse the test classes, which
-#: one pattern finds, and write an answer of this length as JSON.
-CLASSES, ANSWER = "ast.parse of the test classes alone, in two processes", "json.dumps of the same answer"
-_CLASSES_ONLY = (
-    "import ast, os, pathlib, re\n"
-    "pattern = re.compile(r'^class [^\\n]*Mixin[\\s\\S]*?(?=^[^\\s#)]|\\Z)', re.MULTILINE)\n"
-    "child = os.fork() if hasattr(os, 'fork') else None\n"
-    "mine = {None: slice(None), 0: slice(0, None, 2)}.get(child, slice(1, None, 2))\n"
-    "for file in sorted(pathlib.Path('tests/models').rglob('test_modeling_*.py'))[mine]:\n"
-    "    for found in pattern.finditer(file.read_text(encoding='utf-8')):\n"
-    "        ast.parse(found.group())\n"
-    "if child:\n"
-    "    os.waitpid(child, 0)"
 )
 _PARSE = (
     "import ast, pathlib\n"
@@ -74,7 +61,12 @@ def _side_by_side(tree: Path, settings: Settings) -> Iterator[Figure]:
     name = _STAND_IN_NAME if regex == _STAND_IN else _SCRIPT_NAME
     with _ways(tree) as ways:
         base = ways.python(str(regex), "--output_dir", str(ways.other))
-        everything = {name: base, **ways.scans(), _PARSE_NAME: ways.parse(), CLASSES: ways.python("-c", _CLASSES_ONLY)}
+        everything: dict[str, Python | _Edited] = {
+            name: base,
+            **ways.scans(),
+            EDITED: ways.edited(),
+            _PARSE_NAME: ways.parse(),
+        }
         candidates = {name: run for name, run in everything.items() if settings.wants(name)}
         patience = _MORE * settings.patience
         timed = alternate(base, candidates, settings.rounds, settle=ways.settle, patience=patience)
@@ -82,10 +74,6 @@ def _side_by_side(tree: Path, settings: Settings) -> Iterator[Figure]:
             yield of_rounds("scanner", work, name, times.ratios, OF_SCRIPT, seconds=times.seconds)
             ways.settle()
             yield Figure("scanner", work, f"{name}: memory", candidates[name].megabytes(), MEGABYTES)
-        if settings.wants(ANSWER):
-            encode = _encoding(ways.report())
-            times = alternate(base, {ANSWER: encode}, settings.rounds, settle=ways.settle, patience=patience)[ANSWER]
-            yield of_rounds("scanner", work, ANSWER, times.ratios, OF_SCRIPT, seconds=times.seconds)
         if settings.wants(ONE):
             test = ("--test_method_name", _one_of(json.loads(ways.report().read_text(encoding="utf-8"))))
             script_for_it = ways.python(str(regex), "--output_dir", str(ways.other), *test)
@@ -97,12 +85,6 @@ def _side_by_side(tree: Path, settings: Settings) -> Iterator[Figure]:
 def _one_of(report: dict[str, dict[str, list[str]]]) -> str:
     """Return the test that most classes do not just run, as a user would ask about."""
     return max(report, key=lambda test: len(report[test]["tests"]))
-
-
-def _encoding(report: Path) -> Callable[[], object]:
-    """Return what writes a report as JSON again."""
-    answer = json.loads(report.read_text(encoding="utf-8"))
-    return lambda: report.with_name("again.json").write_text(json.dumps(answer), encoding="utf-8")
 
 
 def _growth(directory: Path) -> Iterator[Figure]:
@@ -138,6 +120,32 @@ def script(settings: Settings) -> Path:
 
 
 @dataclass(frozen=True)
+class _Edited:
+    """A scan after one file has been changed, which is then put back as it was.
+
+    Args:
+        scan: The scan, with a cache of its own.
+        file: The file.
+    """
+
+    scan: Python
+    file: Path
+
+    def __call__(self) -> str:
+        """Change the file, as it never was before, and scan."""
+        content = self.file.read_bytes()
+        self.file.write_bytes(content + f"# changed at {time.time_ns()}\n".encode())
+        try:
+            return self.scan()
+        finally:
+            self.file.write_bytes(content)
+
+    def megabytes(self) -> float:
+        """Return the peak memory of a scan of the unchanged file, after one of the changed."""
+        return self.scan.megabytes()
+
+
+@dataclass(frozen=True)
 class _Ways:
     """The ways to read a tree of tests.
 
@@ -145,6 +153,7 @@ class _Ways:
         tree: Where they run.
         empty: A cache that is empty before every run.
         filled: A cache that an earlier run has filled.
+        changing: A cache that every run of a changed tree fills.
         output: Where the scanner writes.
         other: Where others write.
     """
@@ -152,23 +161,28 @@ class _Ways:
     tree: Path
     empty: Path
     filled: Path
+    changing: Path
     output: Path
     other: Path
 
     def settle(self) -> None:
         """Empty the one cache, and make sure that the other is full."""
         shutil.rmtree(self.empty, ignore_errors=True)
-        if not self.filled.exists():
-            self.scans()[WARM]()
+        for cache in (self.filled, self.changing):
+            if not cache.exists():
+                self._scan(cache)()
 
     def scans(self) -> dict[str, Python]:
         """Return each way to scan."""
-        scan = ("-m", "pytest_tfdebug.scan", "--output_dir", str(self.output))
-        return {
-            COLD: self.cold(),
-            FILLING: self.python(*scan),
-            WARM: Python(scan, self.tree, self.filled),
-        }
+        return {COLD: self.cold(), FILLING: self._scan(self.empty), WARM: self._scan(self.filled)}
+
+    def edited(self) -> _Edited:
+        """Return a scan after a change to one file."""
+        first = min((self.tree / "tests" / "models").rglob("test_modeling_*.py"))
+        return _Edited(self._scan(self.changing), first)
+
+    def _scan(self, cache: Path) -> Python:
+        return Python(("-m", "pytest_tfdebug.scan", "--output_dir", str(self.output)), self.tree, cache)
 
     def cold(self, *options: str) -> Python:
         """Return a scan without a cache."""
@@ -194,4 +208,4 @@ class _Ways:
 def _ways(tree: Path) -> Iterator[_Ways]:
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
-        yield _Ways(tree, place / "empty", place / "filled", place / "out", place / "other")
+        yield _Ways(tree, place / "empty", place / "filled", place / "changing", place / "out", place / "other")

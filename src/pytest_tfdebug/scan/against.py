@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from itertools import permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.conditions import Condition, alternatives
-from pytest_tfdebug.scan.effects import CONDITIONS
+from pytest_tfdebug.scan.conditions import Condition, alternatives, is_condition
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.states import State
 
@@ -27,8 +25,6 @@ _AGREES = {
 }
 #: Skips that only running a test shows, not collecting it.
 _RUN_TIME = frozenset({"body", "guard"})
-#: A condition that is a decorator, such as ``require_torch``: it holds in a whole run or not at all.
-_SWITCH = re.compile(r"\w+(\([^()]*\))?")
 _DECORATORS = frozenset({"decorator", "class-decorator"})
 _WORDS = ("ran", "partial", "skipped", "vanished", "empty")
 
@@ -199,8 +195,8 @@ class _Switches:
         known = [(alternatives(both.says.condition), both.does.state) for both in conditional]
         forms = (both.says.form for both in conditional)
         first = {parts[0] for (parts, _), form in zip(known, forms, strict=True) if form in _DECORATORS}
-        named = {part for parts, _ in known for part in parts if CONDITIONS.fullmatch(part.partition("(")[0])}
-        switches = {part for part in first | named if _SWITCH.fullmatch(part)}  # and no local name of a guard
+        named = {part for parts, _ in known for part in parts if is_condition(part.partition("(")[0])}
+        switches = {part for part in first | named if _is_switch(part)}  # and no local name of a guard
         self._off = switches.intersection(part for parts, state in known if state == "ran" for part in parts)
         rest = [self._left(parts) for parts, state in known if state == "skipped"]
         self._on = switches.intersection(parts[0] for parts in rest if len(parts) == 1)
@@ -217,6 +213,13 @@ class _Switches:
         """Tell whether the run decides a condition by what the same decorators did to other tests."""
         left = self._left(alternatives(says.condition))
         return not left or not self._on.isdisjoint(left)
+
+
+def _is_switch(part: str) -> bool:
+    """Tell whether a condition is a decorator, such as ``require_torch``: it holds in a whole run or not at all."""
+    name, bracket, given = part.partition("(")
+    is_call = given.find(")") == len(given) - 1 and "(" not in given
+    return name.isidentifier() and (not bracket or is_call)
 
 
 def _word(states: set[str]) -> str:

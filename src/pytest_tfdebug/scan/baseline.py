@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan import render
 from pytest_tfdebug.scan.errors import ScanError
+from pytest_tfdebug.scan.files import read
 from pytest_tfdebug.scan.report import STOPPED
 
 if TYPE_CHECKING:
@@ -46,10 +47,10 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
         ScanError: If the file cannot be read or is no report of this scanner.
     """
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
+        report = json.loads(read(path).decode())
     except OSError as error:
         raise ScanError(f"Cannot read {path}: {error.strerror or error}; run the scan once to write it.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ScanError(f"{path} is not JSON ({error}); write it with python -m pytest_tfdebug.scan.") from error
     tests = report.values() if isinstance(report, dict) else [None]
     if not all(isinstance(test, dict) and test.keys() >= _KEYS and _are_entries(test["tests"]) for test in tests):

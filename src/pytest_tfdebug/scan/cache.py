@@ -1,32 +1,149 @@
-"""What earlier runs answered, in the user's cache directory.
+"""What the last scans of a repository found, in one file of the user's cache directory.
 
-An answer is kept with everything that the work tree replied on the way to it, so that it stands as long as the tree
-would reply as before. It is one file, replaced atomically: of concurrent runs the last one wins, and every one of them
-reads a whole file.
+The file is replaced, never added to, and holds the last few answers. Each part is plain JSON with a checksum. What is
+read is treated as untrusted input: a part that is not whole, or not of the right types, is ignored, and the scan starts
+cold.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import json
-import mmap
 import os
 import sys
 import zlib
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
-from pytest_tfdebug.scan.answer import Answer
-from pytest_tfdebug.scan.files import replace
+from pytest_tfdebug.scan.files import read, replace
 from pytest_tfdebug.scan.tree import Record, digest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+#: Answers that are kept, and bytes of all together; one of transformers takes 2 MB.
+_ANSWERS, _MOST = 8, 64_000_000
+_MARK = "pytest-tfdebug scan 2"
 
-    from typing_extensions import Buffer
 
-    from pytest_tfdebug.scan.tree import DiskTree
+class Head(NamedTuple):
+    """What is kept of an answer beside its rows.
+
+    Attributes:
+        record: What the work tree replied on the way to it: while it replies the same, the answer stands.
+        bad: The files that were left out, with the reason.
+        unresolved: The base classes that were not found.
+        summary: What is printed of it.
+        size: Bytes of the report.
+        checksum: Their checksum.
+    """
+
+    record: Record
+    bad: dict[str, str]
+    unresolved: list[str]
+    summary: str
+    size: int
+    checksum: int
+
+
+class Cache:
+    """The cache of one repository.
+
+    Args:
+        root: The repository.
+        models_dir: Where its models are, if that was told.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], models_dir: str) -> None:
+        name = digest(os.path.realpath(root).encode(errors="surrogateescape"))
+        self._path = os.path.join(directory(), f"{name}.answers")
+        self._version = _version()
+        self._models_dir = models_dir
+        self._parts: dict[str, tuple[bytes, bytes]] = {}
+        with suppress(OSError, ValueError, RecursionError, MemoryError):
+            self._parts = self._read()
+
+    def head(self, name: str) -> Head | None:
+        """Return what is kept of an answer; None where there is none, or it is not whole."""
+        with suppress(ValueError, TypeError, KeyError, RecursionError, MemoryError):
+            return _head(json.loads(self._parts[self._key(name)][0]))
+        return None
+
+    def rows(self, name: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+        """Return the rows of an answer, which may be anything."""
+        with suppress(ValueError, KeyError, RecursionError, MemoryError):
+            return json.loads(self._parts[self._key(name)][1])
+        return None
+
+    def keep(self, name: str, head: Head, rows: object) -> None:
+        """Keep an answer in place of what was kept under its name; a cache that cannot be written is no error."""
+        own = self._key(name)
+        parts = {own: (_dumped(head), _dumped(rows))}
+        for key, part in self._parts.items():
+            if key != own and len(parts) < _ANSWERS and sum(map(len, part)) + _size(parts) <= _MOST:
+                parts[key] = part
+        self._parts = parts
+        if _size(parts) <= _MOST:
+            with suppress(OSError):
+                os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+                replace(self._path, self._written())
+
+    def _key(self, name: str) -> str:
+        return f"{name} {self._models_dir}"
+
+    def _written(self) -> bytes:
+        """Return the file: a line about its parts, its checksum before it, and the parts."""
+        index = [
+            [key, *(item for part in pair for item in (len(part), zlib.crc32(part)))]
+            for key, pair in self._parts.items()
+        ]
+        line = _dumped([_MARK, self._version, index])
+        return b"".join(
+            [b"%08x " % zlib.crc32(line), line, b"\n", *(part for pair in self._parts.values() for part in pair)]
+        )
+
+    def _read(self) -> dict[str, tuple[bytes, bytes]]:
+        content = memoryview(read(self._path, 2 * _MOST))
+        end = bytes(content[: _MOST // 8]).find(b"\n")
+        line = bytes(content[9:end])
+        if end < 0 or content[:9] != b"%08x " % zlib.crc32(line):
+            return {}
+        mark, version, index = json.loads(line)
+        if (mark, version) != (_MARK, self._version):
+            return {}
+        found: dict[str, tuple[bytes, bytes]] = {}
+        at = end + 1
+        for key, *sizes in index:
+            first, first_sum, second, second_sum = map(int, sizes)
+            pair = bytes(content[at : at + first]), bytes(content[at + first : at + first + second])
+            at += first + second
+            if (zlib.crc32(pair[0]), zlib.crc32(pair[1])) == (first_sum, second_sum):
+                found[str(key)] = pair
+        return found
+
+
+def _size(parts: dict[str, tuple[bytes, bytes]]) -> int:
+    return sum(len(part) for pair in parts.values() for part in pair)
+
+
+def _dumped(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _head(found: Any) -> Head:  # noqa: ANN401
+    """Return a head from what JSON holds.
+
+    Raises:
+        ValueError: If something in it is of another type.
+    """
+    record, bad, unresolved, summary, size, checksum = found
+    listings, contents = record
+    if not all(map(_is_texts, (listings, contents, bad))) or not isinstance(summary, str):
+        raise ValueError("not a head")
+    if not isinstance(unresolved, list) or not all(isinstance(base, str) for base in unresolved):
+        raise ValueError("not a head")
+    return Head(Record(listings, contents), bad, unresolved, summary, int(size), int(checksum))
+
+
+def _is_texts(found: object) -> bool:
+    return isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
 
 
 def directory() -> str:
@@ -41,51 +158,6 @@ def directory() -> str:
     return os.path.join(os.environ.get(variable) or default, "pytest-tfdebug", "scan")
 
 
-class Cache:
-    """The cache of one repository.
-
-    Args:
-        root: The repository.
-    """
-
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        name = digest(f"{os.path.realpath(root)}\0{_version()}".encode(errors="surrogateescape"))
-        self._directory = os.path.join(directory(), name)
-
-    def path(self, name: str) -> str:
-        """Return where something is kept."""
-        return os.path.join(self._directory, name)
-
-    def keep(self, name: str, pieces: Iterable[Buffer]) -> None:
-        """Keep something; a cache that cannot be written is no error."""
-        with suppress(OSError):
-            os.makedirs(self._directory, mode=0o700, exist_ok=True)
-            replace(self.path(name), pieces)
-
-    def answer(self, name: str, tree: DiskTree) -> Answer | None:
-        """Return an earlier answer if the tree still replies to all its questions as before.
-
-        Args:
-            name: The name of the answer.
-            tree: The tree.
-        """
-        try:
-            with open(self.path(f"{name}.answer"), "rb") as file:
-                head = json.loads(file.readline())
-                if not Record(*head["record"]).holds(tree):
-                    return None
-                report = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[file.tell() :]
-            return Answer(name, [report], *head["about"]) if zlib.crc32(report) == head["sum"] else None
-        except (OSError, ValueError, LookupError, TypeError):
-            return None
-
-    def keep_answer(self, answer: Answer, record: Record) -> None:
-        """Keep an answer with the questions that it rests on."""
-        total = functools.reduce(lambda found, piece: zlib.crc32(piece, found), answer.json, 0)
-        head = {"record": record, "about": answer[2:], "sum": total}
-        self.keep(f"{answer.name}.answer", [json.dumps(head, separators=(",", ":")).encode(), b"\n", *answer.json])
-
-
 def _version() -> str:
     """Return what changes whenever this package, libcst or Python does."""
     here = os.path.dirname(__file__)
@@ -93,4 +165,4 @@ def _version() -> str:
         sources = sorted((entry.name, entry.stat().st_mtime_ns) for entry in entries if entry.name.endswith(".py"))
     libcst = importlib.util.find_spec("libcst")
     stamp = os.stat(libcst.origin).st_mtime_ns if libcst is not None and libcst.origin is not None else 0
-    return f"{sources}{stamp}{sys.version_info}"
+    return digest(f"{sources}{stamp}{sys.version_info}".encode())

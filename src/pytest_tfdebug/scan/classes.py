@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pytest_tfdebug.scan.facts import Class, Function, Value
+import libcst as cst
+
+from pytest_tfdebug.scan import syntax
+from pytest_tfdebug.scan.bindings import Class, Function, Value
+from pytest_tfdebug.scan.found import Unresolved
 from pytest_tfdebug.scan.workspace import External, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Hashable, Iterator
 
-    from pytest_tfdebug.scan.facts import Binding
-    from pytest_tfdebug.scan.syntax import Expr
-    from pytest_tfdebug.scan.workspace import Source, Workspace
+    from pytest_tfdebug.scan.bindings import Binding
+    from pytest_tfdebug.scan.workspace import File, Workspace
 
 #: What is asked of a class: a kind and its arguments.
 Question: TypeAlias = "tuple[Any, ...]"
@@ -36,15 +40,6 @@ TEST_CASES = frozenset(
 _NEUTRAL = frozenset({"abc.ABC", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol", "enum.Enum"})
 _ABSTRACT = frozenset({"abstractmethod", "abstractproperty", "abstractclassmethod", "abstractstaticmethod"})
 _BUILTIN = frozenset({"object", "Exception", "dict", "list", "tuple", "str", "int", "float"})
-
-
-class Unresolved(NamedTuple):
-    """A base class that is neither in the repository nor known by name."""
-
-    base: str
-    cls: str
-    path: str
-    line: int
 
 
 class Kin:
@@ -74,7 +69,7 @@ class Kin:
     @cached_property
     def counts_abstract(self) -> bool:
         """Whether a class with an abstract method has no instances."""
-        metaclasses = (value for cls in self.mro for key, value in cls.head.keywords if key == "metaclass")
+        metaclasses = (found for cls in self.mro for found in cls.facts.metaclasses)
         return any(map(is_abstract_base, (*self.externals, *metaclasses)))
 
     @cached_property
@@ -89,27 +84,17 @@ class Kin:
 
 
 class Linked:
-    """A class with its bases.
+    """A class with its bases; ``mro`` holds the classes of the repository that it is made of, itself first."""
 
-    ``head`` is its header; ``mro`` holds the classes of the repository that it is made of, itself first.
-    """
-
-    def __init__(self, source: Source, head: Class, fill: Callable[[Source, Class], Class]) -> None:
-        self.source, self.head = source, head
-        self.name = head.name
+    def __init__(self, file: File, facts: Class) -> None:
+        self.file, self.facts, self.name = file, facts, facts.name
         self.told: dict[Question, Hashable] = {}
         self.answers: dict[frozenset[Question], int] = {}
-        self._fill = fill
         self.inherit(Kin((), frozenset()))
 
     def inherit(self, kin: Kin) -> None:
         """Give the class what it inherits."""
         self.kin, self.mro = kin, (self, *kin.mro)
-
-    @cached_property
-    def facts(self) -> Class:
-        """The class with what its body binds; it is read when that is first asked for."""
-        return self.head if self.head.span is None else self._fill(self.source, self.head)
 
     def definitions(self, name: str) -> Iterator[tuple[Linked, Binding]]:
         """Yield each class that binds a name, in the order in which Python looks, with what it binds."""
@@ -124,11 +109,9 @@ class Linked:
         return self.kin.members.get(name) if own is None else (self, own)
 
     def helper(self, name: str) -> tuple[Linked, Function] | None:
-        """Return the method that Python picks for a name, if it could skip."""
+        """Return the method that Python picks for a name."""
         found = self.find(name)
-        if found is None or not isinstance(found[1], Function) or not (found[1].body or found[1].decorators):
-            return None
-        return found[0], found[1]
+        return (found[0], found[1]) if found is not None and isinstance(found[1], Function) else None
 
     def after(self, definer: Linked, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that ``super()`` picks in a class of the MRO."""
@@ -154,27 +137,30 @@ class Linker:
         facts = found.binding
         if not isinstance(facts, Class):
             return None
-        key = (found.source.path, facts.line, facts.name)
+        key = (found.file.path, facts.line, facts.name)
         if key not in self._linked:
             self._linked[key] = None
-            self._linked[key] = self._link(found.source, facts)
+            try:
+                self._linked[key] = self._link(found.file, facts)
+            except RecursionError:
+                del self._linked[key]
+                raise
         return self._linked[key]
 
-    def _link(self, source: Source, facts: Class) -> Linked:
-        linked = Linked(source, facts, self._workspace.filled)
+    def _link(self, file: File, facts: Class) -> Linked:
+        linked = Linked(file, facts)
         bases: list[Linked] = []
         externals: set[str] = set()
-        for text in facts.bases:
-            base = self._base(source, facts, self._workspace.parser.expression(text))
+        for node in facts.bases:
+            base = self._base(file, facts, node)
             if isinstance(base, Linked):
                 bases.append(base)
             elif base is not None:
                 externals.add(base)
                 if not is_known(base):
-                    self.unresolved[Unresolved(text, facts.name, source.path, facts.line)] = None
+                    self.unresolved[Unresolved(syntax.code(node), facts.name, file.path, facts.line)] = None
         outside = frozenset(externals).union(*(base.kin.externals for base in bases))
-        order = _merge([[linked], *(list(base.mro) for base in bases), list(bases)])
-        linked.inherit(self._kin(tuple(order or _depth_first(linked, bases))[1:], outside))
+        linked.inherit(self._kin(_following(bases), outside))
         return linked
 
     def _kin(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> Kin:
@@ -183,25 +169,25 @@ class Linker:
             found = self._kins[mro, externals] = Kin(mro, externals)
         return found
 
-    def _base(self, source: Source, facts: Class, expression: Expr) -> Linked | str | None:  # noqa: PLR0911 - one return for each case
-        kind = expression[0]
-        if kind == "if":  # Mixin if is_available() else object
-            branches = [self._base(source, facts, branch) for branch in expression[2:]]
+    def _base(self, file: File, facts: Class, node: Any) -> Linked | str | None:  # noqa: ANN401, PLR0911 - one return for each case
+        if isinstance(node, cst.IfExp):  # Mixin if is_available() else object
+            branches = [self._base(file, facts, branch) for branch in (node.body, node.orelse)]
             return next((branch for branch in branches if isinstance(branch, Linked)), branches[0])
-        if kind == "item":  # Generic[T]
-            return self._base(source, facts, expression[1])
-        if kind != "ref":
-            return "" if kind == "call" else None
-        symbol = self._workspace.resolve(source, expression[1])
+        if isinstance(node, cst.Subscript):  # Generic[T]
+            return self._base(file, facts, node.value)
+        dotted = syntax.dotted(node)
+        if not dotted:
+            return "" if isinstance(node, cst.Call) else None
+        symbol = self._workspace.resolve(file, dotted)
         if isinstance(symbol, External):
             return symbol.name
         if isinstance(symbol, Found):
             if isinstance(symbol.binding, Class):
                 return self.link(symbol)
             if isinstance(symbol.binding, Value) and symbol.binding.text:
-                value = self._workspace.parser.expression(symbol.binding.text)
-                return None if value == expression else self._base(symbol.source, facts, value)
-        return str(expression[1])
+                value = self._workspace.node(symbol.file, symbol.binding)
+                return None if syntax.dotted(value) == dotted else self._base(symbol.file, facts, value)
+        return dotted
 
 
 def is_abstract_base(name: str) -> bool:
@@ -221,28 +207,28 @@ def is_known(name: str) -> bool:
     return last in TEST_CASES or name in _NEUTRAL or name in _BUILTIN or name.startswith("builtins.")
 
 
-def _merge(sequences: list[list[Linked]]) -> list[Linked] | None:
-    """Return the C3 linearization, or None where there is none and Python would refuse the class.
+def _following(bases: list[Linked]) -> tuple[Linked, ...]:
+    """Return what follows a class with these bases in its MRO; depth first where Python would refuse the class.
 
     Source:
         https://docs.python.org/3/howto/mro.html
     """
+    if len(bases) == 1:
+        return bases[0].mro
+    sequences = [base.mro for base in bases] + [tuple(bases)]
+    behind = Counter(cls for sequence in sequences for cls in sequence[1:])
+    positions = [0] * len(sequences)
     order: list[Linked] = []
-    remaining = [sequence for sequence in sequences if sequence]
-    while remaining:
-        for sequence in remaining:
-            head = sequence[0]
-            if not any(head in other[1:] for other in remaining):
-                break
-        else:
-            return None
+    while left := [number for number, sequence in enumerate(sequences) if positions[number] < len(sequence)]:
+        heads = (sequences[number][positions[number]] for number in left)
+        head = next((head for head in heads if not behind[head]), None)
+        if head is None:
+            return tuple(dict.fromkeys(cls for base in bases for cls in base.mro))
         order.append(head)
-        remaining = [rest for other in remaining if (rest := other[1:] if other[0] is head else other)]
-    return order
-
-
-def _depth_first(linked: Linked, bases: list[Linked]) -> list[Linked]:
-    order = [linked]
-    for base in bases:
-        order.extend(cls for cls in base.mro if cls not in order)
-    return order
+        for number in left:
+            sequence, position = sequences[number], positions[number]
+            if sequence[position] is head:
+                positions[number] += 1
+                if position + 1 < len(sequence):
+                    behind[sequence[position + 1]] -= 1
+    return tuple(order)

@@ -9,7 +9,7 @@ from functools import partial
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.scan.answer import Answer, answer
+from pytest_tfdebug.scan.answer import Answer, Question, answer
 from pytest_tfdebug.scan.errors import ScanError
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add = found.add_argument
     add("--repo", default=".", metavar="DIR", help="root of the repository (default: the current directory)")
+    add("--models-dir", default="", metavar="DIR", help="where its models' tests are, if not found by themselves")
     add("--test_method_name", metavar="NAME", help="scan one common test, such as test_inputs_embeds")
     add("--output_dir", metavar="DIR", help="where the JSON report goes (default: the current directory)")
     add("--format", choices=_FORMATS, help="print this instead of the summary; csv and markdown are saved too")
     add("--verbose", action="store_true", help="list everything that the summary counts")
     add("--no_cache", action="store_true", help="neither read nor write the cache")
-    add("--exact", action="store_true", help="parse every file whole with libcst: slow, for proof")
     add("--strict", action="store_true", help="exit with 2 if a file cannot be read; checks the syntax of every file")
     compare = found.add_mutually_exclusive_group()
     compare.add_argument("--baseline", metavar="FILE", help="compare with an earlier report; exit with 1 on a new skip")
@@ -64,13 +64,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     earlier = _earlier(options)
-    found = answer(
-        options.repo,
-        options.test_method_name,
-        is_cached=not options.no_cache,
-        is_exact=options.exact,
-        is_strict=options.strict,
-    )
+    question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
+    found = answer(question, is_cached=not options.no_cache)
     for warning in found.warnings:
         _tell(warning)
     if options.strict and found.bad:
@@ -104,7 +99,7 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     if not os.path.isdir(options.repo):
         raise ScanError(f"{options.repo} is not a directory; name the root of a repository with --repo.")
     with GitTree(Path(options.repo), options.base) as tree:
-        found = scan_tree(tree, None)
+        found = scan_tree(tree, None, options.models_dir)
     for path, reason in found.skipped_files.items():
         _tell(f"warning: left out of {options.base}: {path}: {reason}")
     return {name: test.to_dict() for name, test in found.tests.items() if options.test_method_name in (None, name)}
@@ -114,7 +109,7 @@ def _target(options: argparse.Namespace, found: Answer) -> str | None:
     """Return where the JSON report goes; a comparison writes none unless it is told where."""
     if options.output_dir is None and (options.baseline or options.base or options.against):
         return None
-    target = os.path.join(os.path.expanduser(options.output_dir or "."), f"{found.name}.json")
+    target = os.path.join(os.path.expanduser(options.output_dir or "."), f"{found.question.name}.json")
     for other in (options.baseline, options.against):
         if other is not None and os.path.exists(target) and os.path.samefile(target, other):
             raise ScanError(f"{target} is what the scan is compared with; name another directory with --output_dir.")
@@ -123,14 +118,15 @@ def _target(options: argparse.Namespace, found: Answer) -> str | None:
 
 def _save(target: str, form: str | None, found: Answer) -> list[str]:
     from pytest_tfdebug.scan import render
-    from pytest_tfdebug.scan.report import write_text
+    from pytest_tfdebug.scan.report import write_bytes, write_text
 
-    write_text(target, lambda: found.json)
+    if not found.is_at(target):
+        write_bytes(target, found.json)
     if form not in _SUFFIXES:
         return [target]
     other = os.path.splitext(target)[0] + _SUFFIXES[form]
     write = {"csv": render.to_csv, "markdown": render.to_markdown}[form]
-    write_text(other, lambda: write(found.report))
+    write_text(other, write(found.report))
     return [target, other]
 
 
@@ -139,16 +135,14 @@ def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
     from pytest_tfdebug.scan import render
 
     if options.format == "json":
-        return [b"".join(found.json).decode().rstrip("\n")]
+        return [found.json.decode().rstrip("\n")]
     if options.format == "csv":
         return [render.to_csv(found.report).rstrip("\n")]
     if options.format == "markdown":
         return [render.to_markdown(found.report).rstrip("\n")]
     if options.format == "github":
         return render.as_annotations(found.report)
-    if options.verbose:
-        found = found._replace(summary="")
-    return [found.summary] if found.summary else found.summarize(verbose=options.verbose)
+    return found.summarize(verbose=options.verbose)
 
 
 def _compare(options: argparse.Namespace, found: Answer, earlier: dict[str, Any]) -> int:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_tfdebug.scan import lexer
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.facts import squeeze
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,21 +13,24 @@ if TYPE_CHECKING:
 #: What must hold for a skip to be reached, the outermost guard first; nothing for one that is always reached.
 Guards: TypeAlias = tuple[str, ...]
 
-_PLAIN = re.compile(r"[\w.]+(?:\(\))?")
-_NOT_PLAIN = re.compile(r"not ([\w.]+(?:\(\))?)")
-#: What is no expression but a guard all the same -> how it reads where it does not hold.
+#: What a guard that is no expression begins with -> how it reads where it does not hold.
 _OPPOSITES = (
-    (re.compile(r"(?:for|while) (.*)"), "the loop over {} ends"),
-    (re.compile(r"except (.*)"), "no {}"),
-    (re.compile(r"(except)"), "no exception"),
-    (re.compile(r"(no exception)"), "except"),
-    (re.compile(r"no (.*)"), "except {}"),
-    (re.compile(r"case (.*)"), "not case {}"),
+    ("for ", "the loop over {} ends"),
+    ("while ", "the loop over {} ends"),
+    ("except ", "no {}"),
+    ("no exception", "except"),
+    ("no ", "except {}"),
+    ("case ", "not case {}"),
 )
-_MEMBERSHIP = re.compile(r"([\w.]+) (not )?in ([\w.]+)")
-#: What binds less than ``or``, and than ``and``.
-_UNDER_OR = re.compile(r"\b(?:if|lambda)\b|:=")
-_UNDER_AND = re.compile(r"\b(?:if|lambda|or)\b|:=")
+#: Names of decorators that are a condition, in the repository or out of it, and how others begin.
+_CONDITIONS = frozenset({"slow", "nightly", "tooslow"})
+_CONDITION_PREFIXES = ("require_", "requires_", "skip_", "skipif", "skipunless")
+
+
+def is_condition(name: str) -> bool:
+    """Tell whether a decorator of this name is a condition: ``slow``, ``require_torch``, ``skip_if_ci``."""
+    begins = name.startswith(_CONDITION_PREFIXES) and name not in {"require_", "requires_", "skip_"}
+    return name in _CONDITIONS or begins
 
 
 class Condition(str):
@@ -51,15 +51,30 @@ class Condition(str):
 @cache
 def negated(test: str) -> str:
     """Return the condition that a test is false."""
-    text = squeeze(test)
-    if found := _NOT_PLAIN.fullmatch(text):
-        return found[1]
-    for guard, opposite in _OPPOSITES:
-        if found := guard.fullmatch(text):
-            return opposite.format(found[1])
-    if found := _MEMBERSHIP.fullmatch(text):
-        return f"{found[1]} in {found[3]}" if found[2] else f"{found[1]} not in {found[3]}"
-    return f"not {text}" if _PLAIN.fullmatch(text) else f"not ({text})"
+    words = test.split()
+    text = " ".join(words)
+    for start, opposite in _OPPOSITES:
+        if text.startswith(start):
+            return opposite.format(text[len(start) :])
+    match words:
+        case ["except"]:
+            return "no exception"
+        case ["not", plain] if _is_plain(plain):
+            return plain
+        case [item, "in", items] if _is_name(item) and _is_name(items):
+            return f"{item} not in {items}"
+        case [item, "not", "in", items] if _is_name(item) and _is_name(items):
+            return f"{item} in {items}"
+    return f"not {text}" if _is_plain(text) else f"not ({text})"
+
+
+def _is_plain(text: str) -> bool:
+    """Tell whether an expression is a name, or a call of one with nothing."""
+    return _is_name(text.removesuffix("()"))
+
+
+def _is_name(text: str) -> bool:
+    return bool(text) and all(mark.isalnum() or mark in "_." for mark in text)
 
 
 def alternatives(condition: str) -> list[str]:
@@ -113,7 +128,8 @@ def _text(branch: _Branch) -> str:
         guard, rest = next(iter(branch.following.items()))
         return guard if rest.is_end else _chain(guard, rest)
     return " or ".join(
-        _bracketed(guard, _UNDER_OR) if rest.is_end else _chain(guard, rest) for guard, rest in branch.following.items()
+        _bracketed(guard, is_under_and=False) if rest.is_end else _chain(guard, rest)
+        for guard, rest in branch.following.items()
     )
 
 
@@ -123,19 +139,44 @@ def _chain(guard: str, rest: _Branch) -> str:
     if len(rest.following) > 1:
         text = f"({text})"
     elif next(iter(rest.following.values())).is_end:
-        text = _bracketed(text, _UNDER_AND)
-    return f"{_bracketed(guard, _UNDER_AND)} and {text}"
+        text = _bracketed(text, is_under_and=True)
+    return f"{_bracketed(guard, is_under_and=True)} and {text}"
 
 
-def _bracketed(guard: str, loose: re.Pattern[str]) -> str:
-    if not loose.search(guard):
+def _bracketed(guard: str, *, is_under_and: bool) -> str:
+    """Return a guard in brackets where something in it binds less than the ``or``, or the ``and``, beside it."""
+    words = guard.split()
+    if not ({"if", "lambda", "or"}.intersection(words) or ":=" in guard):
         return guard
+    return f"({guard})" if _is_loose(guard, is_under_and=is_under_and) else guard
+
+
+def _is_loose(guard: str, *, is_under_and: bool) -> bool:
+    import libcst as cst
+
+    from pytest_tfdebug.scan import syntax
+
+    start = next((start for start, _ in _OPPOSITES if guard.startswith(start)), "")
     try:
-        masked = lexer.mask(guard)
+        node = syntax.expression(guard[len(start) :])
     except BadSourceError:
-        return f"({guard})"
-    is_loose = any(not _open(masked[: found.start()]) for found in loose.finditer(masked))
-    return f"({guard})" if is_loose else guard
+        words = _outside_brackets(guard).split()
+        return not {"if", "lambda", ":="}.isdisjoint(words) or (is_under_and and "or" in words)
+    if node.lpar:
+        return False
+    if not isinstance(node, cst.BooleanOperation):
+        return isinstance(node, (cst.IfExp, cst.Lambda, cst.NamedExpr))
+    return isinstance(node.operator, cst.Or) and is_under_and
+
+
+def _outside_brackets(text: str) -> str:
+    """Return what of a text stands in no brackets."""
+    depth, found = 0, []
+    for mark in text:
+        depth += (mark in "([{") - (mark in ")]}")
+        if depth == 0:
+            found.append(mark)
+    return "".join(found)
 
 
 def _open(text: str) -> int:

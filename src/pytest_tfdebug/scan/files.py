@@ -1,44 +1,75 @@
-"""Files that are either all there or as they were."""
+"""Files that are either all there or as they were, and files that may be anything."""
 
 from __future__ import annotations
 
 import os
+import stat
+import zlib
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from typing_extensions import Buffer
-
-#: Bytes from which a file's place on the disk is asked for at once: ext4 then need not find one while it replaces
-#: the old file, which takes twice as long as to write 50 MB.
-_LARGE = 1 << 20
-#: Pieces that every system takes in one call.
-_PIECES = 1000
 #: Bytes that are compared at a time.
 _CHUNK = 1 << 18
 
 
-def replace(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> None:
+class NoFileError(OSError):
+    """What stands in a file's place is none: a pipe, a socket or a device."""
+
+
+def read(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """Return the bytes of a regular file; a pipe is never waited for.
+
+    Raises:
+        NoFileError: If it is no regular file, or has more bytes than ``most``.
+        OSError: If it cannot be read.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    file = os.open(path, flags)
+    try:
+        status = os.fstat(file)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(f"{os.fspath(path)!r} is a directory")
+        if not stat.S_ISREG(status.st_mode):
+            raise NoFileError("not a regular file")
+        if most is not None and status.st_size > most:
+            raise NoFileError(f"{status.st_size:,} bytes, more than the {most:,} that are read")
+        content = os.read(file, status.st_size + 1)
+        while len(content) < status.st_size and (more := os.read(file, status.st_size)):
+            content += more
+        return content
+    finally:
+        os.close(file)
+
+
+def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Return the length and the checksum of a file; nothing of one that is none.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    if not os.path.isfile(path):
+        return 0, 0
+    size = checksum = 0
+    room = memoryview(bytearray(_CHUNK))  # used again: fresh memory takes longer than the reading
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(room):
+            size, checksum = size + count, zlib.crc32(room[:count], checksum)
+    return size, checksum
+
+
+def replace(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file, and its directory where there is none, atomically; one that holds the same already is left alone.
 
     Raises:
         OSError: If it cannot be written.
     """
-    views = [memoryview(piece) for piece in pieces]
-    if _holds(path, views):
+    if _holds(path, content):
         return
     directory, name = os.path.split(os.fspath(path))
     os.makedirs(directory or ".", exist_ok=True)
     temporary = os.path.join(directory, f".{name}.{os.urandom(8).hex()}")
     try:
         with open(temporary, "xb") as file:
-            size = sum(view.nbytes for view in views)
-            if size >= _LARGE and hasattr(os, "posix_fallocate"):
-                with suppress(OSError):  # not every file system can
-                    os.posix_fallocate(file.fileno(), 0, size)
-            _write(file, views)
+            file.write(content)
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
@@ -46,28 +77,12 @@ def replace(path: str | os.PathLike[str], pieces: Iterable[Buffer]) -> None:
         raise
 
 
-def _write(file: IO[bytes], views: list[memoryview]) -> None:
-    """Write pieces, many in one call where the system can: a call for each takes twice as long."""
-    if not hasattr(os, "writev"):
-        file.writelines(views)
-        return
-    for at in range(0, len(views), _PIECES):
-        batch = views[at : at + _PIECES]
-        written = os.writev(file.fileno(), batch)
-        if written < sum(view.nbytes for view in batch):  # the disk is full, or a signal came
-            file.write(b"".join(batch)[written:])
-            file.flush()
-
-
-def _holds(path: str | os.PathLike[str], views: list[memoryview]) -> bool:
+def _holds(path: str | os.PathLike[str], content: bytes) -> bool:
     """Tell whether a file holds these bytes and no others."""
-    with suppress(OSError), open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size != sum(view.nbytes for view in views):
+    with suppress(OSError):
+        if not os.path.isfile(path) or os.stat(path).st_size != len(content):
             return False
-        room = bytearray(_CHUNK)  # used again: fresh memory for each chunk takes six times as long
-        for part in (view[at : at + _CHUNK] for view in views for at in range(0, view.nbytes, _CHUNK)):
-            found = room if len(part) == _CHUNK else bytearray(len(part))
-            if file.readinto(found) != len(part) or found != part:
-                return False
-        return True
+        with open(path, "rb") as file:
+            view = memoryview(content)
+            return all(file.read(_CHUNK) == view[at : at + _CHUNK] for at in range(0, len(content), _CHUNK))
     return False

@@ -6,17 +6,19 @@ it) and a file for each model (``tests/models/unets/test_models_unet_2d.py``, as
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.scan.errors import ScanError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: A path with a models directory of tests in it: what comes before, and what comes below.
-_MODELS = re.compile(r"(?P<models>(?:.*/)?tests?/models)/(?P<below>.+)")
-_MODELING = re.compile(r"test_modeling_(\w+)\.py")
-_MODEL = re.compile(r"test_models?_(\w+)\.py")
+    from pytest_tfdebug.scan.tree import Tree
+
+_MODELING, _SUFFIX = "test_modeling_", ".py"
+#: Names that follow ``test_model_`` or ``test_models_`` in files of no model.
+_NO_MODELS = frozenset({"auto", "common"})
 
 
 class Place(NamedTuple):
@@ -29,26 +31,44 @@ class Place(NamedTuple):
 
 
 @cache
-def place(path: str) -> Place | None:
+def place(path: str, models_dir: str = "") -> Place | None:
     """Return which model a file tests, or None where it is no model test file.
 
     Args:
         path: Posix path relative to the repository's root.
+        models_dir: The models directory; any ``tests/models`` where it is not given.
     """
-    found = _MODELS.fullmatch(path)
-    if found is None:
+    models, below = _split(path, models_dir)
+    if not below:
         return None
-    models, below = found.group("models"), found.group("below").split("/")
-    directory, name = below[:-1], below[-1]
-    modeling = _MODELING.fullmatch(name)
-    if modeling is not None:
+    *directory, name = below.split("/")
+    modeling = _after(name, _MODELING)
+    if modeling:
         if directory:
             return Place(path, models, directory[-1], f"{path.rpartition('/')[0]}/")
-        return None if modeling.group(1) == "common" else Place(path, models, modeling.group(1), path)
-    model = _MODEL.fullmatch(name)
-    if model is not None and model.group(1) not in {"auto", "common"}:
-        return Place(path, models, model.group(1), path)
-    return None
+        return None if modeling == "common" else Place(path, models, modeling, path)
+    model = _after(name, "test_models_") or _after(name, "test_model_")
+    return Place(path, models, model, path) if model and model not in _NO_MODELS else None
+
+
+def _split(path: str, models_dir: str) -> tuple[str, str]:
+    """Return the models directory of a path, and what follows it; empty strings where there is none."""
+    if models_dir:
+        below = path.removeprefix(f"{models_dir}/")
+        return (models_dir, below) if below != path else ("", "")
+    parts = path.split("/")
+    for at in range(len(parts) - 2, 0, -1):
+        if parts[at] == "models" and parts[at - 1] in {"test", "tests"}:
+            return "/".join(parts[: at + 1]), "/".join(parts[at + 1 :])
+    return "", ""
+
+
+def _after(name: str, start: str) -> str:
+    """Return what stands between the start of a file's name and its suffix, or nothing where it begins otherwise."""
+    if not (name.startswith(start) and name.endswith(_SUFFIX)):
+        return ""
+    found = name[len(start) : -len(_SUFFIX)]
+    return found if found.replace("_", "a").isalnum() else ""
 
 
 @cache
@@ -64,5 +84,46 @@ def is_model_file(path: str, siblings: Iterable[str]) -> bool:
     """Tell whether a file belongs to one model, from its path and the names of the model tests beside it."""
     if place(path) is not None:
         return True
-    found = _MODELS.fullmatch(path)
-    return found is not None and "/" in found.group("below") and any(map(_MODELING.fullmatch, siblings))
+    return "/" in _split(path, "")[1] and any(_after(name, _MODELING) for name in siblings)
+
+
+def model_files(tree: Tree, models_dir: str = "") -> list[Place]:
+    """Return the model test files of a repository, by path.
+
+    Args:
+        tree: The repository.
+        models_dir: Where the models are; found where it is not given.
+
+    Raises:
+        ScanError: If there are none.
+    """
+    models_dir = models_dir.strip("/").removeprefix("./")
+    if models_dir:
+        if not tree.is_dir(models_dir):
+            raise ScanError(f"--models-dir {models_dir} is no directory of the repository.")
+        places = [found for path in tree.files(models_dir) if (found := place(path, models_dir)) is not None]
+        if places:
+            return sorted(places)
+        raise ScanError(f"No model tests in {models_dir}: no file such as {models_dir}/bert/test_modeling_bert.py.")
+    for under in ("tests/models", "tests", ""):
+        if under and not tree.is_dir(under):
+            continue
+        paths = list(tree.files(under))
+        places = [found for path in paths if (found := place(path)) is not None]
+        if places:
+            return sorted(places)
+    places = [found for path in paths if (found := _elsewhere(path)) is not None]
+    if places:
+        return sorted(places)
+    raise ScanError(
+        "No model tests here: no file such as tests/models/bert/test_modeling_bert.py; "
+        "run in the root of a repository or name it with --repo."
+    )
+
+
+def _elsewhere(path: str) -> Place | None:
+    """Return which model a file tests in a models directory further below the tests."""
+    parts = path.split("/")
+    tests = next((at for at, part in enumerate(parts) if part in {"test", "tests"}), len(parts))
+    at = next((at for at in range(len(parts) - 2, tests, -1) if parts[at] == "models"), None)
+    return None if at is None else place(path, "/".join(parts[: at + 1]))

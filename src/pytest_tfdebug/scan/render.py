@@ -80,8 +80,7 @@ def by_proportion(report: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def all_tests(report: Mapping[str, Mapping[str, Any]], *, verbose: bool = False) -> Iterator[str]:
     """Yield a table of all tests, sorted by the share of models that skip them, and with ``verbose`` every skip."""
     heading, *lines = table(
-        (test, values["origin"], {key: len(values[key]) for key in _HEADINGS}, values["skipped_proportion"])
-        for test, values in report.items()
+        (test, values["origin"], counts(values), values["skipped_proportion"]) for test, values in report.items()
     )
     yield heading
     for test, line in zip(by_proportion(report), lines, strict=True):
@@ -89,6 +88,11 @@ def all_tests(report: Mapping[str, Mapping[str, Any]], *, verbose: bool = False)
         if verbose:
             entries = [entry for entry in report[test]["tests"] if entry["state"] in {"skipped", "vanished", "empty"}]
             yield from (f"    {line}" for line in _list(entries, verbose=True))
+
+
+def counts(lists: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many models each column of the table counts."""
+    return {key: len(lists[key]) for key in _HEADINGS}
 
 
 def table(tests: Iterable[tuple[str, str, Mapping[str, int], float]]) -> Iterator[str]:

@@ -2,86 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from pytest_tfdebug.scan.bindings import Class, Function, Import, Value
+from pytest_tfdebug.scan.bodies import Runner
+from pytest_tfdebug.scan.class_states import ClassStates
 from pytest_tfdebug.scan.classes import Linked, Linker, is_abstract, is_abstract_base
-from pytest_tfdebug.scan.effects import Decorators
-from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.facts import Class, Function, Import, Value
-from pytest_tfdebug.scan.layout import Place, is_owned, place
-from pytest_tfdebug.scan.runner import Runner
-from pytest_tfdebug.scan.states import Decided, States, is_test
+from pytest_tfdebug.scan.decorators import Decorators
+from pytest_tfdebug.scan.definitions import is_test
+from pytest_tfdebug.scan.found import ORIGINS, ClassTests, Mixin, ModelScan
+from pytest_tfdebug.scan.layout import is_owned
 from pytest_tfdebug.scan.values import Evaluator
-from pytest_tfdebug.scan.workspace import Found, Source
+from pytest_tfdebug.scan.workspace import File, Found
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.scan.classes import Kin, Unresolved
-    from pytest_tfdebug.scan.tree import Tree
+    from pytest_tfdebug.scan.classes import Kin
+    from pytest_tfdebug.scan.found import Unresolved
+    from pytest_tfdebug.scan.layout import Place
     from pytest_tfdebug.scan.workspace import Workspace
-
-#: Mixins that the report calls by another name.
-ORIGINS = {"ModelTesterMixin": "common", "GenerationTesterMixin": "GenerationMixin"}
-
-
-class ClassTests(NamedTuple):
-    """A test class that pytest collects for a model, and what is decided of the common tests that it has."""
-
-    model: str
-    name: str
-    path: str
-    decided: Decided
-
-
-class Mixin(NamedTuple):
-    """A class that defines tests for others to inherit: what the report calls it, the length of its MRO, its tests."""
-
-    origin: str
-    size: int
-    tests: frozenset[str]
-
-
-class Scan(NamedTuple):
-    """What a scan found."""
-
-    classes: list[ClassTests]
-    mixins: set[Mixin]
-    bad: dict[str, str]
-    unresolved: list[Unresolved]
-
-    def __add__(self, other: Scan) -> Scan:  # type: ignore[override]
-        """Return what two scans of parts of the model test files found together."""
-        return Scan(
-            [*self.classes, *other.classes],
-            self.mixins | other.mixins,
-            {**self.bad, **other.bad},
-            list(dict.fromkeys((*self.unresolved, *other.unresolved))),
-        )
-
-    def origin(self, test: str) -> str:
-        """Return where a test comes from: the mixin at the root of those that define it."""
-        found = [(mixin.size, mixin.origin) for mixin in self.mixins if test in mixin.tests]
-        names = {origin for _, origin in found}
-        return next((name for name in ORIGINS.values() if name in names), min(found)[1])
-
-
-def model_files(tree: Tree) -> list[Place]:
-    """Return the model test files of a repository.
-
-    Raises:
-        ScanError: If there are none.
-    """
-    for under in ("tests/models", "tests", ""):
-        if under and not tree.is_dir(under):
-            continue
-        places = [found for path in tree.files(under) if (found := place(path)) is not None]
-        if places:
-            return sorted(places)
-    raise ScanError(
-        "No model tests here: no file such as tests/models/bert/test_modeling_bert.py; "
-        "run in the root of a repository or name it with --repo."
-    )
 
 
 class Scanner:
@@ -98,76 +38,121 @@ class Scanner:
         self._linker = Linker(workspace)
         self._evaluator = Evaluator(workspace)
         decorators = Decorators(workspace, self._evaluator)
-        self._states = States(workspace, self._evaluator, decorators, Runner(decorators, self._evaluator))
+        runner = Runner(workspace, decorators, self._evaluator)
+        self._states = ClassStates(workspace, self._evaluator, decorators, runner)
+        self._models = f"{places[0].models}/" if places else ""
+        self._imported: dict[str, list[str]] = {}
         self._mixin_tests: dict[Linked, frozenset[str]] = {}
         self._kin_tests: dict[Kin, frozenset[str]] = {}
-        self._used: set[Linked] = set()
+        self._linked: dict[Linked, bool] = {}  # classes of the model that is scanned, and whether they are tests
 
-    def scan(self, places: Iterable[Place], test: str | None) -> Scan:
-        """Return the states of one test, or of every common test, in some of the model test files."""
-        classes = [found for where in places for found in self._file(where, test)]
+    def scan(self, model: str, places: Iterable[Place], test: str | None) -> ModelScan:
+        """Return the states of one test, or of every common test, in the test files of a model.
+
+        Files that cannot be followed are noted with the workspace as bad, and left out.
+        """
+        classes: list[ClassTests] = []
+        self._linked, paths = {}, []
+        for where in places:
+            paths.append(where.path)
+            try:
+                found = list(self._file(where, test))
+            except RecursionError as error:
+                self._workspace.note_bad(where.path, error)
+            if where.path not in self._workspace.bad:
+                classes += found
         mixins = {
             Mixin(ORIGINS.get(cls.name, cls.name), len(cls.mro), tests)
-            for cls, tests in self._mixin_tests.items()
-            if tests
+            for cls in set().union(*(each.mro for each in self._linked))
+            if (tests := self._tests(cls))
         }
-        return Scan(classes, mixins, self._workspace.bad, self._unresolved())
+        return ModelScan(model, classes, sorted(mixins, key=_mixin_order), self._unresolved(), self._uses(paths))
 
     def _unresolved(self) -> list[Unresolved]:
-        """Return the base classes of test classes that are neither in the repository nor known by name."""
-        used = {(cls.source.path, cls.head.line, cls.name) for cls in self._used}
+        """Return the bases of the test classes of the model that are neither in the repository nor known by name."""
+        tests = set().union(*(cls.mro for cls, is_test_class in self._linked.items() if is_test_class))
+        used = {(cls.file.path, cls.facts.line, cls.name) for cls in tests}
         return [found for found in self._linker.unresolved if (found.path, found.line, found.cls) in used]
 
+    def _uses(self, paths: list[str]) -> list[str] | None:
+        """Return the files of models that some of them import, directly or not; None where that is not known."""
+        found, left = set(paths), list(paths)
+        while left:
+            for path in self._imports(left.pop()):
+                if not path:
+                    return None
+                if path not in found:
+                    found.add(path)
+                    left.append(path)
+        return sorted(found)
+
+    def used_by_all(self) -> list[str]:
+        """Return the files of models that files of no model import; ``""`` where it may be any of them."""
+        shared = (file.path for file in self._workspace.files if not is_owned(file.path, self._owned))
+        return sorted({path for each in shared for path in self._imports(each)})
+
+    def _imports(self, path: str) -> list[str]:
+        """Return the files of models that a file imports; ``""`` for a package that holds them all."""
+        if path not in self._imported:
+            file = self._workspace.file(path)
+            paths = self._workspace.imports(file) if file is not None else ()
+            packages = (f"{each.removesuffix('__init__.py')}" for each in paths)
+            self._imported[path] = [
+                "" if self._models.startswith(package) else each
+                for each, package in zip(paths, packages, strict=True)
+                if is_owned(each, self._owned) or self._models.startswith(package)
+            ]
+        return self._imported[path]
+
     def _file(self, where: Place, test: str | None) -> Iterator[ClassTests]:
-        source = self._workspace.source(where.path)
-        if source is None:
+        file = self._workspace.file(where.path)
+        if file is None:
             return
-        on_module = self._states.on_module(source)
-        for name, found in self._classes(source, set()):
+        on_module = self._states.on_module(file)
+        for name, found in self._classes(file, set()):
             cls = None if self._is_alone(found) else self._linker.link(found)
             if cls is None:
                 continue
-            if cls.kin.is_test_case or name.startswith("Test"):
-                self._used.update(cls.mro)
+            self._linked[cls] = cls.kin.is_test_case or name.startswith("Test") or self._linked.get(cls, False)
             tests = self._tests(cls) | self._inherited(cls.kin)
             if not tests or not self._is_collected(name, cls):
                 continue
             wanted = tests if test is None else tests & {test}
             yield ClassTests(where.model, name, where.path, self._states.of(cls, wanted, on_module))
 
-    def _classes(self, source: Source, seen: set[str]) -> Iterator[tuple[str, Found]]:
+    def _classes(self, file: File, seen: set[str]) -> Iterator[tuple[str, Found]]:
         """Yield the classes in a module's namespace, imported ones too, as pytest goes through it."""
-        seen.add(source.path)
-        for name, binding in source.facts.names.items():
-            found = self._bound(source, name, binding)
+        seen.add(file.path)
+        for name, binding in file.module.names.items():
+            found = self._bound(file, name, binding)
             if found is not None:
                 yield name, found
-        for star in source.facts.stars:
-            module = self._workspace.module(source.path, star)
-            if isinstance(module, Source) and module.path not in seen and _is_of_tests(module.path):
+        for star in file.module.stars:
+            module = self._workspace.module(file.path, star)
+            if isinstance(module, File) and module.path not in seen and _is_of_tests(module.path):
                 others = self._classes(module, seen)
-                yield from ((name, found) for name, found in others if name not in source.facts.names)
+                yield from ((name, found) for name, found in others if name not in file.module.names)
 
-    def _bound(self, source: Source, name: str, binding: Class | Function | Value | Import) -> Found | None:
+    def _bound(self, file: File, name: str, binding: Class | Function | Value | Import) -> Found | None:
         if isinstance(binding, Class):
-            return Found(source, binding)
+            return Found(file, binding)
         if isinstance(binding, Function):
             return None
         if isinstance(binding, Value) and not binding.text.replace(".", "").isidentifier():
             return None
         if isinstance(binding, Import):
-            path = self._workspace.module_path(source.path, binding.module) if binding.name else None
+            path = self._workspace.module_path(file.path, binding.module) if binding.name else None
             if path is None or not _is_of_tests(path):
                 return None
-            module = self._workspace.source(path)
+            module = self._workspace.file(path)
             symbol = self._workspace.exported(module, binding.name) if module is not None else None
         else:
-            symbol = self._workspace.lookup(source, name)
+            symbol = self._workspace.lookup(file, name)
         return symbol if isinstance(symbol, Found) and isinstance(symbol.binding, Class) else None
 
     def _is_collected(self, name: str, cls: Linked) -> bool:
         """Tell whether pytest collects a class under a name."""
-        marked = self._evaluator.attribute(cls, "__test__") if cls.find("__test__") else None
+        marked = self._evaluator.attribute(cls, "__test__") if next(cls.definitions("__test__"), None) else None
         if marked is False:
             return False
         if cls.kin.is_test_case:
@@ -178,14 +163,14 @@ class Scanner:
 
     def _is_alone(self, found: Found) -> bool:
         """Tell whether a class has no bases and belongs to a model, so that it has no common test."""
-        has_bases = isinstance(found.binding, Class) and bool(found.binding.bases)
-        return not has_bases and is_owned(found.source.path, self._owned)
+        has_bases = isinstance(found.binding, Class) and found.binding.has_bases
+        return not has_bases and is_owned(found.file.path, self._owned)
 
     def _tests(self, cls: Linked) -> frozenset[str]:
         """Return the tests that a class defines for others to inherit; none if it belongs to a model."""
         if cls not in self._mixin_tests:
             names: Iterable[str] = ()
-            if not is_owned(cls.source.path, self._owned):
+            if not is_owned(cls.file.path, self._owned):
                 members = cls.facts.members.items()
                 names = (name for name, member in members if name.startswith("test_") and is_test(member))
             self._mixin_tests[cls] = frozenset(names)
@@ -194,8 +179,16 @@ class Scanner:
     def _inherited(self, kin: Kin) -> frozenset[str]:
         """Return the tests that the bases of a class define for others to inherit."""
         if kin not in self._kin_tests:
-            self._kin_tests[kin] = frozenset().union(*map(self._tests, kin.mro))
+            first = kin.mro[0] if kin.mro else None
+            if first is not None and first.kin in self._kin_tests and first.kin.mro == kin.mro[1:]:  # its only base
+                self._kin_tests[kin] = self._tests(first) | self._kin_tests[first.kin]
+            else:
+                self._kin_tests[kin] = frozenset().union(*map(self._tests, kin.mro))
         return self._kin_tests[kin]
+
+
+def _mixin_order(mixin: Mixin) -> tuple[str, int, list[str]]:
+    return mixin.origin, mixin.size, sorted(mixin.tests)
 
 
 def _is_of_tests(path: str) -> bool:
@@ -205,8 +198,7 @@ def _is_of_tests(path: str) -> bool:
 
 def _is_abstract(cls: Linked) -> bool:
     """Tell whether a class has abstract methods left and a metaclass that counts them."""
-    own = (value for key, value in cls.head.keywords if key == "metaclass")
-    if not (cls.kin.counts_abstract or any(map(is_abstract_base, own))):
+    if not (cls.kin.counts_abstract or any(map(is_abstract_base, cls.facts.metaclasses))):
         return False
     members = cls.facts.members
     return any(map(is_abstract, members.values())) or not cls.kin.abstract <= members.keys()

@@ -1,213 +1,293 @@
-"""What expressions and bodies mean to the scanner: small nested tuples, made from libcst trees.
+"""Source read by libcst, each different text once, and what its nodes say of themselves.
 
-An expression is a tuple whose first item is its kind:
-
-====================================  =====================================================
-``("const", value)``                  a literal
-``("ref", "a.b.c")``                  a name, or attributes of a name
-``("attr", value, name)``             an attribute of anything else
-``("call", func, args)``              ``args``: ``(keyword, "*", "**" or "", value, source)`` each
-``("not", value)``                    and ``("and", values)``, ``("or", values)``
-``("compare", left, pairs)``          ``pairs``: ``(operator, right)`` each
-``("if", test, body, orelse)``        a ternary
-``("tuple", items)``                  and ``list``, ``set``; ``("star", value)`` is unpacked in place
-``("dict", pairs)``                   ``pairs``: ``(key, value)`` each
-``("join", parts)``                   an f-string or implicit concatenation
-``("show", value, source)``           a placeholder of an f-string
-``("binary", operator, left, right)``  arithmetic
-``("item", value, index)``            a subscript
-``("lambda", body)``                  a function of one expression
-``("code", source)``                  anything else
-====================================  =====================================================
-
-Tuples, because they are compared, hashed and stored by the thousand.
+Positions are never asked for: they would triple the time, and the outline knows the lines.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import libcst as cst
 
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.facts import squeeze
+from pytest_tfdebug.scan.outline import blank, squeeze
 
-Expr: TypeAlias = "tuple[Any, ...]"
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Names and signs without a comma, brackets in brackets, and characters of a statement that libcst is given. A chain
+#: of operators takes it quadratic time, nested brackets cubic time, and longer ones more stack than there is.
+_LONGEST_CHAIN, _DEEPEST, _LONGEST = 3000, 100, 200_000
+#: Branches of one statement, each of which takes stack.
+_BRANCHES = 3000
+#: Operators by their text, as they are compared and evaluated.
+OPERATORS: dict[type, str] = {
+    cst.Add: "+", cst.Subtract: "-", cst.Multiply: "*", cst.Modulo: "%",
+    cst.Equal: "==", cst.NotEqual: "!=", cst.LessThan: "<", cst.LessThanEqual: "<=", cst.GreaterThan: ">",
+    cst.GreaterThanEqual: ">=", cst.Is: "is", cst.IsNot: "is not", cst.In: "in", cst.NotIn: "not in",
+}  # fmt: skip
+_CONSTANTS = {"True": True, "False": False, "None": None}
+_MODULE = cst.Module([])
 
 
-def parse(text: str) -> Expr:
-    """Return the meaning of an expression's source.
+class Missing:
+    """What :func:`constant` returns for an expression that is none."""
+
+
+MISSING = Missing()
+
+
+class Argument(NamedTuple):
+    """An argument of a call: its keyword, ``*``, ``**`` or nothing, and its value."""
+
+    keyword: str
+    value: Any
+
+
+def parse(text: str) -> Any:  # noqa: ANN401 - libcst is not typed here
+    """Return the libcst module of a text, of which the size of each statement has been checked.
 
     Raises:
-        BadSourceError: If libcst cannot parse it.
+        BadSourceError: If it is not Python, or more than libcst can be given.
     """
-    import libcst
-
+    if text.count("elif") > _BRANCHES:
+        raise BadSourceError("more branches than can be read")
     try:
-        return expression(libcst.parse_expression(f"({text}\n)"))
-    except libcst.ParserSyntaxError as error:
-        raise BadSourceError(f"{error.message}: {squeeze(text)!r}") from error
+        return cst.parse_module(text)
+    except cst.ParserSyntaxError as error:
+        raise BadSourceError(f"line {error.raw_line}: invalid syntax") from error
+    except (RecursionError, MemoryError, ValueError) as error:
+        raise BadSourceError(f"cannot be read: {error}") from error
 
 
-def expression(node: Any) -> Expr:  # noqa: ANN401 - libcst is not typed here
-    """Return the meaning of a libcst expression."""
-    convert = _EXPRESSIONS.get(type(node).__name__)
-    return ("code", source(node)) if convert is None else convert(node)
+@cache
+def expression(text: str) -> Any:  # noqa: ANN401
+    """Return the libcst node of an expression's source.
+
+    Raises:
+        BadSourceError: As for :func:`parse`.
+    """
+    check_size(text)
+    try:
+        if "\n" not in text and "#" not in text:
+            with suppress(cst.ParserSyntaxError):  # such as a ``yield``, which only stands in brackets
+                return cst.parse_expression(text)
+        node = cst.parse_expression(f"({text}\n)")
+        return node.with_changes(lpar=node.lpar[1:], rpar=node.rpar[:-1])
+    except cst.ParserSyntaxError as error:
+        raise BadSourceError(f"invalid syntax: {squeeze(text)[:80]}") from error
+    except (RecursionError, MemoryError, ValueError) as error:
+        raise BadSourceError(f"cannot be read: {error}") from error
 
 
+@cache
+def statement(text: str) -> Any:  # noqa: ANN401
+    """Return the libcst node of the one statement that a text is.
+
+    Raises:
+        BadSourceError: As for :func:`parse`.
+    """
+    check_size(text)
+    body = parse(text).body
+    if len(body) != 1:
+        raise BadSourceError(f"invalid syntax: {squeeze(text)[:80]}")
+    return body[0]
+
+
+def check_size(text: str) -> None:
+    """Refuse a statement, or the header of one, that would take libcst more time or stack than there is.
+
+    Raises:
+        BadSourceError: If it is such.
+    """
+    if len(text) > _LONGEST:
+        raise BadSourceError(f"a statement of {len(text):,} characters")
+    if len(text) > _LONGEST_CHAIN and any(map(_is_chain, _code_of(text).split(","))):
+        raise BadSourceError("an expression of more operators than can be read")
+    if sum(map(text.count, "([{")) > _DEEPEST and _depth(text) > _DEEPEST:
+        raise BadSourceError("too many nested parentheses")
+
+
+def _is_chain(text: str) -> bool:
+    """Tell whether text has more operators, names and brackets than libcst is given."""
+    if len(text) <= _LONGEST_CHAIN:
+        return False
+    words = "".join(mark if mark.isalnum() or mark == "_" else " " for mark in text)
+    signs = sum(not (mark.isspace() or mark.isalnum() or mark == "_") for mark in text)
+    return len(words.split()) + signs > _LONGEST_CHAIN
+
+
+def _code_of(text: str) -> str:
+    """Return text without its strings; f-strings, whose placeholders are read too, stay."""
+    has_f_string = any(prefix + quote in text for prefix in "fFtTrR" for quote in "\"'")
+    return text if has_f_string and "{" in text else blank(text)
+
+
+def _depth(text: str) -> int:
+    deepest = depth = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in ")]}" and depth:
+            depth -= 1
+    return deepest
+
+
+@cache
+def code(node: Any) -> str:  # noqa: ANN401
+    """Return a node's source on one line, with the brackets around it."""
+    if isinstance(node, cst.Name) and not node.lpar:
+        return str(node.value)
+    return squeeze(_MODULE.code_for_node(node))
+
+
+@cache
 def source(node: Any) -> str:  # noqa: ANN401
-    """Return a libcst node's source on one line, without the brackets around it."""
-    import libcst
-
-    node = node.with_changes(lpar=(), rpar=()) if getattr(node, "lpar", ()) and not _is_sequence(node) else node
-    return squeeze(libcst.Module([]).code_for_node(node))
-
-
-def _is_sequence(node: Any) -> bool:  # noqa: ANN401
-    return type(node).__name__ in {"Tuple", "GeneratorExp"}
+    """Return a node's source on one line, without the brackets around it."""
+    if getattr(node, "lpar", ()) and not isinstance(node, (cst.Tuple, cst.GeneratorExp)):
+        return code(node.with_changes(lpar=(), rpar=()))
+    return code(node)
 
 
-def _name(node: Any) -> Expr:  # noqa: ANN401
-    constants = {"True": True, "False": False, "None": None}
-    return ("const", constants[node.value]) if node.value in constants else ("ref", node.value)
+@cache
+def dotted(node: Any) -> str:  # noqa: ANN401
+    """Return ``a.b.c`` for a name or attributes of one, and nothing for any other node."""
+    if type(node) is cst.Name:
+        return "" if node.value in _CONSTANTS else str(node.value)
+    parts: list[str] = []
+    while isinstance(node, cst.Attribute):
+        parts.append(node.attr.value)
+        node = node.value
+    if not isinstance(node, cst.Name) or node.value in _CONSTANTS:
+        return ""
+    parts.append(node.value)
+    return ".".join(reversed(parts))
 
 
-def _attribute(node: Any) -> Expr:  # noqa: ANN401
-    value = expression(node.value)
-    return ("ref", f"{value[1]}.{node.attr.value}") if value[0] == "ref" else ("attr", value, node.attr.value)
+@cache
+def constant(node: Any) -> Any:  # noqa: ANN401 - one return for each kind
+    """Return the value of a literal, or ``MISSING``."""
+    if isinstance(node, cst.Name):
+        return _CONSTANTS.get(node.value, MISSING)
+    if isinstance(node, (cst.SimpleString, cst.Integer, cst.Float)):
+        return _evaluated(node)
+    if isinstance(node, cst.Ellipsis):
+        return ...
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+        value = constant(node.expression)
+        return -value if isinstance(value, (int, float)) else MISSING
+    if isinstance(node, (cst.ConcatenatedString, cst.FormattedString)):
+        parts = text_parts(node)
+        if len(parts) == 1 and not isinstance(parts[0], cst.FormattedStringExpression):
+            return parts[0]
+    return MISSING
 
 
-def _literal(node: Any) -> Expr:  # noqa: ANN401
-    return ("const", node.evaluated_value)
+def _evaluated(node: Any) -> Any:  # noqa: ANN401
+    try:
+        return node.evaluated_value
+    except (ValueError, SyntaxError, MemoryError):  # such as more digits than Python reads
+        return MISSING
 
 
-def _concatenated(node: Any) -> Expr:  # noqa: ANN401
-    parts = (*_parts(expression(node.left)), *_parts(expression(node.right)))
-    return join(parts)
+@cache
+def text_parts(node: Any) -> list[Any]:  # noqa: ANN401
+    """Return the parts of a string: constants, neighbours made one, and placeholders of f-strings."""
+    parts: list[Any] = []
+    for part in _flat_parts(node):
+        if parts and type(part) is type(parts[-1]) and isinstance(part, (str, bytes)):
+            parts[-1] += part
+        elif part != "" or not parts:
+            parts.append(part)
+    return parts
 
 
-def _parts(value: Expr) -> tuple[Expr, ...]:
-    return tuple(value[1]) if value[0] == "join" else (value,)
+def _flat_parts(node: Any) -> list[Any]:  # noqa: ANN401
+    if isinstance(node, cst.ConcatenatedString):
+        return [*_flat_parts(node.left), *_flat_parts(node.right)]
+    if not isinstance(node, cst.FormattedString):
+        return [_evaluated(node)]
+    is_raw = "r" in node.prefix.lower()
+    return ["", *(_formatted_part(part, is_raw=is_raw) for part in node.parts)]
 
 
-def join(parts: tuple[Expr, ...]) -> Expr:
-    """Return an f-string or concatenation, with neighbouring literals made one."""
-    joined: list[Expr] = []
-    for part in parts:
-        if joined and part[0] == joined[-1][0] == "const" and type(part[1]) is type(joined[-1][1]):
-            joined[-1] = ("const", joined[-1][1] + part[1])
-        elif part != ("const", "") or not joined:
-            joined.append(part)
-    if len(joined) == 1 and joined[0][0] == "const":
-        return joined[0]
-    return ("join", tuple(joined))
-
-
-def _formatted(node: Any) -> Expr:  # noqa: ANN401
-    raw = "r" in node.prefix.lower()
-    parts: list[Expr] = [("const", "")]
-    for part in node.parts:
-        if type(part).__name__ == "FormattedStringText":
-            text = part.value.replace("{{", "{").replace("}}", "}")
-            parts.append(("const", text if raw or "\\" not in text else _unescaped(text)))
-        else:
-            parts.append(("show", expression(part.expression), source(part.expression)))
-    return join(tuple(parts))
-
-
-def _unescaped(text: str) -> str:
-    from ast import literal_eval
-
+def _formatted_part(part: Any, *, is_raw: bool) -> Any:  # noqa: ANN401
+    if isinstance(part, cst.FormattedStringExpression):
+        return part
+    text = str(part.value).replace("{{", "{").replace("}}", "}")
+    if is_raw or "\\" not in text:
+        return text
     quoted = text.replace('"', '\\"') if '\\"' not in text else text
-    value = literal_eval(f'"""{quoted}"""')
-    return str(value)
+    return _evaluated(cst.SimpleString(f'"""{quoted}"""'))
 
 
-def _call(node: Any) -> Expr:  # noqa: ANN401
-    args = (
-        (arg.keyword.value if arg.keyword else arg.star, expression(arg.value), source(arg.value)) for arg in node.args
-    )
-    return ("call", expression(node.func), tuple(args))
+@cache
+def arguments(node: Any) -> list[Argument]:  # noqa: ANN401
+    """Return the arguments of a call."""
+    return [Argument(arg.keyword.value if arg.keyword else arg.star, arg.value) for arg in node.args]
 
 
-def _unary(node: Any) -> Expr:  # noqa: ANN401
-    value = expression(node.expression)
-    kind = type(node.operator).__name__
-    if kind == "Not":
-        return ("not", value)
-    if kind == "Minus" and value[0] == "const" and isinstance(value[1], (int, float)):
-        return ("const", -value[1])
-    return ("code", source(node))
+@cache
+def operands(node: Any) -> list[Any]:  # noqa: ANN401
+    """Return what the ``and`` or ``or`` of a node joins."""
+    found, kind = [], type(node.operator)
+    while True:
+        found.append(node.right)
+        left = node.left
+        if not isinstance(left, cst.BooleanOperation) or type(left.operator) is not kind or left.lpar:
+            return [left, *reversed(found)]
+        node = left
 
 
-def _boolean(node: Any) -> Expr:  # noqa: ANN401
-    kind = type(node.operator).__name__.lower()
-    left, right = expression(node.left), expression(node.right)
-    first = left[1] if left[0] == kind and not node.left.lpar else (left,)
-    return (kind, (*first, right))
+def suites(node: Any) -> Iterator[Any]:  # noqa: ANN401
+    """Yield the suites of a compound statement, in order."""
+    if isinstance(node, cst.Match):
+        yield from (case.body for case in node.cases)
+        return
+    yield node.body
+    yield from (handler.body for handler in getattr(node, "handlers", ()))
+    orelse = getattr(node, "orelse", None)
+    while orelse is not None:
+        yield orelse.body
+        orelse = getattr(orelse, "orelse", None)
+    if getattr(node, "finalbody", None) is not None:
+        yield node.finalbody.body
 
 
-def _comparison(node: Any) -> Expr:  # noqa: ANN401
-    pairs = ((squeeze(_code(target.operator)), expression(target.comparator)) for target in node.comparisons)
-    return ("compare", expression(node.left), tuple(pairs))
+def walk(node: Any) -> Iterator[Any]:  # noqa: ANN401
+    """Yield a node and all that is in it; ``libcst.matchers`` would take longer to import than this ever runs."""
+    left = [node]
+    while left:
+        node = left.pop()
+        yield node
+        left.extend(node.children)
 
 
-def _binary(node: Any) -> Expr:  # noqa: ANN401
-    return ("binary", squeeze(_code(node.operator)), expression(node.left), expression(node.right))
+def mentions(node: Any, *names: str) -> bool:  # noqa: ANN401
+    """Tell whether one of some names stands anywhere in a node."""
+    return any(isinstance(found, cst.Name) and found.value in names for found in walk(node))
 
 
-def _code(node: Any) -> str:  # noqa: ANN401
-    import libcst
-
-    return str(libcst.Module([]).code_for_node(node))
-
-
-def _ternary(node: Any) -> Expr:  # noqa: ANN401
-    return ("if", expression(node.test), expression(node.body), expression(node.orelse))
+#: Expressions whose source says little in a condition, so that it is left out.
+_OPAQUE = (
+    cst.BinaryOperation, cst.BooleanOperation, cst.Comparison, cst.ConcatenatedString, cst.Dict, cst.FormattedString,
+    cst.IfExp, cst.Lambda, cst.List, cst.Set, cst.Subscript, cst.Tuple,
+)  # fmt: skip
 
 
-def _sequence(node: Any) -> Expr:  # noqa: ANN401
-    items = (
-        ("star", expression(item.value)) if type(item).__name__ == "StarredElement" else expression(item.value)
-        for item in node.elements
-    )
-    return (type(node).__name__.lower(), tuple(items))
-
-
-def _dict(node: Any) -> Expr:  # noqa: ANN401
-    if any(type(element).__name__ != "DictElement" for element in node.elements):
-        return ("code", source(node))
-    return ("dict", tuple((expression(element.key), expression(element.value)) for element in node.elements))
-
-
-def _subscript(node: Any) -> Expr:  # noqa: ANN401
-    indices = [element.slice for element in node.slice]
-    if len(indices) != 1 or type(indices[0]).__name__ != "Index":
-        return ("item", expression(node.value), ("code", source(node)))
-    return ("item", expression(node.value), expression(indices[0].value))
-
-
-def _lambda(node: Any) -> Expr:  # noqa: ANN401
-    return ("lambda", expression(node.body))
-
-
-_EXPRESSIONS = {
-    "Attribute": _attribute,
-    "BinaryOperation": _binary,
-    "BooleanOperation": _boolean,
-    "Call": _call,
-    "Comparison": _comparison,
-    "ConcatenatedString": _concatenated,
-    "Dict": _dict,
-    "Ellipsis": lambda node: ("const", ...),  # noqa: ARG005 - one row of the table
-    "Float": _literal,
-    "FormattedString": _formatted,
-    "IfExp": _ternary,
-    "Integer": _literal,
-    "Lambda": _lambda,
-    "List": _sequence,
-    "Name": _name,
-    "Set": _sequence,
-    "SimpleString": _literal,
-    "Subscript": _subscript,
-    "Tuple": _sequence,
-    "UnaryOperation": _unary,
-}
+@cache
+def describe(node: Any) -> str:  # noqa: ANN401
+    """Return how an expression that has no value reads."""
+    if isinstance(node, cst.Call):
+        return f"{describe(node.func)}({', '.join(source(arg.value) for arg in node.args)})"
+    if isinstance(node, cst.Attribute):
+        return dotted(node) or f"{describe(node.value)}.{node.attr.value}"
+    if isinstance(node, cst.Dict) and any(isinstance(item, cst.StarredDictElement) for item in node.elements):
+        return source(node)
+    is_not = isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not)
+    if isinstance(node, _OPAQUE) or is_not or constant(node) is not MISSING:
+        return "..."
+    return source(node)

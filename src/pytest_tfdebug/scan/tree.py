@@ -7,10 +7,11 @@ import posixpath
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_tfdebug.scan.errors import BadSourceError, ScanError
+from pytest_tfdebug.scan.files import read
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 #: Directories that hold no tests and may hold a great many files.
 _PRUNED = frozenset({".git", "node_modules", "__pycache__", "site-packages", "build", "dist"})
+
+
+#: Bytes of a file that are read; no test file has a tenth of it.
+_MOST = 10_000_000
 
 
 class Tree(Protocol):
@@ -39,6 +44,10 @@ class Tree(Protocol):
             BadSourceError: If there is no such file to read.
         """
 
+    @property
+    def record(self) -> Record:
+        """What the tree has replied so far."""
+
 
 class DiskTree:
     """The work tree.
@@ -49,6 +58,7 @@ class DiskTree:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.fspath(root)
         self._listings: dict[str, dict[str, str]] = {}
+        self._contents: dict[str, str] = {}
 
     def files(self, under: str) -> Iterator[str]:
         """Yield every path below a directory; a directory named like a Python file is yielded too."""
@@ -72,19 +82,28 @@ class DiskTree:
     def read(self, path: str) -> bytes:
         """Return a file's bytes."""
         try:
-            return _read(os.path.join(self._root, path))
+            content = self._bytes(path)
+        except BadSourceError as error:
+            self._contents[path] = str(error)
+            raise
+        self._contents[path] = digest(content)
+        return content
+
+    def _bytes(self, path: str) -> bytes:
+        try:
+            return read(os.path.join(self._root, path), _MOST)
         except FileNotFoundError as error:
             is_link = os.path.islink(os.path.join(self._root, path))
             raise BadSourceError("broken symlink" if is_link else "no such file") from error
         except IsADirectoryError as error:
             raise BadSourceError("a directory, not a file") from error
-        except OSError as error:
-            raise BadSourceError(error.strerror or str(error)) from error
+        except (OSError, ValueError) as error:
+            raise BadSourceError(getattr(error, "strerror", None) or str(error)) from error
 
     @property
     def record(self) -> Record:
-        """What the tree has replied so far; the contents of files are not recorded here."""
-        return Record({path: _summary(names) for path, names in self._listings.items()}, {})
+        """What the tree has replied so far."""
+        return Record({path: _summary(names) for path, names in self._listings.items()}, dict(self._contents))
 
     def listed(self, directory: str) -> dict[str, str]:
         """Return the kind of each module or package that could stand in a directory; none if it cannot be read."""
@@ -96,6 +115,13 @@ class DiskTree:
         except OSError:
             return {}
         return {name: found[name] for name in sorted(found) if found[name] in _DIRECTORIES or name.endswith(".py")}
+
+    def content(self, path: str) -> str:
+        """Return the digest of a file's content, or why it cannot be read."""
+        try:
+            return digest(self._bytes(path))
+        except BadSourceError as error:
+            return str(error)
 
     def _names(self, directory: str) -> dict[str, str]:
         """Return what :meth:`listed` returned when it was first asked; nothing where there is no such directory."""
@@ -111,19 +137,6 @@ _FILE, _DIRECTORY, _LINKED, _OTHER = "", "/", "@", "?"
 _FILES, _DIRECTORIES = frozenset({_FILE, _OTHER}), frozenset({_DIRECTORY, _LINKED})
 
 
-def _read(path: str) -> bytes:
-    """Return a file's bytes, in two thirds of the time that ``open`` takes."""
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-    try:
-        size = os.fstat(file).st_size
-        content = os.read(file, size + 1)
-        while len(content) < size and (more := os.read(file, size)):
-            content += more
-        return content
-    finally:
-        os.close(file)
-
-
 def _kind(entry: os.DirEntry[str]) -> str:
     try:
         if entry.is_dir():
@@ -131,29 +144,6 @@ def _kind(entry: os.DirEntry[str]) -> str:
         return _FILE if entry.is_file() else _OTHER
     except OSError:  # a symlink that leads to itself
         return _OTHER
-
-
-class RecordingTree(DiskTree):
-    """The work tree, with a record of what was read."""
-
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        super().__init__(root)
-        self._contents: dict[str, str] = {}
-
-    @property
-    def record(self) -> Record:
-        """What the tree has replied so far."""
-        return super().record._replace(contents=self._contents)
-
-    def read(self, path: str) -> bytes:
-        """Return a file's bytes."""
-        try:
-            content = super().read(path)
-        except BadSourceError as error:
-            self._contents[path] = str(error)
-            raise
-        self._contents[path] = digest(content)
-        return content
 
 
 class Record(NamedTuple):
@@ -166,14 +156,22 @@ class Record(NamedTuple):
     listings: dict[str, str]
     contents: dict[str, str]
 
-    def __or__(self, other: Record) -> Record:
-        return Record(self.listings | other.listings, self.contents | other.contents)
+    @classmethod
+    def union(cls, records: Iterable[Record]) -> Record:
+        """Return what several scans of parts of a tree were told."""
+        found = cls({}, {})
+        for record in records:
+            found.listings.update(record.listings)
+            found.contents.update(record.contents)
+        return found
 
-    def holds(self, tree: DiskTree) -> bool:
-        """Tell whether a tree still replies the same."""
-        return all(_summary(tree.listed(path)) == listed for path, listed in self.listings.items()) and all(
-            _content(tree, path) == content for path, content in self.contents.items()
-        )
+    def has_listings_of(self, tree: DiskTree) -> bool:
+        """Tell whether the directories of a tree still hold the same names."""
+        return all(_summary(tree.listed(path)) == listed for path, listed in self.listings.items())
+
+    def changed(self, tree: DiskTree) -> set[str]:
+        """Return the files of a tree that are no longer the same."""
+        return {path for path, content in self.contents.items() if tree.content(path) != content}
 
 
 def digest(content: bytes) -> str:
@@ -185,13 +183,6 @@ def digest(content: bytes) -> str:
 
 def _summary(names: dict[str, str]) -> str:
     return digest("\n".join([name + kind for name, kind in names.items()]).encode(errors="surrogateescape"))
-
-
-def _content(tree: DiskTree, path: str) -> str:
-    try:
-        return digest(tree.read(path))
-    except BadSourceError as error:
-        return str(error)
 
 
 #: Symlinks that may lead to each other.
@@ -231,6 +222,11 @@ class GitTree:
             raise ScanError(f"{self._root} is not a git repository: {error.stderr.decode().strip()}") from error
         return done.stdout
 
+    @property
+    def record(self) -> Record:
+        """Nothing: a revision never changes."""
+        return Record({}, {})
+
     def __enter__(self) -> Self:
         return self
 
@@ -262,8 +258,8 @@ class GitTree:
         raise BadSourceError("a symlink that leads to itself")
 
     def _blob(self, path: str) -> bytes:
-        if path not in self._files:
-            raise BadSourceError("no such file")
+        if path not in self._files or "\n" in path:  # which would end the request to git
+            raise BadSourceError("no such file" if path not in self._files else "a line end in its name")
         if self._batch is None:
             import subprocess
 
@@ -280,4 +276,7 @@ class GitTree:
         header = stdout.readline().split()
         if len(header) != 3:  # noqa: PLR2004 - object, type and size
             raise BadSourceError("not in the revision")
-        return stdout.read(int(header[2]) + 1)[:-1]
+        content = stdout.read(int(header[2]) + 1)[:-1]
+        if len(content) > _MOST:
+            raise BadSourceError(f"{len(content):,} bytes, more than the {_MOST:,} that are read")
+        return content

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import operator
-import re
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.facts import Class, Function, Value
+import libcst as cst
+
+from pytest_tfdebug.scan import syntax
+from pytest_tfdebug.scan.bindings import Class, Function, Value
+from pytest_tfdebug.scan.local_names import is_local
+from pytest_tfdebug.scan.syntax import MISSING
 from pytest_tfdebug.scan.workspace import Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from pytest_tfdebug.scan.classes import Linked, Question
-    from pytest_tfdebug.scan.runner import Runner
-    from pytest_tfdebug.scan.syntax import Expr
-    from pytest_tfdebug.scan.workspace import Source, Workspace
+    from pytest_tfdebug.scan.workspace import File, Workspace
 
 _DEPTH = 12  # of constants defined by constants
-
+#: Characters, or items, that a value may have; and the longest number in a format, which asks for as many characters.
+_LONGEST, _WIDEST = 10_000, 3
 
 #: Stands in a reason for the name of the class, so that classes can share what a body does to them.
 CLASS_NAME = "\x02"
 #: What is asked of a class whose name matters: no other class answers alike.
 NAME = ("name",)
-_CLASS_NAMES = (("ref", "self.__class__.__name__"), ("ref", "cls.__name__"))
+_CLASS_NAMES = frozenset({"self.__class__.__name__", "cls.__name__"})
 
 
 class Unknown:
@@ -46,19 +48,24 @@ SELF = object()
 class Scope(NamedTuple):
     """Where an expression stands: its module, the class whose instance ``self`` is, local values, the class body.
 
-    ``text`` is that of the function, whose other names may be local too.
+    ``function`` is the one that it stands in, whose other names may be local too.
     """
 
-    source: Source
+    file: File
     cls: Linked | None = None
     local: Mapping[str, Any] = {}
     depth: int = 0
     body: Class | None = None
-    text: str = ""
+    function: Function | None = None
 
 
 class Evaluator:
-    """Evaluates expressions against the constants of a repository and the attributes of a class."""
+    """Evaluates expressions against the constants of a repository and the attributes of a class.
+
+    Attributes:
+        asked: What classes were asked since this was last emptied.
+        has_effect: Tells whether the method that a class has under a name could skip; it returns the method or None.
+    """
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -66,39 +73,44 @@ class Evaluator:
         self._ordered: dict[frozenset[Question], tuple[Question, ...]] = {}
         self._numbers: dict[tuple[Hashable, ...], int] = {}
         self.asked: set[Question] = set()
-        self.runner: Runner
+        self.has_effect: Callable[[Linked, str], tuple[Linked, Function] | None] = lambda cls, name: cls.helper(name)
 
-    def text(self, text: str, scope: Scope) -> Any:  # noqa: ANN401 - a value is of any type
-        """Return the value of an expression's source."""
-        return self.value(self._workspace.parser.expression(text), scope) if text else UNKNOWN
+    def bound(self, file: File, value: Value, depth: int = 0) -> Any:  # noqa: ANN401 - a value is of any type
+        """Return the value that a name of a module is bound to."""
+        return self.value(self._workspace.node(file, value), Scope(file, depth=depth))
 
-    def value(self, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
+    def value(self, node: Any, scope: Scope) -> Any:  # noqa: ANN401
         """Return the value of an expression, or ``UNKNOWN``."""
-        evaluate = _KINDS.get(expression[0])
-        return UNKNOWN if evaluate is None or scope.depth > _DEPTH else evaluate(self, expression, scope)
+        evaluate = _KINDS.get(type(node))
+        if evaluate is None or scope.depth > _DEPTH:
+            return UNKNOWN
+        found = evaluate(self, node, scope)
+        return UNKNOWN if found is MISSING else found
 
-    def truth(self, expression: Expr, scope: Scope) -> bool | None:
+    def truth(self, node: Any, scope: Scope) -> bool | None:  # noqa: ANN401
         """Return whether an expression is true, or None where the source does not decide it."""
-        value = self.value(expression, scope)
+        value = self.value(node, scope)
         return None if isinstance(value, Unknown) else bool(value)
 
-    def words(self, expression: Expr, scope: Scope) -> str:
+    def words(self, node: Any, scope: Scope) -> str:  # noqa: ANN401
         """Return a reason as a string; what is not known in it stands in braces as its source."""
-        if expression[0] == "join":
-            return "".join(self._part(part, scope) for part in expression[1])
-        value = self.value(expression, scope)
-        if isinstance(value, Unknown) and expression[0] == "binary":
-            left, right = (self.words(side, scope) for side in expression[2:])
-            return f"{left}{right}" if expression[1] == "+" else left
-        if isinstance(value, Unknown):
-            return f"{{{describe(expression)}}}" if expression[0] != "const" else ""
-        return "" if value is None else str(value)
+        if isinstance(node, (cst.FormattedString, cst.ConcatenatedString)) and syntax.constant(node) is MISSING:
+            return "".join(self._part(part, scope) for part in syntax.text_parts(node))
+        value = self.value(node, scope)
+        if isinstance(value, Unknown) and isinstance(node, cst.BinaryOperation):
+            left = self.words(node.left, scope)
+            return f"{left}{self.words(node.right, scope)}" if isinstance(node.operator, cst.Add) else left
+        if not _has_words(value):
+            return f"{{{syntax.describe(node)}}}" if node is not None else ""
+        return "" if value is None else _shown(value)
 
-    def _part(self, part: Expr, scope: Scope) -> str:
-        if part[0] == "show" and part[1] in _CLASS_NAMES and scope.cls is not None:
+    def _part(self, part: Any, scope: Scope) -> str:  # noqa: ANN401
+        if not isinstance(part, cst.FormattedStringExpression):
+            return str(part)
+        if scope.cls is not None and syntax.dotted(part.expression) in _CLASS_NAMES:
             return CLASS_NAME
-        value = self.value(part[1] if part[0] == "show" else part, scope)
-        return f"{{{part[2]}}}" if isinstance(value, Unknown) else str(value)
+        value = self.value(part.expression, scope)
+        return _shown(value) if _has_words(value) else f"{{{syntax.source(part.expression)}}}"
 
     def attribute(self, cls: Linked, name: str) -> Any:  # noqa: ANN401
         """Return the value that a class's MRO gives an attribute of its instances, or ``UNKNOWN``."""
@@ -110,7 +122,7 @@ class Evaluator:
         if not isinstance(binding, Value) or not binding.is_sure:
             return UNKNOWN
         if id(binding) not in self._attributes:
-            self._attributes[id(binding)] = self.text(binding.text, Scope(definer.source, depth=1))
+            self._attributes[id(binding)] = self.bound(definer.file, binding, depth=1)
         return self._attributes[id(binding)]
 
     def answer(self, cls: Linked, questions: frozenset[Question]) -> int:
@@ -131,7 +143,7 @@ class Evaluator:
                 told[question] = _QUESTIONS[question[0]](self, cls, *question[1:])
         return tuple([told[question] for question in questions])
 
-    def reference(self, dotted: str, scope: Scope) -> Any:  # noqa: PLR0911, ANN401
+    def reference(self, dotted: str, scope: Scope) -> Any:  # noqa: ANN401
         """Return the value of a name."""
         first, _, rest = dotted.partition(".")
         if scope.local.get(first) is SELF:
@@ -139,65 +151,60 @@ class Evaluator:
         elif first in scope.local:
             return UNKNOWN if rest else scope.local[first]
         if first in {"self", "cls"} and scope.cls is not None:
-            if ("ref", f"{first}.{rest}") in _CLASS_NAMES:
+            if f"{first}.{rest}" in _CLASS_NAMES:
                 self.asked.add(NAME)
                 return scope.cls.name
             return self.attribute(scope.cls, rest) if rest and "." not in rest else UNKNOWN
         member = scope.body.members.get(dotted) if scope.body is not None else None
         if isinstance(member, Value):
-            return self.text(member.text, Scope(scope.source, depth=scope.depth + 1)) if member.is_sure else UNKNOWN
-        found = self._workspace.resolve(scope.source, dotted)
-        if isinstance(found, Found):
-            if isinstance(found.binding, Value) and found.binding.is_sure:
-                if _is_assigned(first, scope.text):
-                    return UNKNOWN
-                return self.text(found.binding.text, Scope(found.source, depth=scope.depth + 1))
-            if isinstance(found.binding, (Class, Function)):
-                return found.binding  # as an object: it is true
-        return UNKNOWN
+            return self.bound(scope.file, member, scope.depth + 1) if member.is_sure else UNKNOWN
+        return self._global(first, dotted, scope)
+
+    def _global(self, first: str, dotted: str, scope: Scope) -> Any:  # noqa: ANN401
+        """Return the value of a name of a module; a class or function stands for itself, as it is true."""
+        found = self._workspace.resolve(scope.file, dotted)
+        if not isinstance(found, Found):
+            return UNKNOWN
+        if isinstance(found.binding, (Class, Function)):
+            return found.binding
+        if not found.binding.is_sure or (scope.function is not None and is_local(first, scope.function)):
+            return UNKNOWN
+        return self.bound(found.file, found.binding, scope.depth + 1)
 
 
-@cache
-def _is_assigned(name: str, text: str) -> bool:
-    """Tell whether the text of a function may bind a name, which is then local in all of it."""
-    if name not in text:
-        return False
-    targets = rf"(?:[\w*]+[ \t]*,[ \t]*)*\*?{name}[ \t]*(?:[,:][^=\n]*)?"  # also one of several, and with a type
-    value = r"=(?!=)(?![^\n]*,[ \t]*(?:\n|$))"  # but no argument on a line of its own
-    assignment = rf"(?:^|[\n;:])[ \t]*{targets}[-+*/%&|^@<>]*{value}"
-    others = rf"\bfor\b[^:\n]*\b{name}\b[^:\n]*\bin\b|\bas\s+{name}\b|\b{name}\s*:=|\bimport\b[^\n]*\b{name}\b"
-    return re.search(f"{assignment}|{others}", text) is not None
+def _has_words(value: Any) -> bool:  # noqa: ANN401
+    """Tell whether a value reads in a reason as it does in the run: it is known, and no class, function or instance."""
+    return not isinstance(value, (Unknown, Class, Function)) and value is not SELF
 
 
-def describe(expression: Expr) -> str:
-    """Return how an expression that has no value reads."""
-    if expression[0] in {"ref", "code"}:
-        return str(expression[1])
-    if expression[0] == "call":
-        return f"{describe(expression[1])}({', '.join(arg[2] for arg in expression[2])})"
-    if expression[0] == "attr":
-        return f"{describe(expression[1])}.{expression[2]}"
-    return "..."
+def _shown(value: Any) -> str:  # noqa: ANN401
+    try:
+        return str(value)
+    except ValueError:  # a number of more digits than Python writes
+        return "..."
 
 
-def _const(_: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401, ARG001
-    return expression[1]
+def _constant(_: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401, ARG001
+    return syntax.constant(node)
 
 
-def _ref(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
-    return evaluator.reference(expression[1], scope)
+def _name(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+    dotted = syntax.dotted(node)
+    return evaluator.reference(dotted, scope) if dotted else syntax.constant(node)
 
 
-def _not(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
-    truth = evaluator.truth(expression[1], scope)
+def _unary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+    if not isinstance(node.operator, cst.Not):
+        return syntax.constant(node)
+    truth = evaluator.truth(node.expression, scope)
     return UNKNOWN if truth is None else not truth
 
 
-def _and_or(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
+def _and_or(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
     """Return what decides an ``and`` (its first false value) or ``or`` (its first true one)."""
-    decides = expression[0] == "or"
+    decides = isinstance(node.operator, cst.Or)
     unknown, value = False, UNKNOWN
-    for item in expression[1]:
+    for item in syntax.operands(node):
         value = evaluator.value(item, scope)
         if isinstance(value, Unknown):
             unknown = True
@@ -206,27 +213,34 @@ def _and_or(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noq
     return UNKNOWN if unknown else value
 
 
-def _items(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
+def _items(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
     items: list[Any] = []
-    for item in expression[1]:
-        if item[0] == "star":
-            value = evaluator.value(item[1], scope)
-            if not isinstance(value, (tuple, list)):
-                return UNKNOWN
+    for element in node.elements:
+        value = evaluator.value(element.value, scope)
+        if not isinstance(element, cst.StarredElement):
+            items.append(value)
+        elif isinstance(value, (tuple, list)) and len(value) <= _LONGEST:
             items.extend(value)
         else:
-            items.append(evaluator.value(item, scope))
-    return tuple(items) if expression[0] == "tuple" else items
+            return UNKNOWN
+    return tuple(items) if isinstance(node, cst.Tuple) else items
 
 
-def _dict(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
-    if any(key[0] != "const" for key, _ in expression[1]):
+def _dict(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+    found: dict[Any, Any] = {}
+    for element in node.elements:
+        key = syntax.constant(element.key) if isinstance(element, cst.DictElement) else MISSING
+        if key is MISSING:
+            return UNKNOWN
+        found[key] = evaluator.value(element.value, scope)
+    return found
+
+
+def _item(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+    indices = [element.slice for element in node.slice]
+    if len(indices) != 1 or not isinstance(indices[0], cst.Index):
         return UNKNOWN
-    return {key[1]: evaluator.value(value, scope) for key, value in expression[1]}
-
-
-def _item(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
-    holder, index = (evaluator.value(part, scope) for part in expression[1:])
+    holder, index = evaluator.value(node.value, scope), evaluator.value(indices[0].value, scope)
     if _has_unknown([holder, index]):
         return UNKNOWN
     try:
@@ -235,33 +249,42 @@ def _item(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa:
         return UNKNOWN
 
 
-def _join(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
-    values = [evaluator.value(part[1] if part[0] == "show" else part, scope) for part in expression[1]]
-    return UNKNOWN if _has_unknown(values) else "".join(map(str, values))
+def _text(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+    parts = [
+        evaluator.value(part.expression, scope) if isinstance(part, cst.FormattedStringExpression) else part
+        for part in syntax.text_parts(node)
+    ]
+    if len(parts) == 1 and isinstance(parts[0], (str, bytes)):
+        return parts[0]
+    return "".join(map(_shown, parts)) if MISSING not in parts and all(map(_has_words, parts)) else UNKNOWN
 
 
-def _ternary(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
-    truth = evaluator.truth(expression[1], scope)
+def _ternary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+    truth = evaluator.truth(node.test, scope)
     if truth is not None:
-        return evaluator.value(expression[2 if truth else 3], scope)
-    if _differ(*expression[2:]):
+        return evaluator.value(node.body if truth else node.orelse, scope)
+    if _differ(node.body, node.orelse):
         return UNKNOWN
-    body, orelse = (evaluator.value(branch, scope) for branch in expression[2:])
+    body, orelse = evaluator.value(node.body, scope), evaluator.value(node.orelse, scope)
     return body if not _has_unknown([body, orelse]) and body == orelse else UNKNOWN
 
 
-def _differ(body: Expr, orelse: Expr) -> bool:
+def _differ(body: Any, orelse: Any) -> bool:  # noqa: ANN401
     """Tell, without a value, that two expressions are not equal: ``(A, B) if available() else ()``."""
-    is_same_kind = body[0] == orelse[0] and body[0] in {"tuple", "list", "dict"}
-    return is_same_kind and len(body[1]) != len(orelse[1]) and all(item[0] != "star" for item in (*body[1], *orelse[1]))
+    if type(body) is not type(orelse) or not isinstance(body, (cst.Tuple, cst.List, cst.Dict)):
+        return False
+    starred = (cst.StarredElement, cst.StarredDictElement)
+    has_star = any(isinstance(element, starred) for element in (*body.elements, *orelse.elements))
+    return len(body.elements) != len(orelse.elements) and not has_star
 
 
-def _compare(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
-    left = evaluator.value(expression[1], scope)
-    for symbol, expr in expression[2]:
-        right = evaluator.value(expr, scope)
+def _compare(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+    left = evaluator.value(node.left, scope)
+    for target in node.comparisons:
+        symbol = syntax.OPERATORS[type(target.operator)]
+        right = evaluator.value(target.comparator, scope)
         looked_into = [left] if isinstance(right, dict) and symbol in {"in", "not in"} else [left, right]
-        if _has_unknown([left, right]) or symbol not in _COMPARISONS or _is_nested_unknown(*looked_into):
+        if _has_unknown([left, right]) or _is_nested_unknown(*looked_into):
             return UNKNOWN
         try:
             if not _COMPARISONS[symbol](left, right):
@@ -272,48 +295,72 @@ def _compare(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # no
     return True
 
 
-def _binary(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: ANN401
-    left, right = (evaluator.value(side, scope) for side in expression[2:])
-    if _has_unknown([left, right]) or _is_nested_unknown(left, right) or expression[1] not in _ARITHMETIC:
+def _binary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+    calculate = _ARITHMETIC.get(type(node.operator))
+    left, right = evaluator.value(node.left, scope), evaluator.value(node.right, scope)
+    if calculate is None or _has_unknown([left, right]) or _is_nested_unknown(left, right):
         return UNKNOWN
     try:
-        return _ARITHMETIC[expression[1]](left, right)
-    except (TypeError, ValueError, KeyError):
+        return calculate(left, right)
+    except (TypeError, ValueError, KeyError, OverflowError):
         return UNKNOWN
 
 
-def _call(evaluator: Evaluator, expression: Expr, scope: Scope) -> Any:  # noqa: PLR0911, ANN401
-    function, args = expression[1], expression[2]
-    if any(arg[0] for arg in args):
-        return UNKNOWN
-    if function[0] == "attr" and function[2] == "format":
-        values = [evaluator.value(function[1], scope), *(evaluator.value(arg[1], scope) for arg in args)]
-        if _has_unknown(values) or _is_nested_unknown(*values):
+def _times(left: Any, right: Any) -> Any:  # noqa: ANN401
+    """Return a product, unless it is a sequence too long to be anyone's reason."""
+    for sequence, count in ((left, right), (right, left)):
+        if hasattr(sequence, "__len__") and isinstance(count, int) and len(sequence) * count > _LONGEST:
             return UNKNOWN
-        try:
-            return str(values[0]).format(*values[1:])
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-            return UNKNOWN
-    if function in (("ref", "getattr"), ("ref", "hasattr")):
-        return _lookup(evaluator, function[1], args, scope)
-    if function[0] != "ref" or function[1] not in _FUNCTIONS:
+    return left * right
+
+
+def _percent(left: Any, right: Any) -> Any:  # noqa: ANN401
+    return left % right if not isinstance(left, (str, bytes)) or _is_narrow(str(left), "*") else UNKNOWN
+
+
+def _is_narrow(form: str, nested: str) -> bool:
+    """Tell whether a format asks for no more characters than a reason has."""
+    digits = "".join(mark if mark.isdigit() else " " for mark in form).split()
+    return nested not in form and len(form) <= _LONGEST and all(len(number) <= _WIDEST for number in digits)
+
+
+def _call(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401, PLR0911 - one return for each case
+    args = syntax.arguments(node)
+    if any(arg.keyword for arg in args):
         return UNKNOWN
-    values = [evaluator.value(arg[1], scope) for arg in args]
+    function = syntax.dotted(node.func)
+    if not function and isinstance(node.func, cst.Attribute) and node.func.attr.value == "format":
+        return _formatted(evaluator, node.func.value, args, scope)
+    if function in {"getattr", "hasattr"}:
+        return _lookup(evaluator, function, args, scope)
+    if function not in _FUNCTIONS:
+        return UNKNOWN
+    values = [evaluator.value(arg.value, scope) for arg in args]
     if _has_unknown(values):
         return UNKNOWN
     try:
-        return _FUNCTIONS[function[1]](*values)
-    except (TypeError, ValueError):
+        return _FUNCTIONS[function](*values)
+    except (TypeError, ValueError, OverflowError):
         return UNKNOWN
 
 
-def _lookup(evaluator: Evaluator, name: str, args: tuple[Any, ...], scope: Scope) -> Any:  # noqa: ANN401
+def _formatted(evaluator: Evaluator, form: Any, args: Sequence[syntax.Argument], scope: Scope) -> Any:  # noqa: ANN401
+    values = [evaluator.value(form, scope), *(evaluator.value(arg.value, scope) for arg in args)]
+    if not all(map(_has_words, values)) or _is_nested_unknown(*values) or not _is_narrow(str(values[0]), ":{"):
+        return UNKNOWN
+    try:
+        return str(values[0]).format(*values[1:])
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError):
+        return UNKNOWN
+
+
+def _lookup(evaluator: Evaluator, name: str, args: Sequence[syntax.Argument], scope: Scope) -> Any:  # noqa: ANN401
     """Evaluate ``getattr(self, "name", default)`` and ``hasattr(self, "name")``."""
-    if len(args) < 2 or args[0][1] not in (("ref", "self"), ("ref", "cls")) or args[1][1][0] != "const":  # noqa: PLR2004
+    if len(args) < 2 or syntax.dotted(args[0].value) not in {"self", "cls"} or scope.cls is None:  # noqa: PLR2004
         return UNKNOWN
-    if scope.cls is None:
+    attribute = syntax.constant(args[1].value)
+    if not isinstance(attribute, str):
         return UNKNOWN
-    attribute = args[1][1][1]
     evaluator.asked.update((("has", attribute), ("value", attribute)))
     if scope.cls.find(attribute) is not None:
         return True if name == "hasattr" else evaluator.attribute(scope.cls, attribute)
@@ -321,7 +368,7 @@ def _lookup(evaluator: Evaluator, name: str, args: tuple[Any, ...], scope: Scope
         return UNKNOWN
     if name == "hasattr":
         return False
-    return evaluator.value(args[2][1], scope) if len(args) > 2 else UNKNOWN  # noqa: PLR2004
+    return evaluator.value(args[2].value, scope) if len(args) > 2 else UNKNOWN  # noqa: PLR2004
 
 
 def _lacks(cls: Linked, name: str) -> bool:
@@ -353,7 +400,7 @@ def _frozen(value: Any) -> Hashable:  # noqa: ANN401
 #: What a class can be asked -> how it answers; a definition answers with its identity.
 _QUESTIONS: dict[str, Callable[..., Hashable]] = {
     "after": lambda _, cls, definer, name: _identity(cls.after(definer, name)),
-    "helper": lambda evaluator, cls, name: _identity(evaluator.runner.helper(cls, name)),
+    "helper": lambda evaluator, cls, name: _identity(evaluator.has_effect(cls, name)),
     "has": lambda _, cls, name: (cls.find(name) is not None, _lacks(cls, name)),
     "name": lambda _, cls: cls.name,
     "value": lambda evaluator, cls, name: _frozen(evaluator.attribute(cls, name)),
@@ -370,27 +417,31 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "in": lambda item, items: item in items,
     "not in": lambda item, items: item not in items,
 }
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "%": operator.mod,
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    cst.Add: operator.add,
+    cst.Modulo: _percent,
+    cst.Multiply: _times,
+    cst.Subtract: operator.sub,
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"len": len, "bool": bool, "str": str, "int": int, "tuple": tuple}
-_KINDS: dict[str, Callable[[Evaluator, Expr, Scope], Any]] = {
-    "and": _and_or,
-    "binary": _binary,
-    "call": _call,
-    "compare": _compare,
-    "const": _const,
-    "dict": _dict,
-    "if": _ternary,
-    "item": _item,
-    "join": _join,
-    "list": _items,
-    "not": _not,
-    "or": _and_or,
-    "ref": _ref,
-    "set": _items,
-    "tuple": _items,
+_KINDS: dict[type, Callable[[Evaluator, Any, Scope], Any]] = {
+    cst.Attribute: _name,
+    cst.BinaryOperation: _binary,
+    cst.BooleanOperation: _and_or,
+    cst.Call: _call,
+    cst.Comparison: _compare,
+    cst.ConcatenatedString: _text,
+    cst.Dict: _dict,
+    cst.Ellipsis: _constant,
+    cst.Float: _constant,
+    cst.FormattedString: _text,
+    cst.IfExp: _ternary,
+    cst.Integer: _constant,
+    cst.List: _items,
+    cst.Name: _name,
+    cst.Set: _items,
+    cst.SimpleString: _constant,
+    cst.Subscript: _item,
+    cst.Tuple: _items,
+    cst.UnaryOperation: _unary,
 }

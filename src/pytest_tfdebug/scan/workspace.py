@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import libcst as cst
+
+from pytest_tfdebug.scan import syntax
+from pytest_tfdebug.scan.bindings import Class, Function, Import, Module, Value
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.facts import Class, Function, Import, Mention, Module, Value
+from pytest_tfdebug.scan.reader import check, read
+from pytest_tfdebug.scan.source import decode
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.scan.parser import Parser
-    from pytest_tfdebug.scan.reading import Reader
+    from collections.abc import Collection
+
+    from pytest_tfdebug.scan.bindings import Decorator
     from pytest_tfdebug.scan.tree import Tree
 
 _DEPTH = 20  # of a chain of re-exports
@@ -22,22 +28,21 @@ class External(NamedTuple):
     name: str
 
 
-class Source(NamedTuple):
-    """A module of the repository, or a package directory without ``__init__.py`` (``facts`` is then empty)."""
+class File(NamedTuple):
+    """A module of the repository, or a package directory without ``__init__.py`` (``module`` is then empty)."""
 
     path: str
-    facts: Module
+    module: Module
 
 
 class Found(NamedTuple):
     """A class, function or value of a module of the repository."""
 
-    source: Source
+    file: File
     binding: Class | Function | Value
 
 
-Symbol: TypeAlias = "External | Source | Found"
-_EMPTY = Module({}, (), ())
+Symbol: TypeAlias = "External | File | Found"
 
 
 class Workspace:
@@ -45,95 +50,132 @@ class Workspace:
 
     Args:
         tree: Where the files are.
-        reader: Reads the facts of a path.
-        parser: Gives expressions their meaning.
+        models: The model test files, which may not be empty.
+        is_checked: Whether every file is read whole, so that syntax errors inside functions are found too.
     """
 
-    def __init__(self, tree: Tree, reader: Reader, parser: Parser) -> None:
-        self.parser = parser
+    def __init__(self, tree: Tree, models: Collection[str] = (), *, is_checked: bool = False) -> None:
         self.bad: dict[str, str] = {}
-        self._tree, self._reader = tree, reader
-        self._sources: dict[str, Source | None] = {}
+        self._tree, self._models, self._is_checked = tree, models, is_checked
+        self._read: dict[str, File | None] = {}
         self._packages: dict[tuple[str, str], str | None] = {}
-        self._mentions: dict[str, Mention] = {}
         self._resolved: dict[tuple[str, str], Symbol | None] = {}
         self._exported: dict[tuple[str, str], Symbol | None] = {}
         self._files: dict[str, str | None] = {}
         self._modules: dict[tuple[str, str, bool], str | None] = {}
 
-    def source(self, path: str) -> Source | None:
+    def file(self, path: str) -> File | None:
         """Return a module by its path, or None where it cannot be read; ``bad`` then says why."""
-        if path not in self._sources:
+        if path not in self._read:
             try:
-                self._sources[path] = Source(path, self._reader.facts(path))
-            except BadSourceError as error:
-                self.bad[path] = str(error)
-                self._sources[path] = None
-        return self._sources[path]
+                self._read[path] = File(path, self._module(path))
+            except (BadSourceError, RecursionError) as error:
+                self.note_bad(path, error)
+                self._read[path] = None
+        return self._read[path]
 
-    def filled(self, source: Source, cls: Class) -> Class:
-        """Return a class of a module with what its body binds."""
-        return cls if cls.span is None else self._reader.filled(source.path, cls)
+    def note_bad(self, path: str, error: Exception, line: int = 0) -> None:
+        """Note that a file, or a part of it, cannot be read."""
+        reason = str(error) if isinstance(error, BadSourceError) else "nested too deeply to be followed"
+        where = f"line {line}: " if line and not reason.startswith("line ") else ""
+        self.bad.setdefault(path, f"{where}{reason}")
 
-    def mentions(self, source: Source) -> Mention:
-        """Return the patterns for a skip in a module, its aliases included."""
-        if source.path not in self._mentions:
-            self._mentions[source.path] = Mention.of(source.facts.names)
-        return self._mentions[source.path]
+    def node(self, file: File, of: Value | Decorator) -> Any:  # noqa: ANN401 - libcst is not typed here
+        """Return the libcst node of an expression in a file; None where it is not known or cannot be read."""
+        if not of.text:
+            return None
+        try:
+            return syntax.expression(of.text)
+        except BadSourceError as error:
+            self.note_bad(file.path, error, of.line)
+            return None
 
-    def resolve(self, source: Source, dotted: str, depth: int = 0) -> Symbol | None:
+    @property
+    def files(self) -> list[File]:
+        """The modules that were read."""
+        return [file for file in self._read.values() if file is not None]
+
+    def imports(self, file: File) -> list[str]:
+        """Return the files of the repository that a file imports; of a package the modules that it names, too."""
+        found: list[str | None] = [self.module_path(file.path, star) for star in file.module.stars]
+        for binding in file.module.names.values():
+            if isinstance(binding, Import):
+                path = self.module_path(file.path, binding.module)
+                found.append(path if binding.name else path and path.removesuffix("__init__.py"))
+                if path is not None and path.endswith("/__init__.py"):
+                    found.append(self._file(f"{path.removesuffix('/__init__.py')}/{binding.name}"))
+        return [path for path in found if path is not None]
+
+    def _module(self, path: str) -> Module:
+        content = self._tree.read(path)
+        if path in self._models and not content.strip():
+            raise BadSourceError("empty")
+        text = decode(content)
+        if self._is_checked:
+            check(text)
+        return read(
+            text, lambda error, line: self.note_bad(path, error, line), lambda dotted: self._is_ours(path, dotted)
+        )
+
+    def _is_ours(self, path: str, dotted: str) -> bool:
+        """Tell whether a dotted name of a file is a function, class or value of the repository."""
+        file = self._read.get(path)
+        return file is not None and isinstance(self.resolve(file, dotted), Found)
+
+    def resolve(self, file: File, dotted: str, depth: int = 0) -> Symbol | None:
         """Return what a dotted name of a module means, or None where its first part is not bound there."""
-        key = (source.path, dotted)
+        key = (file.path, dotted)
         if key in self._resolved:
             return self._resolved[key]
         first, *rest = dotted.split(".")
-        symbol = self.lookup(source, first, depth)
+        symbol = self.lookup(file, first, depth)
         for part in rest:
             symbol = self._attribute(symbol, part, depth)
         if depth == 0:  # a deeper look-up may have been cut short by a cycle
             self._resolved[key] = symbol
         return symbol
 
-    def lookup(self, source: Source, name: str, depth: int = 0) -> Symbol | None:
+    def lookup(self, file: File, name: str, depth: int = 0) -> Symbol | None:
         """Return what a name at the top level of a module means."""
         if depth > _DEPTH:
             return None
-        binding = source.facts.names.get(name)
+        binding = file.module.names.get(name)
         if isinstance(binding, Import):
-            return self._imported(source, binding, depth)
+            return self._imported(file, binding, depth)
         if isinstance(binding, Value) and binding.previous is None:
-            return self._alias(source, binding, name, depth)
+            return self._alias(file, binding, name, depth)
         if binding is not None:
-            return Found(source, binding)
-        for star in source.facts.stars:
-            module = self.module(source.path, star)
-            found = self.lookup(module, name, depth + 1) if isinstance(module, Source) else None
+            return Found(file, binding)
+        for star in file.module.stars:
+            module = self.module(file.path, star)
+            found = self.lookup(module, name, depth + 1) if isinstance(module, File) else None
             if found is not None:
                 return found
         return None
 
-    def _alias(self, source: Source, value: Value, name: str, depth: int) -> Symbol | None:
+    def _alias(self, file: File, value: Value, name: str, depth: int) -> Symbol | None:
         """Follow ``Base = ModelTesterMixin`` and ``Base = ModelTesterMixin if available() else object``."""
-        expression = self.parser.expression(value.text) if value.text else ("code", "")
-        while expression[0] == "if":
-            expression = expression[2]
-        if expression[0] == "ref" and expression[1].partition(".")[0] != name:
-            target = self.resolve(source, expression[1], depth + 1)
+        node = self.node(file, value)
+        while isinstance(node, cst.IfExp):
+            node = node.body
+        dotted = syntax.dotted(node)
+        if dotted and dotted.partition(".")[0] != name:
+            target = self.resolve(file, dotted, depth + 1)
             if target is not None:
                 return target
-        return Found(source, value)
+        return Found(file, value)
 
-    def _imported(self, source: Source, binding: Import, depth: int) -> Symbol | None:
-        module = self.module(source.path, binding.module)
+    def _imported(self, file: File, binding: Import, depth: int) -> Symbol | None:
+        module = self.module(file.path, binding.module)
         if not binding.name:
             return module
-        if isinstance(module, Source) and module.path == source.path:
+        if isinstance(module, File) and module.path == file.path:
             return None
-        if depth or not isinstance(module, Source):  # a deeper look-up may have been cut short by a cycle
+        if depth or not isinstance(module, File):  # a deeper look-up may have been cut short by a cycle
             return self._attribute(module, binding.name, depth)
         return self.exported(module, binding.name)
 
-    def exported(self, module: Source, name: str) -> Symbol | None:
+    def exported(self, module: File, name: str) -> Symbol | None:
         """Return what an import of a name from a module brings."""
         key = (module.path, name)
         if key not in self._exported:
@@ -143,25 +185,25 @@ class Workspace:
     def _attribute(self, symbol: Symbol | None, name: str, depth: int) -> Symbol | None:
         if isinstance(symbol, External):
             return External(f"{symbol.name}.{name}")
-        if isinstance(symbol, Source):
+        if isinstance(symbol, File):
             found = self.lookup(symbol, name, depth + 1)
             return found if found is not None else self._submodule(symbol, name)
         if isinstance(symbol, Found) and isinstance(symbol.binding, Class):
-            member = self.filled(symbol.source, symbol.binding).members.get(name)
-            return Found(symbol.source, member) if isinstance(member, (Class, Function, Value)) else None
+            member = symbol.binding.members.get(name)
+            return Found(symbol.file, member) if isinstance(member, (Class, Function, Value)) else None
         return None
 
-    def _submodule(self, source: Source, name: str) -> Symbol:
-        base = source.path.removesuffix("__init__.py").removesuffix("/")
+    def _submodule(self, file: File, name: str) -> Symbol:
+        base = file.path.removesuffix("__init__.py").removesuffix("/")
         path = self._file(posixpath.join(base, name)) if not base.endswith(".py") else None
-        found = self.source(path) if path is not None else None
+        found = self.file(path) if path is not None else None
         dotted = base.removesuffix(".py").replace("/", ".")
         return found if found is not None else External(f"{dotted}.{name}")
 
-    def module(self, importer: str, module: str) -> Source | External:
+    def module(self, importer: str, module: str) -> File | External:
         """Return the module that an import in a file names."""
         path = self.module_path(importer, module)
-        found = self.source(path) if path is not None else None
+        found = self.file(path) if path is not None else None
         name = module.lstrip(".") or posixpath.dirname(importer).replace("/", ".")
         return found if found is not None else External(name)
 
@@ -210,5 +252,5 @@ class Workspace:
             return None
         package = f"{path}/__init__.py"
         if not self._tree.is_file(package):
-            self._sources.setdefault(package, Source(package, _EMPTY))
+            self._read.setdefault(package, File(package, Module({})))
         return package

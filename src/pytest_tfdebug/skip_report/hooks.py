@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.skip_rows import Row, marked, place_of, relative_to, row_of, vanished
+from pytest_tfdebug.skip_report.rows import Row, marked, place_of, relative_to, row_of, vanished
 
 if TYPE_CHECKING:
     from pytest_tfdebug.scan.report import CommonTest
@@ -123,7 +123,7 @@ def _write(part: Part, path: Path) -> None:
     from pytest_tfdebug.scan.report import dumps, write_text
 
     try:
-        write_text(path, lambda: dumps(*_report(part)))
+        write_text(path, dumps(*_report(part)))
     except ScanError as error:
         raise pytest.UsageError(str(error).replace("--output_dir", "--tf-skip-report")) from error
 

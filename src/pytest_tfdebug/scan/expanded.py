@@ -6,20 +6,19 @@ subclass that defines that name again therefore adds a test and removes none.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.facts import Decorator, Function
+import libcst as cst
+
+from pytest_tfdebug.scan import syntax
+from pytest_tfdebug.scan.bindings import Decorator, Function
 from pytest_tfdebug.scan.values import Scope
 
 if TYPE_CHECKING:
+    from pytest_tfdebug.scan.bindings import Binding
     from pytest_tfdebug.scan.classes import Linked
-    from pytest_tfdebug.scan.facts import Binding
     from pytest_tfdebug.scan.values import Evaluator
-    from pytest_tfdebug.scan.workspace import Source, Workspace
-
-_EXPAND = re.compile(r"[\w.]*\bexpand\s*\(")
-_UNSAFE = re.compile(r"[^a-zA-Z0-9_]+")
+    from pytest_tfdebug.scan.workspace import File, Workspace
 
 
 class Slot(NamedTuple):
@@ -39,24 +38,27 @@ class Expansion(NamedTuple):
     outer: tuple[Decorator, ...]
 
 
-def expansion(function: Binding, source: Source, workspace: Workspace, evaluator: Evaluator) -> Expansion | None:
+def expansion(function: Binding, file: File, workspace: Workspace, evaluator: Evaluator) -> Expansion | None:
     """Return how ``parameterized.expand`` multiplies a function, or None where it does not."""
     if not isinstance(function, Function):
         return None
     for index, decorator in enumerate(function.decorators):
-        if "expand" in decorator.text and _EXPAND.match(decorator.text):
-            expression = workspace.parser.expression(decorator.text)
-            names = _names(function.name, expression, Scope(source), evaluator)
+        node = workspace.node(file, decorator) if "expand" in decorator.text else None
+        callee = node.func if isinstance(node, cst.Call) else None
+        callee = callee.func if isinstance(callee, cst.Call) else callee
+        if callee is not None and syntax.dotted(callee).rpartition(".")[2] == "expand":
+            names = _names(function.name, node, Scope(file), evaluator)
             return Expansion(names, function.decorators[index + 1 :], function.decorators[:index])
     return None
 
 
-def _names(base: str, expression: Any, scope: Scope, evaluator: Evaluator) -> tuple[str, ...]:  # noqa: ANN401
+def _names(base: str, node: Any, scope: Scope, evaluator: Evaluator) -> tuple[str, ...]:  # noqa: ANN401 - libcst is not typed here
     """Return the names that ``expand`` gives, or one that stands for the names of these parameters."""
-    unknown = (f"{base}_*{expression[2][0][2] if expression[0] == 'call' and expression[2] else ''}",)
-    if expression[0] != "call" or len(expression[2]) != 1 or expression[2][0][0] not in {"", "input"}:
+    args = syntax.arguments(node)
+    unknown = (f"{base}_*{syntax.source(args[0].value) if args else ''}",)
+    if len(args) != 1 or args[0].keyword not in {"", "input"}:
         return unknown
-    rows = evaluator.value(expression[2][0][1], scope)
+    rows = evaluator.value(args[0].value, scope)
     if not isinstance(rows, (list, tuple)) or not rows:
         return unknown
     digits = len(str(len(rows) - 1))
@@ -65,9 +67,17 @@ def _names(base: str, expression: Any, scope: Scope, evaluator: Evaluator) -> tu
         first = row[0] if isinstance(row, (list, tuple)) and row else row
         if not isinstance(first, (str, int, float, bool, type(None))):
             return unknown
-        suffix = f"_{_UNSAFE.sub('_', first)}" if isinstance(first, str) else ""
+        suffix = f"_{_safe(first)}" if isinstance(first, str) else ""
         names.append(f"{base}_{number:0>{digits}}{suffix}")
     return tuple(names)
+
+
+def _safe(text: str) -> str:
+    """Return text as ``expand`` puts it into a name: what could not stand there is an underscore, once."""
+    marks = [mark if mark.isascii() and (mark.isalnum() or mark == "_") else " " for mark in text]
+    words = "".join(marks).split(" ")
+    inner = [word for word in words[1:-1] if word]
+    return "_".join([words[0], *inner, *words[-1:]]) if len(words) > 1 else words[0]
 
 
 def slots(mro: tuple[Linked, ...], test: str, expansions: dict[int, Expansion]) -> list[Slot]:
@@ -78,11 +88,10 @@ def slots(mro: tuple[Linked, ...], test: str, expansions: dict[int, Expansion]) 
         test: Name of the test, without a parameter's suffix.
         expansions: How a function is expanded, by ``id`` of the function.
     """
-    child = re.compile(rf"{re.escape(test)}_\d+(?:_\w*)?")
     found: dict[str, Slot] = {}
     for definer in mro:
         for name, binding in definer.facts.members.items():
-            if name.startswith(test) and child.fullmatch(name):
+            if name.startswith(f"{test}_") and name[len(test) + 1 :].partition("_")[0].isdigit():
                 found.setdefault(name, Slot(name, definer, binding))
         own = definer.facts.members.get(test)
         if own is None:
@@ -91,7 +100,7 @@ def slots(mro: tuple[Linked, ...], test: str, expansions: dict[int, Expansion]) 
         if expanded is None:
             found.setdefault(test, Slot(test, definer, own))
             continue
-        left = own._replace(decorators=expanded.outer, body="", empty=False) if isinstance(own, Function) else own
+        left = own.without_body(expanded.outer) if isinstance(own, Function) else own
         found.setdefault(test, Slot(test, definer, left, is_leftover=True))
         for name in expanded.names:
             found.setdefault(name, Slot(name, definer, own))

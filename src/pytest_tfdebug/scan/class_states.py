@@ -1,0 +1,202 @@
+"""The state of each test of a class, from the definition that its MRO picks, the class itself and its module."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.scan import expanded
+from pytest_tfdebug.scan.bindings import Decorator, Function, Value
+from pytest_tfdebug.scan.bodies import End
+from pytest_tfdebug.scan.conditions import Condition
+from pytest_tfdebug.scan.definitions import Definition, Definitions
+from pytest_tfdebug.scan.found import Decided
+from pytest_tfdebug.scan.inherited import InheritedStates
+from pytest_tfdebug.scan.states import NOTHING, RAN, Applied, Effect, State, judged, of_body, of_variants
+from pytest_tfdebug.scan.values import CLASS_NAME, NAME
+from pytest_tfdebug.scan.workspace import Found
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.scan.bodies import Runner
+    from pytest_tfdebug.scan.classes import Kin, Linked, Question
+    from pytest_tfdebug.scan.decorators import Decorators
+    from pytest_tfdebug.scan.expanded import Expansion, Slot
+    from pytest_tfdebug.scan.values import Evaluator
+    from pytest_tfdebug.scan.workspace import File, Workspace
+
+#: Methods that run before every test of a class and can skip in its place, in a ``unittest.TestCase`` and elsewhere.
+_SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")
+_PLAIN_SETUPS = ("setup_class", "setup_method")
+#: Functions of which pytest calls the first that a module has, before its tests.
+_MODULE_SETUPS = ("setUpModule", "setup_module")
+_NO_QUESTIONS: frozenset[Question] = frozenset()
+
+
+class ClassStates:
+    """Decides states; what does not depend on the class is decided once."""
+
+    def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators, runner: Runner) -> None:
+        self._workspace, self._decorators, self._runner = workspace, decorators, runner
+        self._definitions = Definitions(workspace, evaluator, decorators)
+        self._inherited = InheritedStates(evaluator)
+        self._bound: dict[Linked, set[str]] = {}
+        self._expanded: dict[Kin, frozenset[str]] = {}
+        self._on_kin: dict[Kin, list[Effect]] = {}
+        self._joined: dict[tuple[int, str], State] = {}  # by identity: the definitions keep the states alive
+        self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
+
+    def on_module(self, file: File) -> tuple[Applied, ...]:
+        """Return the skips that a module applies to all tests that pytest collects in it, the nearest first."""
+        mark = file.module.names.get("pytestmark")
+        effects: list[Effect] = []
+        if isinstance(mark, Value) and mark.text:
+            effects.extend(self._decorators.of(file, Decorator(mark.text, mark.line)))
+        effects.extend(effect for call in file.module.calls for effect in self._decorators.module_skip(file, call))
+        setups = (self._workspace.lookup(file, name) for name in _MODULE_SETUPS)
+        setup = next((found for found in setups if isinstance(found, Found)), None)
+        return Applied("class-decorator", tuple(effects)), self._on_module_setup(setup)
+
+    def _on_module_setup(self, setup: Found | None) -> Applied:
+        if setup is None or not isinstance(setup.binding, Function) or setup.binding.decorators:
+            return NOTHING
+        effects, end = self._runner.function(setup.file, setup.binding)
+        return of_body(effects, is_skipped=end is End.SKIPPED)
+
+    def _on_class(self, cls: Linked) -> Applied:
+        """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
+        if cls.kin not in self._on_kin:
+            self._on_kin[cls.kin] = [effect for base in cls.kin.mro for effect in self._on_one(base)]
+        effects = [*self._on_one(cls), *self._on_kin[cls.kin]]
+        kept = [effect for effect in effects if effect.kind == "pytest" or cls.kin.is_test_case]
+        return Applied("class-decorator", tuple(kept))
+
+    def _on_one(self, cls: Linked) -> list[Effect]:
+        decorators = list(cls.facts.decorators)
+        mark = cls.facts.members.get("pytestmark")
+        if isinstance(mark, Value) and mark.text:
+            decorators.append(Decorator(mark.text, mark.line))
+        return [effect for decorator in decorators for effect in self._decorators.of(cls.file, decorator)]
+
+    def _on_setup(self, cls: Linked) -> Applied:
+        """Return the skips of the methods that run before each test of a class."""
+        effects: list[Effect] = []
+        for name in _SETUPS if cls.kin.is_test_case else _PLAIN_SETUPS:
+            found = cls.find(name)
+            if found is not None and isinstance(found[1], Function):
+                skips, end, _ = self._runner.test(found[0], found[1], cls)
+                effects.extend(of_body(skips, is_skipped=end is End.SKIPPED).effects)
+        is_guarded = any(effect.guards or effect.is_guarded for effect in effects)
+        return Applied("guard" if is_guarded else "body", tuple(effects))
+
+    def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Applied, ...]) -> Decided:
+        """Return the states of some tests that a class has, in a module that applies skips to all of them."""
+        base = judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN
+        if CLASS_NAME in base.reason:
+            base = base._replace(reason=base.reason.replace(CLASS_NAME, cls.name))
+        if base.state == "skipped":
+            return Decided(base, frozenset(), {test: self._state(cls, test, base)[0] for test in tests})
+        mine = tests & self._own(cls)
+        inherited = self._inherited.of(cls, tests - mine, base, lambda test: self._state(cls, test, base))
+        given = inherited.given.copy()
+        for test in mine.union(tests.difference(given, inherited.free)):
+            given[test] = self._state(cls, test, base)[0]
+        wanted = {test: state for test, state in given.items() if test in tests}
+        return Decided(base, (inherited.free.keys() & tests) - given.keys(), wanted)
+
+    def _state(self, cls: Linked, test: str, base: State) -> tuple[State, frozenset[Question]]:
+        """Return the state of a test of a class, and the questions about the class that it hangs on."""
+        found = cls.find(test)
+        if found is None or test in self._expanded_of(cls.kin) or self._definitions.expansion(*found) is not None:
+            return self._of_variants(cls, test, base)
+        return self._of_definition(cls, self._definitions.of(test, *found), base)
+
+    def _expanded_of(self, kin: Kin) -> frozenset[str]:
+        """Return the tests of which a definition in the bases of a class is expanded."""
+        if kin not in self._expanded:
+            self._expanded[kin] = frozenset(
+                name
+                for linked in kin.mro
+                for name, member in linked.facts.members.items()
+                if name.startswith("test_") and self._definitions.expansion(linked, member) is not None
+            )
+        return self._expanded[kin]
+
+    def _own(self, cls: Linked) -> set[str]:
+        """Return the names of the tests that a class binds, also without the number that ``expand`` adds."""
+        if cls not in self._bound:
+            names = [name for name in cls.facts.members if name.startswith("test_")]
+            self._bound[cls] = set(names).union(*map(_unnumbered, names))
+        return self._bound[cls]
+
+    def _of_variants(self, cls: Linked, test: str, base: State) -> tuple[State, frozenset[Question]]:
+        """Return the state of a test of which some definition is expanded, and the questions that it hangs on."""
+        mro = cls.mro if test in self._own(cls) else cls.kin.mro
+        key = (test, mro)
+        if key not in self._slots:
+            involved = tuple(linked for linked in mro if test in self._own(linked))
+            expansions = {
+                id(binding): found
+                for definer, binding in cls.definitions(test)
+                if (found := self._definitions.expansion(definer, binding)) is not None
+            }
+            again = self._definitions.is_function_again
+            self._slots[key] = [
+                (slot, expansions.get(id(slot.binding)))
+                for slot in expanded.slots(involved, test, expansions)
+                if not slot.is_leftover or again(slot.definer, slot.binding)
+            ]
+        states: list[tuple[str, State]] = []
+        asked: list[frozenset[Question]] = []
+        for slot, expansion in self._slots[key]:
+            decorators = expansion.inner if expansion is not None else None
+            definition = self._definitions.of(slot.name, slot.definer, slot.binding, decorators)
+            state, questions = self._of_definition(cls, definition, base)
+            states.append((slot.name, state))
+            asked.append(questions)
+        return of_variants(states), _NO_QUESTIONS.union(*asked)
+
+    def _of_definition(self, cls: Linked, definition: Definition, base: State) -> tuple[State, frozenset[Question]]:
+        """Return the state that one definition gives a test of a class, and the questions that it hangs on."""
+        if base.state == "skipped":
+            return definition.vanished or base, _NO_QUESTIONS
+        state, questions = self._by_itself(cls, definition)
+        if state is None:
+            if definition.empty is None:
+                return base, questions
+            return definition.empty._replace(
+                condition=base.condition
+            ) if base.condition else definition.empty, questions
+        state = self._joined_with(state, base)
+        if CLASS_NAME in state.reason:
+            return state._replace(reason=state.reason.replace(CLASS_NAME, cls.name)), questions | {NAME}
+        return state, questions
+
+    def _by_itself(self, cls: Linked, definition: Definition) -> tuple[State | None, frozenset[Question]]:
+        """Return the state that one definition by itself gives a test of a class, and the questions it hangs on."""
+        always = definition.vanished or definition.always
+        if always is not None or definition.function is None:
+            return always or definition.state, _NO_QUESTIONS
+        effects, end, questions = self._runner.test(definition.definer, definition.function, cls)
+        if not effects:
+            return definition.state, questions
+        if id(effects) not in definition.states:
+            body = of_body(effects, is_skipped=end is End.SKIPPED)
+            definition.states[id(effects)] = judged([definition.method, body])
+        return definition.states[id(effects)], questions
+
+    def _joined_with(self, state: State, base: State) -> State:
+        """Return a state to which the condition on the class is added, if it has one itself."""
+        if not state.condition or not base.condition:
+            return state
+        key = (id(state), base.condition)
+        if key not in self._joined:
+            condition = Condition.of((*state.condition.ways, *base.condition.ways))
+            self._joined[key] = state._replace(condition=condition)
+        return self._joined[key]
+
+
+@cache
+def _unnumbered(test: str) -> tuple[str, ...]:
+    """Return the names that ``expand`` may have made a test's name of."""
+    words = test.split("_")
+    return tuple("_".join(words[:at]) for at, word in enumerate(words) if at and word.isdigit())

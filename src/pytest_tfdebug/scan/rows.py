@@ -1,0 +1,95 @@
+"""What a scan found of each model, as rows that JSON can hold, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.scan.conditions import Condition
+from pytest_tfdebug.scan.found import ClassTests, Decided, Mixin, ModelScan, Unresolved
+from pytest_tfdebug.scan.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: What :func:`from_rows` raises for what is no rows.
+MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
+#: The types of the fields of a state.
+_STATE = (str, str, str, str, str, int)
+
+
+def to_rows(models: Iterable[ModelScan]) -> dict[str, Any]:
+    """Return models as lists, texts and numbers; states and names of tests stand once and are pointed to."""
+    tests: dict[str, int] = {}
+    states: dict[State, int] = {}
+    found = {}
+    for model in models:
+        classes = []
+        for cls in model.classes:
+            given: dict[int, list[int]] = {}
+            for test, state in cls.decided.given.items():
+                number = states.setdefault(state, len(states))
+                given.setdefault(number, []).append(tests.setdefault(test, len(tests)))
+            left = [tests.setdefault(test, len(tests)) for test in sorted(cls.decided.left)]
+            base = states.setdefault(cls.decided.base, len(states))
+            classes.append([cls.name, cls.path, base, left, list(given.items())])
+        mixins = [
+            [mixin.origin, mixin.size, [tests.setdefault(test, len(tests)) for test in sorted(mixin.tests)]]
+            for mixin in model.mixins
+        ]
+        found[model.model] = [classes, mixins, model.unresolved, model.uses]
+    return {"tests": list(tests), "states": list(states), "models": found}
+
+
+def from_rows(rows: Any) -> list[ModelScan]:  # noqa: ANN401 - whatever JSON holds
+    """Return the models that rows hold.
+
+    Raises:
+        ValueError: If the rows are not such as :func:`to_rows` makes, or another of ``MISTAKES``.
+    """
+    tests = [_text(test) for test in rows["tests"]]
+    states = [_state(fields) for fields in rows["states"]]
+    return [_model(_text(model), fields, tests, states) for model, fields in rows["models"].items()]
+
+
+def _model(name: str, fields: Any, tests: list[str], states: list[State]) -> ModelScan:  # noqa: ANN401
+    classes, mixins, unresolved, uses = fields
+    return ModelScan(
+        name,
+        [_class(name, cls, tests, states) for cls in classes],
+        [Mixin(_text(origin), int(size), frozenset(_picked(tests, numbers))) for origin, size, numbers in mixins],
+        [Unresolved(_text(base), _text(cls), _text(path), int(line)) for base, cls, path, line in unresolved],
+        None if uses is None else [_text(path) for path in uses],
+    )
+
+
+def _class(model: str, fields: Any, tests: list[str], states: list[State]) -> ClassTests:  # noqa: ANN401
+    name, path, base, left, given = fields
+    decided = {
+        test: state for number, some in given for state in _picked(states, [number]) for test in _picked(tests, some)
+    }
+    [own] = _picked(states, [base])
+    return ClassTests(model, _text(name), _text(path), Decided(own, frozenset(_picked(tests, left)), decided))
+
+
+def _picked(items: list[Any], numbers: Any) -> list[Any]:  # noqa: ANN401
+    """Return the items at some places.
+
+    Raises:
+        ValueError: If a place is not a number from 0.
+    """
+    if any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError("not a place")
+    return [items[number] for number in numbers]
+
+
+def _state(fields: Any) -> State:  # noqa: ANN401
+    if len(fields) != len(_STATE) or not all(map(isinstance, fields, _STATE)):
+        raise ValueError("not a state")
+    state, form, reason, condition, file, line = fields
+    return State(state, form, reason, Condition(condition), file, line)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not a text")  # noqa: TRY004 - what is wrong is the file that it comes from
+    return value

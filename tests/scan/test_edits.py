@@ -1,0 +1,87 @@
+"""After an edit a scan with a cache says what one without it says."""
+
+import json
+import shutil
+
+import pytest
+
+from pytest_tfdebug.scan import scan
+from pytest_tfdebug.scan.cli import main
+
+CLASS = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
+SKIP = '@unittest.skip("why")\n    def test_forward(self): pass'
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Return a function that scans a repository with the cache, and tells whether all of it was scanned."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(root, *arguments):
+        assert main(["--repo", str(root), *arguments]) == 0
+        found = json.loads((tmp_path / "all_tests_scan_result.json").read_text())
+        assert found == scan(root).to_dict()
+        return capsys.readouterr().err
+
+    return call
+
+
+def file_of(root, model):
+    return root / "tests" / "models" / model / f"test_modeling_{model}.py"
+
+
+def test_an_edit_to_any_file_of_the_miniature_repository(fixture_repo, tmp_path, run):
+    root = tmp_path / "repo"
+    shutil.copytree(fixture_repo, root, ignore=shutil.ignore_patterns("__pycache__"))
+    run(root)
+
+    for path in sorted((root / "tests").rglob("*.py")):
+        text = path.read_text()
+        path.write_text(text.replace("skip", "skip", 1).replace('"why', '"how', 1) + "\ntest_forward = None\n")
+        run(root)
+        path.write_text(text)
+        run(root)
+
+
+def test_only_the_models_that_rest_on_an_edited_file_are_scanned_again(repo, run):
+    root = repo(
+        a=CLASS.format("A", SKIP),
+        b="from ..a.test_modeling_a import ATest as Base\nclass BTest(Base): pass\n",
+        c=CLASS.format("C", "pass"),
+        d="from .helpers import WHY\n" + CLASS.format("D", SKIP.replace('"why"', "WHY")),
+        extra={"tests/models/d/helpers.py": "WHY = 'one'\n"},
+    )
+    assert "Parsing 4 model" in run(root)
+
+    file_of(root, "a").write_text(file_of(root, "a").read_text().replace("why", "another"))
+    assert "Parsing 2 model" in run(root)
+    file_of(root, "c").write_text(file_of(root, "c").read_text().replace("pass", "test_forward = None"))
+    assert "Parsing 1 model" in run(root)
+    (root / "tests/models/d/helpers.py").write_text("WHY = 'two'\n")
+    assert "Parsing 1 model" in run(root)
+    assert "Parsing" not in run(root)
+
+
+def test_an_edited_file_that_can_no_longer_be_read_and_one_that_can_again(repo, run):
+    root = repo(a=CLASS.format("A", SKIP), b=CLASS.format("B", "pass"))
+    run(root)
+    text = file_of(root, "a").read_text()
+
+    file_of(root, "a").write_text(text + "x = (\n")
+    assert "was never closed" in run(root)
+    file_of(root, "a").write_text(text)
+    assert "left out" not in run(root)
+
+
+def test_a_mixin_of_a_model_that_a_shared_file_imports(repo, run):
+    common = "from .models.a.test_modeling_a import Own\n\nclass ModelTesterMixin(Own):\n    def test_forward(self): assert 1\n"
+    root = repo(
+        common,
+        a="class Own:\n    has = True\n",
+        b=CLASS.format("B", "pass"),
+        c=CLASS.format("C", "pass"),
+    )
+    run(root)
+
+    file_of(root, "a").write_text("class Own:\n    def setUp(self): self.skipTest('now')\n")
+    assert "Parsing 3 model" in run(root)
