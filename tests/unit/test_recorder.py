@@ -433,7 +433,7 @@ def test_modules_are_picked_by_globs_and_the_root_always():
         "layers.0.inner",
         "layers.1.inner",
     ]
-    assert [call.path for call in trace(model, X, include=["layers.*", "norm"], exclude="*.inner")] == [
+    assert [call.path for call in trace(model, X, include=["layers.**", "norm"], exclude="**.inner")] == [
         "Stack",
         "layers.0",
         "layers.0.act",
@@ -454,7 +454,7 @@ def test_a_glob_that_matches_nothing_is_an_error_with_the_nearest_path():
     with pytest.raises(TFDebugError) as caught:
         trace(Stack(), X, include="layer.0")
     assert str(caught.value) == (
-        "No module matches 'layer.0' (globs are over module paths, * also matches dots). Nearest path: 'layers.0'."
+        "No module matches 'layer.0' (* is one part of a module path, ** any number of parts). Nearest path: 'layers.0'."
     )
 
 

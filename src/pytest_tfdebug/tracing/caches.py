@@ -7,13 +7,14 @@ the last look was written by the call's own code, between the two.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
 from pytest_tfdebug.tracing.capture import version
-from pytest_tfdebug.tracing.leaves import ATOMS, Leaf, is_cache
+from pytest_tfdebug.tracing.leaves import ATOMS, Leaf, is_cache, opener
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,11 +56,11 @@ class CacheWatch:
         The leaf paths begin with the cache's class: ``DynamicCache.layers[0].keys``.
         """
         found: list[Leaf] = []
-        for cache in caches:
-            last = self._looks.get(id(cache))
+        for key, cache in {id(cache): cache for cache in caches}.items():  # each once: a caller hands on its own
+            last = self._looks.get(key)
             if last is not None and not last.is_past():
                 continue
-            self._looks[id(cache)] = look = _look(cache)
+            self._looks[key] = look = _look(cache)
             if last is not None:
                 known = dict(zip(last.tensors, last.counts, strict=True))
                 found += [
@@ -84,11 +85,10 @@ def _look(cache: object) -> _Look:
         path, value = todo.pop()
         if isinstance(value, torch.Tensor):
             tensors[path] = value
-        elif id(value) not in seen and (inside := _inside(value)) is not None:
+        elif id(value) not in seen and (open_up := opener(cast("type", type(value)))) is not None:
             seen.add(id(value))
-            view, children = inside
-            views.append(view)
-            todo += [(path + name, child) for name, child in children if type(child) not in ATOMS][::-1]
+            views.append(_view(value))
+            todo += [(path + suffix, child) for suffix, child in open_up(value) if type(child) not in ATOMS][::-1]
     held = list(chain.from_iterable(views))
     return _Look(cache, views, held, list(map(id, held)), tensors, _counts(tensors))
 
@@ -100,13 +100,9 @@ def _counts(tensors: dict[str, torch.Tensor]) -> list[int]:
         return [version(tensor) for tensor in tensors.values()]
 
 
-def _inside(value: Any) -> tuple[Iterable[object], Iterable[tuple[str, object]]] | None:  # noqa: ANN401
-    """Return what an object, dict or list of a cache holds: a view of it, and the names that leaf paths have for it."""
+def _view(value: Any) -> Iterable[object]:  # noqa: ANN401
+    """Return what a sequence, a mapping or an object holds, also as it changes."""
     if isinstance(value, (list, tuple)):
-        return value, ((f"[{place}]", child) for place, child in enumerate(value))
-    if isinstance(value, dict):
-        return value.values(), ((f"[{key!r}]", child) for key, child in value.items())
-    if is_cache(value) or type(value).__module__ == "transformers.cache_utils":
-        attributes = getattr(value, "__dict__", {})
-        return attributes.values(), ((f".{name}", child) for name, child in attributes.items())
-    return None
+        return value
+    held: Iterable[object] = (value if isinstance(value, Mapping) else getattr(value, "__dict__", {})).values()
+    return held

@@ -102,11 +102,11 @@ class Captures:
         if tensor.is_inference():  # keeps no count of its writes
             return capture(tensor)
         seen = self._seen.get(id(tensor))
-        version = tensor._version  # noqa: SLF001 - torch's own count of in-place writes
-        if seen is not None and seen[1] == version and (not seen[3] or _still_shares(tensor)):
+        written = version(tensor)
+        if seen is not None and seen[1] == written and (not seen[3] or _still_shares(tensor)):
             return seen[2]
         kept, shares = _captured(tensor)
-        self._seen[id(tensor)] = (tensor, version, kept, shares and _still_shares(tensor))
+        self._seen[id(tensor)] = (tensor, written, kept, shares and _still_shares(tensor))
         return kept
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 import time
+import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,17 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.tracing.document import FORMAT, decode, encode
+from pytest_tfdebug.tracing.rerun import Recorded
+from pytest_tfdebug.tracing.values_file import decode_values, encode_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
 
+    from pytest_tfdebug.tracing.operators import Values
     from pytest_tfdebug.tracing.trace import Trace
 
 _KEY = "tfdebug"
 #: What a document that is not of its form leads to.
-_DAMAGED = (KeyError, TypeError, ValueError, OverflowError, RecursionError)
+_DAMAGED = (KeyError, TypeError, ValueError, OverflowError, RecursionError, IndexError, StopIteration, zlib.error)
 #: Ending of the files that are being written; one that old was left by a process that was killed.
 _PARTIAL, _ABANDONED_AFTER = ".tfdebug-partial", 3600.0
 
@@ -46,8 +50,16 @@ class TraceFile:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-def write(path: str | os.PathLike[str], trace: Trace, extra: dict[str, Any] | None = None) -> None:
+def write(
+    path: str | os.PathLike[str], trace: Trace, extra: dict[str, Any] | None = None, values: Values | None = None
+) -> None:
     """Write a trace, in one step: the file is the old one or the new one, never a part.
+
+    Args:
+        path: The file.
+        trace: The trace.
+        extra: What else is to be kept: provenance, fingerprints, tolerances.
+        values: What the forward's operators computed.
 
     Raises:
         GoldenError: If the file cannot be written.
@@ -55,6 +67,8 @@ def write(path: str | os.PathLike[str], trace: Trace, extra: dict[str, Any] | No
     from safetensors.torch import save_file
 
     tensors, document = encode(trace)
+    if values is not None:
+        tensors |= encode_values(values)
     text = json.dumps({**document, "extra": extra or {}}, separators=(",", ":"), allow_nan=True)
     replace_atomically(Path(path), lambda temporary: save_file(tensors, temporary, metadata={_KEY: text}))
 
@@ -84,7 +98,10 @@ def read(path: str | os.PathLike[str]) -> TraceFile:
         extra = document["extra"]
         if not isinstance(extra, dict):
             raise TypeError(f"'extra' is {type(extra).__name__}")
-        return TraceFile(decode(document, tensors), extra)
+        values = decode_values(tensors)
+        trace = decode(document, tensors)
+        trace.again = None if values is None else Recorded(values)
+        return TraceFile(trace, extra)
     except GoldenError as error:
         raise GoldenError(f"{file}: {error}") from error
     except _DAMAGED as error:

@@ -65,13 +65,13 @@ def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trace:
         GoldenError: If they disagree.
         KeyError, TypeError, ValueError, OverflowError, RecursionError: If the document is not of its form.
     """
-    calls = [_decode_call(_is(dict, entry), tensors) for entry in _is(list, document["calls"])]
+    calls = [_decode_call(typed(dict, entry), tensors) for entry in typed(list, document["calls"])]
     for position, call in enumerate(calls):
         if call.index != position or (call.parent is not None and not 0 <= call.parent < position):
             raise GoldenError(f"the call tree is not in order at call {position}.")
         call.depth = 0 if call.parent is None else calls[call.parent].depth + 1
-    aliases = {path: _texts(others) for path, others in _is(dict, document["aliases"]).items()}
-    model_class = _is(str, document["model_class"])
+    aliases = {path: _texts(others) for path, others in typed(dict, document["aliases"]).items()}
+    model_class = typed(str, document["model_class"])
     unrecorded = _texts(document.get("unrecorded", []))
     return Trace(model_class, calls, _texts(document["notes"]), aliases, _texts(document["modules"]), unrecorded)
 
@@ -96,9 +96,9 @@ def _encode_call(call: Call, name_of: Callable[[Call, str, TensorRecord], str | 
         "index": call.index,
         "call": call.call,
         "parent": call.parent,
-        "site": call.site and (_portable(call.site.file), *call.site[1:]),
-        "inner_site": call.inner_site and (_portable(call.inner_site.file), *call.inner_site[1:]),
-        "source": call.source and (_portable(call.source.file), call.source.first, call.source.last),
+        "site": call.site and (portable(call.site.file), *call.site[1:6]),
+        "inner_site": call.inner_site and (portable(call.inner_site.file), *call.inner_site[1:6]),
+        "source": call.source and (portable(call.source.file), call.source.first, call.source.last),
         "parameters": call.parameters,
         "has_children": call.has_children,
         "skeleton": call.skeleton,
@@ -112,7 +112,7 @@ def _encode_call(call: Call, name_of: Callable[[Call, str, TensorRecord], str | 
 
 
 @lru_cache(maxsize=4096)
-def _portable(file: str) -> str:
+def portable(file: str) -> str:
     """Name a source file as it is imported, not by the machine's folders."""
     if not os.path.isabs(file):  # noqa: PTH117
         return file
@@ -127,27 +127,27 @@ def _decode_call(entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Cal
     inputs = _decode_leaves(entry["inputs"], tensors)
     outputs = None if entry["outputs"] is None else _decode_leaves(entry["outputs"], tensors)
     return Call(
-        index=_is(int, entry["index"]),
-        path=_is(str, entry["path"]),
-        class_name=_is(str, entry["class"]),
-        call=_is(int, entry["call"]),
-        parent=_optional(int, entry["parent"]),
+        index=typed(int, entry["index"]),
+        path=typed(str, entry["path"]),
+        class_name=typed(str, entry["class"]),
+        call=typed(int, entry["call"]),
+        parent=optional(int, entry["parent"]),
         depth=0,
         site=_decode_site(entry["site"]),
         inner_site=_decode_site(entry["inner_site"]),
-        source=SourceRange(*_each((str, int, int), entry["source"])) if entry["source"] is not None else None,
+        source=SourceRange(*each((str, int, int), entry["source"])) if entry["source"] is not None else None,
         parameters=_texts(entry["parameters"]),
-        has_children=_is(bool, entry["has_children"]),
+        has_children=typed(bool, entry["has_children"]),
         inputs=inputs,
         outputs=outputs,
-        skeleton=_decode_skeleton(_is(dict, entry["skeleton"]), inputs, outputs),
-        writes=tuple(_decode_write(_is(list, write), tensors) for write in _is(list, entry.get("writes", []))),
-        error=_optional(str, entry["error"]),
+        skeleton=_decode_skeleton(typed(dict, entry["skeleton"]), inputs, outputs),
+        writes=tuple(_decode_write(typed(list, write), tensors) for write in typed(list, entry.get("writes", []))),
+        error=optional(str, entry["error"]),
     )
 
 
 def _decode_site(entry: object) -> Site | None:
-    return None if entry is None else Site(*_each((str, int, int, str, int, int), entry))
+    return None if entry is None else Site(*each((str, int, int, str, int, int), entry))
 
 
 def _decode_skeleton(
@@ -157,7 +157,7 @@ def _decode_skeleton(
         if key in ("args", "kwargs", "outputs"):
             _check_skeleton(bare, len((outputs or ()) if key == "outputs" else inputs))
     for key, kind in (("args", list), ("kwargs", dict)):
-        _is(kind, entry.get(key, kind()))
+        typed(kind, entry.get(key, kind()))
     return entry
 
 
@@ -166,33 +166,35 @@ def _check_skeleton(bare: object, leaves: int) -> None:
         for child in bare:
             _check_skeleton(child, leaves)
     elif isinstance(bare, dict) and "items" in bare:
-        for child in _is(dict, bare["items"]).values():
+        for child in typed(dict, bare["items"]).values():
             _check_skeleton(child, leaves)
     elif isinstance(bare, dict):
-        if not 0 <= _is(int, bare["leaf"]) < leaves:
+        if not 0 <= typed(int, bare["leaf"]) < leaves:
             raise ValueError(f"there is no leaf {bare['leaf']} among {leaves}")
     else:
-        _is(str, bare)
+        typed(str, bare)
 
 
 def _decode_leaves(entries: object, tensors: dict[str, torch.Tensor]) -> tuple[TensorRecord, ...]:
-    return tuple(_decode_leaf(_is(list, entry), tensors) for entry in _is(list, entries))
+    return tuple(_decode_leaf(typed(list, entry), tensors) for entry in typed(list, entries))
 
 
 def _decode_write(entry: list[Any], tensors: dict[str, torch.Tensor]) -> Write:
     before, leaf = entry
-    return Write(_decode_leaf(_is(list, leaf), tensors), _optional(int, before))
+    return Write(_decode_leaf(typed(list, leaf), tensors), optional(int, before))
 
 
 def _decode_leaf(entry: list[Any], tensors: dict[str, torch.Tensor]) -> TensorRecord:
     leaf, shape, dtype, name, summary = entry
-    record = TensorRecord(_is(str, leaf), tuple(_is(int, size) for size in _is(list, shape)), _is(str, dtype), None)
+    record = TensorRecord(
+        typed(str, leaf), tuple(typed(int, size) for size in typed(list, shape)), typed(str, dtype), None
+    )
     if summary is not None:
-        *numbers, non_finite = _each((float, float, float, float, int), summary)
+        *numbers, non_finite = each((float, float, float, float, int), summary)
         record.statistics = Statistics._make([*map(float, numbers), non_finite])
     if name is None:
         return record
-    if _is(str, name) not in tensors:
+    if typed(str, name) not in tensors:
         raise GoldenError(f"the metadata names a tensor {name!r} that the file does not hold.")
     tensor = tensors[name]
     if dtype in _COMPLEX and tensor.dtype == _COMPLEX[dtype] and tensor.shape[-1:] == (2,):
@@ -206,7 +208,7 @@ def _decode_leaf(entry: list[Any], tensors: dict[str, torch.Tensor]) -> TensorRe
     return record
 
 
-def _is(kind: type[_T], value: object) -> _T:
+def typed(kind: type[_T], value: object) -> _T:
     """Return a value that is of its kind; a whole number may stand for a float, a truth value for no number."""
     accepted = (int, float) if kind is float else kind
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
@@ -214,13 +216,15 @@ def _is(kind: type[_T], value: object) -> _T:
     return cast("_T", value)
 
 
-def _optional(kind: type[_T], value: object) -> _T | None:
-    return None if value is None else _is(kind, value)
+def optional(kind: type[_T], value: object) -> _T | None:
+    """Return a value that is of its kind, or None."""
+    return None if value is None else typed(kind, value)
 
 
-def _each(kinds: tuple[type, ...], values: object) -> list[Any]:
-    return [_is(kind, value) for kind, value in zip(kinds, _is(list, values), strict=True)]
+def each(kinds: tuple[type, ...], values: object) -> list[Any]:
+    """Return the entries of a list, each of its own kind."""
+    return [typed(kind, value) for kind, value in zip(kinds, typed(list, values), strict=True)]
 
 
 def _texts(values: object) -> tuple[str, ...]:
-    return tuple(_is(str, value) for value in _is(list, values))
+    return tuple(typed(str, value) for value in typed(list, values))

@@ -79,13 +79,13 @@ def _collect(value: object, path: str, found: list[Leaf], within: list[int], int
     if isinstance(value, ATOMS):
         return
     kind = cast("type", type(value))
-    opener = _opener(kind) or _pytree_opener(kind)
-    if opener is None or len(within) == _MAX_DEPTH or id(value) in within:
+    open_up = opener(kind) or _pytree_opener(kind)
+    if open_up is None or len(within) == _MAX_DEPTH or id(value) in within:
         return
     if not into_caches and is_cache(value):
         return
     within.append(id(value))
-    for suffix, child in opener(value):
+    for suffix, child in open_up(value):
         _collect(child, path + suffix, found, within, into_caches)
     within.pop()
 
@@ -147,7 +147,7 @@ _OPENERS: tuple[tuple[Callable[[type], bool], Opener], ...] = (
 
 
 @lru_cache(maxsize=1024)
-def _opener(kind: type) -> Opener | None:
+def opener(kind: type) -> Opener | None:
     """Return how values of a class are opened, or None for a class that this table does not know."""
     return next((open_up for accepts, open_up in _OPENERS if accepts(kind)), None)
 

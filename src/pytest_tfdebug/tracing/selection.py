@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.globs import MEANING, checked, matches, matches_any, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 Level = Literal["all", "leaves", "layers"]
 
@@ -22,16 +21,16 @@ class Selection:
     """Modules picked by path and by level; the root is always recorded.
 
     Args:
-        include: Globs over module paths as :func:`fnmatch.fnmatchcase` reads them (``*`` also matches dots); empty for
-            every module.
+        include: Globs over module paths, see :func:`pytest_tfdebug.tracing.globs.matches`; empty for every module.
         exclude: Globs of modules to leave out, stronger than ``include``.
         level: ``"all"`` modules; ``"leaves"``, those without submodules; or ``"layers"``, the items of a
             ``ModuleList`` or ``Sequential``.
         rename: The name by which the globs know a module path; a port is selected by the reference's paths.
         among: Tells of such a name whether the module may be picked at all; None for no limit.
+        elsewhere: Names of the reference's modules; ``exclude`` may match one that the model itself does not have.
 
     Raises:
-        TFDebugError: If the level is none of these.
+        TFDebugError: If the level is none of these, or a glob makes no sense.
     """
 
     include: tuple[str, ...] = ()
@@ -39,10 +38,13 @@ class Selection:
     level: Level = "all"
     rename: Callable[[str], str] = str
     among: Callable[[str], bool] | None = None
+    elsewhere: Collection[str] = ()
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level):
             raise TFDebugError(f"level={self.level!r} is not one of {', '.join(get_args(Level))}.")
+        for glob in (*self.include, *self.exclude):
+            checked(glob)
 
     def pick(self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Module]:
         """Return the picked ones of a model's submodules.
@@ -56,17 +58,18 @@ class Selection:
         self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]
     ) -> Iterator[tuple[str, torch.nn.Module]]:
         layers = {id(item) for _, item in _items_of_containers(model)} if self.level == "layers" else set()
-        globs = (*self.include, *self.exclude)
-        names = {path: self.rename(path) for path in modules} if globs else {}
-        for glob in globs:
-            if not any(fnmatchcase(name, glob) for name in names.values()):
-                raise TFDebugError(_no_match(glob, names.values()))
+        names = {path: self.rename(path) for path in modules}
+        known = [*names.values(), *self.elsewhere]
+        for globs, paths in ((self.include, list(names.values())), (self.exclude, known)):
+            for glob in globs:
+                if not any(matches(name, glob) for name in paths):
+                    raise TFDebugError(f"No module matches {glob!r} ({MEANING}).{nearest(glob, paths)}")
         for path, module in modules.items():
-            if self.among is not None and not self.among(self.rename(path)):
+            if self.among is not None and not self.among(names[path]):
                 continue
-            if self.include and not any(fnmatchcase(names[path], glob) for glob in self.include):
+            if self.include and not matches_any(names[path], self.include):
                 continue
-            if any(fnmatchcase(names[path], glob) for glob in self.exclude):
+            if matches_any(names[path], self.exclude):
                 continue
             if self.level == "leaves" and next(module.children(), None) is not None:
                 continue
@@ -80,10 +83,12 @@ def selection(
     exclude: str | Iterable[str],
     level: Level,
     rename: Callable[[str], str] = str,
+    *,
     among: Callable[[str], bool] | None = None,
+    elsewhere: Collection[str] = (),
 ) -> Selection:
     """Build a selection from what a user types: one glob or several."""
-    return Selection(_globs(include), _globs(exclude), level, rename, among)
+    return Selection(_globs(include), _globs(exclude), level, rename, among, elsewhere)
 
 
 class Modules(NamedTuple):
@@ -112,6 +117,12 @@ def modules_of(model: torch.nn.Module) -> Modules:
     return Modules(by_path, aliases)
 
 
+def names_of(model: torch.nn.Module) -> set[str]:
+    """Return every path of a model's modules, and the root's name: the class, as the root's call is named."""
+    root = type(getattr(model, "_orig_mod", model)).__name__
+    return {root, *(path for path, _ in model.named_modules(remove_duplicate=False) if path)}
+
+
 def _globs(value: str | Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
@@ -120,9 +131,3 @@ def _items_of_containers(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn
     for module in model.modules():
         if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
             yield from module.named_children()
-
-
-def _no_match(glob: str, paths: Iterable[str]) -> str:
-    near = get_close_matches(glob, list(paths), n=1, cutoff=0.3)
-    hint = f" Nearest path: {near[0]!r}." if near else ""
-    return f"No module matches {glob!r} (globs are over module paths, * also matches dots).{hint}"

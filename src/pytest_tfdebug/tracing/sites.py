@@ -49,7 +49,7 @@ def locate_call(codes: Mapping[int, CodeType]) -> Place:
         code = frame.f_code
         if id(code) in codes:
             own.append(frame)
-        elif fallback is None and code.co_name != "__call__" and not _is_library(code.co_filename):
+        elif fallback is None and code.co_name != "__call__" and not is_library(code.co_filename):
             fallback = frame
     if not own:
         return Place(_site(fallback) if fallback else None, None)
@@ -174,5 +174,6 @@ def _code_of(function: object) -> CodeType | None:
     return code
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
+    """Tell whether a file belongs to torch or to this package, or is none (``<string>``)."""
     return file.startswith((_TORCH_FOLDER, _OWN_FOLDER, "<"))

@@ -10,6 +10,7 @@ import ast
 import linecache
 from dataclasses import dataclass
 from functools import lru_cache
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Statements that hold no other statement.
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Assert, ast.Raise, ast.Delete)
+#: Lines between a condition and what it leads to.
+_NEAR = 8
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 #: Attributes and methods that tell of a tensor's form, not of its values.
 _FORM = frozenset({"shape", "size", "dim", "ndim", "device", "dtype"})
@@ -99,6 +102,28 @@ def function_at(site: Site) -> Function | None:
 def statement_at(tree: ast.Module, line: int) -> tuple[int, int]:
     """Return first and last line of the innermost simple statement on a line."""
     return _innermost(tree, _SIMPLE, line, line) or (line, line)
+
+
+def statement_lines(file: str, line: int, longest: int) -> tuple[int, int]:
+    """Return the lines of the statement that a line belongs to; the line alone where it is longer than ``longest``."""
+    tree = _parse("".join(linecache.getlines(file)))
+    first, last = statement_at(tree, line) if tree else (line, line)
+    return (first, last) if last - first < longest else (line, line)
+
+
+def branch_begin(file: str, line: int) -> int:
+    """Return the line of the condition that leads to a line, where it stands near: it may be what is wrong."""
+    tree = _parse("".join(linecache.getlines(file)))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.If)] if tree else []
+    near = [
+        node.lineno for node in nodes if node.lineno < line <= (node.end_lineno or 0) and line - node.lineno <= _NEAR
+    ]
+    return max(near, default=line)
+
+
+def text_of(file: str, first: int, last: int) -> str:
+    """Return the text of some lines of a file without their common indentation; empty where it cannot be read."""
+    return dedent("".join(linecache.getline(file, number) for number in range(first, last + 1))).rstrip()
 
 
 def innermost_loop(tree: ast.Module, first: int, last: int) -> tuple[int, int] | None:

@@ -30,7 +30,7 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
         id(buffer): buffer
         for _, before in tables
         for buffer in before.values()
-        if buffer is not None and not is_lazy(buffer)
+        if buffer is not None and not is_lazy(buffer) and buffer.layout == torch.strided
     }
     values = {key: capture(buffer) for key, buffer in buffers.items()}
     python_state = random.getstate()

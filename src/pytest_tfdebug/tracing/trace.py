@@ -12,6 +12,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.records import Write
 from pytest_tfdebug.tracing.capture import Captures, tensor_record
 from pytest_tfdebug.tracing.recorder import Recorder
+from pytest_tfdebug.tracing.rerun import Recorded, Rerun
 from pytest_tfdebug.tracing.selection import Level, Selection, selection
 from pytest_tfdebug.tracing.sites import parameter_names
 from pytest_tfdebug.tracing.skeleton import skeleton
@@ -39,6 +40,7 @@ class Trace:
         aliases: Other module paths of a shared module, by its path.
         modules: Every module path of the model, called or not, the root left out.
         unrecorded: Those of them that ``include``, ``exclude`` or ``level`` left out, or that could not be seen.
+        again: What its operators computed: recorded, or by one more forward while the model is alive.
 
     Examples:
         >>> trace = pytest_tfdebug.trace(model, input_ids=ids)  # doctest: +SKIP
@@ -52,6 +54,7 @@ class Trace:
     aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     unrecorded: tuple[str, ...] = ()
+    again: Rerun | Recorded | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -103,7 +106,7 @@ class Trace:
         """
         from pytest_tfdebug.tracing.codec import write
 
-        write(path, self)
+        write(path, self, values=self.again.values() if self.again is not None else None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
@@ -218,8 +221,10 @@ def trace(
         TFDebugError: If ``model`` is not a module, a glob matches nothing, or the model is compiled in place.
     """
     check_model(model, {"include": include, "exclude": exclude, "level": level}, "trace")
+    again = Rerun(model, args, kwargs)
     with preserved(model), torch.no_grad(), _recording(model, selection(include, exclude, level)) as recorded:
         model(*args, **kwargs)
+    recorded.again = again
     return recorded
 
 

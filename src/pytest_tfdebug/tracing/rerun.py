@@ -1,0 +1,120 @@
+"""A forward that can be made again, to look at its operators once a comparison has failed."""
+
+from __future__ import annotations
+
+import copy
+import random
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.tracing.capture import capture
+from pytest_tfdebug.tracing.fingerprints import Pending, distance
+from pytest_tfdebug.tracing.leaves import walk
+from pytest_tfdebug.tracing.operators import watching
+from pytest_tfdebug.tracing.state import preserved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_tfdebug.tracing.operators import Values
+
+#: Fingerprints of the outputs of two forwards of one model differ by less: fused kernels are computed step by step.
+_SAME = 1e-3
+#: Those of a forward in half precision and of the same in float32 by less than this.
+_SAME_WIDENED = 0.1
+_LOW = (torch.float16, torch.bfloat16)
+
+
+class Rerun:
+    """A model and its inputs as they were before its forward.
+
+    The model is held weakly; tensors of the inputs are kept without being copied until somebody writes to them.
+
+    Args:
+        model: The model.
+        args: Positional inputs.
+        kwargs: Keyword inputs.
+    """
+
+    def __init__(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._model = weakref.ref(model)
+        self._inputs = _kept((args, kwargs))
+        self._random = torch.random.get_rng_state(), random.getstate()
+
+    def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the inputs as they were, for one forward."""
+        args, kwargs = _kept(self._inputs)
+        return args, kwargs
+
+    def values(self, outputs: Iterable[torch.Tensor | None] | None = None) -> Values | None:
+        """Make the forward again and return its table of values; None where it cannot be made as it was.
+
+        A model in half precision is looked at as a float32 copy: its rounding would hide what is computed.
+
+        Args:
+            outputs: What the first forward returned; None to ask for no likeness. A model that has changed since, or
+                that draws random numbers from elsewhere, gives something else.
+        """
+        model = self._model()
+        if model is None:
+            return None
+        args, kwargs = self.inputs()
+        try:
+            is_widened = any(parameter.dtype in _LOW for parameter in model.parameters())
+            if is_widened:
+                model, (args, kwargs) = copy.deepcopy(model).float(), _widened((args, kwargs))
+            with preserved(model), torch.no_grad():
+                torch.random.set_rng_state(self._random[0])
+                random.setstate(self._random[1])
+                with watching(model) as values:
+                    model(*args, **kwargs)
+            values.is_widened = is_widened
+        except Exception:  # noqa: BLE001 - a forward that fails the second time explains nothing, and must cost nothing
+            return None
+        bound = _SAME_WIDENED if is_widened else _SAME
+        return values if outputs is None or _is_same(values, outputs, bound) else None
+
+
+class Recorded:
+    """Values that were recorded with a golden: nothing has to be run again.
+
+    Args:
+        values: The table.
+    """
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+
+    def values(self, outputs: Iterable[torch.Tensor | None] | None = None) -> Values:  # noqa: ARG002 - as of a rerun
+        """Return the table."""
+        return self._values
+
+
+def _widened(value: Any) -> Any:  # noqa: ANN401 - the inputs of any model
+    return torch.utils._pytree.tree_map_only(  # noqa: SLF001 - torch's own way through nested values
+        torch.Tensor, lambda tensor: tensor.float() if tensor.dtype in _LOW else tensor, value
+    )
+
+
+def _is_same(values: Values, outputs: Iterable[torch.Tensor | None], bound: float) -> bool:
+    pending = Pending()
+    for tensor in outputs:
+        if tensor is not None:
+            pending.add(tensor)
+    found = [values.values[index].print for _, index in values.results]
+    return all(any(distance(one, other) <= bound for other in found) for one in pending.read())
+
+
+def _kept(value: Any) -> Any:  # noqa: ANN401 - the inputs of any model
+    """Return a copy of nested inputs, caches included, whose tensors share their storage until they are written to."""
+    memo: dict[int, Any] = {}
+    for leaf in walk(value):
+        kept = capture(leaf.tensor)
+        if kept is not None:
+            memo[id(leaf.tensor)] = kept
+    try:
+        return copy.deepcopy(value, memo)
+    except Exception:  # noqa: BLE001 - an input of a class that cannot be copied is handed on as it is
+        return value

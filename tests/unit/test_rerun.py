@@ -1,0 +1,131 @@
+"""A forward is made again as it was, or not at all."""
+
+import gc
+import random
+
+import pytest
+import torch
+from torch import nn
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+
+from pytest_tfdebug import compare, trace
+from pytest_tfdebug.tracing.rerun import Recorded, Rerun
+
+X = torch.linspace(-1, 1, 8).view(2, 4)
+
+
+class Calls(nn.Module):
+    """A linear layer, and a function of it and the inputs."""
+
+    def __init__(self, function=lambda layer, x: layer(x)):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.function = nn.Linear(4, 4), function
+
+    def forward(self, *args, **kwargs):
+        return self.function(self.layer, *args, **kwargs)
+
+
+def test_the_second_forward_gives_the_values_of_the_first():
+    model = Calls()
+    rerun = Rerun(model, (X,), {})
+
+    values = rerun.values([model(X)])
+
+    assert [call.path for call in values.calls] == ["Calls", "layer"]
+    assert values.values[values.results[0][1]].shape == (2, 4)
+
+
+def test_a_callers_cache_of_ten_entries_is_as_it_was():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "vocab_size": 32}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=2)).eval()
+    cache, ids = DynamicCache(config=model.config), torch.arange(10).view(1, 10)
+    with torch.no_grad():
+        model(ids, past_key_values=cache)
+    rerun = Rerun(model, (), {"input_ids": ids[:, :3], "past_key_values": cache})
+    with torch.no_grad():
+        output = model(ids[:, :3], past_key_values=cache)
+
+    first, second = rerun.values([output.logits]), rerun.values([output.logits])
+
+    assert cache.get_seq_length() == 13
+    assert first is not None
+    assert [value.print for value in first.values] == [value.print for value in second.values]
+
+
+def test_inputs_that_the_forward_overwrites_are_as_they_were():
+    model, given = Calls(lambda layer, x: x.mul_(2) + layer(x)), X.clone()
+    rerun = Rerun(model, (given,), {})
+    output = model(given)
+
+    assert rerun.values([output]) is not None
+    assert torch.equal(given, X * 2)
+    assert torch.equal(rerun.inputs()[0][0], X)
+
+
+def test_a_model_that_has_changed_since_gives_nothing():
+    model = Calls()
+    rerun, output = Rerun(model, (X,), {}), model(X)
+    model.layer.bias.data += 1
+
+    assert rerun.values([output]) is None
+    assert rerun.values() is not None
+
+
+@pytest.mark.parametrize(
+    "noise", [lambda x: torch.dropout(x, 0.5, train=True), lambda x: x * random.random()], ids=["torch", "python"]
+)
+def test_random_numbers_are_drawn_again_and_the_generators_left_as_they_were(noise):
+    model = Calls(lambda layer, x: noise(layer(x)))
+    rerun, output = Rerun(model, (X,), {}), model(X)
+    states = torch.random.get_rng_state(), random.getstate()
+
+    assert rerun.values([output]) is not None
+    assert torch.equal(states[0], torch.random.get_rng_state())
+    assert states[1] == random.getstate()
+
+
+def test_a_dead_model_gives_nothing_and_is_not_kept_alive():
+    model = Calls()
+    rerun = Rerun(model, (X,), {})
+    del model
+    gc.collect()
+
+    assert rerun.values() is None
+
+
+def test_a_forward_that_raises_the_second_time_costs_no_report():
+    runs = []
+
+    def once(layer, x):
+        runs.append(1)
+        if len(runs) > 1:
+            raise RuntimeError("only once")
+        return layer(x) + 1
+
+    model, reference = Calls(once), Calls()
+
+    report = compare(trace(reference, X), trace(model, X))
+
+    assert len(runs) == 2
+    assert (report.ok, report.culprit.path) == (False, "Calls")
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_buffers_and_mode_are_left_as_they_were():
+    model = nn.Sequential(nn.BatchNorm1d(4)).train()
+    rerun = Rerun(model, (X,), {})
+    before = model[0].running_mean.clone()
+
+    assert rerun.values() is not None
+    assert torch.equal(model[0].running_mean, before)
+    assert model.training
+
+
+def test_recorded_values_are_returned_as_they_are():
+    model = Calls()
+    values = Rerun(model, (X,), {}).values()
+
+    assert values is not None
+    assert Recorded(values).values([X]) is values
