@@ -237,7 +237,7 @@ def test_other_weights_are_told_apart_from_other_code(pytester, run):
 
     failed.stdout.fnmatch_lines(
         [
-            "*Port diverges from its golden at 'blocks.0.up' (Linear): module, port.py:12.",
+            "*Port diverges from its golden at 'blocks.0.up' (Linear): weights, port.py:12.",
             "*The weights differ, not the code: 'blocks.0.up.weight' is not the recorded one, nor are * others.",
         ]
     )

@@ -295,8 +295,8 @@ def test_a_bad_ini_value_is_a_usage_error(pytester, suite):
     ("places", "passes"),
     [
         (("", "", ""), False),
-        (("*: 0 10", "", ""), True),
-        (("*: 0 10", "rtol=0, atol=0", ""), False),
+        (("**: 0 10", "", ""), True),
+        (("**: 0 10", "rtol=0, atol=0", ""), False),
         (("", "rtol=0, atol=10", ""), True),
         (("", "rtol=0, atol=0", ", rtol=0, atol=10"), True),
     ],

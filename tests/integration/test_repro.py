@@ -218,7 +218,7 @@ def test_the_written_script_names_the_same_culprit(pytester, source, culprit):
 
     failed.stdout.fnmatch_lines([f"*diverges from its golden at '{culprit}'*", "*Repro: python *repro.py"])
     assert run.returncode == 1, run.stderr
-    assert run.stdout.startswith(f"The forward diverges at '{culprit}' (Linear): module")
+    assert run.stdout.startswith(f"The forward diverges at '{culprit}' (Linear): ")
     assert {"environment.json", "README.md", "golden.safetensors"} <= {file.name for file in script.parent.iterdir()}
     assert "python repro.py" in (script.parent / "README.md").read_text()
 
@@ -228,7 +228,7 @@ def test_the_written_script_names_the_same_culprit(pytester, source, culprit):
     [
         ('tf_golden.check(port, {ids}, reference=build, use_cache=False, level="layers")', "model.layers.1"),
         (
-            'tf_golden.check(port, {ids}, reference=build, use_cache=False, include="model.layers.*", exclude=["lm_head"])',
+            'tf_golden.check(port, {ids}, reference=build, use_cache=False, include="model.layers.**", exclude=["lm_head"])',
             "model.layers.1.mlp.up_proj",
         ),
         (

@@ -79,7 +79,10 @@ def test_it(tf_trace):
     ("call", "text"),
     [
         ("tf_trace(Port)", "tf_trace needs a torch.nn.Module and got type."),
-        ("tf_trace(Port(), torch.ones(4), include='down')", "No module matches 'down' (globs are over module paths, *"),
+        (
+            "tf_trace(Port(), torch.ones(4), include='down')",
+            "No module matches 'down' (* is one part of a module path, *",
+        ),
         (
             "tf_trace(Port(), torch.ones(4), level='layers')",
             "level= is an option of tf_trace, and a parameter of Port's forward as well: it cannot be told which is *",

@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 from pytest_tfdebug import GoldenError, Trace, compare, record, trace
 from pytest_tfdebug.parity.compare import conclude, start_comparison
-from pytest_tfdebug.parity.coverage import Coverage
+from pytest_tfdebug.parity.coverage import RecordedModules
 from pytest_tfdebug.parity.tolerance import tolerances
 from pytest_tfdebug.tracing.caches import CacheWatch, caches_among
 from pytest_tfdebug.tracing.recorder import Recorder
@@ -182,7 +182,7 @@ def test_damaged_writes_are_a_damaged_file(tmp_path, writes):
 def test_what_a_call_that_was_left_out_has_written_its_caller_wrote():
     calls = trace(Model(), X).calls
 
-    common = Coverage(["first", "second"], {}, ["second", "first.k", "first.o"]).common(calls)
+    common = RecordedModules(["first", "second"], {}, ["second", "first.k", "first.o"]).common(calls)
 
     assert [(call.path, [write.before for write in call.writes]) for call in common] == [
         ("Model", [None, None]),
@@ -280,7 +280,7 @@ def test_a_cache_that_is_laid_out_in_another_way_and_stays_inside_is_no_fault():
 
     assert diverging(port, Model(returns=False))[0] is None
     port.second.o.weight.data.mul_(2)
-    assert diverging(port, Model(returns=False))[0] == ("module", "second.o")
+    assert diverging(port, Model(returns=False))[0] == ("weights", "second.o")
 
 
 def test_a_port_without_a_cache_may_write_its_masks_in_another_way():

@@ -8,7 +8,7 @@ import pytest_tfdebug
 from bugs import BUGS
 from models import build
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.parity.coverage import Coverage
+from pytest_tfdebug.parity.coverage import RecordedModules
 from pytest_tfdebug.records import Call, Site
 
 
@@ -25,7 +25,7 @@ ROWS = (("M", None), ("a", 0), ("a.x", 1), ("a.y", 1), ("b", 0))
 
 
 def test_a_side_that_was_recorded_as_a_whole_has_every_module():
-    whole = Coverage(["a", "a.x"], {}, ())
+    whole = RecordedModules(["a", "a.x"], {}, ())
 
     assert whole.has("a.x")
     assert whole.has("of.the.other.side")
@@ -33,7 +33,7 @@ def test_a_side_that_was_recorded_as_a_whole_has_every_module():
 
 
 def test_calls_that_the_other_side_left_out_are_dropped_and_those_inside_are_their_caller_s():
-    common = Coverage(["a", "a.x", "a.y", "b"], {}, ["a", "a.y"]).common(calls(*ROWS))
+    common = RecordedModules(["a", "a.x", "a.y", "b"], {}, ["a", "a.y"]).common(calls(*ROWS))
 
     assert [(call.index, call.path, call.parent, call.depth) for call in common] == [
         (0, "M", None, 0),
@@ -45,7 +45,7 @@ def test_calls_that_the_other_side_left_out_are_dropped_and_those_inside_are_the
 
 
 def test_a_module_that_a_side_does_not_have_goes_by_those_beside_it():
-    layers = Coverage(["layers", "layers.0", "layers.0.up"], {}, ["layers", "layers.0.up"])
+    layers = RecordedModules(["layers", "layers.0", "layers.0.up"], {}, ["layers", "layers.0.up"])
 
     assert layers.has("layers.7")
     assert not layers.has("layers.0.down")
@@ -53,7 +53,7 @@ def test_a_module_that_a_side_does_not_have_goes_by_those_beside_it():
 
 
 def test_modules_go_by_the_names_of_the_expected_side_and_by_all_of_them():
-    side = Coverage(["own", "other"], {"own": ("tied",)}, ["other"], "enc.{}".format)
+    side = RecordedModules(["own", "other"], {"own": ("tied",)}, ["other"], "enc.{}".format)
 
     assert side.has("enc.own")
     assert side.has("enc.tied")
@@ -67,7 +67,7 @@ def told(report):
 
 @pytest.mark.parametrize(
     "selection",
-    [{"level": "layers"}, {"level": "leaves"}, {"exclude": "*norm*"}, {"include": ["*mlp", "*self_attn"]}],
+    [{"level": "layers"}, {"level": "leaves"}, {"exclude": "**.*norm*"}, {"include": ["**.mlp", "**.self_attn"]}],
     ids=str,
 )
 @pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.architecture == "llama"][::5], ids=lambda bug: bug.name)

@@ -33,7 +33,7 @@ def test_an_argument_beats_the_closest_marker_and_that_the_next(key):
 
 
 def test_tolerances_of_the_argument_beat_the_marker_and_the_marker_the_ini_file():
-    ini = "*: 0.5 0.5"
+    ini = "**: 0.5 0.5"
 
     assert tolerance(item(), {}, ini) == (0.5, 0.5)
     assert tolerance(item({"rtol": 0.3, "atol": 0.3}), {}, ini) == (0.3, 0.3)
@@ -43,9 +43,9 @@ def test_tolerances_of_the_argument_beat_the_marker_and_the_marker_the_ini_file(
 
 
 def test_the_ini_file_has_a_line_for_each_override():
-    text = "\n  float32: 1e-4 1e-5\n\n  *.lm_head: 1 2\n  a:b: 0 0\n"
+    text = "\n  float32: 1e-4 1e-5\n\n  **.lm_head: 1 2\n  a:b: 0 0\n"
 
-    assert parse_tolerances(text) == {"float32": (1e-4, 1e-5), "*.lm_head": (1.0, 2.0), "a:b": (0.0, 0.0)}
+    assert parse_tolerances(text) == {"float32": (1e-4, 1e-5), "**.lm_head": (1.0, 2.0), "a:b": (0.0, 0.0)}
     assert parse_tolerances(None) == parse_tolerances("") == {}
 
 
@@ -76,3 +76,39 @@ def test_a_bad_marker_is_a_usage_error(marker, text):
     with pytest.raises(pytest.UsageError) as caught:
         settle(item(marker), {}, None)
     assert str(caught.value).startswith(text)
+
+
+def test_what_passes_is_settled_like_the_rest():
+    test = item({"internal": "fail", "min_coverage": 0.0})
+    ini = {"ini_min_coverage": "0.9", "ini_internal": "fail"}
+
+    def settled(test, arguments, **ini):
+        found = settle(test, arguments, None, **ini)
+        return found.internal, found.min_coverage
+
+    assert settled(item(), {}) == ("warn", 0.5)
+    assert settled(item(), {}, **ini) == ("fail", 0.9)
+    assert settled(item(), {}, ini_min_coverage="0") == ("warn", 0.0)
+    assert settled(test, {}, ini_min_coverage="0.9") == ("fail", 0.0)
+    assert settled(test, {"internal": "warn", "min_coverage": 1}) == ("warn", 1)
+
+
+@pytest.mark.parametrize("share", [2, -0.1, "half", float("nan")])
+def test_a_least_coverage_is_a_share(share):
+    with pytest.raises(TFDebugError) as caught:
+        settle(item(), {"min_coverage": share}, None)
+
+    assert str(caught.value) == f"min_coverage={share!r} is not a number from 0 to 1."
+
+
+def test_bad_values_of_the_marker_and_the_ini_file_are_usage_errors():
+    told = [
+        (item({"internal": "no"}), {}, "tf_golden: internal='no' is not one of 'warn', 'fail'."),
+        (item(), {"ini_internal": "no"}, "tf_golden_internal='no' is not one of 'warn', 'fail'."),
+        (item(), {"ini_min_coverage": "no"}, "tf_golden_min_coverage = 'no' is not a number from 0 to 1."),
+        (item(), {"ini_min_coverage": "7"}, "tf_golden_min_coverage=7.0 is not a number from 0 to 1."),
+    ]
+    for test, ini, message in told:
+        with pytest.raises(pytest.UsageError) as caught:
+            settle(test, {}, None, **ini)
+        assert str(caught.value) == message

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_tfdebug.parity import metrics
+from measuring import allocations
+from pytest_tfdebug.parity import pieces
 from pytest_tfdebug.parity.metrics import compare_leaf, is_within
 from pytest_tfdebug.parity.tolerance import DEFAULTS, NOISE_REACH, Tolerance
 from pytest_tfdebug.records import TensorRecord
@@ -74,34 +75,86 @@ def test_the_numbers_are_those_of_a_plain_loop(pairs):
         assert found.relative_l2 == pytest.approx(math.sqrt(sum(d * d for d in differences)) / norm)
 
 
+def laid_out(tensor, layout):
+    """Return a tensor as it is, transposed, or a slice of it."""
+    return {"whole": tensor, "transposed": tensor.transpose(0, -1), "a slice": tensor[..., :1]}[layout]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    st.integers(1, 40),
+    st.tuples(*[st.sampled_from(["whole", "transposed", "a slice"])] * 2),
+    st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64]),
+    st.lists(st.tuples(st.booleans(), st.integers(0), st.sampled_from([math.inf, -math.inf, math.nan])), max_size=3),
+)
+def test_a_large_tensor_is_measured_in_pieces_to_the_same_end(shape, piece, layouts, dtype, holes):
+    generator = torch.Generator().manual_seed(0)
+    error = 10.0 ** -(piece % 7)
+    sides = [torch.randn(*shape, 2, generator=generator).to(dtype) for _ in range(2)]
+    sides[1] = (sides[0] + error * sides[1]).to(dtype)
+    for is_actual, place, hole in holes:
+        sides[is_actual].view(-1)[place % sides[0].numel()] = hole
+    expected, actual = (laid_out(side, layouts[0]) for side in sides)
+    if layouts[1] == "transposed":  # one side alone
+        actual = actual.transpose(0, -1).contiguous().transpose(0, -1)
+    whole = compare(expected, actual, DEFAULTS["float32"])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pieces, "PIECE", piece)
+        found = compare(expected, actual, DEFAULTS["float32"])
+
+    assert_same(found, whole)
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=4),
     st.integers(1, 40),
-    st.sampled_from(["as it is", "transposed", "a slice"]),
-    st.sampled_from([torch.float32, torch.bfloat16, torch.complex64, torch.int64]),
-    st.sampled_from([0.0, 1e-3, 10.0, math.nan]),
+    st.sampled_from(["whole", "transposed", "a slice"]),
+    st.sampled_from([torch.int64, torch.int32, torch.uint8, torch.bool]),
+    st.sampled_from([0, 2**60]),
 )
-def test_a_large_tensor_is_measured_in_pieces_to_the_same_end(shape, piece, layout, dtype, error):
-    expected = torch.arange(1, 1 + 2 * math.prod(shape)).reshape(*shape, 2).to(dtype)
-    actual = expected.clone()
-    actual.view(-1)[-2] += 1 if dtype == torch.int64 else error
-    if layout == "transposed":
-        expected, actual = expected.transpose(0, -1), actual.transpose(0, -1)
-    elif layout == "a slice":
-        expected, actual = expected[..., :1], actual[..., :1]
-    whole = compare(expected, actual, DEFAULTS["float32"])
+def test_large_integers_are_measured_in_pieces_to_the_same_end(shape, piece, layout, dtype, offset):
+    generator = torch.Generator().manual_seed(0)
+    base = torch.randint(0, 2, (*shape, 2), generator=generator)
+    far = offset if dtype == torch.int64 else 0
+    expected, actual = (laid_out((far + each).to(dtype), layout) for each in (base, base.flip(0)))
+    whole = compare(expected, actual)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(metrics, "_PIECE", piece)
-        found = compare(expected, actual, DEFAULTS["float32"])
+        patched.setattr(pieces, "PIECE", piece)
+        found = compare(expected, actual)
 
+    assert_same(found, whole)
+
+
+def assert_same(found, whole):
+    """Hold what pieces gave to what the whole gave; sums are those of another order."""
     assert found.problem == whole.problem
-    if whole.metrics is None:
-        assert found.metrics is None
-    else:
-        for number, other in zip(found.metrics, whole.metrics, strict=True):
-            assert number == (other if isinstance(other, tuple) else pytest.approx(other, rel=1e-5, nan_ok=True))
+    assert (found.metrics is None) == (whole.metrics is None)
+    for number, other in zip(found.metrics or (), whole.metrics or (), strict=True):
+        assert number == (other if isinstance(other, tuple) else pytest.approx(other, rel=1e-5, nan_ok=True))
+
+
+@pytest.mark.parametrize("hole", [None, math.nan], ids=["finite", "nan"])
+@pytest.mark.parametrize("layout", ["whole", "transposed"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.int64], ids=str)
+def test_the_memory_of_a_failure_does_not_grow_with_the_tensor(dtype, layout, hole, monkeypatch):
+    monkeypatch.setattr(pieces, "PIECE", 2**12)
+
+    def extra(rows):
+        expected = torch.ones(rows, 2**6, dtype=dtype)
+        actual = expected * 2
+        if hole is not None and dtype != torch.int64:
+            expected[0, 0] = hole
+        expected, actual = laid_out(expected, layout), laid_out(actual, layout)
+        return allocations.peak(lambda: compare(expected, actual))
+
+    small, large = extra(2**8), extra(2**11)
+
+    assert large <= 1.1 * small
+    assert large <= 120 * pieces.PIECE
 
 
 def test_one_wrong_element_far_into_a_large_tensor_is_found():

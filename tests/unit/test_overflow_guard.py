@@ -131,7 +131,7 @@ def test_an_argument_that_does_not_exist_is_refused_with_the_valid_ones():
         ("headroom", True, "None or a factor above 0, such as 2.0"),
         ("underflow", "no", "None or a factor above 0, such as 1.0"),
         ("gradients", 1, "True or False"),
-        ("ignore", [3], 'a glob of module paths or several, such as "lm_head" or ("*.router", "lm_head")'),
+        ("ignore", [3], 'a glob of module paths or several, such as "lm_head" or ("**.router", "lm_head")'),
         ("trace_batches", 3, "a list of numbers of forwards from 0, such as [1, 3]"),
         ("trace_batches", iter([3]), "a list of numbers of forwards from 0, such as [1, 3]"),
         ("abort_after_batch", -1, "None or the number of a forward from 0"),

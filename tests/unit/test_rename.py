@@ -45,7 +45,25 @@ def test_stars_stand_for_one_part_each():
     assert rename("blocks.3.norm") == "layers.3.norm"
     assert rename("blocks.3.exp.7.up") == "layers.3.mlp.experts.7.up"
     assert rename("h2") == "hidden_2"
+    assert rename("h") == "hidden_"
     assert rename("blocks") == "blocks"
+
+
+@given(paths, paths)
+def test_two_stars_stand_for_any_number_of_parts(above, below):
+    rename = renamer({"**.attn": "**.self_attn", "body.**.up": "model.**.up_proj"})
+
+    assert rename("attn") == "self_attn"
+    assert rename(f"{above}.attn.{below}") == f"{above}.self_attn.{below}"
+    assert rename("body.up") == "model.up_proj"
+    assert rename(f"body.{above}.up.weight") == f"model.{above}.up_proj.weight"
+
+
+def test_one_and_two_stars_are_filled_each_from_its_own():
+    rename = renamer({"**.h*.**.x": "a*.**.b.**", "q.*.r*": "*.s*"})
+
+    assert rename("a.b.h0.c.x") == "a0.a.b.b.c"
+    assert rename("q.1.r2.w") == "1.s2.w"
 
 
 def test_special_characters_mean_themselves():
@@ -61,6 +79,8 @@ def test_a_function_is_taken_as_it_is():
     ("rename", "text"),
     [
         ({"a": "b.*"}, "rename: 'a' -> 'b.*' has more '*' on the right than on the left."),
+        ({"**.a": "**.**.b"}, "rename: '**.a' -> '**.**.b' has more '**' on the right than on the left."),
+        ({"**.a": "*.b"}, "rename: '**.a' -> '*.b' has more '*' on the right than on the left."),
         ({"a": 3}, "rename: 'a' -> 3 is not a pair of paths."),
         ({None: "a"}, "rename: None -> 'a' is not a pair of paths."),
         ("a", "rename= is a dict of paths or globs, or a function from path to path; got 'a'."),

@@ -1,5 +1,7 @@
 """Which module of a port is which, from what they give."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from torch import nn
@@ -84,9 +86,22 @@ def test_a_module_that_is_called_in_the_place_of_another_of_the_same_model_is_no
 
 
 def test_what_is_named_already_is_left_alone_and_the_rest_is_added():
-    report = compare(trace(Reference(), X), trace(Port(off), X), rename={"a": "left", "c": "last"})
+    report = compare(trace(Reference(), X), trace(Port(off), X), rename={"c": "last"})
 
-    assert report.suggested == {"b": "right"}
+    assert report.suggested == {"a": "left", "b": "right"}
+
+
+def test_nothing_is_suggested_where_most_modules_are_named_or_are_of_other_classes():
+    class Own(Inner):
+        """Another class: values decide."""
+
+    port = Port(off)
+    port.a.__class__ = port.b.__class__ = Own
+
+    named = compare(trace(Reference(), X), trace(Port(off), X), rename={"a": "left", "c": "last"})
+
+    assert (named.suggested, named.culprit.path) == ({}, "Port")
+    assert compare(trace(Reference(), X), trace(port, X)).suggested == {}
 
 
 def test_a_module_is_paired_with_what_gives_the_same_and_not_with_what_has_its_name_inside():
@@ -116,19 +131,20 @@ def test_what_two_paired_modules_call_is_paired_in_order():
         def forward(self, x):
             return self.two(self.one(x))
 
-    class Held(nn.Module):
-        def __init__(self, inner):
-            super().__init__()
-            self.inner = inner
+    Other.__name__ = "Inner"
+    reference, port = (nn.Sequential(OrderedDict(held)) for held in ({"inner": Inner(0)}, {"core": Other()}))
+    expected, actual = trace(reference, X), trace(port, X)
 
-        def forward(self, x):
-            return self.inner(x)
+    report = compare(expected, actual)
 
-    report = compare(trace(Held(Inner(0)), X), trace(Held(Other()), X))
-
-    assert report.suggested == {"inner.one": "inner.first", "inner.two": "inner.second"}
-    again = compare(trace(Held(Inner(0)), X), trace(Held(Other()), X), rename=report.suggested)
-    assert (again.culprit.path, again.culprit.kind) == ("inner.one", "module")
+    assert report.suggested == {"core": "inner", "core.one": "inner.first", "core.two": "inner.second"}
+    assert (report.culprit.path, report.culprit.kind, report.culprit.weights) == (
+        "core.one",
+        "weights",
+        ("core.one.bias",),
+    )
+    again = compare(expected, actual, rename=report.suggested)
+    assert (again.culprit.path, again.culprit.kind) == ("core.one", "weights")
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("nan")])

@@ -11,7 +11,7 @@ def test_a_dtype_has_its_default(dtype, expected):
 
 @pytest.mark.parametrize("dtype", ["int64", "bool", "uint8"])
 def test_integers_and_booleans_are_equal_or_not_whatever_is_asked_for(dtype):
-    assert tolerances(1.0, 1.0, {"*": (1.0, 1.0)}).of("any.path", dtype) == Tolerance(0.0, 0.0)
+    assert tolerances(1.0, 1.0, {"**": (1.0, 1.0)}).of("any.path", dtype) == Tolerance(0.0, 0.0)
 
 
 def test_the_strongest_is_rtol_and_atol_then_the_path_then_the_dtype():
@@ -32,7 +32,7 @@ def test_a_tolerance_that_is_given_is_taken_at_its_word():
 def test_a_stronger_place_wins_with_whatever_it_says():
     argument = tolerances(overrides={"head": (0.3, 0.3)})
     marker = tolerances(rtol=0.1, atol=0.1)
-    ini = tolerances(overrides={"*": (0.5, 0.5), "float16": (0.7, 0.7)})
+    ini = tolerances(overrides={"**": (0.5, 0.5), "float16": (0.7, 0.7)})
 
     found = layered(argument, marker, ini)
 

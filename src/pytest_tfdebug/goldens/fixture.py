@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +11,27 @@ import torch
 
 from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError, TFDebugError
 from pytest_tfdebug.goldens.fingerprint import common, differing, fingerprint
+from pytest_tfdebug.goldens.passing import warnings_of
 from pytest_tfdebug.goldens.paths import golden_path, shown
+from pytest_tfdebug.goldens.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.provenance import changes, provenance
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.settings import CheckSettings, settle
 from pytest_tfdebug.goldens.store import load, save
 from pytest_tfdebug.options import Options, repro_root
-from pytest_tfdebug.parity.compare import conclude, coverage_of, look_inside, start_comparison
+from pytest_tfdebug.parity.compare import conclude, coverage_of, start_comparison
 from pytest_tfdebug.parity.drift import assess
+from pytest_tfdebug.parity.explained import NOT_AGAIN, Explained, explain
+from pytest_tfdebug.parity.pairing import with_input_names
 from pytest_tfdebug.parity.rename import renamer
-from pytest_tfdebug.parity.tolerance import flattened
+from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
+from pytest_tfdebug.parity.tolerance import DEFAULTS, flattened
+from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.running import RUNNING
+from pytest_tfdebug.tracing.leaves import walk
 from pytest_tfdebug.tracing.recorder import Recorder
-from pytest_tfdebug.tracing.selection import modules_of, selection
+from pytest_tfdebug.tracing.rerun import Rerun
+from pytest_tfdebug.tracing.selection import modules_of, names_of, selection
 from pytest_tfdebug.tracing.state import autocast_of, preserved
 from pytest_tfdebug.tracing.trace import check_model, trace
 
@@ -30,10 +39,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from pytest_tfdebug.parity.comparator import Comparator, Compared
+    from pytest_tfdebug.parity.internal import Internal
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.tracing.codec import TraceFile
     from pytest_tfdebug.tracing.selection import Level
+    from pytest_tfdebug.tracing.trace import Trace
 
 _VERBOSE = 2
 
@@ -65,6 +77,9 @@ class Goldens:
         include: str | Iterable[str] | None = None,
         exclude: str | Iterable[str] | None = None,
         level: Level | None = None,
+        port_inputs: Mapping[str, Any] | tuple[Any, ...] | None = None,
+        internal: Internal | None = None,
+        min_coverage: float | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> ParityReport | None:
         """Hold a forward to the golden of this test.
@@ -84,6 +99,12 @@ class Goldens:
             include: Globs of (reference) module paths to record and compare; all when empty.
             exclude: Globs to leave out.
             level: ``"all"`` modules, ``"leaves"`` or ``"layers"``.
+            port_inputs: The port's own inputs, where its forward takes others than the reference: a dict of keyword
+                inputs or a tuple of positional ones. ``args`` and ``kwargs`` are then those of the reference.
+            internal: What becomes of a model whose outputs agree while something inside does not: ``"warn"`` passes
+                with an :class:`InternalWarning`, ``"fail"`` fails.
+            min_coverage: Share of the golden's calls, from 0 to 1, below which a check that passes gives a
+                :class:`CoverageWarning`.
             **kwargs: Keyword inputs.
 
         Returns:
@@ -103,26 +124,40 @@ class Goldens:
             "include": include,
             "exclude": exclude,
             "level": level,
+            "internal": internal,
+            "min_coverage": min_coverage,
         }
-        own = {**arguments, "reference": reference, "name": name}
+        own = {**arguments, "reference": reference, "name": name, "port_inputs": port_inputs}
         check_model(model, {key: value for key, value in own.items() if value is not None}, "check")
-        settings = settle(self._item, arguments, self._options.golden_tolerances)
+        settings = settle(
+            self._item,
+            arguments,
+            self._options.golden_tolerances,
+            ini_min_coverage=self._options.golden_min_coverage,
+            ini_internal=self._options.golden_internal,
+        )
         path = self._claim(name)
         if self._options.golden == "off":
             pytest.skip("--tf-golden=off")
+        called = _called(model, args, kwargs, reference, port_inputs)
         if self._options.golden == "update" or (self._options.golden == "missing" and not path.exists()):
             self._record(path, _recorded_model(model, reference), args, kwargs, settings)
             return None
         if not path.exists():
             raise MissingGoldenError(self._missing(path))
-        report = _compare_with(self._load(path), model, args, kwargs, settings)
-        self._session.add(Outcome(str(path), self._item.nodeid, "checked" if report.ok else "failed", ()))
+        golden_file = self._load(path)
+        self._check_rules(model, golden_file.trace, settings)
+        is_explained = self._options.explain != "off"
+        report = _compare_with(golden_file, model, called, settings, is_explained=is_explained)
+        self._session.add(_outcome(str(path), self._item.nodeid, report, called.note))
+        for warning in warnings_of(report, type(model).__name__, settings, is_explained=is_explained):
+            warnings.warn(warning, stacklevel=2)
         if not report.ok:
             self._session.note_environment(model)
             report.subject = f"{'Port' if reference is not None else 'Model'} diverges from its golden"
             root = repro_root(self._item.config)
             if root is not None:
-                report.facts.append(f"  {self._write_repro(root, path, model, args, kwargs, settings)}")
+                report.facts.append(f"  {self._write_repro(root, path, model, called, settings)}")
             report.facts += [
                 f"  Golden: {shown(path, self._item.config)}",
                 "To accept the new values, run with --tf-golden=update.",
@@ -130,6 +165,14 @@ class Goldens:
             verbose = self._item.config.get_verbosity() >= _VERBOSE
             raise ParityError(report.to_text(verbose=verbose))
         return report
+
+    def _check_rules(self, model: torch.nn.Module, recorded: Trace, settings: CheckSettings) -> None:
+        """Refuse rules of the check that match nothing, and note which rules of the ini file match something."""
+        __tracebackhide__ = True
+        own = names_of(model)
+        check_rules(settings.rename, settings.own_globs, own, paths_of(recorded))
+        for glob in settings.ini_globs:
+            self._session.note_rule(glob, missed(glob, own))
 
     def _claim(self, name: str | None) -> Path:
         __tracebackhide__ = True
@@ -152,25 +195,24 @@ class Goldens:
         written = save(path, recorded, model, self._item.nodeid)
         self._session.add(Outcome(str(path), self._item.nodeid, written.status, written.review))
 
-    def _write_repro(  # noqa: PLR0917 - where to, and the call
-        self,
-        root: Path,
-        path: Path,
-        model: torch.nn.Module,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        settings: CheckSettings,
+    def _write_repro(
+        self, root: Path, path: Path, model: torch.nn.Module, called: PortCall, settings: CheckSettings
     ) -> str:
         from pytest_tfdebug.repro.write import FailedCall, write_repro
 
         if settings.rename is not None and callable(settings.rename):
             return "No repro: rename= is a function; a dict can be written."
-        allowed = flattened(settings.tolerances)
+        allowed, own = flattened(settings.tolerances), names_of(model)
         options = {
             "rtol": allowed.rtol,
             "atol": allowed.atol,
-            "tolerances": {key: (pair.rtol, pair.atol) for key, pair in allowed.overrides},
+            "tolerances": {
+                key: (pair.rtol, pair.atol)
+                for key, pair in allowed.overrides
+                if key in DEFAULTS or missed(key, own) is None
+            },
             "rename": None if settings.rename is None else dict(settings.rename),
+            "internal": settings.internal,
         }
         picked = "".join(f", {name}={value!r}" for name, value in _picked(settings).items())
         check = (
@@ -181,7 +223,8 @@ class Goldens:
             "sys.exit(not report.ok)",
         )
         files, autocast = {"golden.safetensors": path}, autocast_of(model)
-        return write_repro(root, FailedCall(self._item.nodeid, "parity", model, args, kwargs, check, files, autocast))
+        failed = FailedCall(self._item.nodeid, "parity", model, called.args, called.kwargs, check, files, autocast)
+        return write_repro(root, failed)
 
     def _missing(self, path: Path) -> str:
         return (
@@ -237,6 +280,39 @@ def _recorded_model(
     return built
 
 
+def _outcome(path: str, test: str, report: ParityReport, note: str) -> Outcome:
+    coverage, worst = report.coverage, report.worst
+    return Outcome(
+        path,
+        test,
+        "checked" if report.ok else "failed",
+        (),
+        note,
+        coverage.compared,
+        coverage.expected,
+        None if worst is None else worst.share,
+        "" if worst is None else worst.path,
+    )
+
+
+def _called(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    reference: object,
+    port_inputs: Mapping[str, Any] | tuple[Any, ...] | None,
+) -> PortCall:
+    """Return how the model under test is called: like its reference, unless it takes other inputs."""
+    if reference is not None:
+        return port_call(model, args, kwargs, port_inputs)
+    if port_inputs is not None:
+        raise TFDebugError(
+            "port_inputs= tells a port's inputs from its reference's, and there is no reference=.\n"
+            "Give reference=, or the model's inputs alone."
+        )
+    return PortCall(args, kwargs)
+
+
 def _picked(settings: CheckSettings) -> dict[str, str | tuple[str, ...]]:
     """Return what a trace of the port leaves out; globs are over the paths of the reference, so only without rename."""
     picked: dict[str, str | tuple[str, ...]] = {} if settings.level == "all" else {"level": settings.level}
@@ -249,20 +325,29 @@ def _picked(settings: CheckSettings) -> dict[str, str | tuple[str, ...]]:
 def _compare_with(
     golden_file: TraceFile,
     model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    called: PortCall,
     settings: CheckSettings,
+    *,
+    is_explained: bool = True,
 ) -> ParityReport:
-    """Run a model and compare each tensor with its golden while it is alive, also under the names that suggests."""
+    """Run a model and compare each tensor with its golden while it is alive; once more to explain a failure."""
     modules = modules_of(model)
+    again = Rerun(model, called.args, called.kwargs)
+    notes: list[str] = [*golden_file.trace.notes, *filter(None, [called.note])]
+    expected_trace = with_input_names(golden_file.trace, called.names)
 
-    def held_under(names: Rename) -> ParityReport:
+    def held_under(names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[Comparator, Any]:
         picked = selection(
-            settings.include, settings.exclude, settings.level, renamer(names), coverage_of(golden_file.trace).has
+            settings.include,
+            settings.exclude,
+            settings.level,
+            renamer(names),
+            among=coverage_of(golden_file.trace).has,
+            elsewhere=golden_file.trace.modules,
         )
         watched = picked.pick(model, modules.by_path)
         comparator = start_comparison(
-            golden_file.trace,
+            expected_trace,
             names,
             settings.tolerances,
             modules=list(modules.by_path),
@@ -270,11 +355,35 @@ def _compare_with(
             unrecorded=modules.by_path.keys() - watched.keys(),
         )
         recorder = Recorder(model, comparator, picked, comparator.wrote)
+        notes.extend(recorder.notes)
         with preserved(model), torch.no_grad(), recorder:
-            model(*args, **kwargs)
-        return conclude(comparator, (*golden_file.trace.notes, *recorder.notes))
+            return comparator, model(*inputs[0], **inputs[1])
 
-    report = look_inside(held_under, settings.rename)
+    comparator, output = held_under(settings.rename, (called.args, called.kwargs))
+
+    def under_rules(rules: dict[str, str]) -> Compared | None:
+        if callable(settings.rename):
+            return None
+        try:
+            return held_under({**(settings.rename or {}), **rules}, again.inputs())[0].finish()
+        except Exception:  # noqa: BLE001 - a forward that cannot be made again must not cost the report on the first
+            return None
+
+    def second_look(fails: bool | None) -> Explained | None:  # noqa: FBT001 - a callback
+        expected = golden_file.trace.again.values() if golden_file.trace.again is not None else None
+        if expected is None or not is_explained:
+            return None
+        actual = again.values([leaf.tensor for leaf in walk(output)])
+        if actual is None:
+            return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
+        return explain(expected, actual, fails=fails)
+
+    report = conclude(comparator, tuple(notes), second_look, under_rules, internal=settings.internal)
+    if not report.ok and called.other is not None:
+        own, theirs = called.other
+        told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
+        root = type(model).__name__
+        report.culprit = Culprit(root, "inputs", None, told, root, None)
     if not report.ok:
         report.facts += _circumstances(golden_file, model, report, renamer(settings.rename))
     return report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pytest
 from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.goldens.paths import SUFFIX, directory_of, shown
+from pytest_tfdebug.goldens.unmatched import warn_of_unmatched
 from pytest_tfdebug.options import Options
 
 if TYPE_CHECKING:
@@ -32,12 +34,22 @@ class Outcome:
         test: Node id of the test.
         status: ``new``, ``changed``, ``unchanged``, ``checked`` or ``failed``.
         review: What changed, in lines.
+        note: How the port was called, where that is not how its reference is; a sentence.
+        compared: Calls of the golden that a check compared.
+        expected: Calls of the golden.
+        share: Greatest share of its tolerance that a tensor which agrees has used; None where no tensor was compared.
+        worst: Module path of that tensor.
     """
 
     path: str
     test: str
     status: str
     review: tuple[str, ...]
+    note: str = ""
+    compared: int = 0
+    expected: int = 0
+    share: float | None = None
+    worst: str = ""
 
 
 @dataclass
@@ -48,9 +60,10 @@ class GoldenSession:
         outcomes: What became of each golden, in the order of the tests.
         claims: Golden file -> node id of the test that uses it.
         stale: Goldens whose test no longer exists.
-        clashes: Sentences about files that two tests use.
+        clashes: Sentences about files that two tests use, and warnings that were asked to be errors.
         pruned: Goldens that were deleted.
         environment: The environment in which a check failed first, in lines.
+        rules: Globs of the ini file's tolerances -> None where a check matched it, else a hint on it.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -59,6 +72,7 @@ class GoldenSession:
     clashes: list[str] = field(default_factory=list)
     pruned: list[str] = field(default_factory=list)
     environment: list[str] = field(default_factory=list)
+    rules: dict[str, str | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: pytest.Config) -> GoldenSession:
@@ -70,6 +84,10 @@ class GoldenSession:
     def add(self, outcome: Outcome) -> None:
         """Note what became of a golden."""
         self.outcomes.append(outcome)
+
+    def note_rule(self, glob: str, missed: str | None) -> None:
+        """Note whether a check matched a rule of the ini file: None where it did, else a hint on it."""
+        self.rules[glob] = None if missed is None else self.rules.get(glob, missed)
 
     def note_environment(self, model: torch.nn.Module) -> None:
         """Describe the environment of a failed check, once for the run: another one is the first thing to suspect."""
@@ -97,6 +115,8 @@ class GoldenSession:
                 self.clashes.append(_clash(path, *sorted((owner, test))))
         self.stale = sorted({*self.stale, *data["stale"]})
         self.environment = self.environment or data["environment"]
+        for glob, missed in data["rules"].items():
+            self.note_rule(glob, missed)
 
     def to_json(self) -> str:
         """Return the worker's part."""
@@ -106,6 +126,7 @@ class GoldenSession:
                 "claims": self.claims,
                 "stale": self.stale,
                 "environment": self.environment,
+                "rules": self.rules,
             }
         )
 
@@ -138,6 +159,7 @@ def finish(session: pytest.Session, collected: Sequence[pytest.Item]) -> None:
     if options.golden == "update" and options.golden_prune:
         found.pruned, found.stale = found.stale, []
         _delete(found.pruned)
+    found.clashes += warn_of_unmatched(session, found.rules)
     if found.clashes and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -169,6 +191,26 @@ def summary(config: pytest.Config) -> Iterator[str]:
         yield "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
     for path in found.pruned or found.stale:
         yield f"  {shown(Path(path), config)}"
+
+
+def covered(config: pytest.Config) -> Iterator[str]:
+    """Yield what the checks that passed have compared, in a line, and how ports were called."""
+    passed = [item for item in GoldenSession.of(config).outcomes if item.status == "checked"]
+    if not passed:
+        return
+    compared, expected = sum(item.compared for item in passed), sum(item.expected for item in passed)
+    line = f"{_counted(len(passed), 'golden')}: {compared} of {_counted(expected, 'call')} compared"
+    measured = [(item.share, item.worst) for item in passed if item.share is not None]
+    if measured:
+        share, path = max(measured)
+        line += f", worst {share:.2g} of tolerance" + (f" at {path}" if share else "")
+    yield line
+    for note, count in Counter(item.note for item in passed if item.note).items():
+        yield f"  {note.removesuffix('.')} ({_counted(count, 'golden')})"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def failed_environment(config: pytest.Config) -> list[str]:

@@ -9,16 +9,21 @@ import pytest
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.options import MARKERS
+from pytest_tfdebug.parity.internal import checked_internal
 from pytest_tfdebug.parity.tolerance import Tolerances, layered, tolerances
+from pytest_tfdebug.tracing.globs import checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pytest_tfdebug.parity.internal import Internal
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.tracing.selection import Level
 
 #: What a check takes besides the model and its inputs, and a ``tf_golden`` marker as a default for its test.
-KEYWORDS = ("rtol", "atol", "tolerances", "rename", "include", "exclude", "level")
+KEYWORDS = ("rtol", "atol", "tolerances", "rename", "include", "exclude", "level", "internal", "min_coverage")
+#: Share of a golden's calls below which a check that passes warns.
+MIN_COVERAGE = 0.5
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,10 @@ class CheckSettings:
         include: Globs of (reference) module paths to record.
         exclude: Globs to leave out.
         level: Which modules.
+        internal: What becomes of equal outputs with differences inside.
+        min_coverage: Share of the golden's calls below which a check that passes warns.
+        own_globs: Globs of the tolerances that the check or its marker gives: each must match a module.
+        ini_globs: Those of the ini file, which holds for other tests too.
     """
 
     tolerances: Tolerances
@@ -38,37 +47,81 @@ class CheckSettings:
     include: str | Iterable[str]
     exclude: str | Iterable[str]
     level: Level
+    internal: Internal = "warn"
+    min_coverage: float = MIN_COVERAGE
+    own_globs: tuple[str, ...] = ()
+    ini_globs: tuple[str, ...] = ()
 
 
-def settle(item: pytest.Item, arguments: Mapping[str, Any], ini_tolerances: str | None) -> CheckSettings:
+def settle(
+    item: pytest.Item,
+    arguments: Mapping[str, Any],
+    ini_tolerances: str | None,
+    *,
+    ini_min_coverage: str | None = None,
+    ini_internal: str | None = None,
+) -> CheckSettings:
     """Merge the arguments of a check with the test's marker and the ini file.
 
     Args:
         item: The running test.
         arguments: The check's own arguments by name; None means not given.
         ini_tolerances: Text of the ini key, lines of ``<dtype or glob>: <rtol> <atol>``.
+        ini_min_coverage: Text of the ini key, a number from 0 to 1.
+        ini_internal: Text of the ini key, ``warn`` or ``fail``.
 
     Raises:
         pytest.UsageError: If the marker has positional or unknown arguments, or the ini text cannot be read.
-        TFDebugError: If a tolerance makes no sense.
+        TFDebugError: If an argument makes no sense.
     """
     marked = _of_marker(item)
     chosen = {key: arguments[key] if arguments.get(key) is not None else marked.get(key) for key in KEYWORDS}
-    allowed = layered(
-        tolerances(arguments.get("rtol"), arguments.get("atol"), arguments.get("tolerances")),
-        tolerances(marked.get("rtol"), marked.get("atol"), marked.get("tolerances")),
-        tolerances(overrides=parse_tolerances(ini_tolerances)),
-    )
+    given, by_marker = (tolerances(*map(place.get, ("rtol", "atol", "tolerances"))) for place in (arguments, marked))
+    by_ini = tolerances(overrides=parse_tolerances(ini_tolerances))
+    of_ini = _of_ini(ini_min_coverage, ini_internal)
+    _check(arguments)
     return CheckSettings(
-        allowed, chosen["rename"], chosen["include"] or (), chosen["exclude"] or (), chosen["level"] or "all"
+        layered(given, by_marker, by_ini),
+        chosen["rename"],
+        chosen["include"] or (),
+        chosen["exclude"] or (),
+        chosen["level"] or "all",
+        chosen["internal"] or of_ini["internal"],
+        of_ini["min_coverage"] if chosen["min_coverage"] is None else chosen["min_coverage"],
+        (*given.globs, *by_marker.globs),
+        by_ini.globs,
     )
+
+
+def _of_ini(min_coverage: str | None, internal: str | None) -> dict[str, Any]:
+    try:
+        found = {"min_coverage": float(min_coverage or MIN_COVERAGE), "internal": internal or "warn"}
+        _check(found)
+    except ValueError as error:
+        raise pytest.UsageError(f"tf_golden_min_coverage = {min_coverage!r} is not a number from 0 to 1.") from error
+    except TFDebugError as error:
+        raise pytest.UsageError(f"tf_golden_{error}") from error
+    return found
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    """Refuse values of ``internal`` and ``min_coverage`` that make no sense.
+
+    Raises:
+        TFDebugError: As said.
+    """
+    if given.get("internal") is not None:
+        checked_internal(given["internal"])
+    share = given.get("min_coverage")
+    if share is not None and not (isinstance(share, (int, float)) and 0 <= share <= 1):
+        raise TFDebugError(f"min_coverage={share!r} is not a number from 0 to 1.")
 
 
 def parse_tolerances(text: str | None) -> dict[str, tuple[float, float]]:
-    """Read the ini key: a line ``float32: 1e-4 1e-5`` or ``*.lm_head: 1e-3 1e-3`` for each override.
+    """Read the ini key: a line ``float32: 1e-4 1e-5`` or ``**.lm_head: 1e-3 1e-3`` for each override.
 
     Raises:
-        pytest.UsageError: If a line is not of this form.
+        pytest.UsageError: If a line is not of this form, or its glob makes no sense.
     """
     found = {}
     for line in filter(None, map(str.strip, (text or "").splitlines())):
@@ -79,7 +132,10 @@ def parse_tolerances(text: str | None) -> dict[str, tuple[float, float]]:
             raise pytest.UsageError(
                 f"tf_golden_tolerances: {line!r} is not of the form '<dtype or module glob>: <rtol> <atol>'."
             ) from error
-        found[key.strip()] = (rtol, atol)
+        try:
+            found[checked(key.strip())] = (rtol, atol)
+        except TFDebugError as error:
+            raise pytest.UsageError(f"tf_golden_tolerances: {error}") from error
     return found
 
 
@@ -92,6 +148,7 @@ def _of_marker(item: pytest.Item) -> dict[str, Any]:
         merged.update(marker.kwargs)
     try:
         tolerances(merged.get("rtol"), merged.get("atol"), merged.get("tolerances"))
+        _check(merged)
     except TFDebugError as error:
         raise pytest.UsageError(f"tf_golden: {error}") from error
     return merged

@@ -12,6 +12,7 @@ from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.fingerprint import fingerprint
 from pytest_tfdebug.goldens.provenance import provenance
 from pytest_tfdebug.parity.compare import compare
+from pytest_tfdebug.records import FORMS
 from pytest_tfdebug.tracing.codec import TraceFile, read, write
 from pytest_tfdebug.tracing.document import encode
 
@@ -78,7 +79,7 @@ def save(path: Path, trace: Trace, model: torch.nn.Module, test: str) -> Written
     existed = path.exists()
     review = tuple(_review(old.trace, trace)) if old is not None else (problem,) if problem else ()
     old = None  # the old file is mapped into memory: let it go before it is replaced
-    write(path, trace, extra)
+    write(path, trace, extra, trace.again.values() if trace.again is not None else None)
     return Written("changed" if existed else "new", review)
 
 
@@ -114,7 +115,7 @@ def _same_bytes(old: torch.Tensor, new: torch.Tensor) -> bool:
 def _review(old: Trace, new: Trace) -> list[str]:
     """Say which tensors moved most, so that an update can be reviewed by its numbers."""
     try:
-        report = compare(old, new)
+        report = compare(old, new, internal="fail")
     except TFDebugError:
         return ["no tensor in common with the old golden"]
     moved = [
@@ -130,7 +131,7 @@ def _review(old: Trace, new: Trace) -> list[str]:
         for relative_l2, name, leaf in moved[:_WORST]
         if leaf.metrics is not None
     ]
-    reshaped = [d for d in report.divergences if d.comparison.problem in ("shape", "dtype")]
+    reshaped = [d for d in report.divergences if d.comparison.problem in FORMS]
     lines += [f"{d.path} {d.direction} {d.leaf}: {d.comparison.problem} differs" for d in reshaped[:_WORST]]
     old_names, new_names = {call.name for call in old.calls}, {call.name for call in new.calls}
     lines += (

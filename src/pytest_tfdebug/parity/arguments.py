@@ -28,10 +28,9 @@ def other_arguments(item: CallComparison, *, is_strict: bool = False) -> dict[st
     Returns:
         What was given and what is expected, by the argument's name.
     """
-    expected = item.expected
-    if expected is None or expected.class_name != item.call.class_name:
+    if item.expected is None or not item.is_of_one_class:
         return {}
-    own, theirs = arguments(item.call), arguments(expected)
+    own, theirs = arguments(item.call), arguments(item.expected)
     pairs = {name: (own.get(name, _ABSENT), theirs.get(name, _ABSENT)) for name in (*own, *theirs)}
     return {name: pair for name, pair in pairs.items() if _differ(*pair) and (is_strict or _counts(name, pair, item))}
 
@@ -48,11 +47,10 @@ def _counts(name: str, pair: tuple[str, str], item: CallComparison) -> bool:
 
 def returns_less(item: CallComparison) -> bool:
     """Tell whether a call returns None, or nothing, where the expected one of the same class returns an object."""
-    expected = item.expected
-    if expected is None or expected.class_name != item.call.class_name:
+    if item.expected is None or not item.is_of_one_class:
         return False
     own = dict(_flat("", item.call.skeleton.get("outputs", "None")))
-    theirs = _flat("", expected.skeleton.get("outputs", "None"))
+    theirs = _flat("", item.expected.skeleton.get("outputs", "None"))
     return any(text == _OBJECT and own.get(path, "None") == "None" for path, text in theirs)
 
 

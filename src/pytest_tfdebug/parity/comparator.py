@@ -101,6 +101,8 @@ class Comparator:
         """Return what was found once the forward has ended."""
         paired = {item.expected.index for item in self.result.calls if item.expected is not None}
         self.result.unpaired_expected = [call for call in self._expected.calls if call.index not in paired]
+        leaves = (leaf for item in self.result.calls for leaf in (*item.inputs, *item.made))
+        self.result.tensors = sum(leaf.is_measured and leaf.problem in ("", "values") for leaf in leaves)
         return self.result
 
     def _begin(self, call: Call, inputs: tuple[TensorRecord, ...]) -> None:
@@ -115,20 +117,15 @@ class Comparator:
             self._given[call.index] = _identities(inputs)
         else:
             comparison.inputs = self._compared_inputs(call, inputs, comparison.expected)
-            if not call.has_children and any(leaf.problem for leaf in comparison.inputs):
-                self._pairing.doubt(comparison.expected)
+            self._doubt_unless_right(call, comparison.expected, comparison.inputs)
 
     def _partner(self, call: Call, inputs: tuple[TensorRecord, ...]) -> Call | None:
         def is_alike(expected: Call) -> bool:
-            tensors = self.result.tensors
-            compared = self._compared_inputs(call, inputs, expected)
-            self.result.tensors = tensors
-            return not any(leaf.problem for leaf in compared)
+            return not any(leaf.problem for leaf in self._compared_inputs(call, inputs, expected))
 
         found = self._pairing.partner(call, is_alike)
         earlier = self._by_expected.get(found.index) if found is not None else None
         if earlier is not None:  # it stood beside a call that was not meant, and is one too many itself
-            self.result.tensors -= sum(leaf.problem in ("", "values") for leaf in (*earlier.inputs, *earlier.outputs))
             earlier.expected, earlier.inputs, earlier.outputs, earlier.writes = None, (), (), ()
         return found
 
@@ -160,8 +157,12 @@ class Comparator:
         if comparison.expected.outputs is not None:
             pairs = pair_outputs(outputs, comparison.expected.outputs)
             comparison.outputs = self._compare("output", call.path, pairs)
-            if not call.has_children and any(leaf.problem for leaf in comparison.outputs):
-                self._pairing.doubt(comparison.expected)
+            self._doubt_unless_right(call, comparison.expected, comparison.outputs)
+
+    def _doubt_unless_right(self, call: Call, expected: Call, leaves: tuple[LeafComparison, ...]) -> None:
+        """Let a later call take the expected one; not from a call with children, which are paired already."""
+        if not call.has_children and any(leaf.problem for leaf in leaves):
+            self._pairing.doubt(expected)
 
     def _compare(
         self, direction: Direction, path: str, pairs: Iterable[tuple[TensorRecord | None, TensorRecord | None]]
@@ -178,8 +179,6 @@ class Comparator:
                 self._known.put(actual, expected, tolerance, comparison)
             else:
                 comparison = replace(comparison, direction=direction, leaf=actual.leaf, expected=expected)
-            has_values = actual.tensor is not None and expected.tensor is not None
-            self.result.tensors += has_values and comparison.problem in ("", "values")
             found.append(comparison)
         return tuple(found)
 

@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.comparator import Comparator
-from pytest_tfdebug.parity.coverage import Coverage
-from pytest_tfdebug.parity.localize import judge
+from pytest_tfdebug.parity.coverage import RecordedModules
+from pytest_tfdebug.parity.explained import NOT_AGAIN, Explained, explain
+from pytest_tfdebug.parity.internal import Internal, checked_internal, tolerate_internal
+from pytest_tfdebug.parity.measured import measured_coverage
 from pytest_tfdebug.parity.pairing import CallPairing
 from pytest_tfdebug.parity.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
-from pytest_tfdebug.parity.suggest import suggest
+from pytest_tfdebug.parity.rules import check_rules, paths_of
 from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
+from pytest_tfdebug.parity.verdict import decide
+from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tracing.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from pytest_tfdebug.parity.comparator import Compared
 
 
 def compare(
@@ -29,6 +35,7 @@ def compare(
     atol: float | None = None,
     rename: Rename = None,
     tolerances: Mapping[str, tuple[float, float]] | None = None,
+    internal: Internal = "warn",
 ) -> ParityReport:
     """Compare a forward with the one it is held to and name the module that is to blame.
 
@@ -40,15 +47,17 @@ def compare(
         actual: Trace of the implementation under test.
         rtol: Relative tolerance of every tensor.
         atol: Absolute tolerance of every tensor, in its units.
-        rename: Port path -> reference path: a dict of paths or globs (``*`` is one part of a path, a rule holds for
-            everything below it), or a callable.
+        rename: Port path -> reference path: a dict of paths or globs (``*`` is one part of a path, ``**`` any number of
+            them, a rule holds for everything below it), or a callable.
         tolerances: ``{dtype name or module-path glob: (rtol, atol)}``, weaker than ``rtol`` and ``atol``.
+        internal: What becomes of a forward whose outputs, and what it writes to caches, agree while something inside
+            does not: ``"warn"`` passes with a note, ``"fail"`` names the culprit.
 
     Returns:
         The report.
 
     Raises:
-        TFDebugError: If no tensor could be compared, or an argument makes no sense.
+        TFDebugError: If no tensor could be compared, an argument makes no sense, or a rule matches nothing.
     """
     for side, given in (("expected", expected), ("actual", actual)):
         if not isinstance(given, Trace):
@@ -56,34 +65,41 @@ def compare(
                 f"compare needs traces and got {type(given).__name__} as {side}: make one with "
                 "pytest_tfdebug.trace(model, ...), or read one with Trace.load(path)."
             )
+    checked_internal(internal)
     allowed = checked_tolerances(rtol, atol, tolerances)
+    check_rules(rename, allowed.globs, paths_of(actual), paths_of(expected))
 
-    def held_under(names: Rename) -> ParityReport:
+    def held_under(names: Rename) -> Comparator:
         comparator = start_comparison(
             expected, names, allowed, modules=actual.modules, aliases=actual.aliases, unrecorded=actual.unrecorded
         )
         comparator.replay(coverage_of(expected).common(actual.calls, renamer(names)))
-        return conclude(comparator, (*expected.notes, *actual.notes))
+        return comparator
 
-    return look_inside(held_under, rename)
+    return conclude(
+        held_under(rename),
+        (*expected.notes, *actual.notes),
+        lambda fails: explained(expected, actual, fails=fails),
+        lambda rules: None if callable(rename) else held_under({**(rename or {}), **rules}).finish(),
+        internal=internal,
+    )
 
 
-def look_inside(held_under: Callable[[Rename], ParityReport], rename: Rename) -> ParityReport:
-    """Return the report of a comparison under some names; of one that suggests further ones, with whom these blame.
-
-    Args:
-        held_under: Makes the comparison.
-        rename: Port path -> reference path.
-    """
-    report = held_under(rename)
-    if report.suggested and not callable(rename):
-        try:
-            inner, outer = held_under({**(rename or {}), **report.suggested}).culprit, report.culprit
-        except Exception:  # noqa: BLE001 - a forward that cannot be made again must not cost the report on the first
-            return report
-        if inner is not None and outer is not None and (inner.path, inner.kind) != (outer.path, outer.kind):
-            report.inner = inner
-    return report
+def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explained | None:
+    """Return what the values of two forwards say, each made once more; None where one cannot be made as it was."""
+    tables = []
+    for recorded in (expected, actual):
+        outputs = [record.tensor for call in recorded.calls[:1] for record in call.outputs or ()]
+        values = recorded.again.values(outputs) if recorded.again is not None else None
+        if recorded.again is None:
+            return None
+        if values is None:
+            return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
+        if [call.class_name for call in values.calls] == [call.class_name for call in recorded.calls]:
+            for call, named in zip(values.calls, recorded.calls, strict=True):
+                call.path = named.path  # a trace may have been given other names
+        tables.append(values)
+    return explain(*tables, fails=fails)
 
 
 def start_comparison(
@@ -106,25 +122,46 @@ def start_comparison(
         unrecorded: Those of its module paths that are not recorded.
     """
     to_expected = renamer(rename)
-    expected = replace(expected, calls=Coverage(modules, aliases, unrecorded, to_expected).common(expected.calls))
+    expected = replace(
+        expected, calls=RecordedModules(modules, aliases, unrecorded, to_expected).common(expected.calls)
+    )
     pairing = CallPairing(expected.calls, expected.aliases, aliases, to_expected)
     return Comparator(expected, pairing, allowed, {to_expected(path): path for path in modules})
 
 
-def coverage_of(trace: Trace) -> Coverage:
+def coverage_of(trace: Trace) -> RecordedModules:
     """Return which modules a trace or golden has recorded."""
-    return Coverage(trace.modules, trace.aliases, trace.unrecorded)
+    return RecordedModules(trace.modules, trace.aliases, trace.unrecorded)
 
 
-def conclude(comparator: Comparator, notes: tuple[str, ...] = ()) -> ParityReport:
+def conclude(
+    comparator: Comparator,
+    notes: tuple[str, ...] = (),
+    second_look: Callable[[bool | None], Explained | None] = lambda _fails: None,
+    held_under: Callable[[dict[str, str]], Compared | None] = lambda _rules: None,
+    *,
+    internal: Internal = "fail",
+) -> ParityReport:
     """Return the report of a comparison whose forward has ended.
+
+    Args:
+        comparator: What was fed with the forward.
+        notes: What could not be seen.
+        second_look: What the values of both forwards say; given whether the roots' outputs differ, None where these
+            could not be laid side by side. Asked only where names leave something open.
+        held_under: Makes the comparison under further names.
+        internal: What becomes of a difference that changes no output.
 
     Raises:
         TFDebugError: If no tensor was compared.
     """
-    compared = comparator.finish()
-    verdict = judge(compared)
-    if not compared.tensors and verdict.culprit is None:
+    decided = decide(comparator.finish(), second_look, held_under)
+    verdict, compared = decided.verdict, decided.compared
+    verdict, inside = tolerate_internal(verdict, compared) if internal == "warn" else (verdict, "")
+    coverage = measured_coverage(compared)
+    if verdict.is_compared and decided.look is not None and decided.look.expected:
+        coverage = Coverage(decided.look.compared, decided.look.expected, root=True)
+    if not compared.tensors and verdict.culprit is None and not verdict.is_compared:
         actual, expected = len(compared.calls), len(compared.expected)
         raise TFDebugError(
             f"Nothing was compared: of {actual} calls here and {expected} expected ones no tensor could be laid side "
@@ -136,5 +173,7 @@ def conclude(comparator: Comparator, notes: tuple[str, ...] = ()) -> ParityRepor
         compared.calls,
         compared.tensors,
         [*dict.fromkeys(notes), *verdict.notes],
-        suggested=suggest(compared) if verdict.culprit is not None else {},
+        suggested={} if inside else decided.rules,
+        internal=inside,
+        coverage=coverage,
     )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, Site, Write
 
 
-class Coverage:
+class RecordedModules:
     """The modules of one side that were recorded.
 
     A module that this side does not have is taken to be recorded if one of those beside it is.
@@ -53,7 +53,7 @@ class Coverage:
         if self._is_whole:
             return calls
         kept: list[Call] = []
-        origins: list[int] = []
+        begun: dict[int | None, list[tuple[int, int]]] = {}
         moved: list[tuple[int, Write, int | None]] = []
         inside: dict[int | None, tuple[int | None, Site | None]] = {None: (None, None)}
         for call in calls:
@@ -67,13 +67,13 @@ class Coverage:
             depth = 0 if parent is None else kept[parent].depth + 1
             inside[call.index] = len(kept), None
             moved += [(len(kept), write, write.before) for write in call.writes]
-            origins.append(call.index)
+            begun.setdefault(parent, []).append((call.index, len(kept)))
             kept.append(
                 replace(call, index=len(kept), parent=parent, depth=depth, site=site, inner_site=inner_site, writes=())
             )
         for owner, write, since in moved:
-            begun = (n for n, call in enumerate(kept) if call.parent == owner and origins[n] >= (since or 0))
-            kept[owner].writes += (write._replace(before=None if since is None else next(begun, None)),)
+            later = (here for there, here in begun.get(owner, ()) if since is not None and there >= since)
+            kept[owner].writes += (write._replace(before=next(later, None)),)
         return kept
 
 

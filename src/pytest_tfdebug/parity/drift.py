@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_tfdebug.records import as_they_ended
+from pytest_tfdebug.records import FORMS, as_they_ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,16 +59,16 @@ def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence
 
 
 def _told_by_structure(report: ParityReport, wrong_weights: Sequence[str]) -> Assessment | None:
-    kind = report.culprit.kind if report.culprit is not None else None
+    culprit = report.culprit
+    kind, divergence = (culprit.kind, culprit.divergence) if culprit is not None else (None, None)
     if kind == "inputs":
         return Assessment("unclear", "the model was given other inputs.")
     if wrong_weights:
         return Assessment("regression", f"the weights are not the recorded ones ({wrong_weights[0]!r}).")
     if kind in ("not-called", "extra-call"):
         return Assessment("regression", "the modules that are called differ.")
-    if any(leaf.problem in ("shape", "dtype") for item in report.calls for leaf in item.outputs):
+    if any(leaf.problem in FORMS for item in report.calls for leaf in item.outputs):
         return Assessment("regression", "an output has another shape or dtype.")
-    divergence = report.culprit.divergence if report.culprit is not None else None
     if divergence is not None and divergence.comparison.problem == "missing":
         return Assessment("regression", "a tensor is missing.")
     return None
@@ -78,7 +78,7 @@ def _told_by_size(report: ParityReport, since: str) -> Assessment:
     sizes = [
         (leaf.metrics.relative_l2 if leaf.metrics is not None else 0.0, leaf)
         for item in as_they_ended(report.calls)
-        for leaf in (*(written for written, _ in item.writes), *item.outputs)
+        for leaf in item.made
         if leaf.problem in ("", "values")
     ]
     first = next((place for place, (_, leaf) in enumerate(sizes) if leaf.problem), None)

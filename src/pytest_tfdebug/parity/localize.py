@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.parity.arguments import other_arguments, returns_less
 from pytest_tfdebug.parity.pairing import has_parameter, in_cache
-from pytest_tfdebug.records import FAILING, CallComparison, Culprit, Divergence, SourceRange
+from pytest_tfdebug.records import FAILING, FORMS, CallComparison, Culprit, Divergence, SourceRange
 from pytest_tfdebug.tracing.glue import glue_lines
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.comparator import Compared
     from pytest_tfdebug.records import Call, LeafComparison
 
-#: Problems of a tensor's form.
-_FORMS = ("shape", "dtype")
 _TO_OPEN = (
     "Return tensors, or a tuple, dict or dataclass of them, or tell how to open it with "
     "torch.utils._pytree.register_pytree_node."
@@ -41,11 +39,13 @@ class Verdict:
         divergences: Tensors outside tolerance in the order in which they were computed; empty when all is well.
         culprit: Where the first of them arose.
         notes: Differences that changed no output, in sentences.
+        is_compared: Whether values were compared where no tensor could be laid side by side.
     """
 
     divergences: list[Divergence] = field(default_factory=list)
     culprit: Culprit | None = None
     notes: list[str] = field(default_factory=list)
+    is_compared: bool = False
 
 
 def judge(compared: Compared) -> Verdict:
@@ -55,7 +55,7 @@ def judge(compared: Compared) -> Verdict:
     root's inputs decide too, for with other inputs nothing below can be blamed.
     """
     tree = _Tree(compared)
-    root_inputs = [item for root in tree.roots for item in root.inputs if item.problem]
+    root_inputs = [leaf for root in tree.roots for leaf in root.inputs if _is_other_input(root, leaf)]
     bad_outputs = {item.call.index for item in compared.calls if _failing(item, "output")}
     if not root_inputs and not bad_outputs:
         return Verdict(notes=[*_unseen(tree.roots), *_harmless(compared), *_non_finite(compared)])
@@ -71,6 +71,11 @@ def judge(compared: Compared) -> Verdict:
     bad_writes = {item.call.index for item in compared.calls if any(leaf.problem for leaf, _ in item.writes)}
     harmless = _Harmless(tree, bad_outputs | bad_writes if fault.leaf.direction == "write" else bad_outputs)
     return Verdict(divergences, _blame(tree, fault, harmless), [*_given_to_model(tree.roots)])
+
+
+def _is_other_input(root: CallComparison, leaf: LeafComparison) -> bool:
+    """Tell whether a model was given other values: a port may name its inputs otherwise, or take another form."""
+    return bool(leaf.problem) and (root.is_of_one_class or leaf.problem == "values")
 
 
 class _Tree:
@@ -93,7 +98,7 @@ class _Tree:
         while todo:
             item, ended = todo.pop()
             if ended:
-                yield item, (*(leaf for leaf, _ in item.writes), *item.outputs)
+                yield item, item.made
                 continue
             yield item, item.inputs
             todo.append((item, True))
@@ -148,8 +153,7 @@ def _fails(item: CallComparison, leaf: LeafComparison, direction: str) -> bool:
     if leaf.problem == "missing":  # a port may return less than its reference; a model may not return less than it did
         if direction == "output" and _is_without_outputs(item):
             return item.call.parent is None or _opaque(item.call.skeleton.get("outputs")) is None
-        same_class = item.expected is not None and item.expected.class_name == item.call.class_name
-        return direction == "output" and same_class
+        return direction == "output" and item.is_of_one_class
     return leaf.problem in FAILING
 
 
@@ -197,12 +201,14 @@ class _Harmless:
         with agreeing outputs has taken as well, unless the outputs are in another form as it is: what one call
         broadcasts another keeps.
         """
-        same_class = item.expected is not None and item.expected.class_name == item.call.class_name
-        forms = {leaf.problem for leaf in item.outputs}.intersection(_FORMS)
+        forms = {leaf.problem for leaf in item.outputs}.intersection(FORMS)
         return [
             leaf
             for leaf in item.inputs
-            if (leaf.problem == "values" or (leaf.problem and (same_class or forms) and _can_be_given(item, leaf)))
+            if (
+                leaf.problem == "values"
+                or (leaf.problem and (item.is_of_one_class or forms) and _can_be_given(item, leaf))
+            )
             and (leaf.problem in forms or leaf.expected is None or id(leaf.expected.tensor) not in self._tensors)
         ]
 
@@ -406,7 +412,9 @@ def _is_identity(call: Call) -> bool:
 
 
 def _blame_inputs(roots: list[CallComparison]) -> Culprit:
-    item, wrong = next((root, leaves) for root in roots if (leaves := [leaf for leaf in root.inputs if leaf.problem]))
+    item, wrong = next(
+        (root, leaves) for root in roots if (leaves := [leaf for leaf in root.inputs if _is_other_input(root, leaf)])
+    )
     names = ", ".join(f"{leaf.leaf} ({_input_problem(leaf)})" for leaf in wrong[:3])
     explanation = (
         f"The model was given other inputs than the expected forward: {names}. Nothing below the root can be judged."

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.records import Call, TensorRecord
+    from pytest_tfdebug.tracing.trace import Trace
 
 _POSITION = re.compile(r"^\[(\d+)\]")
 _KeyOf: TypeAlias = "Callable[[TensorRecord], str]"
@@ -124,6 +126,30 @@ def pair_inputs(
         ),
         (_by_path, _by_path),
     )
+
+
+def with_input_names(expected: Trace, names: Mapping[str, str]) -> Trace:
+    """Give the root inputs of a trace the names under which the other side takes them.
+
+    Args:
+        expected: Trace of the reference.
+        names: Name of an input of the port -> leaf path of the reference's, ``['input_ids']`` or ``[0]``.
+    """
+    if not names or not expected.calls:
+        return expected
+    root = expected.calls[0].path
+    return replace(expected, calls=[_renamed(call, names) if call.path == root else call for call in expected.calls])
+
+
+def _renamed(call: Call, names: Mapping[str, str]) -> Call:
+    own = {_by_name(theirs, call.parameters): f"[{mine!r}]" for mine, theirs in names.items()}
+    inputs = []
+    for record in call.inputs:
+        path = _by_name(record.leaf, call.parameters)
+        first = _PART.match(path)
+        old = first[0] if first else ""
+        inputs.append(replace(record, leaf=own.get(old, old) + path[len(old) :]))
+    return replace(call, inputs=tuple(inputs), parameters=())
 
 
 def pair_outputs(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.records import Coverage
+
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pytest_tfdebug.records import CallComparison, Culprit, Divergence
+    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, Worst
 
 
 @dataclass
@@ -22,10 +24,10 @@ class ParityReport:
         tensors: Number of tensors compared by value.
         notes: What else was observed, in sentences.
         facts: Where the expected side comes from and how to accept the new values, in lines.
-        suggested: Rules for ``rename=`` that pair modules which give the same under other names, so that a failed
-            comparison looks inside.
-        inner: The culprit under these names, if it is another.
+        suggested: Rules for ``rename=`` under which the two sides are the same code; the verdict holds under them.
         subject: What the first line says of whom.
+        internal: What differs inside while every output agrees, in a sentence; empty where nothing does.
+        coverage: How much of the expected forward was really compared.
     """
 
     culprit: Culprit | None
@@ -35,13 +37,24 @@ class ParityReport:
     notes: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
     suggested: dict[str, str] = field(default_factory=dict)
-    inner: Culprit | None = None
     subject: str = "The forward diverges"
+    internal: str = ""
+    coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, root=False))
 
     @property
     def ok(self) -> bool:
         """Whether every output agrees, and the inputs of the model."""
         return self.culprit is None
+
+    @property
+    def worst(self) -> Worst | None:
+        """The tensor that agrees and comes closest to its tolerance; None where no tensor agrees."""
+        from pytest_tfdebug.parity.measured import worst_share
+
+        return worst_share(self.calls)
+
+    def __bool__(self) -> bool:
+        return self.ok
 
     def __str__(self) -> str:
         return self.to_text()

@@ -77,6 +77,22 @@ class _Search:
         shapes = {item.call.index: item.sample.shape for item in compared.calls if item.sample}
         shapes |= {item.call.index: item.outputs[0].shape for item in compared.calls if item.outputs}
         self._pair_leaves(shapes)
+        self._pair_uncalled(compared.own_paths.values())
+
+    def _pair_uncalled(self, modules: Iterable[str]) -> None:
+        """Pair the one module that a caller has and does not call with the one that its partner calls in vain."""
+        called = {path for call in self._own for path in _with_holders(call.path)}
+        root = self._own[0].path if self._own else ""
+        for caller in self._own:
+            partner = self._partners.get(caller.index)
+            inside = "" if caller.path == root else f"{caller.path}."
+            idle = [path for path in modules if path.startswith(inside) and path not in called]
+            idle = [path for path in idle if "." not in path[len(inside) :]]
+            missed = [call for call in self._expected.values() if partner and call.parent == partner.index]
+            missed = [call for call in missed if call.index in self._free and not call.call]
+            if len(idle) == len(missed) == 1:
+                self._free.discard(missed[0].index)
+                self.rules[idle[0]] = missed[0].path
 
     def _pair_blocks(self, own: Sequence[tuple[Call, tuple[int, ...]]], free: Sequence[Call]) -> None:
         """Pair lists of blocks of one length and kind, where there are as many of them on both sides."""
@@ -165,6 +181,13 @@ class _Search:
         if above is not None:
             yield above
             yield from self._above(above)
+
+
+def _with_holders(path: str) -> Iterator[str]:
+    """Yield a module path, and the paths of what holds the module: lists are never called."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
 
 
 def _is_named(path: str, source: str) -> bool:

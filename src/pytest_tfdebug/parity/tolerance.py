@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.globs import checked, matches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +74,11 @@ class Tolerances:
     overrides: tuple[tuple[str, Tolerance], ...] = ()
     weaker: Tolerances | None = None
 
+    @property
+    def globs(self) -> tuple[str, ...]:
+        """The module-path globs of the overrides, those of weaker places left out."""
+        return tuple(key for key, _ in self.overrides if key not in DEFAULTS)
+
     def of(self, path: str, dtype: str) -> Tolerance:
         """Return the tolerance of a tensor of ``dtype`` at a module path."""
         default = DEFAULTS.get(dtype)
@@ -82,7 +87,7 @@ class Tolerances:
         chosen = self.weaker.of(path, dtype) if self.weaker is not None else default
         for by_dtype in (True, False):
             for key, tolerance in self.overrides:
-                if (key in DEFAULTS) is by_dtype and (key == dtype if by_dtype else fnmatchcase(path, key)):
+                if (key in DEFAULTS) is by_dtype and (key == dtype if by_dtype else matches(path, key)):
                     chosen = tolerance
         if self.rtol is not None:
             chosen = chosen._replace(rtol=self.rtol, noise=0.0)
@@ -104,7 +109,7 @@ def tolerances(
         overrides: ``{dtype name or module-path glob: (rtol, atol)}``.
 
     Raises:
-        TFDebugError: If a value is negative or not a number, or an override is not a pair.
+        TFDebugError: If a value is negative or not a number, or an override is not a pair or no glob.
     """
     for name, value in (("rtol", rtol), ("atol", atol)):
         _check(name, value)
@@ -114,7 +119,7 @@ def tolerances(
             raise TFDebugError(f"tolerances[{key!r}] = {pair!r} is not a pair (rtol, atol).")
         for name, value in zip(("rtol", "atol"), pair, strict=True):
             _check(f"{name} of tolerances[{key!r}]", value)
-        pairs.append((key, Tolerance(float(pair[0]), float(pair[1]))))
+        pairs.append((checked(key), Tolerance(float(pair[0]), float(pair[1]))))
     return Tolerances(rtol, atol, tuple(pairs))
 
 

@@ -1,0 +1,104 @@
+"""Which call of a port stands for which of its reference, by the values that were computed in them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.parity.counterparts import Counterparts
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.operators import Value
+
+
+class CallCounterparts:
+    """Finds the calls that are to blame for values.
+
+    Args:
+        counterparts: The two forwards at one tolerance.
+    """
+
+    def __init__(self, counterparts: Counterparts) -> None:
+        self._counterparts = counterparts
+
+    def partner_of(self, around: Call) -> Call:
+        """Return the port's call that stands for one of the reference.
+
+        It is the one in which most lies that is in the other, and in which least else lies.
+        """
+        port, reference = self._counterparts.port, self._counterparts.reference
+        pairs = [(mine, reference.is_within(theirs, around)) for mine, theirs in self._paired_calls]
+        total = sum(is_inside for _, is_inside in pairs)
+        best, most = port.root, 0.0
+        for call in port.table.calls if total else ():
+            here = [is_inside for mine, is_inside in pairs if port.is_within(mine, call)]
+            fit = sum(here) ** 2 / (len(here) * total) if here else 0.0
+            if fit > most and call.source is not None:
+                best, most = call, fit
+        return best
+
+    @cached_property
+    def _paired_calls(self) -> list[tuple[int, int]]:
+        """The calls in which equal values and parameters were seen, the port's and the reference's."""
+        used = {
+            value.name: value.call
+            for value in self._counterparts.reference.values
+            if value.origin == "parameter" and value.call is not None
+        }
+        found = []
+        for value in self._counterparts.port.values:
+            if value.call is None or value.print.is_constant:
+                continue
+            theirs = self._calls_alike(value, used)
+            if len(theirs) == 1:
+                found.append((value.call, theirs[0]))
+        return found
+
+    def _calls_alike(self, value: Value, used: dict[str, int]) -> list[int]:
+        """Return the reference's calls that computed a value of the port, or used its parameter.
+
+        Args:
+            value: The port's value.
+            used: The call that uses each parameter of the reference.
+        """
+        pair = self._counterparts
+        if value.origin == "parameter":
+            return [used[name] for name in pair.weights.partners.get(value.name, ()) if name in used]
+        if not value.operator or value.is_moved or value.index in pair.port_open.open:
+            return []
+        near = [pair.reference.values[each] for each in pair.matches.within(value.index, pair.tolerance)]
+        return [each.call for each in near if not each.is_moved and each.call is not None]
+
+    def holder(self, value: Value) -> Call:
+        """Return the innermost call of the reference around a value of which the port computes anything."""
+        reference = self._counterparts.reference
+        for call in reference.around(value.call):
+            inside = (each for each in reference.values if each.producers and reference.is_within(each.call, call))
+            if any(each.index not in self._counterparts.reference_open.open and not each.is_moved for each in inside):
+                return call
+        return reference.root
+
+    def chooser(self, first: Value, meant: set[int]) -> Call:
+        """Return the innermost call around a value in which the value that was meant could have been had."""
+        side = self._counterparts.port
+        for call in side.around(first.call):
+            given = {index for _, index in side.table.inputs.get(call.index, ())}
+            is_inside = any(side.is_within(side.values[index].call, call) for index in meant)
+            if call.source is not None and (given & meant or is_inside):
+                return call
+        return side.root
+
+    def is_given(self, call: Call, index: int) -> bool:
+        """Tell whether a call was given a value, or one that it is a view of."""
+        port = self._counterparts.port
+        given = {each for _, each in port.table.inputs.get(call.index, ())}
+        bases = {value.index for value in port.moves(index)}
+        return bool(given & {index, port.computed(port.values[index]).index, *bases})
+
+    def user_of_parameter(self, name: str, first: Value) -> Call:
+        """Return the call that first uses a parameter; that of a value where none does."""
+        port = self._counterparts.port
+        using = (
+            port.values[user] for value in port.values if value.name == name for user in port.users.get(value.index, ())
+        )
+        return port.call_of(next(using, first))

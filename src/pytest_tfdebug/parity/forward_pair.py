@@ -1,0 +1,126 @@
+"""A port's forward beside the reference's: which values, parameters and outputs belong together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.parity.matching import Matches
+from pytest_tfdebug.parity.value_graph import Side
+from pytest_tfdebug.parity.weights import is_same_weight, join, pair_weights
+from pytest_tfdebug.tracing.fingerprints import distance
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.tracing.operators import Value, Values
+
+
+class ResultPairs(NamedTuple):
+    """The outputs of the two roots, side by side.
+
+    Args:
+        agreeing: Values that both return, whatever they are called.
+        differing: Values under one name, or of one form, that differ.
+        leftover: What only one side returns, with None for the other.
+    """
+
+    agreeing: list[tuple[int, int]]
+    differing: list[tuple[int, int]]
+    leftover: list[tuple[int | None, int | None]]
+
+
+class ForwardPair:
+    """The forwards of a port and of its reference.
+
+    Args:
+        port: The values of the forward under test.
+        reference: Those of the forward that it is held to.
+
+    Attributes:
+        weights: Partners of the port's parameters.
+        back: Partners of the reference's parameters.
+        matches: Partners of the port's values.
+        back_matches: Partners of the reference's values.
+        live: The port's values that its outputs were computed from.
+    """
+
+    def __init__(self, port: Values, reference: Values) -> None:
+        self.port, self.reference = Side(port), Side(reference)
+        self.weights = pair_weights(port.parameters, reference.parameters)
+        self.back = pair_weights(reference.parameters, port.parameters)
+        self.matches, self.back_matches = Matches(port, reference), Matches(reference, port)
+        self.live = self.port.ancestors(*(index for _, index in port.results))
+        self._joined = self._joined_values()
+
+    def pair_results(self, tolerance: float) -> ResultPairs:
+        """Pair the outputs of the two roots: by what they are, then by name and form, then by form."""
+        mine, theirs = list(self.port.table.results), list(self.reference.table.results)
+        agreeing, differing = [], []
+        for leaf, index in list(mine):
+            same = [other for other in theirs if other[1] in self.matches.within(index, tolerance)]
+            if same:
+                agreeing.append((index, same[0][1]))
+                mine.remove((leaf, index))
+                theirs.remove(same[0])
+        for is_named in (True, False):
+            for leaf, index in list(mine):
+                form = _form(self.port.values[index])
+                alike = [
+                    other
+                    for other in theirs
+                    if _form(self.reference.values[other[1]]) == form and (not is_named or other[0] == leaf)
+                ]
+                if alike:
+                    differing.append((index, alike[0][1]))
+                    mine.remove((leaf, index))
+                    theirs.remove(alike[0])
+        return ResultPairs(agreeing, differing, [*((i, None) for _, i in mine), *((None, i) for _, i in theirs)])
+
+    def joined(self, tolerance: float) -> set[int]:
+        """Return the port's results of fused parameters that equal the joined results of their parts."""
+        return {index for index, apart in self._joined.items() if apart <= tolerance}
+
+    def wrong_weights(self, own: str, expected: str) -> dict[str, str]:
+        """Return the parameters of a module that are not those of the reference's module, and what is wrong with each.
+
+        Args:
+            own: Path of the port's module; empty for the root.
+            expected: Path of the reference's.
+        """
+        theirs = self.reference.table.parameters
+        found = {}
+        for name, (fingerprint, shape) in self.port.table.parameters.items():
+            path, _, last = name.rpartition(".")
+            there = f"{expected}.{last}" if expected else last
+            if path == own and there in theirs and not is_same_weight((fingerprint, shape), theirs[there]):
+                found[name] = self.weights.told([name], there)
+        return found
+
+    def _joined_values(self) -> dict[int, float]:
+        """Return how far the results of fused parameters are from the joined results of their parts."""
+        found = {}
+        by_parameter = self._users_of_parameters()
+        for value in self.port.values:
+            if value.is_moved:
+                continue
+            names = [name for name in self.port.parameters_of(value) if name in self.weights.joined]
+            parts = self.weights.partners[names[0]] if names else ()
+            if len(parts) > 1:
+                rows = [
+                    [each for each in by_parameter.get(part, ()) if each.operator == value.operator] for part in parts
+                ]
+                turns = [join([each.print for each in turn]) for turn in zip(*rows, strict=False)]
+                found[value.index] = min((distance(value.print, turn) for turn in turns), default=1.0)
+        return found
+
+    def _users_of_parameters(self) -> dict[str, list[Value]]:
+        """Return what the reference computes from each of its parameters."""
+        found: dict[str, list[Value]] = {}
+        for value in self.reference.values:
+            for name in self.reference.parameters_of(value) if not value.is_moved else ():
+                if name:
+                    found.setdefault(name, []).append(value)
+        return found
+
+
+def _form(value: Value) -> tuple[list[int], bool]:
+    """Return the lengths of a value's axes, sorted, and whether it is of floating point."""
+    return sorted(length for length, _ in value.print.axes), "float" in value.dtype

@@ -1,0 +1,135 @@
+"""One verdict from both views of a forward: its calls, paired by name, and its values, paired by what they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.parity.localize import Verdict, judge
+from pytest_tfdebug.parity.suggest import suggest
+from pytest_tfdebug.records import SourceRange
+from pytest_tfdebug.tracing.slicing import branch_begin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_tfdebug.parity.comparator import Compared
+    from pytest_tfdebug.parity.explained import Explained
+    from pytest_tfdebug.records import Culprit
+
+#: Share of the expected calls that must have a partner of their name before names decide.
+_NAMED = 0.5
+
+
+@dataclass
+class Decided:
+    """A verdict, and what it was reached on.
+
+    Args:
+        verdict: Who is to blame.
+        compared: The calls, side by side.
+        rules: Rules for ``rename=`` under which the two sides turned out to be the same code.
+        look: What values say, where they decided.
+    """
+
+    verdict: Verdict
+    compared: Compared
+    rules: dict[str, str] = field(default_factory=dict)
+    look: Explained | None = None
+
+
+def decide(
+    compared: Compared,
+    second_look: Callable[[bool | None], Explained | None],
+    held_under: Callable[[dict[str, str]], Compared | None] = lambda _rules: None,
+) -> Decided:
+    """Return the verdict of a comparison.
+
+    Calls decide where the two sides are the same code, under the same names or under names that can be found: values
+    then say which of a culprit's lines. Everywhere else values decide.
+
+    Args:
+        compared: The calls, side by side.
+        second_look: What values say; given whether the roots' outputs differ, None where that is not known.
+        held_under: Makes the comparison under further names; None where that cannot be done.
+    """
+    verdict = judge(compared)
+    if verdict.culprit is not None and verdict.culprit.kind == "inputs":
+        return Decided(verdict, compared)
+    fails = _root_fails(compared)
+    if _is_named(compared):
+        return Decided(_in_lines(verdict, compared, second_look, fails=fails), compared)
+    rules = suggest(compared) if verdict.culprit is not None else {}
+    renamed = held_under(rules) if rules else None
+    if renamed is not None and _is_named(renamed):
+        inner = judge(renamed)
+        if inner.culprit is not None:
+            return Decided(_in_lines(inner, renamed, second_look, fails=fails), renamed, rules)
+    look = second_look(fails)
+    if look is None or not look.is_known:
+        return Decided(replace(verdict, notes=[*verdict.notes, *(look.notes if look is not None else ())]), compared)
+    if look.culprit is None:
+        return Decided(verdict if fails else Verdict(notes=verdict.notes, is_compared=True), compared, look=look)
+    return Decided(replace(verdict, culprit=look.culprit, is_compared=True), compared, look=look)
+
+
+def _root_fails(compared: Compared) -> bool | None:
+    """Tell whether the roots' outputs differ; None where none could be laid side by side."""
+    leaves = [leaf for item in compared.calls if item.call.parent is None for leaf in item.outputs]
+    if not any(leaf.is_measured for leaf in leaves):
+        return None
+    return any(leaf.problem in ("values", "shape") for leaf in leaves)
+
+
+def _in_lines(
+    verdict: Verdict,
+    compared: Compared,
+    second_look: Callable[[bool | None], Explained | None],
+    *,
+    fails: bool | None,
+) -> Verdict:
+    """Return a verdict of calls with the weights or the lines that values single out."""
+    culprit = verdict.culprit
+    if culprit is None or culprit.kind == "inputs":
+        return verdict
+    look = second_look(fails)
+    if look is None:
+        return verdict
+    item = next((item for item in compared.calls if item.call.path == culprit.path and item.expected), None)
+    if item is not None and item.expected is not None:
+        is_root = item.call.parent is None
+        wrong = look.wrong_weights(*(("", "") if is_root else (item.call.path, item.expected.path)))
+        if wrong:
+            told = " ".join(wrong.values())
+            return replace(verdict, culprit=replace(culprit, kind="weights", explanation=told, weights=tuple(wrong)))
+    if look.culprit is None or not look.is_certain:
+        return verdict
+    return replace(verdict, culprit=_narrowed(culprit, look.culprit))
+
+
+def _is_named(compared: Compared) -> bool:
+    """Tell whether the two sides are the same code: most modules with children have a partner of name and class."""
+    above = {call.parent for call in compared.expected}
+    expected = {call.index for call in compared.expected if call.index in above and call.parent is not None}
+    same = [
+        item for item in compared.calls if item.expected and item.expected.index in expected and item.is_of_one_class
+    ]
+    if not expected:
+        return all(item.is_of_one_class for item in compared.calls if item.call.parent is None)
+    return len(same) >= _NAMED * len(expected)
+
+
+def _narrowed(named: Culprit, seen: Culprit) -> Culprit:
+    """Return the culprit of the calls with the lines that values single out, where these lie within its own."""
+    named = replace(named, reference=seen.reference)
+    inside = (
+        named.source is not None
+        and seen.source is not None
+        and named.source.file == seen.source.file
+        and named.source.first <= seen.source.first
+        and seen.source.last <= named.source.last
+    )
+    if not inside or seen.source is None or named.source is None:
+        return named
+    first = max(branch_begin(seen.source.file, seen.source.first), named.source.first)
+    return replace(named, source=SourceRange(seen.source.file, first, seen.source.last))

@@ -1,0 +1,177 @@
+"""What a check that passes says: what it covered, and what differs inside. ``min_coverage=``, ``internal=``."""
+
+import pytest
+import torch  # noqa: F401 - pytester unloads what a run inside this process has loaded
+
+import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
+
+SUITE = """
+import os
+import torch
+import pytest
+from torch import nn
+
+BUG = float(os.environ.get("BUG", "0"))
+X = torch.linspace(-1, 1, 16).view(2, 8)
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        unused = self.unused(x + BUG)
+        return self.used(x)
+
+class Drifting(Inner):
+    def forward(self, x):
+        return self.used(x) + BUG
+
+class Summed(Inner):
+    def forward(self, x):
+        return self.used(x).sum().item()
+
+class Port(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.own = model.used
+
+    def forward(self, x):
+        return self.own(x)
+
+def build(kind):
+    torch.manual_seed(0)
+    return kind().eval()
+"""
+#: A check of each kind, by the name of its test.
+CHECKS = {
+    "inner": "build(Inner), X",
+    "drifting": "build(Drifting), X",
+    "summed": "build(Summed), X",
+    "port": "Port(build(Inner)), X, reference=build(Inner)",
+}
+IGNORED = ("-W", "ignore::pytest_tfdebug.TFDebugWarning")
+SHOWN = ("-W", "always::pytest_tfdebug.TFDebugWarning")
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    """Record goldens of some of ``CHECKS`` and run them with ``BUG`` set, with more arguments for each check."""
+
+    def run_pytest(*names, arguments="", marker="", bug="0", options=()):
+        tests = "".join(
+            f"{marker}\ndef test_{name}(tf_golden):\n    tf_golden.check({CHECKS[name]}{arguments})\n\n"
+            for name in names
+        )
+        pytester.makepyfile(test_it=SUITE + tests)
+        pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=missing", *IGNORED)
+        monkeypatch.setenv("BUG", bug)
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", *SHOWN, *options)
+
+    return run_pytest
+
+
+def test_a_pass_says_what_was_compared(run):
+    result = run("inner", "drifting", "port", bug="1e-6")
+
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["3 goldens: 7 of 8 calls compared, worst 0.* of tolerance at *"])
+
+
+def test_workers_of_xdist_say_it_together(run):
+    pytest.importorskip("xdist")
+
+    result = run("inner", "drifting", options=("-n2",))
+
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["2 goldens: 5 of 5 calls compared, worst 0 of tolerance"])
+
+
+def test_a_failed_check_is_not_among_them(run):
+    result = run("inner", "drifting", bug="1", options=IGNORED)
+
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["1 golden: 3 of 3 calls compared, worst 0 of tolerance"])
+
+
+def test_a_root_that_returns_no_tensor_is_a_warning(run):
+    result = run("summed")
+
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(
+        [
+            (
+                "*CoverageWarning: The output of Summed was not compared with its golden: no tensor of it has one to be "
+                "held to."
+            ),
+            "    1 of 1 calls were compared.",
+            "  Return tensors, or a tuple, dict or dataclass of them, or tell how to open what it returns with",
+            "  torch.utils._pytree.register_pytree_node.",
+        ]
+    )
+
+
+def test_little_coverage_is_a_warning_that_says_what_to_type(run):
+    result = run("port", arguments=", min_coverage=0.8")
+
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*CoverageWarning: The check of Port passed and compared 2 of 3 calls of its golden.",
+            "    That is a share of 0.67; min_coverage is 0.8.",
+            (
+                '  Pass rename={"port.path": "reference.path"} to pair more modules, or min_coverage=0.66 if this is all '
+                "there is to compare."
+            ),
+        ]
+    )
+
+
+def test_without_values_the_warning_says_so(run):
+    result = run("port", options=("--tf-explain=off",))
+
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(
+        ["  Run without --tf-explain=off, which pairs modules by their values, or pass min_coverage=0.33 *"]
+    )
+
+
+@pytest.mark.parametrize("place", ["marker", "ini"])
+def test_the_least_coverage_comes_from_the_marker_or_the_ini_file(run, pytester, place):
+    if place == "ini":
+        pytester.makeini("[pytest]\ntf_golden_min_coverage = 0.7\n")
+
+    result = run("port", marker="@pytest.mark.tf_golden(min_coverage=0.7)" if place == "marker" else "")
+
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["    That is a share of 0.67; min_coverage is 0.7."])
+
+
+def test_a_difference_that_changes_no_output_is_a_warning(run):
+    result = run("inner", bug="1")
+
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(
+        [
+            (
+                "*InternalWarning: Inner: Outputs equal, 1 internal value differs: the first at 'Inner' (Inner), "
+                'test_it.py:15. internal="fail" makes this a failure.'
+            )
+        ]
+    )
+
+
+@pytest.mark.parametrize("place", ["argument", "marker", "ini"])
+def test_a_difference_that_changes_no_output_fails_where_that_is_asked(run, pytester, place):
+    if place == "ini":
+        pytester.makeini("[pytest]\ntf_golden_internal = fail\n")
+
+    result = run(
+        "inner",
+        arguments=", internal='fail'" if place == "argument" else "",
+        marker="@pytest.mark.tf_golden(internal='fail')" if place == "marker" else "",
+        bug="1",
+    )
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*Model diverges from its golden at 'Inner' (Inner): glue, test_it.py:15."])

@@ -1,0 +1,125 @@
+"""Rules of a golden check that match nothing: an error where the test gives them, a warning where the ini file does."""
+
+import pytest
+import torch._dynamo  # noqa: F401 - loaded once for all runs
+
+import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
+
+SUITE = """
+import pytest, torch
+from torch import nn
+
+X = torch.ones(2, 4)
+
+def build():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Dropout(), nn.Linear(4, 4))).eval()
+
+class Port(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lift, self.lower = build()[0], build()[1][1]
+
+    def forward(self, x):
+        return self.lower(self.lift(x))
+"""
+PLAIN = SUITE + "def test_one(tf_golden):\n    tf_golden.check(build(), X)\n"
+DIALECT = "(* is one part of a module path, ** any number of parts)"
+TOLD = f"*TFDebugWarning: tf_golden_tolerances: '**.lm_head' matches no module of any golden check {DIALECT}.*"
+INI = "[pytest]\ntf_golden_tolerances =\n    {rules}\n"
+
+
+def said(text):
+    """Return a line of a report as ``fnmatch_lines`` reads it."""
+    return (
+        text.replace("[", "[[]")
+        .replace("(* is", "([*] is")
+        .replace(", ** any", ", [*][*] any")
+        .replace("'**.", "'[*][*].")
+    )
+
+
+@pytest.fixture
+def run(pytester):
+    pytester.makepyfile(test_it=PLAIN)
+    pytester.runpytest("-p", "no:cacheprovider", "--tf-golden=update").assert_outcomes(passed=1)
+    return lambda *arguments: pytester.runpytest("-p", "no:cacheprovider", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("marker", "arguments", "text"),
+    [
+        ("", "tolerances={'2': (1, 1)}", "tolerances: no module of the port matches '2' "),
+        ("tolerances={'**.lm_head': (1, 1)}", "", "tolerances: no module of the port matches '**.lm_head' "),
+        ("rename={'lift': '0'}", "", "rename: no module of the port matches 'lift' "),
+        ("", "rename={'0': 'lift'}", "rename: '0' -> 'lift' names no module of the reference: it has no 'lift'."),
+        ("", "include='2'", "No module matches '2' "),
+        ("exclude='1.*.0'", "", "No module matches '1.*.0' "),
+    ],
+)
+def test_a_rule_of_a_test_that_matches_nothing_is_an_error(pytester, run, marker, arguments, text):
+    marked = f"@pytest.mark.tf_golden({marker})\n" if marker else ""
+    pytester.makepyfile(
+        test_it=SUITE + marked + f"def test_one(tf_golden):\n    tf_golden.check(build(), X, {arguments})\n"
+    )
+
+    result = run()
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"E *TFDebugError: {said(text)}*"])
+
+
+def test_a_port_may_lack_what_is_left_out(pytester, run):
+    pytester.makepyfile(
+        test_it=SUITE + "def test_one(tf_golden):\n    tf_golden.check(Port(), X, reference=build, "
+        "rename={'lift': '0', 'lower': '1.1'}, exclude='1.0')\n"
+    )
+    run("--tf-golden=update").assert_outcomes(passed=1)
+
+    run().assert_outcomes(passed=1)
+
+
+def test_a_rule_of_the_ini_file_that_no_test_matched_is_a_warning(pytester, run):
+    pytester.makeini(INI.format(rules="**.lm_head: 1 1\n    **: 1e-3 1e-3\n    float16: 1 1"))
+
+    whole, named = run(), run(".")
+
+    whole.assert_outcomes(passed=1, warnings=1)
+    named.assert_outcomes(passed=1, warnings=1)
+    whole.stdout.fnmatch_lines([said(TOLD)])
+
+
+def test_under_xdist_it_is_one_warning(pytester, run):
+    pytester.makepyfile(test_other=PLAIN)
+    pytester.makeini(INI.format(rules="**.lm_head: 1 1\n    1.*: 1e-3 1e-3"))
+    pytester.runpytest("-p", "no:cacheprovider", "--tf-golden=missing")
+
+    result = run("-n", "2")
+
+    result.assert_outcomes(passed=2, warnings=1)
+    result.stdout.fnmatch_lines([said(TOLD)])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["test_it.py"],
+        ["test_it.py::test_one"],
+        ["-k", "one"],
+        ["-m", "not slow"],
+        ["--deselect", "test_it.py::test_two"],
+    ],
+)
+def test_a_run_of_some_tests_does_not_warn(pytester, run, arguments):
+    pytester.makeini(INI.format(rules="**.lm_head: 1 1"))
+
+    run(*arguments).assert_outcomes(passed=1)
+
+
+def test_a_warning_that_is_an_error_fails_the_run(pytester, run):
+    pytester.makeini(INI.format(rules="**.lm_head: 1 1") + "filterwarnings = error\n")
+
+    result = run()
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*= tfdebug goldens =*", said(TOLD.removeprefix("*TFDebugWarning: "))])

@@ -1,0 +1,118 @@
+"""Parameters are known by their numbers, whatever their names and layout."""
+
+import pytest
+import torch
+
+from pytest_tfdebug.parity.weights import is_same_weight, pair_weights
+from pytest_tfdebug.tracing.fingerprints import Pending
+
+
+def table(**tensors):
+    pending = Pending()
+    for tensor in tensors.values():
+        pending.add(tensor)
+    shapes = [tuple(tensor.shape) for tensor in tensors.values()]
+    return {
+        name.replace("__", "."): held
+        for name, held in zip(tensors, zip(pending.read(), shapes, strict=True), strict=True)
+    }
+
+
+def random(seed, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+A, B, C = (random(seed, 6, 4) for seed in range(3))
+
+
+def test_the_same_numbers_are_one_parameter_under_any_name():
+    found = pair_weights(table(x=A, y=B), table(p=B, q=A))
+
+    assert found.partners == {"x": ("q",), "y": ("p",)}
+    assert found.transposed == found.reordered == found.unknown == found.joined == set()
+    assert found.known == {"x", "y"}
+
+
+def test_a_transposed_parameter_is_told_as_such():
+    found = pair_weights(table(x=A.T), table(p=A))
+
+    assert (found.partners, found.transposed, found.reordered) == ({"x": ("p",)}, {"x"}, set())
+    assert found.told(["x"]) == "'x' holds the numbers of 'p' transposed."
+
+
+def test_a_square_parameter_is_seen_to_be_transposed_too():
+    square = random(5, 5, 5)
+
+    assert pair_weights(table(x=square.T), table(p=square)).transposed == {"x"}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_another_order_along_an_axis_is_told_as_such(axis):
+    found = pair_weights(table(x=A.roll(1, axis)), table(p=A))
+
+    assert (found.partners, found.reordered) == ({"x": ("p",)}, {"x"})
+    assert found.told(["x"]) == "'x' holds the numbers of 'p' in another order than this code takes them."
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_joined_siblings_are_known_in_any_order(order):
+    parts = [(A, B, C)[place] for place in order]
+    fused = table(attn__qkv__weight=torch.cat(parts))
+    apart = table(self__q__weight=A, self__k__weight=B, self__v__weight=C)
+
+    found, back = pair_weights(fused, apart), pair_weights(apart, fused)
+
+    assert found.partners == {"attn.qkv.weight": ("self.q.weight", "self.k.weight", "self.v.weight")}
+    assert back.partners == dict.fromkeys(apart, ("attn.qkv.weight",))
+    assert (found.joined, back.joined) == ({"attn.qkv.weight"}, set(apart))
+
+
+def test_other_numbers_are_unknown():
+    found = pair_weights(table(x=A, y=A * 1.001), table(p=A))
+
+    assert found.unknown == {"y"}
+    assert found.told(["y"]) == "The numbers of 'y' are in no parameter of the reference."
+    assert found.told(["y"], "p") == "The numbers of 'y' are not those of 'p'."
+
+
+def test_a_cast_to_half_precision_is_no_other_parameter():
+    assert pair_weights(table(x=A.half()), table(p=A)).unknown == {"x"}
+    assert pair_weights(table(x=A.half()), table(p=A), is_cast=True).unknown == set()
+    assert is_same_weight(table(x=A.half())["x"], table(p=A)["p"])
+    assert not is_same_weight(table(x=A.roll(1, 0))["x"], table(p=A)["p"])
+    assert not is_same_weight(table(x=A.T)["x"], table(p=A)["p"])
+
+
+def test_a_layout_that_all_layers_have_is_no_fault_and_that_of_one_is():
+    layers = {f"layers__{number}__w": random(10 + number, 6, 4) for number in range(4)}
+    expected = table(**layers)
+    turned = {name: tensor.T for name, tensor in layers.items()}
+
+    usual = pair_weights(table(**turned), expected)
+    odd = pair_weights(table(**(layers | {"layers__2__w": turned["layers__2__w"]})), expected)
+
+    assert not any(usual.is_misplaced(name) for name in expected)
+    assert [name for name in expected if odd.is_misplaced(name)] == ["layers.2.w"]
+
+
+@pytest.mark.parametrize(
+    "count",
+    [5, 6],
+)
+def test_parameters_of_two_layers_in_each_others_place_are_misplaced(count):
+    layers = {f"layers__{number}__w": random(20 + number, 6, 4) for number in range(count)}
+    swapped = layers | {"layers__1__w": layers["layers__3__w"], "layers__3__w": layers["layers__1__w"]}
+    expected = table(**layers)
+
+    found = pair_weights(table(**swapped), expected)
+
+    assert [name for name in expected if found.is_misplaced(name)] == ["layers.1.w", "layers.3.w"]
+    assert found.told(["layers.1.w"]) == "'layers.1.w' holds the numbers of 'layers.3.w', which belong elsewhere."
+
+
+def test_a_parameter_of_one_layer_that_is_unknown_is_known_in_the_others():
+    layers = {f"layers__{number}__w": random(30 + number, 6, 4) for number in range(3)}
+    found = pair_weights(table(**(layers | {"layers__1__w": C, "other": B})), table(**layers))
+
+    assert found.unknown == {"layers.1.w", "other"}
+    assert (found.is_known_elsewhere("layers.1.w"), found.is_known_elsewhere("other")) == (True, False)
