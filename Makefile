@@ -3,7 +3,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 
-.PHONY: test test-oldest lint demo bench clean
+.PHONY: test test-oldest test-ports ports lint demo bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
@@ -21,6 +21,17 @@ test: $(VENV)/.installed  ## set up and run the tests
 
 test-oldest:  ## the tests on the oldest versions that pyproject.toml admits
 	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt
+
+# Beside the test environment, not in it: the other tests are to see what a user has.
+$(VENV)/.ports: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/ports --group ports
+	touch $@
+
+test-ports: $(VENV)/.ports  ## third-party ports against their references
+	PYTHONPATH=$(VENV)/ports $(BIN)/python -m pytest tests/ports
+
+ports: $(VENV)/.ports  ## the table of what is named in them
+	PYTHONPATH=$(VENV)/ports $(BIN)/python utils/accuracy.py --ports
 
 lint: $(VENV)/.linters  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check

@@ -4,7 +4,7 @@ Every bug of ``fixtures/bugs.py`` goes into a copy of its model; each tool sees 
 same inputs. ``named``: the answer is the module whose code or parameters are wrong (for this package the kind too).
 ``named or inside``: it is that module or one within it, which is all that a tool without glue can say of glue.
 ``without names``: every module of the wrong model has another name, as in an independent port, and no ``rename=`` says
-which is which.
+which is which. With ``--ports``: the table of ``tests/ports`` instead, and its options.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 def ours(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any], bug: Any) -> str | None:  # noqa: ANN401
     """Return the module that this package names, if the kind is right too."""
-    report = pytest_tfdebug.compare(pytest_tfdebug.trace(right, **inputs), pytest_tfdebug.trace(wrong, **inputs))
-    return report.culprit.path if report.culprit is not None and report.culprit.kind == bug.kind else None
+    report = pytest_tfdebug.compare(
+        pytest_tfdebug.trace(right, **inputs), pytest_tfdebug.trace(wrong, **inputs), internal="fail"
+    )
+    return report.culprit.path if report.culprit is not None and _is_kind(report.culprit.kind, bug) else None
 
 
 def without_names(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any], bug: Any) -> str | None:  # noqa: ANN401
@@ -47,9 +49,14 @@ def without_names(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[s
         aliases={_disguised(path): tuple(map(_disguised, others)) for path, others in actual.aliases.items()},
         unrecorded=tuple(map(_disguised, actual.unrecorded)),
     )
-    report = pytest_tfdebug.compare(pytest_tfdebug.trace(right, **inputs), renamed)
-    culprit = report.inner or report.culprit
-    return own.get(culprit.path, culprit.path) if culprit is not None and culprit.kind == bug.kind else None
+    report = pytest_tfdebug.compare(pytest_tfdebug.trace(right, **inputs), renamed, internal="fail")
+    culprit = report.culprit
+    return own.get(culprit.path, culprit.path) if culprit is not None and _is_kind(culprit.kind, bug) else None
+
+
+def _is_kind(kind: str, bug: Any) -> bool:  # noqa: ANN401 - a row of the catalogue
+    """Tell whether a kind is right; without names a wrong parameter may be told as the code that uses it."""
+    return kind == bug.kind or (bug.kind == "weights" and kind in ("module", "glue"))
 
 
 def _disguised(path: str) -> str:
@@ -71,6 +78,11 @@ def pytest_torch(leaf_only: bool) -> Callable[..., str | None]:  # noqa: FBT001
 
 def main() -> None:
     """Print how many bugs each tool places."""
+    if "--ports" in sys.argv:
+        import ports
+
+        ports.main([argument for argument in sys.argv[1:] if argument != "--ports"])
+        return
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     bugs = [bug for bug in BUGS if IS_V5 or not bug.needs_v5]

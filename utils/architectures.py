@@ -111,7 +111,7 @@ def findings(model: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[str, str]
 
 def _golden(model: torch.nn.Module, inputs: Inputs) -> str:
     expected = _through_a_file(model, inputs)
-    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs))
+    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs), internal="fail")
     return "" if report.ok and report.tensors else str(report)
 
 
@@ -137,7 +137,7 @@ def _culprit(model: torch.nn.Module, inputs: Inputs) -> str:
     path = random.Random(0).choice(called)  # noqa: S311 - the same layer every time
     with torch.no_grad():
         linear[path].weight.mul_(1.5)
-    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(wrong, **inputs))
+    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(wrong, **inputs), internal="fail")
     named = report.culprit.path if report.culprit is not None else "nothing"
     return "" if named == path else f"{path} is wrong, and {named} was named\n{report}"
 

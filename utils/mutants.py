@@ -94,7 +94,7 @@ def judged(model: torch.nn.Module, inputs: dict[str, Any], edit: Edit, expected:
         rewrite_forward(first, edit.old, edit.new)
         for part in others:
             part.__class__ = type(first)
-        report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(port, **inputs))
+        report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(port, **inputs), internal="fail")
     except Exception:  # noqa: BLE001 - most wrong lines do not run at all
         return "raises"
     culprit = report.culprit
@@ -112,8 +112,9 @@ def judged(model: torch.nn.Module, inputs: dict[str, Any], edit: Edit, expected:
 
 def _caller(model: torch.nn.Module, path: str) -> torch.nn.Module:
     """Return the module whose forward calls another one."""
-    outer = model.get_submodule(path.rpartition(".")[0])
-    return _caller(model, path.rpartition(".")[0]) if isinstance(outer, torch.nn.ModuleList) else outer
+    around = path.rpartition(".")[0]
+    outer = model.get_submodule(around)
+    return _caller(model, around) if isinstance(outer, torch.nn.ModuleList) else outer
 
 
 def main() -> None:

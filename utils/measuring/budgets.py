@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from measuring.figures import (
     LAYERS,
     LINEAR,
+    MEGABYTES,
     MILLISECONDS,
     MORE_FORWARDS,
     OF_BARE,
@@ -15,11 +16,12 @@ from measuring.figures import (
     OF_SCRIPT_FOR_ONE,
     OVER_SMALLEST,
 )
+from measuring.memory import FAILURE, LOGITS
 from measuring.ours import LOADED_CHECK
 from measuring.padding import BESIDE as PADDING
 from measuring.padding import FLOOR as OUTPUTS
 from measuring.peers import KEEPING
-from measuring.scanner import ANSWER, CLASSES, COLD, ONE, WARM
+from measuring.scanner import COLD, EDITED, FILLING, ONE, WARM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -125,6 +127,7 @@ BUDGETS: tuple[Budget, ...] = (
         Budget("memory", _LLAMA, name, 1.0, LAYERS, "looks at a call's tensors and lets them go")
         for name in (LOADED_CHECK, "overflow_guard")
     ),
+    Budget("memory", LOGITS, FAILURE, 16.0, MEGABYTES, "tensors that differ are measured in pieces"),
     *(
         Budget(section, work, name, 1.25, OVER_SMALLEST, "every call is looked at once, whatever came before")
         for section, work in _CURVES
@@ -135,17 +138,14 @@ BUDGETS: tuple[Budget, ...] = (
         for section, work in _CURVES
         for name in (LOADED_CHECK, "overflow_guard", "padding_invariant")
     ),
-    Budget(
-        "scanner",
-        "",
-        COLD,
-        1.0,
-        OF_SCRIPT,
-        "no syntax tree is built of what need not be judged",
-        floor=(CLASSES, ANSWER),
-    ),
-    Budget("scanner", "", ONE, 1.0, OF_SCRIPT_FOR_ONE, "what another test asks is not looked into"),
+    Budget("scanner", "", COLD, 8.0, OF_SCRIPT, "each different text is read by libcst once, and only what matters"),
+    Budget("scanner", "", ONE, 6.0, OF_SCRIPT_FOR_ONE, "what another test asks is not read"),
+    Budget("scanner", "", EDITED, 3.0, OF_SCRIPT, "only the models that rest on the file are scanned again"),
     Budget("scanner", "", WARM, 0.3, OF_SCRIPT, "an answer whose files have not changed is not looked into"),
+    *(
+        Budget("scanner", "", f"{name}: memory", 300.0, MEGABYTES, "a process keeps what it has read of its models")
+        for name in (COLD, FILLING, EDITED, WARM)
+    ),
     *(
         Budget("scanner, growth", "400 files over 50", name, 1.25, LINEAR, "a file is read once, whatever came before")
         for name in (COLD, WARM)

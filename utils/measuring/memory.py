@@ -17,10 +17,13 @@ import torch
 
 import pytest_tfdebug
 from measuring import allocations
-from measuring.figures import LAYERS, MISSING, Figure
+from measuring.figures import LAYERS, MEGABYTES, MISSING, Figure
 from measuring.forwards import KINDS, places
 from measuring.ours import STREAMING
 from measuring.work import WORKS, Work
+from pytest_tfdebug.parity.metrics import compare_leaf
+from pytest_tfdebug.parity.tolerance import DEFAULTS
+from pytest_tfdebug.records import TensorRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,11 +46,15 @@ _NAMES = (
     "torchlens trace",
 )
 _KEEPING = ("trace", "hooks that clone")
+#: What is compared to see what a failure costs: the logits of 256 tokens and 32,000 words, 33 MB.
+LOGITS, FAILURE = "logits, 8 million", "compare tensors that differ"
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """Yield peak resident memory and retained tensors, on the 8-layer Llama."""
+    """Yield peak resident memory and retained tensors, on the 8-layer Llama, and what one large failure takes."""
     yield from _retained(settings)
+    if settings.wants(FAILURE):
+        yield Figure("memory", LOGITS, FAILURE, _of_a_failure() / 1e6, MEGABYTES)
     if settings.names is None:
         yield from _resident(settings)
 
@@ -61,6 +68,18 @@ def _retained(settings: Settings) -> Iterator[Figure]:
                 most = allocations.peak(kind.make(work, place))
             note = f"{(most - bare) / 1e6:.1f} MB beyond the forward's {bare / 1e6:.1f}; a layer is {layer / 1e6:.1f}"
             yield Figure("memory", work.name, kind.name, (most - bare) / layer, LAYERS, note=note)
+
+
+def _of_a_failure() -> int:
+    """Return the bytes of tensors that it takes to measure two large tensors that differ."""
+    generator = torch.Generator().manual_seed(0)
+    expected, actual = (torch.randn(256, 32_000, generator=generator) for _ in range(2))
+    mine, theirs = (TensorRecord("", tuple(side.shape), "float32", side) for side in (actual, expected))
+
+    def compare() -> None:
+        assert compare_leaf("output", mine, theirs, DEFAULTS["float32"]).problem == "values"  # noqa: S101
+
+    return allocations.peak(compare)
 
 
 def _bytes_of_a_layer(work: Work) -> int:

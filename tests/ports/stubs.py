@@ -1,0 +1,98 @@
+"""Inert stand-ins for what a port imports and its forward never uses: image transforms, trainers, cloud clients.
+
+The registries' wheels of some of these pull CUDA or gigabytes. They stand in ``sys.modules`` only while a port is
+imported, so that nothing else takes them for the real ones.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+STUBBED = (
+    "PIL",
+    "blobfile",
+    "boto3",
+    "botocore",
+    "causal_conv1d",
+    "datasets",
+    "ftfy",
+    "jsonargparse",
+    "kagglehub",
+    "lightning",
+    "lightning_utilities",
+    "loguru",
+    "mamba_ssm",
+    "numba",
+    "omegaconf",
+    "requests",
+    "sentencepiece",
+    "tiktoken",
+    "torchao",
+    "torchdata",
+    "torchmetrics",
+    "torchvision",
+)
+
+
+class _Inert(type):
+    """The class of every attribute: may be subclassed, called, used as a decorator or in an annotation."""
+
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _inert(name)
+
+    def __getitem__(cls, parameters):
+        return cls
+
+
+def _inert(name):
+    def called(self, *args, **kwargs):
+        return args[0] if args else self
+
+    def constructed(cls, *args, **kwargs):
+        return object.__new__(cls)
+
+    return _Inert(name, (), {"__new__": constructed, "__call__": called, "__bool__": lambda self: False})
+
+
+class _StubModule(ModuleType):
+    __path__: tuple[str, ...] = ()
+    __version__ = "99.0"
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _inert(name)
+
+
+class _Stubs(MetaPathFinder, Loader):
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname.partition(".")[0] in STUBBED:
+            return ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec):
+        return _StubModule(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+
+@contextmanager
+def stubbed():
+    """Let ports import what is named in ``STUBBED``; what was really imported before is back afterwards."""
+    real = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in STUBBED}
+    finder = _Stubs()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if name.partition(".")[0] in STUBBED]:
+            del sys.modules[name]
+        sys.modules.update(real)

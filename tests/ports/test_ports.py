@@ -1,0 +1,113 @@
+"""The proof: bugs in ports that share no code with their reference are named by module and by line, without ``rename=``."""
+
+import functools
+import inspect
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from corpus import all_ports
+from judging import alarm, built, expected_paths, is_installed, judged
+from transformers.activations import GELUActivation
+
+PORTS = {port.name: port for port in all_ports()}
+#: Least shares of all bugs: named by module, and by line.
+BY_MODULE, BY_LINE = 0.9, 0.8
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the ports' own, some of them of 2019
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@functools.cache
+def outcomes(name: str):
+    """Judge every bug of a port, once."""
+    port = PORTS[name]
+    if not is_installed(port):
+        pytest.skip(f"{port.package} is not installed: make test-ports")
+    return [judged(port, bug) for bug in port.bugs]
+
+
+def sources_of(port) -> list[str]:
+    """Return the files of a port's modules that were imported."""
+    modules = [
+        module
+        for name, module in sys.modules.items()
+        if f"{name}.".startswith(tuple(f"{own}." for own in port.reloaded))
+    ]
+    return [module.__file__ for module in modules if getattr(module, "__file__", None)]
+
+
+def told(outcome) -> str:
+    return f"{outcome.port}, {outcome.bug.name}: {outcome.verdict}, expected {outcome.bug.at}\n{outcome.text}"
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_a_port_has_at_least_eight_bugs(name):
+    port = PORTS[name]
+
+    assert len({bug.name for bug in port.bugs}) == len(port.bugs) >= 8
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_every_expected_place_exists(name):
+    port = PORTS[name]
+    if not is_installed(port):
+        pytest.skip(f"{port.package} is not installed: make test-ports")
+    case = built(port)
+    paths = {path for path, _ in case.port.named_modules(remove_duplicate=False)} | {type(case.port).__name__}
+    references = [inspect.getsourcefile(kind) for kind in (type(case.reference), GELUActivation)]
+    sources = [Path(path).read_text(encoding="utf-8") for path in (*references, *sources_of(port))]
+
+    for bug in port.bugs:
+        assert expected_paths(port, bug, case) <= paths, bug.name
+        for text in (*bug.shows, *bug.reference_lines):
+            assert any(text in source for source in [*sources, bug.new]), f"{bug.name}: {text}"
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_no_bug_is_placed_wrongly_with_certainty(name):
+    wrong = [told(outcome) for outcome in outcomes(name) if outcome.verdict in ("wrong", "error")]
+
+    assert not wrong, "\n\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_a_clean_port_is_quiet_without_rename(name):
+    if not is_installed(PORTS[name]):
+        pytest.skip(f"{PORTS[name].package} is not installed: make test-ports")
+
+    assert not alarm(PORTS[name])
+
+
+@pytest.mark.parametrize("name", [name for name, port in PORTS.items() if port.rename])
+def test_a_clean_port_is_quiet_with_a_rename_by_hand(name):
+    if not is_installed(PORTS[name]):
+        pytest.skip(f"{PORTS[name].package} is not installed: make test-ports")
+
+    assert not alarm(PORTS[name], PORTS[name].rename)
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_a_clean_port_is_quiet_with_every_rename_that_was_suggested(name):
+    suggestions = {tuple(outcome.suggested.items()) for outcome in outcomes(name) if outcome.suggested}
+
+    alarms = [text for text in (alarm(PORTS[name], dict(rules)) for rules in suggestions) if text]
+
+    assert not alarms, "\n\n".join(alarms)
+
+
+def test_most_bugs_are_named_by_module_and_by_line():
+    installed = [name for name, port in PORTS.items() if is_installed(port)]
+    verdicts = Counter(outcome.verdict for name in installed for outcome in outcomes(name))
+
+    assert verdicts["line"] >= BY_LINE * verdicts.total(), verdicts
+    assert verdicts["line"] + verdicts["module"] >= BY_MODULE * verdicts.total(), verdicts
