@@ -1,6 +1,13 @@
 """Point it at a model and it names the module that is wrong, and the line, and keeps it right from then on."""
 
-from __future__ import annotations
+import os
+import sys
+
+# ``python -m`` puts the current directory before all others, and the scanner is run in repositories that nobody has
+# read yet: a ``json.py`` that lies there must not be imported in place of Python's. Only what Python itself has loaded
+# is imported before this, so there is no import of ``__future__`` either.
+if sys.argv[:1] == ["-m"] and any(word.endswith("pytest_tfdebug.scan") for word in sys.orig_argv):
+    sys.path[:] = [path for path in sys.path if path not in {"", ".", os.getcwd()}]  # noqa: PTH109 - not loaded yet
 
 from importlib import import_module
 from typing import Any
@@ -9,9 +16,11 @@ from typing import Any
 _PUBLIC: dict[str, str] = {
     "ActivationOverflowError": "errors",
     "BatchLimitError": "errors",
+    "CoverageWarning": "errors",
     "DebugActivationOverflow": "overflow.guard",
     "GoldenError": "errors",
     "OverflowCallback": "overflow.callback",
+    "InternalWarning": "errors",
     "InvarianceError": "errors",
     "ParityError": "errors",
     "TFDebugError": "errors",

@@ -51,5 +51,13 @@ class TFDebugWarning(UserWarning):
     """Something that is worth knowing and does not fail a check."""
 
 
+class CoverageWarning(TFDebugWarning):
+    """A golden check passed that compared little, or not what the model returns."""
+
+
+class InternalWarning(TFDebugWarning):
+    """A golden check passed whose outputs agree while something inside the model does not."""
+
+
 class TFDebugMaskWarning(TFDebugWarning):
     """An attention mask is missing, too short, inverted, additive or under a wrong name, and nobody would say so."""

@@ -69,6 +69,13 @@ FLAGS = (
         is_switch=True,
     ),
     Flag(
+        "explain",
+        "--tf-explain",
+        "after a failed golden check, run the model once more to name the line (auto), or do not (off)",
+        default="auto",
+        choices=("auto", "off"),
+    ),
+    Flag(
         "repro",
         "--tf-repro",
         "write a directory that runs alone for each failed golden, padding or overflow check (default: tfdebug-repro)",
@@ -131,13 +138,21 @@ INI = (
         "tf_golden_tolerances",
         "tolerances of golden checks, a line each: '<dtype or module glob>: <rtol> <atol>', as in 'float32: 1e-4 1e-5'",
     ),
+    (
+        "tf_golden_min_coverage",
+        "share of a golden's calls below which a passing check warns, from 0 to 1 (default: 0.5)",
+    ),
+    ("tf_golden_internal", "what becomes of equal outputs with differences inside: warn (default) or fail"),
 )
 
 #: Key under which a test's notes travel to the terminal summary, also from xdist workers.
 NOTE = "tfdebug_note"
 
 MARKERS: dict[str, str] = {
-    "tf_golden": "tf_golden(*, rtol, atol, tolerances, rename, include, exclude, level): defaults of golden checks.",
+    "tf_golden": (
+        "tf_golden(*, rtol, atol, tolerances, rename, include, exclude, level, internal, min_coverage): "
+        "defaults of golden checks."
+    ),
     "clean_load": "clean_load(*, allow=()): fail if a model loads with missing, unexpected or mismatched weights.",
     "overflow_free": (
         "overflow_free(*, frames, dtype, headroom, underflow, gradients, ignore, trace_batches, abort_after_batch): "
@@ -165,8 +180,11 @@ class Options(NamedTuple):
     golden: str
     golden_dir: str | None
     golden_prune: bool
+    explain: str
     repro: str | None
     golden_tolerances: str | None
+    golden_min_coverage: str | None
+    golden_internal: str | None
     triage: str
     env: bool
     offline: bool
@@ -186,7 +204,7 @@ class Options(NamedTuple):
             pytest.UsageError: If an ini key has a value that its flag would refuse.
         """
         values = {flag.dest: _value(config, flag) for flag in FLAGS}
-        return cls(**values, golden_tolerances=config.getini("tf_golden_tolerances"))
+        return cls(**values, **{key.removeprefix("tf_"): config.getini(key) for key, _ in INI})
 
 
 def repro_root(config: pytest.Config) -> Path | None:

@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if chosen.watch_masks:
         _register(config, _INVARIANCE)
     if chosen.skip_report:
-        _register(config, "pytest_tfdebug.skip_report")
+        _register(config, "pytest_tfdebug.skip_report.hooks")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -152,6 +152,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if goldens is not None:
         _write(terminalreporter, "tfdebug environment", goldens.failed_environment(config))
         _write(terminalreporter, "tfdebug goldens", list(goldens.summary(config)))
+        for line in goldens.covered(config):
+            terminalreporter.write_line(line)
     notes = [
         f"{report.nodeid}: {value}"
         for report in terminalreporter.getreports("passed")

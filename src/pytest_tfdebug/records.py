@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Direction = Literal["input", "output", "write"]
 #: Where the first divergence arose; see :class:`Culprit`.
-Kind = Literal["module", "glue", "not-called", "extra-call", "inputs"]
+Kind = Literal["module", "glue", "not-called", "extra-call", "inputs", "weights", "random"]
 
 
 class Site(NamedTuple):
@@ -26,6 +26,7 @@ class Site(NamedTuple):
         function: Qualified name of the function.
         first_line: First line of the function, its decorators included.
         last_line: Last line of the function.
+        code: The text of the expression's lines, where it was recorded with them.
     """
 
     file: str
@@ -34,6 +35,7 @@ class Site(NamedTuple):
     function: str
     first_line: int
     last_line: int
+    code: str = ""
 
 
 class SourceRange(str):
@@ -43,22 +45,24 @@ class SourceRange(str):
         file: Path of the source file.
         first: First line, from 1.
         last: Last line.
+        code: The text of the lines, where it was recorded with them; empty where it can be read from the file.
     """
 
-    __slots__ = ("file", "first", "last")
+    __slots__ = ("code", "file", "first", "last")
     file: str
     first: int
     last: int
+    code: str
 
-    def __new__(cls, file: str, first: int, last: int) -> Self:
+    def __new__(cls, file: str, first: int, last: int, code: str = "") -> Self:
         """Build the text from the parts."""
         name = file.replace("\\", "/").rpartition("/")[2]
         text = super().__new__(cls, f"{name}:{first}" if first == last else f"{name}:{first}-{last}")
-        text.file, text.first, text.last = file, first, last
+        text.file, text.first, text.last, text.code = file, first, last, code
         return text
 
-    def __getnewargs__(self) -> tuple[str, int, int]:  # type: ignore[override] # the parts, not the text
-        return self.file, self.first, self.last
+    def __getnewargs__(self) -> tuple[str, int, int, str]:  # type: ignore[override] # the parts, not the text
+        return self.file, self.first, self.last, self.code
 
 
 class Statistics(NamedTuple):
@@ -190,8 +194,10 @@ class Metrics(NamedTuple):
 
 #: What a leaf comparison found: nothing, values outside tolerance, or tensors that cannot be laid side by side.
 Problem = Literal["", "values", "shape", "dtype", "missing", "extra"]
+#: Those of a tensor's form.
+FORMS: tuple[Problem, ...] = ("shape", "dtype")
 #: Those that make a tensor fail wherever it stands; whether a missing one does hangs on the call.
-FAILING: tuple[Problem, ...] = ("values", "shape", "dtype")
+FAILING: tuple[Problem, ...] = ("values", *FORMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +212,7 @@ class LeafComparison:
         dtype: Dtype likewise.
         expected: The tensor it is held to; None for an extra leaf.
         metrics: Differences; None when the tensors are equal bit by bit or cannot be subtracted.
+        is_measured: Whether their values were looked at: both sides have them, in one shape.
     """
 
     direction: Direction
@@ -215,6 +222,39 @@ class LeafComparison:
     dtype: str
     expected: TensorRecord | None
     metrics: Metrics | None = None
+    is_measured: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of the expected side was really compared.
+
+    Args:
+        compared: Expected calls of which an output was compared by value.
+        expected: Expected calls that returned a tensor.
+        root: Whether the model's own output was compared.
+    """
+
+    compared: int
+    expected: int
+    root: bool
+
+    @property
+    def share(self) -> float:
+        """Calls compared, of 1; 1 where there was none to compare."""
+        return self.compared / self.expected if self.expected else 1.0
+
+
+class Worst(NamedTuple):
+    """The tensor that agrees and comes closest to its tolerance.
+
+    Args:
+        share: Its greatest absolute difference over what is allowed there; 0 where every tensor is equal.
+        path: Module path of its call, with the call index from the second call on.
+    """
+
+    share: float
+    path: str
 
 
 class Sample(NamedTuple):
@@ -245,6 +285,16 @@ class CallComparison:
     writes: tuple[tuple[LeafComparison, int | None], ...] = ()
     is_handed_on: bool = False
     sample: Sample | None = field(default=None, compare=False)
+
+    @property
+    def is_of_one_class(self) -> bool:
+        """Whether there is an expected call, of a module of the same class."""
+        return self.expected is not None and self.expected.class_name == self.call.class_name
+
+    @property
+    def made(self) -> tuple[LeafComparison, ...]:
+        """What it wrote into caches, then its output leaves."""
+        return (*(leaf for leaf, _ in self.writes), *self.outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,11 +337,14 @@ class Culprit:
         path: Module path; for ``not-called`` the path of the expected module.
         kind: ``module``: its inputs agree, its output does not, and it called nothing; ``glue``: the lines between or
             after its children's calls; ``not-called`` / ``extra-call``: a call on one side only; ``inputs``: the
-            model was given other inputs.
+            model was given other inputs; ``weights``: its parameters are not the expected ones; ``random``: it draws
+            random numbers.
         source: Lines to look at; prints as ``file.py:first-last``. None where there is no source.
         explanation: What was observed, in sentences.
         class_name: The module's class.
-        divergence: The tensor that decided; None when the inputs have no common tensor.
+        divergence: The tensor that decided; None when the inputs have no common tensor, or values decided.
+        reference: Lines of the reference whose value the port never computes; None where there are none.
+        weights: Names of the parameters that are wrong, where the kind is ``weights``.
     """
 
     path: str
@@ -300,6 +353,8 @@ class Culprit:
     explanation: str
     class_name: str
     divergence: Divergence | None
+    reference: SourceRange | None = None
+    weights: tuple[str, ...] = ()
 
 
 def as_they_ended(calls: Sequence[CallComparison]) -> list[CallComparison]:

@@ -60,7 +60,7 @@ class Findings:
     @property
     def _divergence(self) -> Divergence | None:
         parity = self.located.parity
-        return parity.culprit.divergence if parity and parity.culprit else None
+        return parity.culprit.divergence if parity is not None and parity.culprit else None
 
     def has_class(self, pattern: re.Pattern[str]) -> bool:
         """Tell whether the culprit, or a module in it, has a class of this kind."""

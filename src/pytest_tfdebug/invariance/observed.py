@@ -13,7 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from pytest_tfdebug.invariance import family
-from pytest_tfdebug.tracing.capture import capture
+from pytest_tfdebug.tracing.capture import capture, version
 from pytest_tfdebug.tracing.leaves import is_cache, walk
 from pytest_tfdebug.tracing.state import autocast_of, preserved
 
@@ -197,7 +197,7 @@ def _kept(value: Any) -> Any:  # noqa: ANN401
 
 def _versions(model: torch.nn.Module) -> list[int]:
     return [
-        hash((id(item), item.data_ptr(), -1 if item.is_inference() else item._version))  # noqa: SLF001 - write count
+        hash((id(item), item.data_ptr(), version(item)))
         for module in model.modules()
         for item in module._parameters.values()  # noqa: SLF001 - parameters() is three times as slow
         if item is not None

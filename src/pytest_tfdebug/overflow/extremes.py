@@ -16,7 +16,7 @@ import torch
 from pytest_tfdebug.frames import Extremes
 from pytest_tfdebug.overflow.masks import without_hidden
 from pytest_tfdebug.overflow.settings import largest
-from pytest_tfdebug.tracing.capture import dtype_name
+from pytest_tfdebug.tracing.capture import dtype_name, version
 
 if TYPE_CHECKING:
     from pytest_tfdebug.overflow.settings import Settings
@@ -64,16 +64,16 @@ class Reducer:
             return None
         if not tensor.numel():
             return None
-        version = -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - torch's count of in-place writes
+        written = version(tensor)
         known = self._known.get(id(tensor))
-        if known is not None and known[1] == version >= 0 and known[0]() is tensor:
+        if known is not None and known[1] == written >= 0 and known[0]() is tensor:
             return known[2]
         try:
             found = self._reduce(tensor.detach(), name, masks)
         except RuntimeError:  # tensors without values: fake, functional, batched by vmap
             self.skipped[type(tensor).__name__] += 1
             return None
-        self._known[id(tensor)] = (weakref.ref(tensor), version, found)
+        self._known[id(tensor)] = (weakref.ref(tensor), written, found)
         return found
 
     def read_back(self) -> None:

@@ -7,11 +7,11 @@ while the call is under way, or of a whole forward once its numbers were read ba
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.frames import Fault, FaultKind, Frame
+from pytest_tfdebug.tracing.globs import matches_any
 from pytest_tfdebug.tracing.glue import glue_lines
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ class Judge:
 
 @lru_cache(maxsize=16384)
 def is_ignored(path: str, globs: tuple[str, ...]) -> bool:
-    """Tell whether a module path matches one of the globs (``*`` also matches dots)."""
-    return any(fnmatchcase(path, glob) for glob in globs)
+    """Tell whether a module path matches one of the globs."""
+    return matches_any(path, globs)
 
 
 def _exempt(frames: list[Frame]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.globs import checked
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2")
 
@@ -109,7 +110,7 @@ _CHECKS: dict[str, tuple[Any, str]] = {
     "gradients": (lambda value: isinstance(value, bool), "True or False"),
     "ignore": (
         lambda value: _is_several(value, lambda item: isinstance(item, str)),
-        'a glob of module paths or several, such as "lm_head" or ("*.router", "lm_head")',
+        'a glob of module paths or several, such as "lm_head" or ("**.router", "lm_head")',
     ),
     "trace_batches": (
         lambda value: not isinstance(value, str) and _is_several(value, _is_count),
@@ -123,7 +124,7 @@ def _normal(argument: str, value: Any) -> Any:  # noqa: ANN401
     if argument == "dtype":
         return None if value is None else str(value).removeprefix("torch.")
     if argument == "ignore":
-        return (value,) if isinstance(value, str) else tuple(value)
+        return tuple(map(checked, (value,) if isinstance(value, str) else value))
     if argument == "trace_batches":
         return tuple(value)
     if argument in ("headroom", "underflow"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from math import isnan
-from textwrap import wrap
+from textwrap import dedent, wrap
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_tfdebug.records import FAILING, as_they_ended
@@ -12,12 +13,14 @@ from pytest_tfdebug.records import FAILING, as_they_ended
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison
+    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison, SourceRange
 
 #: Rows of the drift table in the short form; with the rest the report stays under 40 lines.
 _DRIFT_ROWS = 16
 #: Columns of the prose; a log of a CI run shows that many beside pytest's margin.
 _WIDTH = 110
+#: Lines of code that are shown of each side.
+_CODE = 8
 #: What the drift shows of an output; the rest is told elsewhere.
 _SHOWN = ("", *FAILING)
 _LAYER = re.compile(r"\.\d+$|^\d+$")
@@ -33,7 +36,6 @@ class Report(Protocol):
     notes: list[str]
     facts: list[str]
     suggested: dict[str, str]
-    inner: Culprit | None
     subject: str
 
 
@@ -52,24 +54,32 @@ def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
             yield from _all_divergences(report.divergences)
     for note in report.notes:
         yield f"  Note: {note}"
-    yield from _suggestion(report.suggested, report.inner)
+    yield from _suggestion(report.suggested)
     yield from report.facts
 
 
-def _suggestion(rules: Mapping[str, str], inner: Culprit | None) -> Iterator[str]:
-    """Yield how to have modules compared that have other names here, and what comes of it."""
+def _suggestion(rules: Mapping[str, str]) -> Iterator[str]:
+    """Yield the names under which the comparison was made, as they can be typed."""
     if rules:
-        yield "  Modules with other names here seem to be those of the expected forward. To have them compared, pass"
+        yield "  The modules have other names here; they were compared under"
         text = "rename={" + ", ".join(f'"{own}": "{expected}"' for own, expected in rules.items()) + "}"
         yield from wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
-    if inner is not None:
-        yield from (f"  {line}" for line in _headline("Under these names it diverges", inner))
 
 
 def _headline(subject: str, culprit: Culprit) -> Iterator[str]:
     source = f", {culprit.source}" if culprit.source else ""
     yield f"{subject} at {culprit.path!r} ({culprit.class_name}): {culprit.kind}{source}."
     yield from wrap(culprit.explanation, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+    for side, lines in (("here", culprit.source), ("reference", culprit.reference)):
+        if lines is not None and culprit.reference is not None:
+            yield f"  {side}, {lines}:"
+            yield from (f"      {line}" for line in code_of(lines)[:_CODE])
+
+
+def code_of(lines: SourceRange) -> list[str]:
+    """Return the text of some lines of source without their common indentation; empty where it cannot be read."""
+    text = lines.code or "".join(linecache.getline(lines.file, number) for number in range(lines.first, lines.last + 1))
+    return dedent(text).rstrip().splitlines()
 
 
 def facts_of(divergence: Divergence) -> Iterator[str]:
