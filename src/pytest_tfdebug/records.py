@@ -257,13 +257,6 @@ class Worst(NamedTuple):
     path: str
 
 
-class Sample(NamedTuple):
-    """What is kept of a tensor to know it again: its shape, and some of its elements as float32."""
-
-    shape: tuple[int, ...]
-    elements: Tensor
-
-
 @dataclass(slots=True)
 class CallComparison:
     """One call of the actual forward beside its expected call.
@@ -275,7 +268,6 @@ class CallComparison:
         outputs: Its output leaves.
         writes: What it wrote into caches, and the ``index`` of its child call that began next; with ``missing`` ones.
         is_handed_on: Whether a caller without an expected call gave it what it was itself given, unchanged.
-        sample: Of its first output, where there is no expected call.
     """
 
     call: Call
@@ -284,7 +276,6 @@ class CallComparison:
     outputs: tuple[LeafComparison, ...] = ()
     writes: tuple[tuple[LeafComparison, int | None], ...] = ()
     is_handed_on: bool = False
-    sample: Sample | None = field(default=None, compare=False)
 
     @property
     def is_of_one_class(self) -> bool:

@@ -14,7 +14,6 @@ import torch
 
 from pytest_tfdebug.parity.metrics import compare_leaf
 from pytest_tfdebug.parity.pairing import CallPairing, in_cache, pair_inputs, pair_outputs
-from pytest_tfdebug.parity.suggest import sample
 from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord, Write
 from pytest_tfdebug.tracing.capture import readable, tensor_record, version
 from pytest_tfdebug.tracing.skeleton import skeleton
@@ -150,7 +149,6 @@ class Comparator:
     def _finish(self, call: Call, outputs: tuple[TensorRecord, ...]) -> None:
         comparison = self._by_index[call.index]
         if comparison.expected is None:
-            comparison.sample = sample(outputs)
             return
         left = self._unwritten.pop(call.index, comparison.expected.writes)
         comparison.writes += tuple((_one_sided("write", None, write.record), None) for write in left)

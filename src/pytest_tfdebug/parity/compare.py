@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pytest_tfdebug.parity.comparator import Compared
+    from pytest_tfdebug.tracing.operators import Values
 
 
 def compare(
@@ -95,11 +96,27 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explaine
             return None
         if values is None:
             return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
-        if [call.class_name for call in values.calls] == [call.class_name for call in recorded.calls]:
-            for call, named in zip(values.calls, recorded.calls, strict=True):
-                call.path = named.path  # a trace may have been given other names
+        _take_names(values, recorded)
         tables.append(values)
     return explain(*tables, fails=fails)
+
+
+def _take_names(values: Values, recorded: Trace) -> None:
+    """Give a table the module paths of a trace: these may have been replaced since the forward."""
+    if len(values.modules) != len(recorded.modules) or values.modules == recorded.modules:
+        return
+    taken = dict(zip(values.modules, recorded.modules, strict=True))
+
+    def renamed(name: str) -> str:
+        path, _, last = name.rpartition(".")
+        return f"{taken[path]}.{last}" if path else name
+
+    for call in values.calls:
+        call.path = taken.get(call.path, call.path)
+    values.parameters = {renamed(name): held for name, held in values.parameters.items()}
+    for value in values.values:
+        if value.origin == "parameter":
+            value.name = renamed(value.name)
 
 
 def start_comparison(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.parity.localize import Verdict
+from pytest_tfdebug.parity.blame_calls import Verdict
 from pytest_tfdebug.parity.measured import has_output
 from pytest_tfdebug.records import FAILING
 

@@ -22,12 +22,14 @@ class Side:
         calls: Its calls by their ``index``.
         weighted: Of each value whether it comes from a parameter or an input of floating point.
         users: The values that were computed from each value.
+        callers: ``index`` of the calls that made others.
     """
 
     def __init__(self, table: Values) -> None:
         self.table = table
         self.values = table.values
         self.calls = {call.index: call for call in table.calls}
+        self.callers = {call.parent for call in table.calls}
         self.weighted = _depend_on_parameters(table)
         self.users: dict[int, list[int]] = {}
         for value in table.values:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.parity.localize import Verdict, judge
-from pytest_tfdebug.parity.suggest import suggest
+from pytest_tfdebug.parity.blame_calls import Verdict, judge_calls
+from pytest_tfdebug.parity.module_names import suggested_rules
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.slicing import branch_begin
 
@@ -53,19 +53,20 @@ def decide(
         second_look: What values say; given whether the roots' outputs differ, None where that is not known.
         held_under: Makes the comparison under further names; None where that cannot be done.
     """
-    verdict = judge(compared)
+    verdict = judge_calls(compared)
     if verdict.culprit is not None and verdict.culprit.kind == "inputs":
         return Decided(verdict, compared)
     fails = _root_fails(compared)
     if _is_named(compared):
         return Decided(_in_lines(verdict, compared, second_look, fails=fails), compared)
-    rules = suggest(compared) if verdict.culprit is not None else {}
+    look = second_look(fails)
+    named = {own: expected for expected, own in compared.own_paths.items()}
+    rules = suggested_rules(look.pair, named) if verdict.culprit and look is not None and look.pair is not None else {}
     renamed = held_under(rules) if rules else None
     if renamed is not None and _is_named(renamed):
-        inner = judge(renamed)
+        inner = judge_calls(renamed)
         if inner.culprit is not None:
-            return Decided(_in_lines(inner, renamed, second_look, fails=fails), renamed, rules)
-    look = second_look(fails)
+            return Decided(_in_lines(inner, renamed, lambda _fails: look, fails=fails), renamed, rules)
     if look is None or not look.is_known:
         return Decided(replace(verdict, notes=[*verdict.notes, *(look.notes if look is not None else ())]), compared)
     if look.culprit is None:

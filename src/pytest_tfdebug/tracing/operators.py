@@ -114,6 +114,7 @@ class Values:
         outputs: Values that it returned, likewise.
         parameters: Fingerprint and shape of every parameter, by name.
         is_widened: Whether the forward was made in float32, of a model in half precision.
+        modules: Every module path of the model, called or not, the root left out; empty where a file was read.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -122,6 +123,7 @@ class Values:
     outputs: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     parameters: dict[str, tuple[Fingerprint, tuple[int, ...]]] = field(default_factory=dict)
     is_widened: bool = False
+    modules: tuple[str, ...] = ()
 
     @property
     def results(self) -> list[tuple[str, int]]:
@@ -386,7 +388,8 @@ def watching(model: torch.nn.Module) -> Iterator[Values]:
         torch.backends.mha.set_fastpath_enabled(False)
         stack.callback(torch.backends.mha.set_fastpath_enabled, was_fast)
         stack.enter_context(torch.no_grad())
-        stack.enter_context(Recorder(model, operators))
+        recorder = stack.enter_context(Recorder(model, operators))
+        table.modules = tuple(recorder.modules.by_path)
         stack.enter_context(_WrittenOut())
         stack.enter_context(operators)
         yield table

@@ -7,8 +7,6 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.parity.suggest import sample
-from pytest_tfdebug.records import TensorRecord
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
 
@@ -60,8 +58,13 @@ def off(x):
     return x + 1
 
 
+def compared(reference, port, rename=None, **picked):
+    """Compare two models that are alive, of the reference a part where one is picked."""
+    return compare(trace(reference, X, **picked), trace(port, X), rename=rename)
+
+
 def test_modules_that_give_the_same_are_paired_and_what_is_one_number_is_not():
-    report = compare(trace(Reference(), X), trace(Port(off), X))
+    report = compared(Reference(), Port(off))
 
     assert report.suggested == {"a": "left", "b": "right", "c": "last"}
 
@@ -70,8 +73,8 @@ def test_nothing_is_suggested_where_all_is_well_or_has_the_same_name():
     changed = Reference()
     changed.right.second.weight.data += 1
 
-    assert compare(trace(Reference(), X), trace(Port(), X)).suggested == {}
-    assert compare(trace(Reference(), X), trace(changed, X)).suggested == {}
+    assert compared(Reference(), Port()).suggested == {}
+    assert compared(Reference(), changed).suggested == {}
 
 
 def test_a_module_that_is_called_in_the_place_of_another_of_the_same_model_is_not_renamed():
@@ -79,14 +82,14 @@ def test_a_module_that_is_called_in_the_place_of_another_of_the_same_model_is_no
         def forward(self, x):
             return self.left(self.right(self.left(x))) + self.flat(x) + self.low(x)
 
-    report = compare(trace(Reference(), X), trace(Mistaken(), X))
+    report = compared(Reference(), Mistaken())
 
     assert not report.ok
     assert report.suggested == {}
 
 
 def test_what_is_named_already_is_left_alone_and_the_rest_is_added():
-    report = compare(trace(Reference(), X), trace(Port(off), X), rename={"c": "last"})
+    report = compared(Reference(), Port(off), rename={"c": "last"})
 
     assert report.suggested == {"a": "left", "b": "right"}
 
@@ -98,10 +101,10 @@ def test_nothing_is_suggested_where_most_modules_are_named_or_are_of_other_class
     port = Port(off)
     port.a.__class__ = port.b.__class__ = Own
 
-    named = compare(trace(Reference(), X), trace(Port(off), X), rename={"a": "left", "c": "last"})
+    named = compared(Reference(), Port(off), rename={"a": "left", "c": "last"})
 
     assert (named.suggested, named.culprit.path) == ({}, "Port")
-    assert compare(trace(Reference(), X), trace(port, X)).suggested == {}
+    assert compared(Reference(), port).suggested == {}
 
 
 def test_a_module_is_paired_with_what_gives_the_same_and_not_with_what_has_its_name_inside():
@@ -110,7 +113,7 @@ def test_a_module_is_paired_with_what_gives_the_same_and_not_with_what_has_its_n
     port.a.first, port.a.second = port.a.second, port.a.first
     port.a.forward = lambda x: port.a.first(port.a.second(x))
 
-    report = compare(trace(Reference(), X), trace(port, X))
+    report = compared(Reference(), port)
 
     assert report.suggested == {
         "a": "left",
@@ -153,41 +156,11 @@ def test_what_is_not_finite_misleads_nobody(number):
         def forward(self, x):
             return super().forward(torch.where(x > 0.9, number, x))
 
-    assert compare(trace(Reference(), X), trace(Broken(), X)).suggested.items() <= TRUTH.items()
+    assert compared(Reference(), Broken()).suggested.items() <= TRUTH.items()
 
 
 @pytest.mark.parametrize("picked", [{"level": "leaves"}, {"include": "left.*"}, {"exclude": "left"}])
 def test_a_reference_of_which_a_part_is_recorded_misleads_nobody(picked):
-    report = compare(trace(Reference(), X, **picked), trace(Port(off), X))
+    report = compared(Reference(), Port(off), **picked)
 
     assert report.suggested.items() <= TRUTH.items()
-
-
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        X > 0,
-        X.to(torch.float8_e4m3fn),
-        X.to(torch.uint16),
-        torch.complex(X, X),
-        torch.zeros(0),
-    ],
-    ids=["bool", "float8", "uint16", "complex", "empty"],
-)
-def test_no_sample_is_taken_of_what_is_no_activation(tensor):
-    assert sample((TensorRecord("", tuple(tensor.shape), "", tensor),)) is None
-    assert sample((TensorRecord("", (2,), "", None),)) is None
-    assert sample(()) is None
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_a_sample_is_spread_over_the_whole_tensor_and_keeps_no_other_memory(dtype):
-    tensor = torch.arange(1000).to(dtype).view(10, 100).T
-
-    found = sample((TensorRecord("", (100, 10), "", tensor),))
-
-    assert found.shape == (100, 10)
-    assert found.elements.dtype is torch.float32
-    assert len(found.elements) == 64
-    assert found.elements.tolist() == tensor.reshape(-1).float()[torch.arange(64) * 1000 // 64].tolist()
-    assert found.elements.untyped_storage().nbytes() == 64 * 4

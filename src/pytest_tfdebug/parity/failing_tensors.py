@@ -1,0 +1,76 @@
+"""Which tensors of a comparison fail it, and which of them is the first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pytest_tfdebug.parity.pairing import in_cache
+from pytest_tfdebug.records import FAILING, CallComparison, LeafComparison
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.parity.call_tree import CallTree
+
+
+class Fault(NamedTuple):
+    """The first tensor that a call made wrong."""
+
+    item: CallComparison
+    leaf: LeafComparison
+
+
+def first_fault(tree: CallTree) -> Fault:
+    """Return the first output that fails, or what was written into a cache before it and explains it.
+
+    Another value in a cache is a fault that shows later, if ever. A cache may be laid out in another way, or be left
+    out, unless it is one that fails at the end.
+    """
+    written: list[Fault] = []
+    for item, leaves in tree.events():
+        written += [Fault(item, leaf) for leaf in leaves if leaf.direction == "write" and leaf.problem]
+        failing = next((leaf for leaf in leaves if is_failure(item, leaf, "output")), None)
+        if failing is not None:
+            break
+    else:
+        raise AssertionError("no output fails")
+    explains = (fault for fault in written if fault.leaf.problem == "values" or _is_later(fault.leaf, failing))
+    return next(explains, Fault(item, failing))
+
+
+def _is_later(written: LeafComparison, output: LeafComparison) -> bool:
+    """Tell whether an output is what was written into a cache, or would have been."""
+    return written.expected is not None and output.leaf.endswith(in_cache(written.expected))
+
+
+def is_failure(item: CallComparison, leaf: LeafComparison, direction: str) -> bool:
+    """Tell whether a tensor of a call, of this direction, makes the comparison fail."""
+    if leaf.direction != direction:
+        return False
+    if leaf.problem == "missing":  # a port may return less than its reference; a model may not return less than it did
+        if direction == "output" and is_without_outputs(item):
+            return item.call.parent is None or opaque_text(item.call.skeleton.get("outputs")) is None
+        return direction == "output" and item.is_of_one_class
+    return leaf.problem in FAILING
+
+
+def is_without_outputs(item: CallComparison) -> bool:
+    """Tell whether none of a call's expected outputs was there."""
+    return all(leaf.problem == "missing" for leaf in item.outputs)
+
+
+def opaque_text(bare: Any) -> str | None:  # noqa: ANN401 - nested JSON
+    """Return the text of the first object that a call returned in which no tensor can be found, and one may be."""
+    if isinstance(bare, str):
+        return None if bare == "None" else bare
+    held = bare.get("items", {}).values() if isinstance(bare, dict) else bare or ()
+    return next(filter(None, map(opaque_text, held)), None)
+
+
+def failing(item: CallComparison, direction: str) -> list[LeafComparison]:
+    """Return the inputs or outputs of a call that make the comparison fail."""
+    leaves = item.outputs if direction == "output" else item.inputs
+    return [leaf for leaf in leaves if is_failure(item, leaf, direction)]
+
+
+def is_other_input(root: CallComparison, leaf: LeafComparison) -> bool:
+    """Tell whether a model was given other values: a port may name its inputs otherwise, or take another form."""
+    return bool(leaf.problem) and (root.is_of_one_class or leaf.problem == "values")
