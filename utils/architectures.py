@@ -1,7 +1,8 @@
 """What happens on every text architecture of the installed transformers that a small configuration can be made of.
 
 Each model is traced, the trace is written, read and compared with a second forward; the model runs under
-``overflow_guard``; its call is repeated with padding. Then one linear layer is changed, chosen by a seed, and the
+``overflow_guard``; its call is repeated with padding. It is compared with itself under other kernels too: eager
+attention, each implementation of experts, two threads. Then one linear layer is changed, chosen by a seed, and the
 comparison has to name it. Printed are every finding by name, and how often each outcome was. What the padding check
 finds are leaks of the architectures: look at the lines that it names.
 """
@@ -99,6 +100,7 @@ def findings(model: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[str, str]
     steps: dict[str, Callable[[], str]] = {
         "golden": lambda: _golden(model, inputs),
         "overflow": lambda: _overflow(model, inputs),
+        "kernels": lambda: _kernels(model, inputs),
         "culprit": lambda: _culprit(model, inputs),
         "padding": lambda: _padding(model, inputs),
     }
@@ -119,6 +121,49 @@ def _overflow(model: torch.nn.Module, inputs: Inputs) -> str:
     with torch.no_grad(), pytest_tfdebug.overflow_guard(model):
         model(**inputs)
     return ""
+
+
+def _kernels(model: torch.nn.Module, inputs: Inputs) -> str:
+    """Compare the model with itself under other kernels: these are not faults, whatever their inner shapes."""
+    expected = _through_a_file(model, inputs)
+    for name, other in _variants(model):
+        if not _runs(other, inputs):
+            continue
+        report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(other, **inputs))
+        if not report.ok or not report.tensors:
+            return f"{name}: {report}"
+    torch.set_num_threads(2)
+    try:
+        report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs))
+    finally:
+        torch.set_num_threads(1)
+    return "" if report.ok and report.tensors else f"two threads: {report}"
+
+
+def _runs(model: torch.nn.Module, inputs: Inputs) -> bool:
+    """Tell whether a model runs under these kernels: some do not at these sizes."""
+    try:
+        with torch.no_grad():
+            model(**inputs)
+    except (RuntimeError, ValueError, NotImplementedError):
+        return False
+    return True
+
+
+def _variants(model: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - a pretrained model
+    """Yield copies of a model that use other kernels, with the name of these."""
+    if model.config._attn_implementation == "sdpa":  # noqa: SLF001 - transformers' own name for it
+        eager = copy.deepcopy(model)
+        eager.set_attn_implementation("eager")
+        yield "eager attention", eager
+    for name in ("eager", "batched_mm", "grouped_mm") if _has_experts(model) else ():
+        other = copy.deepcopy(model)
+        other.set_experts_implementation(name)
+        yield f"{name} experts", other
+
+
+def _has_experts(model: Any) -> bool:  # noqa: ANN401 - a pretrained model
+    return hasattr(model, "_can_set_experts_implementation") and model._can_set_experts_implementation()  # noqa: SLF001
 
 
 def _culprit(model: torch.nn.Module, inputs: Inputs) -> str:
@@ -211,11 +256,14 @@ def main() -> int:
                     print(f"{kind}: {name}: {found}")
             sys.stdout.flush()
     print()
-    print(f"{'':22} models  golden  overflow  culprit  padding  (not built)")
+    print(f"{'':22} models  golden  overflow  kernels  culprit  padding  (not built)")
     for family, counted in outcomes.items():
-        columns = (counted[name] for name in ("models", "golden", "overflow", "culprit", "padding", "not built"))
-        print("{:22} {:6}  {:6}  {:8}  {:7}  {:7}  ({})".format(family, *columns))
-    return int(any(counted[name] for counted in outcomes.values() for name in ("golden", "overflow", "culprit")))
+        columns = (
+            counted[name] for name in ("models", "golden", "overflow", "kernels", "culprit", "padding", "not built")
+        )
+        print("{:22} {:6}  {:6}  {:8}  {:7}  {:7}  {:7}  ({})".format(family, *columns))
+    looked_at = ("golden", "overflow", "kernels", "culprit")
+    return int(any(counted[name] for counted in outcomes.values() for name in looked_at))
 
 
 if __name__ == "__main__":
