@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 SECTIONS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "core": partial(forwards.measure, "core"),
     "goldens": partial(forwards.measure, "goldens"),
+    "explaining": partial(forwards.measure, "explaining"),
     "overflow": partial(forwards.measure, "overflow"),
     "padding": padding.measure,
     "idle": idle.measure,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -130,6 +132,39 @@ def _golden(work: Work, place: Place) -> Path:
     return golden
 
 
+def _explaining(*, fails: bool, renamed: bool) -> Callable[[Work, Place], Callable[[], object]]:
+    """Return what holds a model to a golden: after one layer a function too many, or all modules under other names."""
+
+    def make(work: Work, place: Place) -> Callable[[], object]:
+        port = copy.deepcopy(work.model)
+        if fails:
+            linear = [module for module in port.modules() if isinstance(module, torch.nn.Linear)]
+            linear[len(linear) // 2].register_forward_hook(lambda _module, _inputs, output: torch.tanh(output))
+        golden, actual = load(_golden(work, place)).trace, pytest_tfdebug.trace(port, **work.inputs)
+        if renamed:
+            root = actual.calls[0].path
+            for call in actual.calls:
+                call.path = call.path if call.path == root else _other_name(call.path)
+            actual = replace(actual, modules=tuple(map(_other_name, actual.modules)))
+
+        def explain() -> object:
+            report = pytest_tfdebug.compare(golden, actual)
+            assert report.ok != fails  # noqa: S101 - what is measured must find what is wrong, and nothing else
+            assert port is not None  # noqa: S101 - it has to be alive
+            return report
+
+        return explain
+
+    return make
+
+
+def _other_name(path: str) -> str:
+    return ".".join(part if part.isdigit() else f"own_{part}" for part in path.split("."))
+
+
+FAILS = "golden, check that fails"
+FAILS_WITHOUT_NAMES = "golden, check that fails, no name shared"
+AGREES_WITHOUT_NAMES = "golden, check that agrees, no name shared"
 LOADED_CHECK = "golden, check (the file apart)"
 OURS: tuple[Kind, ...] = (
     Kind("core", "trace", _trace),
@@ -137,6 +172,9 @@ OURS: tuple[Kind, ...] = (
     Kind("goldens", "golden, update", _golden_update),
     Kind("goldens", "golden, update that changes nothing", _golden_unchanged),
     Kind("goldens", "golden, check", _golden_check),
+    Kind("explaining", FAILS, _explaining(fails=True, renamed=False)),
+    Kind("explaining", FAILS_WITHOUT_NAMES, _explaining(fails=True, renamed=True)),
+    Kind("explaining", AGREES_WITHOUT_NAMES, _explaining(fails=False, renamed=True)),
     Kind("overflow", "overflow_guard", _guard()),
     Kind("overflow", "overflow_guard, headroom", _guard(dtype="float16", headroom=1.0)),
     Kind("overflow", "overflow_free (marker)", _overflow_free),

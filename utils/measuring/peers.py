@@ -140,7 +140,9 @@ def _tensors(work: Work) -> dict[str, torch.Tensor]:
 
 #: The least that a trace can cost: a tensor that is kept cannot lend its memory to the next one.
 KEEPING = "hooks that keep references"
-BARE: tuple[Kind, ...] = tuple(Kind(section, "bare forward", _bare) for section in ("core", "goldens", "overflow"))
+BARE: tuple[Kind, ...] = tuple(
+    Kind(section, "bare forward", _bare) for section in ("core", "goldens", "explaining", "overflow")
+)
 PEERS: tuple[Kind, ...] = (
     Kind("core", KEEPING, _hooks(lambda tensor: tensor)),
     Kind("core", "hooks that clone", _hooks(torch.clone)),

@@ -140,12 +140,14 @@ def _parse(text: str) -> ast.Module | None:
 
 
 def _innermost(tree: ast.Module, kinds: tuple[type[ast.stmt], ...], first: int, last: int) -> tuple[int, int] | None:
-    extents = [
-        (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, kinds) and node.lineno <= first and last <= (node.end_lineno or 0)
-    ]
-    return min(extents, key=lambda extent: extent[1] - extent[0], default=None)
+    around = (extent for extent in _extents(tree, kinds) if extent[0] <= first and last <= extent[1])
+    return min(around, key=lambda extent: extent[1] - extent[0], default=None)
+
+
+@lru_cache(maxsize=64)
+def _extents(tree: ast.Module, kinds: tuple[type[ast.stmt], ...]) -> list[tuple[int, int]]:
+    """Return first and last line of every statement of some kinds: a file is asked about many of its lines."""
+    return [(node.lineno, node.end_lineno or node.lineno) for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
 def _is_nested(function: ast.FunctionDef | ast.AsyncFunctionDef, statement: ast.stmt | ast.expr) -> bool:
