@@ -4,6 +4,7 @@ import copy
 import functools
 import gc
 import linecache
+import re
 
 import pytest
 import torch
@@ -173,6 +174,17 @@ def test_the_report_begins_with_the_lines_of_both_sides():
     assert any(line.startswith("  reference, modeling_llama.py:") for line in lines[:6])
     assert max(map(len, lines)) <= 120
     assert len(lines) < 40
+
+
+def test_a_port_that_shares_no_names_passes_with_what_was_compared_and_nothing_about_names():
+    lines = str(report_of(llama()[0])).splitlines()
+
+    assert re.fullmatch(
+        r"Parity: the outputs agree. No names are shared; \d+ of \d+ calls of the reference return what is computed "
+        "here too.",
+        lines[0],
+    )
+    assert not any("Never called" in line or "Without an expected call" in line for line in lines)
 
 
 def test_without_the_models_calls_alone_decide():

@@ -116,3 +116,23 @@ def test_a_parameter_of_one_layer_that_is_unknown_is_known_in_the_others():
 
     assert found.unknown == {"layers.1.w", "other"}
     assert (found.is_known_elsewhere("layers.1.w"), found.is_known_elsewhere("other")) == (True, False)
+
+
+def test_layouts_that_all_layers_share_are_conventions_and_what_is_blamed_is_none():
+    layers = range(2)
+    parts = {(n, kind): random(10 * n + k, 6, 4) for n in layers for k, kind in enumerate("qkv")}
+    wide = {n: random(100 + n, 6, 4) for n in layers}
+    own = {f"b__{n}__qkv__weight": torch.cat([parts[n, kind] for kind in "qkv"]) for n in layers}
+    own |= {f"b__{n}__up__weight": wide[n].T for n in layers}
+    theirs = {f"layers__{n}__{kind}__weight": part for (n, kind), part in parts.items()}
+    theirs |= {f"layers__{n}__w__weight": wide[n] for n in layers}
+
+    found = pair_weights(table(**own), table(**theirs))
+
+    assert list(found.conventions()) == [
+        "'b.*.up.weight' holds 'layers.*.w.weight' transposed.",
+        "'b.*.qkv.weight' holds 'layers.*.q.weight' and 'layers.*.k.weight' and 'layers.*.v.weight' in one.",
+    ]
+    assert len(list(found.conventions(["b.0.up.weight", "b.1.up.weight"]))) == 1
+    back = pair_weights(table(**theirs), table(**own))
+    assert "'layers.*.k.weight' holds a part of 'b.*.qkv.weight'." in list(back.conventions())

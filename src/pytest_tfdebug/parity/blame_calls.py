@@ -60,17 +60,23 @@ class Verdict:
     is_compared: bool = False
 
 
-def judge_calls(compared: Compared) -> Verdict:
+def judge_calls(compared: Compared, *, is_named: bool = True) -> Verdict:
     """Return the verdict of a comparison.
 
     Outputs decide: an input that differs while every output agrees (a mask written in another way) is a note. The
     root's inputs decide too, for with other inputs nothing below can be blamed.
+
+    Args:
+        compared: The calls, side by side.
+        is_named: Whether most modules have a partner of their name; else a call without one is nothing to mention.
     """
     tree = CallTree(compared)
     root_inputs = [leaf for root in tree.roots for leaf in root.inputs if is_other_input(root, leaf)]
     bad_outputs = {item.call.index for item in compared.calls if failing(item, "output")}
     if not root_inputs and not bad_outputs:
-        return Verdict(notes=[*unseen(tree.roots), *harmless_differences(compared), *non_finite(compared)])
+        return Verdict(
+            notes=[*unseen(tree.roots), *harmless_differences(compared, is_named=is_named), *non_finite(compared)]
+        )
     divergences = [
         Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
         for item, leaves in tree.events()

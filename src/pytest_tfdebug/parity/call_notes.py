@@ -39,17 +39,17 @@ def unseen(roots: list[CallComparison]) -> list[str]:
     ]
 
 
-def harmless_differences(compared: Compared) -> list[str]:
-    """Mention inputs that differ and calls that one side alone makes, where every output agrees."""
+def harmless_differences(compared: Compared, *, is_named: bool) -> list[str]:
+    """Mention inputs that differ and, of modules with names in common, calls that one side alone makes."""
     changed = [item.call.path for item in compared.calls if any(leaf.problem in FAILING for leaf in item.inputs)]
     absent = [call for call in compared.unpaired_expected if not is_identity(call)]
     extra = [item.call for item in compared.calls if item.expected is None]
     notes = []
     if changed:
         notes.append(f"Inputs of {len(changed)} calls differ and change no output, the first of {changed[0]!r}.")
-    if absent:
+    if absent and is_named:
         notes.append(f"Never called here: {names(absent)}.")
-    if extra:
+    if extra and is_named:
         notes.append(f"Without an expected call: {names(extra)}.")
     return notes
 

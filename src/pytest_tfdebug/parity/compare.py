@@ -193,4 +193,5 @@ def conclude(
         suggested={} if inside else decided.rules,
         internal=inside,
         coverage=coverage,
+        by_values=decided.look is not None,
     )

@@ -96,6 +96,7 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> E
     seen, total = sum(bool(pair.back_matches.within(index, AGREE)) for index in outputs), len(outputs)
     if fails is False or (fails is None and pairs.differing == [] and pairs.agreeing):
         notes = ["Made again in float32, both give the same: no line can be named."] if is_widened else []
+        notes += pair.weights.conventions()
         return Explained(None, is_known=True, compared=seen, expected=total, notes=notes, pair=pair)
     differing = pairs.differing or (pairs.agreeing if fails else []) or pairs.leftover
     finding = find_fault(
@@ -106,7 +107,8 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> E
     if finding is None:
         return Explained(None, bool(pairs.agreeing or pairs.differing), seen, total, pair=pair)
     culprit = _culprit(finding, pair, actual)
-    return Explained(culprit, is_known=True, compared=seen, expected=total, finding=finding, pair=pair)
+    notes = list(pair.weights.conventions(finding.weights))
+    return Explained(culprit, is_known=True, compared=seen, expected=total, notes=notes, finding=finding, pair=pair)
 
 
 def _outputs(table: Values) -> list[int]:

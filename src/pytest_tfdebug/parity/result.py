@@ -28,6 +28,7 @@ class ParityReport:
         subject: What the first line says of whom.
         internal: What differs inside while every output agrees, in a sentence; empty where nothing does.
         coverage: How much of the expected forward was really compared.
+        by_values: Whether modules share no names, so that values were compared and not calls.
     """
 
     culprit: Culprit | None
@@ -40,6 +41,7 @@ class ParityReport:
     subject: str = "The forward diverges"
     internal: str = ""
     coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, root=False))
+    by_values: bool = False
 
     @property
     def ok(self) -> bool:

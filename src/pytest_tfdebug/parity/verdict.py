@@ -53,11 +53,12 @@ def decide(
         second_look: What values say; given whether the roots' outputs differ, None where that is not known.
         held_under: Makes the comparison under further names; None where that cannot be done.
     """
-    verdict = judge_calls(compared)
+    is_named = _is_named(compared)
+    verdict = judge_calls(compared, is_named=is_named)
     if verdict.culprit is not None and verdict.culprit.kind == "inputs":
         return Decided(verdict, compared)
     fails = _root_fails(compared)
-    if _is_named(compared):
+    if is_named:
         return Decided(_in_lines(verdict, compared, second_look, fails=fails), compared)
     look = second_look(fails)
     named = {own: expected for expected, own in compared.own_paths.items()}
@@ -69,6 +70,7 @@ def decide(
             return Decided(_in_lines(inner, renamed, lambda _fails: look, fails=fails), renamed, rules)
     if look is None or not look.is_known:
         return Decided(replace(verdict, notes=[*verdict.notes, *(look.notes if look is not None else ())]), compared)
+    verdict.notes += look.notes
     if look.culprit is None:
         return Decided(verdict if fails else Verdict(notes=verdict.notes, is_compared=True), compared, look=look)
     return Decided(replace(verdict, culprit=look.culprit, is_compared=True), compared, look=look)

@@ -92,6 +92,27 @@ class Weights:
             return f"{name!r} holds the numbers of {others} in another order than this code takes them."
         return f"{name!r} holds the numbers of {others}, which belong elsewhere."
 
+    def conventions(self, blamed: Sequence[str] = ()) -> Iterator[str]:
+        """Say in a sentence each how parameters are laid out otherwise than the reference's, in all layers alike.
+
+        Args:
+            blamed: Own names that are a fault and no convention.
+        """
+        told: dict[str, list[str]] = {}
+        for name, partners in self.partners.items():
+            theirs = list(dict.fromkeys(map(_starred, partners)))
+            if name in blamed or self.is_misplaced(name) or len(theirs) < len(partners):
+                continue
+            if name in self.transposed:
+                told.setdefault(f"{_starred(name)!r} holds {theirs[0]!r} transposed.", []).append(name)
+            elif name in self.joined:
+                part = "a part of " if len(theirs) == 1 else ""
+                named = " and ".join(map(repr, theirs))
+                told.setdefault(f"{_starred(name)!r} holds {part}{named}{'' if part else ' in one'}.", []).append(name)
+            elif name in self.reordered:
+                told.setdefault(f"{_starred(name)!r} holds {theirs[0]!r} in another order.", []).append(name)
+        yield from (sentence for sentence, names in told.items() if len(names) > 1 or "order" not in sentence)
+
     @property
     def known(self) -> frozenset[str]:
         """Own names of the parameters that the other side has."""

@@ -13,7 +13,7 @@ from pytest_tfdebug.records import FAILING, as_they_ended
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison, SourceRange
+    from pytest_tfdebug.records import CallComparison, Coverage, Culprit, Divergence, LeafComparison, SourceRange
 
 #: Rows of the drift table in the short form; with the rest the report stays under 40 lines.
 _DRIFT_ROWS = 16
@@ -36,13 +36,21 @@ class Report(Protocol):
     notes: list[str]
     facts: list[str]
     suggested: dict[str, str]
+    coverage: Coverage
+    by_values: bool
     subject: str
 
 
 def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
     """Yield the lines of a report."""
     culprit = report.culprit
-    if culprit is None:
+    if culprit is None and report.by_values:
+        coverage = report.coverage
+        yield (
+            f"Parity: the outputs agree. No names are shared; {coverage.compared} of {coverage.expected} calls of the "
+            "reference return what is computed here too."
+        )
+    elif culprit is None:
         calls = sum(item.expected is not None for item in report.calls)
         yield f"Parity: {report.tensors} tensors of {calls} calls agree."
     else:
@@ -53,7 +61,7 @@ def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
         if verbose:
             yield from _all_divergences(report.divergences)
     for note in report.notes:
-        yield f"  Note: {note}"
+        yield from wrap(f"Note: {note}", _WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
     yield from _suggestion(report.suggested)
     yield from report.facts
 
