@@ -9,7 +9,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.comparator import Comparator
 from pytest_tfdebug.parity.coverage import RecordedModules
 from pytest_tfdebug.parity.explained import NOT_AGAIN, Explained, explain
-from pytest_tfdebug.parity.internal import Internal, checked_internal, tolerate_internal
+from pytest_tfdebug.parity.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
 from pytest_tfdebug.parity.measured import measured_coverage
 from pytest_tfdebug.parity.pairing import CallPairing
 from pytest_tfdebug.parity.rename import Rename, renamer
@@ -172,7 +172,9 @@ def conclude(
     Raises:
         TFDebugError: If no tensor was compared.
     """
-    decided = decide(comparator.finish(), second_look, held_under)
+    found = comparator.finish()
+    is_tolerated = internal == "warn" and is_equal_outside(found)
+    decided = decide(found, second_look, held_under, is_tolerated=is_tolerated)
     verdict, compared = decided.verdict, decided.compared
     verdict, inside = tolerate_internal(verdict, compared) if internal == "warn" else (verdict, "")
     coverage = measured_coverage(compared)

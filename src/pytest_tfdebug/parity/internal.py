@@ -34,7 +34,7 @@ def tolerate_internal(verdict: Verdict, compared: Compared) -> tuple[Verdict, st
         The verdict, and what differs inside, in sentences; empty where the verdict is as it was.
     """
     culprit = verdict.culprit
-    if culprit is None or culprit.kind == "inputs" or not _is_equal_outside(compared):
+    if culprit is None or culprit.kind == "inputs" or not is_equal_outside(compared):
         return verdict, ""
     count = max(1, sum(item.direction != "input" for item in verdict.divergences))
     values = "1 internal value differs" if count == 1 else f"{count} internal values differ"
@@ -46,7 +46,8 @@ def tolerate_internal(verdict: Verdict, compared: Compared) -> tuple[Verdict, st
     return Verdict(verdict.divergences, None, [note, *verdict.notes], verdict.is_compared), note
 
 
-def _is_equal_outside(compared: Compared) -> bool:
+def is_equal_outside(compared: Compared) -> bool:
+    """Tell whether the roots' outputs agree, and what was written to caches."""
     roots = [item for item in compared.calls if item.call.parent is None]
     written = (leaf for item in compared.calls for leaf, _ in item.writes)
     return (

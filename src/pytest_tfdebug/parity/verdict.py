@@ -42,6 +42,8 @@ def decide(
     compared: Compared,
     second_look: Callable[[bool | None], Explained | None],
     held_under: Callable[[dict[str, str]], Compared | None] = lambda _rules: None,
+    *,
+    is_tolerated: bool = False,
 ) -> Decided:
     """Return the verdict of a comparison.
 
@@ -52,6 +54,7 @@ def decide(
         compared: The calls, side by side.
         second_look: What values say; given whether the roots' outputs differ, None where that is not known.
         held_under: Makes the comparison under further names; None where that cannot be done.
+        is_tolerated: Whether what differs is a note anyway: no forward is made again for its line.
     """
     is_named = _is_named(compared)
     verdict = judge_calls(compared, is_named=is_named)
@@ -59,7 +62,8 @@ def decide(
         return Decided(verdict, compared)
     fails = _root_fails(compared)
     if is_named:
-        return Decided(_in_lines(verdict, compared, second_look, fails=fails), compared)
+        told = verdict if is_tolerated else _in_lines(verdict, compared, second_look, fails=fails)
+        return Decided(told, compared)
     look = second_look(fails)
     named = {own: expected for expected, own in compared.own_paths.items()}
     rules = suggested_rules(look.pair, named) if verdict.culprit and look is not None and look.pair is not None else {}
