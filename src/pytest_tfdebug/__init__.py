@@ -16,17 +16,25 @@ from typing import Any
 _PUBLIC: dict[str, str] = {
     "ActivationOverflowError": "errors",
     "BatchLimitError": "errors",
+    "Call": "records",
+    "Coverage": "records",
     "CoverageWarning": "errors",
+    "Culprit": "records",
     "DebugActivationOverflow": "overflow.guard",
+    "Divergence": "records",
     "GoldenError": "errors",
-    "OverflowCallback": "overflow.callback",
+    "Goldens": "goldens.fixture",
     "InternalWarning": "errors",
     "InvarianceError": "errors",
+    "LeafComparison": "records",
+    "OverflowCallback": "overflow.callback",
     "ParityError": "errors",
+    "ParityReport": "parity.result",
+    "SourceRange": "records",
     "TFDebugError": "errors",
     "TFDebugMaskWarning": "errors",
     "TFDebugWarning": "errors",
-    "ParityReport": "parity.result",
+    "TensorRecord": "records",
     "Trace": "tracing.trace",
     "assert_attention_invariant": "invariance.api",
     "assert_batch_invariant": "invariance.api",
@@ -46,6 +54,8 @@ __all__ = sorted(_PUBLIC)  # noqa: PLE0605 - the table above is the list
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - public names are of every kind
+    if name == "__version__":
+        return import_module("importlib.metadata").version("pytest-tfdebug")
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)

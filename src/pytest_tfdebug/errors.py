@@ -22,7 +22,16 @@ class MissingGoldenError(GoldenError, AssertionError):
 
 
 class ParityError(AssertionError):
-    """A forward differs from what it is held to."""
+    """A forward differs from what it is held to.
+
+    Args:
+        message: The report as text.
+        report: The ``ParityReport``.
+    """
+
+    def __init__(self, message: str, report: Any = None) -> None:  # noqa: ANN401 - of a higher room
+        super().__init__(message)
+        self.report = report
 
 
 class ActivationOverflowError(AssertionError):

@@ -98,8 +98,8 @@ class TensorRecord:
     leaf: str
     shape: tuple[int, ...]
     dtype: str
-    tensor: Tensor | None
-    statistics: Statistics | None = None
+    tensor: Tensor | None = field(repr=False)
+    statistics: Statistics | None = field(default=None, repr=False)
 
 
 class Write(NamedTuple):
@@ -220,8 +220,8 @@ class LeafComparison:
     problem: Problem
     shape: tuple[int, ...]
     dtype: str
-    expected: TensorRecord | None
-    metrics: Metrics | None = None
+    expected: TensorRecord | None = field(repr=False)
+    metrics: Metrics | None = field(default=None, repr=False)
     is_measured: bool = False
 
 
@@ -271,10 +271,10 @@ class CallComparison:
     """
 
     call: Call
-    expected: Call | None
-    inputs: tuple[LeafComparison, ...] = ()
-    outputs: tuple[LeafComparison, ...] = ()
-    writes: tuple[tuple[LeafComparison, int | None], ...] = ()
+    expected: Call | None = field(repr=False)
+    inputs: tuple[LeafComparison, ...] = field(default=(), repr=False)
+    outputs: tuple[LeafComparison, ...] = field(default=(), repr=False)
+    writes: tuple[tuple[LeafComparison, int | None], ...] = field(default=(), repr=False)
     is_handed_on: bool = False
 
     @property

@@ -157,7 +157,7 @@ def test_a_changed_port_fails_names_its_lines_and_is_accepted_by_an_update(pytes
             "*The weights are the recorded ones, where their names agree.",
             "*Drift or regression: the evidence speaks for a regression: *",
             "*Golden: goldens/test_it/test_port.safetensors",
-            "*To accept the new values, run with --tf-golden=update.",
+            "*The golden is the reference's: mend the port.",
         ]
     )
     failed.stdout.fnmatch_lines(["*ParityError: Model diverges from its golden at 'blocks.0' (Block): glue*"])
@@ -292,3 +292,30 @@ def test_under_xdist_a_golden_lives_through_the_same_stages(pytester, run):
     damaged.stdout.fnmatch_lines(["*is empty, truncated or not a safetensors file*"])
     pruned.stdout.fnmatch_lines(["1 changed, 1 unchanged", "Deleted, for their tests no longer exist:"])
     assert list(goldens(pytester)) == ["test_it/test_port.safetensors", "test_other/test_port.safetensors"]
+
+
+def test_the_error_of_a_failed_check_carries_its_report(pytester, run):
+    pytester.makepyfile(
+        test_it="""
+        import pytest
+        import pytest_tfdebug
+        import torch
+        from port import build
+
+        HIDDEN = torch.linspace(-1, 1, 2 * 3 * 8).view(2, 3, 8)
+
+        def test_port(tf_golden, request):
+            if request.config.getoption("tf_golden") == "update":
+                tf_golden.check(build(), HIDDEN)
+                return
+            with pytest.raises(pytest_tfdebug.ParityError) as caught:
+                tf_golden.check(build(), HIDDEN)
+            report = caught.value.report
+            assert isinstance(report, pytest_tfdebug.ParityReport) and not report
+            assert report.culprit.path == "blocks.0"
+            assert "To accept the new values, run with --tf-golden=update." in str(report)
+        """
+    )
+    run("--tf-golden=update")
+
+    run("test_it.py", SCALE="1.5").assert_outcomes(passed=1)

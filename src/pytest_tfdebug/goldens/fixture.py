@@ -160,10 +160,12 @@ class Goldens:
                 report.facts.append(f"  {self._write_repro(root, path, model, called, settings)}")
             report.facts += [
                 f"  Golden: {shown(path, self._item.config)}",
-                "To accept the new values, run with --tf-golden=update.",
+                "To accept the new values, run with --tf-golden=update."
+                if reference is None
+                else "The golden is the reference's: mend the port.",
             ]
             verbose = self._item.config.get_verbosity() >= _VERBOSE
-            raise ParityError(report.to_text(verbose=verbose))
+            raise ParityError(report.to_text(verbose=verbose), report)
         return report
 
     def _check_rules(self, model: torch.nn.Module, recorded: Trace, settings: CheckSettings) -> None:

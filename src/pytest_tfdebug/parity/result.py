@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import CallComparison, Culprit, Divergence, Worst
 
 
-@dataclass
+@dataclass(repr=False)
 class ParityReport:
     """The verdict, the culprit and every number behind it.
 
@@ -57,6 +57,10 @@ class ParityReport:
 
     def __bool__(self) -> bool:
         return self.ok
+
+    def __repr__(self) -> str:
+        found = f"{self.tensors} tensors agree" if self.culprit is None else repr(self.culprit)
+        return f"<ParityReport ok={self.ok}: {found}>"
 
     def __str__(self) -> str:
         return self.to_text()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.leaves import Leaf
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Trace:
     """The ordered tree of the calls of one forward, with their tensors.
 
@@ -74,6 +74,9 @@ class Trace:
             if call.path == canonical and str(call.call) == (number or "0"):
                 return call
         raise KeyError(f"{name!r}: no such call among the {len(self.calls)} of this trace")
+
+    def __repr__(self) -> str:
+        return f"<Trace of {self.model_class}: {len(self.calls)} calls, {sum(1 for _ in self.records())} tensors>"
 
     def __str__(self) -> str:
         from pytest_tfdebug.report.tree import render_tree
