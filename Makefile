@@ -3,7 +3,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 
-.PHONY: test test-oldest test-ports ports lint demo bench clean
+.PHONY: test test-oldest test-ports ports fuzz nightly lint demo bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
@@ -32,6 +32,14 @@ test-ports: $(VENV)/.ports  ## third-party ports against their references
 
 ports: $(VENV)/.ports  ## the table of what is named in them
 	PYTHONPATH=$(VENV)/ports $(BIN)/python utils/accuracy.py --ports
+
+fuzz: $(VENV)/.installed  ## the property tests on other examples in each run, and on twenty times as many
+	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile=fuzz
+
+nightly: fuzz bench  ## what takes too long for every change
+	$(BIN)/python utils/accuracy.py
+	$(BIN)/python utils/mutants.py
+	$(BIN)/python utils/architectures.py
 
 lint: $(VENV)/.linters  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check

@@ -3,8 +3,22 @@
 import sys
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester"]
+
+# Tests leave the number of examples and the deadline to the profile. No example fails for a slow machine.
+settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fuzz", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gate")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure():
+    """Give a test the same examples in every run: newer versions also draw constants of the modules loaded so far."""
+    providers = sys.modules.get("hypothesis.internal.conjecture.providers")
+    if settings.default.derandomize and hasattr(providers, "_get_local_constants"):
+        providers._get_local_constants = providers.Constants
 
 
 @pytest.fixture(autouse=True)

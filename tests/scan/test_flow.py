@@ -4,7 +4,7 @@ import itertools
 import unittest
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_tfdebug.scan import scan
@@ -104,7 +104,6 @@ def says_skipped(found, case, values):
     return bool(eval(text, {"self": case}))  # noqa: S307 - the tests above
 
 
-@settings(max_examples=150, deadline=None)
 @given(body=BODIES)
 def test_a_body_is_skipped_where_the_scan_says_so(root, body):
     source = SOURCE + "\n".join(indented(indented(body))) + "\n"

@@ -2,7 +2,7 @@
 
 import libcst as cst
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from libcst.metadata import MetadataWrapper, PositionProvider
 
@@ -11,8 +11,6 @@ from pytest_tfdebug.scan.bindings import Function, Import, Value
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.outline import Outline, blank, uncommented
 from pytest_tfdebug.scan.reader import check, read
-
-SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
 NAMES = st.sampled_from(["a", "test_a", "test_b", "Base", "unittest", "flag", "has_attentions"])
 DOTTED = st.builds(".".join, st.lists(NAMES, min_size=1, max_size=3))
@@ -283,7 +281,6 @@ def assert_same(text):
     assert {name: facts(each) for name, each in found.names.items()} == whole.names(whole.module.body, {}, weak=False)
 
 
-@SETTINGS
 @given(MODULES)
 def test_a_file_read_in_pieces_binds_what_the_whole_binds(text):
     try:
@@ -294,7 +291,6 @@ def test_a_file_read_in_pieces_binds_what_the_whole_binds(text):
     assert_same(text)
 
 
-@SETTINGS
 @given(bodies(FUNCTION_BODIES))
 def test_what_is_left_of_a_function_has_the_lines_that_it_stands_on(body):
     text = f"class A:\n    x = 1\n    def test_a(self):\n{indented(body)}\n"

@@ -1,5 +1,5 @@
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_tfdebug.invariance.alignment import Alignment
@@ -12,7 +12,6 @@ def first(alignment, actual, expected):
     return next(iter(alignment.candidates(actual, expected.shape)))
 
 
-@settings(max_examples=60, deadline=None)
 @given(batch=SIZES, real=SIZES, width=SIZES, before=SIZES, after=st.integers(0, 4))
 def test_what_was_padded_is_narrowed_to_what_it_was(batch, real, width, before, after):
     hidden, total = torch.randn(batch, real, width), real + before + after
@@ -25,7 +24,6 @@ def test_what_was_padded_is_narrowed_to_what_it_was(batch, real, width, before, 
     assert len(list(alignment.candidates(extend(hidden, 1, before, after), hidden.shape))) == 1
 
 
-@settings(max_examples=60, deadline=None)
 @given(batch=SIZES, real=SIZES, width=SIZES, before=SIZES, after=st.integers(0, 4))
 def test_what_does_not_lie_beside_anything_is_what_was_added(batch, real, width, before, after):
     hidden, total = torch.zeros(batch, real, width), real + before + after

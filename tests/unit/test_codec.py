@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -219,7 +219,6 @@ values = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_no_edit_of_the_document_leads_to_another_error(stored, tmp_path_factory, data):
     def edit(document, tensors):

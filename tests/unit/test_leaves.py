@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils import _pytree
 from transformers import DynamicCache
@@ -72,7 +72,6 @@ def reach(value, path):
     return eval("value" + path, {"value": value})  # noqa: S307 - what a path promises
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.recursive(atoms, nest, max_leaves=12))
 def test_every_path_reaches_its_tensor(value):
     leaves = walk(value)
@@ -81,7 +80,6 @@ def test_every_path_reaches_its_tensor(value):
     assert len({path for path, _ in leaves}) == len(leaves)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.recursive(atoms, nest, max_leaves=12))
 def test_every_tensor_is_found(value):
     def count(part):

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from measuring import allocations
@@ -32,7 +32,6 @@ def agree(expected, actual, rtol, atol):
     return expected == actual or (math.isnan(expected) and math.isnan(actual))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(values, values), min_size=1, max_size=12),
     st.sampled_from([0.0, 1e-3, 0.5]),
@@ -53,7 +52,6 @@ def test_the_verdict_is_that_of_a_plain_loop(pairs, rtol, atol, same):
         assert found.metrics.non_finite_expected in (0, sum(not math.isfinite(e) for e, _ in pairs))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 2), min_size=1, max_size=12))
 def test_the_numbers_are_those_of_a_plain_loop(pairs):
     expected, actual = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))
@@ -80,7 +78,6 @@ def laid_out(tensor, layout):
     return {"whole": tensor, "transposed": tensor.transpose(0, -1), "a slice": tensor[..., :1]}[layout]
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=4),
     st.integers(1, 40),
@@ -107,7 +104,6 @@ def test_a_large_tensor_is_measured_in_pieces_to_the_same_end(shape, piece, layo
     assert_same(found, whole)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=4),
     st.integers(1, 40),
@@ -168,7 +164,6 @@ def test_one_wrong_element_far_into_a_large_tensor_is_found():
     assert found.metrics.max_abs_index == (5, 2, 39_999)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(values, values), min_size=1, max_size=12), st.sampled_from([0.0, 1e-3, 1.0]), st.booleans())
 def test_what_is_within_the_absolute_tolerance_agrees(pairs, atol, scaled):
     expected, actual = (torch.tensor(side, dtype=torch.float64) for side in zip(*pairs, strict=True))

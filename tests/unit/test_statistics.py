@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_tfdebug.records import TensorRecord
@@ -12,7 +12,6 @@ floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.int64, torch.bool]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(floats, min_size=1, max_size=30))
 @example([0.0, 1.509010081844003e-21])
 @example([1e-44, 0.0])

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -124,7 +124,7 @@ def test_a_layer_takes_about_ten_kilobytes():
 
 def refused_or_read(load, **changed):
     """Load a file: nothing but a GoldenError may come of it, in time. Return whether it was read."""
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         values = load(**changed).again
         if values is not None:
@@ -132,14 +132,10 @@ def refused_or_read(load, **changed):
     except GoldenError:
         return False
     finally:
-        assert time.perf_counter() - started < 5
+        assert time.process_time() - started < 5
     return True
 
 
-FUZZED = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-
-
-@FUZZED
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), min_size=1, max_size=4))
 def test_flipped_bytes_are_refused(encoded, load, flips):
     table = encoded[TABLE].clone()
@@ -183,7 +179,6 @@ odd = st.one_of(
 )
 
 
-@settings(FUZZED, max_examples=400)
 @given(st.data(), odd)
 def test_another_entry_anywhere_is_read_or_refused_and_nothing_else(encoded, load, data, entry):
     table = table_of(encoded)
@@ -197,7 +192,6 @@ def test_numbers_that_are_not_one_for_each_place_in_the_table_are_refused(encode
         load(table=encoded[TABLE], numbers=change(encoded[NUMBERS]))
 
 
-@FUZZED
 @given(st.data())
 def test_a_missing_entry_is_read_or_refused_and_nothing_else(encoded, load, data):
     table = table_of(encoded)
