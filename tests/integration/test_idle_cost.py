@@ -34,7 +34,7 @@ def test_no_heavy_module_is_imported_in_a_run_without_ours(pytester):
         """
     )
 
-    result = pytester.runpytest_subprocess("-p", "no:hypothesispytest", "-p", "no:cacheprovider", "-s")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-s")
 
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["*imported at the end: []"])
@@ -50,7 +50,7 @@ def test_a_failing_test_of_nothing_of_ours_imports_no_heavy_module(pytester):
         """
     )
 
-    result = pytester.runpytest_subprocess("-p", "no:hypothesispytest", "-p", "no:cacheprovider", "-s")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-s")
 
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["*imported at the end: []"])
