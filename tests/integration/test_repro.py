@@ -1,11 +1,17 @@
-"""``--tf-repro`` writes a directory whose script sees the same culprit in a process of its own."""
+"""``--tf-repro`` writes a directory whose script sees the same culprit without the test."""
 
+import runpy
 import subprocess
 import sys
 
 import pytest
 import torch  # noqa: F401 - pytester unloads what a run inside this process has loaded
-from transformers import BertModel, PreTrainedModel, T5ForConditionalGeneration  # noqa: F401 - likewise
+from transformers import (  # noqa: F401 - likewise
+    BertModel,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    T5ForConditionalGeneration,
+)
 
 from pytest_tfdebug.repro.inputs import load_inputs
 
@@ -118,17 +124,28 @@ class Net(torch.nn.Module):
 WO = "model.encoder.block[1].layer[1].DenseReluDense.wo.weight.data"
 
 
+def written(pytester):
+    (script,) = pytester.path.glob("tfdebug-repro/*/repro.py")
+    return script
+
+
 @pytest.fixture
-def run_alone(pytester):
-    """Run the only repro in a process of its own, away from the test, and return what it printed."""
+def run_alone(pytester, monkeypatch, capsys):
+    """Run the only repro away from the test, with none of its modules loaded, and return what it printed."""
 
     def run():
-        (script,) = pytester.path.glob("tfdebug-repro/*/repro.py")
-        done = subprocess.run(
-            [sys.executable, script.name], cwd=script.parent, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 1, done.stderr
-        return done.stdout
+        script = written(pytester)
+        loaded = set(sys.modules)
+        with monkeypatch.context() as patched:
+            patched.syspath_prepend(script.parent)
+            patched.chdir(script.parent)
+            capsys.readouterr()
+            with pytest.raises(SystemExit) as left:
+                runpy.run_path(script.name, run_name="__main__")
+        for name in set(sys.modules) - loaded:
+            del sys.modules[name]
+        assert left.value.code == 1
+        return capsys.readouterr().out
 
     return run
 
@@ -182,7 +199,7 @@ def test_the_written_overflow_is_the_first_wrong_call(pytester):
     pytester.makepyfile(test_it=OVERFLOW.format(marker="", wrong=f"{WO}.fill_(3e38)"))
 
     pytester.runpytest("--tf-repro")
-    (script,) = pytester.path.glob("tfdebug-repro/*/repro.py")
+    script = written(pytester)
 
     assert load_inputs(script.parent)[1]["input_ids"].tolist() == [[0, 1, 2, 3, 4]]
 
@@ -207,18 +224,27 @@ def test_a_loss_that_the_test_computes_is_said_not_to_be_writable(pytester):
     assert not (pytester.path / "tfdebug-repro").exists()
 
 
-@pytest.mark.parametrize(("source", "culprit"), [(LLAMA, "model.layers.1.mlp.up_proj"), (OWN_MODULE, "second")])
-def test_the_written_script_names_the_same_culprit(pytester, source, culprit):
-    pytester.makepyfile(test_it=source, port=PORT)
-    pytester.runpytest_subprocess("--tf-golden=update")
+def test_the_written_script_names_the_same_culprit(pytester, run_alone):
+    pytester.makepyfile(test_it=LLAMA)
+    pytester.runpytest_inprocess("--tf-golden=update")
 
-    failed = pytester.runpytest_subprocess("--tf-repro")
-    script = next(pytester.path.glob("tfdebug-repro/*/repro.py"))
+    failed = pytester.runpytest_inprocess("--tf-repro")
+
+    failed.stdout.fnmatch_lines(["*diverges from its golden at 'model.layers.1.mlp.up_proj'*"])
+    assert run_alone().startswith("The forward diverges at 'model.layers.1.mlp.up_proj' (Linear): ")
+
+
+def test_the_written_directory_runs_in_a_process_of_its_own(pytester):
+    pytester.makepyfile(test_it=OWN_MODULE, port=PORT)
+    pytester.runpytest_inprocess("--tf-golden=update")
+
+    failed = pytester.runpytest_inprocess("--tf-repro")
+    script = written(pytester)
     run = subprocess.run([sys.executable, script.name], cwd=script.parent, capture_output=True, text=True, check=False)
 
-    failed.stdout.fnmatch_lines([f"*diverges from its golden at '{culprit}'*", "*Repro: python *repro.py"])
+    failed.stdout.fnmatch_lines(["*diverges from its golden at 'second'*", "*Repro: python *repro.py"])
     assert run.returncode == 1, run.stderr
-    assert run.stdout.startswith(f"The forward diverges at '{culprit}' (Linear): ")
+    assert run.stdout.startswith("The forward diverges at 'second' (Linear): ")
     assert {"environment.json", "README.md", "golden.safetensors"} <= {file.name for file in script.parent.iterdir()}
     assert "python repro.py" in (script.parent / "README.md").read_text()
 
@@ -242,9 +268,9 @@ def test_the_written_script_compares_under_the_same_conditions(pytester, run_alo
     source, _, _ = LLAMA.rpartition("    tf_golden.check")
     source = source.replace("*= 1.5", "*= 8") + "    " + check.format(ids="torch.arange(20).view(2, 10)") + "\n"
     pytester.makepyfile(test_it=source)
-    pytester.runpytest_subprocess("--tf-golden=update")
+    pytester.runpytest_inprocess("--tf-golden=update")
 
-    failed = pytester.runpytest_subprocess("--tf-repro")
+    failed = pytester.runpytest_inprocess("--tf-repro")
 
     failed.stdout.fnmatch_lines([f"*diverges from its golden at '{culprit}'*"])
     assert run_alone().startswith(f"The forward diverges at '{culprit}' (")
@@ -260,9 +286,9 @@ def test_the_written_script_compares_under_the_same_conditions(pytester, run_alo
 )
 def test_what_is_neither_config_nor_weight_is_written_too(pytester, run_alone, change, culprit):
     pytester.makepyfile(test_it="from port import double\n" + LLAMA.replace(SCALED, change), port=PORT)
-    pytester.runpytest_subprocess("--tf-golden=update")
+    pytester.runpytest_inprocess("--tf-golden=update")
 
-    failed = pytester.runpytest_subprocess("--tf-repro")
+    failed = pytester.runpytest_inprocess("--tf-repro")
 
     failed.stdout.fnmatch_lines([f"*diverges from its golden at '{culprit}'*", "*Repro: python *repro.py"])
     assert run_alone().startswith(f"The forward diverges at '{culprit}' (")
@@ -271,9 +297,9 @@ def test_what_is_neither_config_nor_weight_is_written_too(pytester, run_alone, c
 def test_a_hook_that_cannot_be_written_is_said(pytester):
     change = "port.model.norm.register_forward_hook(lambda module, inputs, output: output * 2)"
     pytester.makepyfile(test_it=LLAMA.replace(SCALED, change))
-    pytester.runpytest_subprocess("--tf-golden=update")
+    pytester.runpytest_inprocess("--tf-golden=update")
 
-    failed = pytester.runpytest_subprocess("--tf-repro")
+    failed = pytester.runpytest_inprocess("--tf-repro")
 
     failed.stdout.fnmatch_lines(["*No repro: *lambda*"])
 
@@ -282,12 +308,12 @@ def test_a_hook_that_cannot_be_written_is_said(pytester):
 def test_a_function_that_the_test_replaced_is_said_to_be_lacking(pytester, name):
     name = f"transformers.models.llama.modeling_llama.{name}"
     pytester.makepyfile(test_it=LLAMA.replace(SCALED, ""))
-    pytester.runpytest_subprocess("--tf-golden=update")
+    pytester.runpytest_inprocess("--tf-golden=update")
     source = LLAMA.replace(SCALED, f"monkeypatch.setattr({name!r}, lambda *args: args[-1])")
     pytester.makepyfile(test_it=source.replace("(tf_golden)", "(tf_golden, monkeypatch)"))
 
-    failed = pytester.runpytest_subprocess("--tf-repro")
-    (script,) = pytester.path.glob("tfdebug-repro/*/repro.py")
+    failed = pytester.runpytest_inprocess("--tf-repro")
+    script = written(pytester)
 
     lacking = f"It lacks what the test put in place of {name}."
     failed.stdout.fnmatch_lines([f"*Repro: python *repro.py ({lacking})"])
@@ -309,9 +335,9 @@ def test_tests_whose_names_differ_in_a_sign_have_repros_of_their_own(pytester):
 
 def test_a_rename_function_is_said_not_to_be_writable(pytester):
     pytester.makepyfile(test_it=OWN_MODULE.replace("reference=right", "reference=right, rename=str"), port=PORT)
-    pytester.runpytest_subprocess("--tf-golden=update")
+    pytester.runpytest_inprocess("--tf-golden=update")
 
-    failed = pytester.runpytest_subprocess("--tf-repro=somewhere")
+    failed = pytester.runpytest_inprocess("--tf-repro=somewhere")
 
     failed.stdout.fnmatch_lines(["*No repro: rename= is a function; a dict can be written."])
     assert not (pytester.path / "somewhere").exists()
@@ -320,9 +346,9 @@ def test_a_rename_function_is_said_not_to_be_writable(pytester):
 def test_an_input_that_cannot_be_written_is_said_and_leaves_no_directory(pytester):
     model = PORT.replace("def forward(self, x)", "def forward(self, x, unused=None)")
     pytester.makepyfile(test_it=OWN_MODULE.replace("reference=right", "reference=right, unused=object()"), port=model)
-    pytester.runpytest_subprocess("--tf-golden=update")
+    pytester.runpytest_inprocess("--tf-golden=update")
 
-    failed = pytester.runpytest_subprocess("--tf-repro")
+    failed = pytester.runpytest_inprocess("--tf-repro")
 
     failed.stdout.fnmatch_lines(["*No repro: an input of type object cannot be written to a file."])
     assert not list(pytester.path.glob("tfdebug-repro/*"))
