@@ -1,4 +1,7 @@
-"""Every bug of the catalogue, in a real model, is placed at the module whose code or parameters are wrong."""
+"""Every bug of the catalogue, in a real model, is placed at the module whose code or parameters are wrong.
+
+It is a regression, and never drift, even where the versions have changed since the recording.
+"""
 
 import copy
 import functools
@@ -9,6 +12,7 @@ import pytest
 import pytest_tfdebug
 from bugs import BUGS, Bug
 from models import ARCHITECTURES, IS_V5, build
+from pytest_tfdebug.parity.drift import assess
 
 
 @functools.cache
@@ -44,6 +48,7 @@ def test_the_culprit_of_an_injected_bug_is_named(bug: Bug):
 
     assert not report.ok
     assert (report.culprit.path, report.culprit.kind) == (bug.culprit, bug.kind), str(report)
+    assert assess(report, ["torch 2.12.0 -> 2.13.0"], []).finding == "regression", str(report)
     if bug.lines:
         source = report.culprit.source
         lines = [linecache.getline(source.file, number) for number in range(source.first, source.last + 1)]
