@@ -8,12 +8,14 @@ import pytest
 import torch
 import transformers
 
+from pytest_tfdebug.env import main
+
 
 @pytest.mark.parametrize("arguments", [[], ["-q"], ["-n", "1"]])
 def test_flag_prints_the_environment_once_before_the_tests(pytester, arguments):
     pytester.makepyfile("def test_it():\n    pass\n")
 
-    result = pytester.runpytest_subprocess("--tf-env", "-p", "no:cacheprovider", *arguments)
+    result = pytester.runpytest("--tf-env", "-p", "no:cacheprovider", *arguments)
 
     result.stdout.fnmatch_lines(
         [
@@ -35,23 +37,29 @@ def test_no_flag_prints_nothing(pytester):
     assert "tfdebug environment" not in pytester.runpytest("-p", "no:cacheprovider").stdout.str()
 
 
-def printed(*arguments):
-    command = [sys.executable, "-m", "pytest_tfdebug.env", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def test_module_prints_the_environment(capsys):
+    assert main([]) == 0
 
-
-def test_module_prints_the_environment():
-    lines = printed().splitlines()
-
+    lines = capsys.readouterr().out.splitlines()
     assert f"torch: {torch.__version__}" in lines
     assert "default_dtype: float32" in lines
     assert any(line.startswith("cache: in force=") for line in lines)
 
 
-def test_module_prints_json_with_every_field():
-    described = json.loads(printed("--json"))
+def test_module_prints_json_with_every_field_and_no_secret(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_aaaabbbbccccddddeeee")
+    monkeypatch.setenv("HUGGING_FACE_HUB_TOKEN", "my-other-secret")
+    monkeypatch.setenv("HF_HOME", "/caches/my-other-secret/hf_aaaabbbbccccddddeeee")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    command = [sys.executable, "-m", "pytest_tfdebug.env", "--json"]
 
-    assert list(described) == [
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    assert "secret" not in printed
+    assert "hf_aaaa" not in printed
+    assert "HF_HUB_OFFLINE" in printed
+    assert json.loads(printed)["transformers"] == transformers.__version__
+    assert list(json.loads(printed)) == [
         "python",
         "torch",
         "cuda",
@@ -75,20 +83,6 @@ def test_module_prints_json_with_every_field():
         "git_commit",
         "git_dirty",
     ]
-    assert described["transformers"] == transformers.__version__
-
-
-def test_no_secret_is_printed(monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "hf_aaaabbbbccccddddeeee")
-    monkeypatch.setenv("HUGGING_FACE_HUB_TOKEN", "my-other-secret")
-    monkeypatch.setenv("HF_HOME", "/caches/my-other-secret/hf_aaaabbbbccccddddeeee")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-    everything = printed() + printed("--json")
-
-    assert "secret" not in everything
-    assert "hf_aaaa" not in everything
-    assert "HF_HUB_OFFLINE" in everything
 
 
 FAILING = """
@@ -107,9 +101,9 @@ def test_again(tf_golden):
 @pytest.mark.parametrize("arguments", [[], ["-n", "1"], ["--tf-env"]])
 def test_a_failing_golden_prints_the_environment_once(pytester, arguments):
     pytester.makepyfile(FAILING)
-    recorded = pytester.runpytest_subprocess("--tf-golden=update")
+    recorded = pytester.runpytest("--tf-golden=update")
 
-    failed = pytester.runpytest_subprocess(*arguments)
+    failed = pytester.runpytest(*arguments)
 
     assert "tfdebug environment" not in recorded.stdout.str()
     failed.assert_outcomes(failed=2)

@@ -1,6 +1,6 @@
 """The life of a golden: missing, recorded, checked, unchanged, changed, truncated, orphaned, deleted.
 
-Each stage is tested in one process; the last test lives through all of them under pytest-xdist.
+Each stage is tested in one process, and the last test has them all at once under pytest-xdist.
 """
 
 import pytest
@@ -90,10 +90,10 @@ def run(pytester, monkeypatch):
     """Run pytest on the suite; keyword arguments are environment variables."""
     pytester.makepyfile(port=PORT, test_it=TESTS, test_other="\n".join(TESTS.splitlines()[:12]))
 
-    def run_pytest(*arguments, how=pytester.runpytest_inprocess, **environment):
+    def run_pytest(*arguments, **environment):
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        result = how("-p", "no:cacheprovider", *arguments)
+        result = pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
         for name in environment:
             monkeypatch.delenv(name)
         return result
@@ -265,33 +265,31 @@ def test_the_file_holds_the_tree_the_weights_and_where_it_comes_from(pytester, r
     assert str(pytester.path) not in json.dumps(document)
 
 
-def test_under_xdist_a_golden_lives_through_the_same_stages(pytester, run):
-    def spread(*arguments, **environment):
-        return run("-n", "2", *arguments, how=pytester.runpytest_subprocess, **environment)
+def test_under_xdist_workers_write_the_same_files_and_the_run_says_it_once(pytester, run, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as many as here
+    gone = pytester.makepyfile(test_gone=(pytester.path / "test_other.py").read_text())
+    run("--tf-golden=update")
+    gone.unlink()
+    alone = {name: data for name, (data, _) in content(pytester).items() if "gone" not in name}
+    files = goldens(pytester)
+    files["test_it/test_port.safetensors"].write_bytes(b"cut")
+    files["test_it/test_two.long.safetensors"].unlink()
 
-    missing = spread()
-    run("--tf-golden=update", how=pytester.runpytest_subprocess)  # with as many threads as the workers
-    alone = {name: data for name, (data, _) in content(pytester).items()}
-    for file in goldens(pytester).values():
-        file.unlink()
-    recorded = spread("--tf-golden=update")
-    first = content(pytester)
-    unchanged = spread("--tf-golden=update")
-    failed = spread("test_other.py", SCALE="1.5")
-    goldens(pytester)["test_it/test_port.safetensors"].write_bytes(b"cut")
-    pytester.makepyfile(test_it=TESTS.split("@pytest.mark.parametrize", maxsplit=1)[0])
-    damaged = spread("test_it.py")
-    pruned = spread("--tf-golden=update", "--tf-golden-prune")
+    checked = run("-n", "2", SCALE="1.5")
+    updated = run("-n", "2", "--tf-golden=update", "--tf-golden-prune")
 
-    missing.assert_outcomes(failed=8)
-    recorded.assert_outcomes(passed=8)
-    recorded.stdout.fnmatch_lines(["9 new", *(f"  new      goldens/{name}".replace("[", "[[]") for name in FILES)])
-    assert {name: data for name, (data, _) in first.items()} == alone
-    unchanged.stdout.fnmatch_lines(["9 unchanged"])
-    failed.stdout.fnmatch_lines(["*Port diverges from its golden at 'blocks.0' (Block): glue, port.py:12."])
-    damaged.stdout.fnmatch_lines(["*is empty, truncated or not a safetensors file*"])
-    pruned.stdout.fnmatch_lines(["1 changed, 1 unchanged", "Deleted, for their tests no longer exist:"])
-    assert list(goldens(pytester)) == ["test_it/test_port.safetensors", "test_other/test_port.safetensors"]
+    checked.assert_outcomes(failed=8)
+    checked.stdout.fnmatch_lines(["*Port diverges from its golden at 'blocks.0' (Block): glue, port.py:12."])
+    checked.stdout.fnmatch_lines(["*is empty, truncated or not a safetensors file*"])
+    checked.stdout.fnmatch_lines(["*has no golden yet: goldens/test_it/test_two.long.safetensors does not exist."])
+    updated.assert_outcomes(passed=8)
+    updated.stdout.fnmatch_lines(
+        ["1 new, 1 changed, 7 unchanged", "  new      goldens/test_it/test_two.long.safetensors"]
+    )
+    updated.stdout.fnmatch_lines(
+        ["Deleted, for their tests no longer exist:", "*goldens/test_gone/test_port.safetensors"]
+    )
+    assert {name: data for name, (data, _) in content(pytester).items()} == alone
 
 
 def test_the_error_of_a_failed_check_carries_its_report(pytester, run):

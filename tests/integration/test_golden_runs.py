@@ -4,8 +4,10 @@ import os
 import signal
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+import safetensors.torch
 
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - kept between the runs in this process
 
@@ -363,45 +365,52 @@ def test_the_directory_is_that_of_the_command_line_or_of_the_ini_file(project):
     assert not (folder / "stored").exists()
 
 
-INTERRUPT = """
-    import os, signal
-    import safetensors.torch
-    from safetensors.torch import save_file
+KILLED = """
+import os, signal
+import safetensors.torch
 
-    def interrupted(tensors, filename, metadata=None):
-        with open(filename, "wb") as file:
-            file.write(b"half of it")
-        {how}
+def killed(tensors, filename, metadata=None):
+    with open(filename, "wb") as file:
+        file.write(b"half of it")
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    safetensors.torch.save_file = interrupted
+safetensors.torch.save_file = killed
 """
 
 
-@pytest.mark.parametrize(
-    "how",
-    ["raise KeyboardInterrupt", "raise MemoryError", "os.kill(os.getpid(), signal.SIGKILL)"],
-    ids=["ctrl-c", "memory", "kill"],
-)
-def test_an_interrupted_update_leaves_the_old_golden_and_no_rubbish(project, how):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_an_interrupted_update_leaves_the_old_golden_and_no_rubbish(project, monkeypatch, error):
+    def interrupted(_tensors, filename, metadata=None):
+        Path(filename).write_bytes(b"half of it")
+        raise error
+
     write_test(project, TEST)
     project.runpytest_inprocess("--tf-golden=update").assert_outcomes(passed=4)
     before = contents(project)
     change_model(project)
-    project.makeconftest(textwrap.dedent(INTERRUPT).format(how=how))
+    monkeypatch.setattr(safetensors.torch, "save_file", interrupted)
+
+    result = project.runpytest_inprocess("--tf-golden=update", "-k", "TestMlp", no_reraise_ctrlc=True)
+
+    assert result.ret != 0
+    assert contents(project) == before
+
+
+def test_an_update_that_is_killed_leaves_the_old_golden_and_the_next_one_tidies_up(project):
+    write_test(project, TEST)
+    project.runpytest_inprocess("--tf-golden=update").assert_outcomes(passed=4)
+    before = contents(project)
+    change_model(project)
+    project.makeconftest(KILLED)
 
     result = project.runpytest_subprocess("--tf-golden=update", "-k", "TestMlp")
 
-    assert result.ret != 0
-    left = {path: data for path, data in contents(project).items() if path not in before}
-    assert {path: data for path, data in contents(project).items() if path in before} == before
-    if "SIGKILL" not in how:
-        assert left == {}
-        return
     assert result.ret == -signal.SIGKILL
-    (rubbish,) = left
+    assert {path: data for path, data in contents(project).items() if path in before} == before
+    (rubbish,) = contents(project).keys() - before
     os.utime(project.path / rubbish, (0, 0))
     (project.path / "conftest.py").unlink()
-    project.runpytest_subprocess("--tf-golden=update", "-k", "TestMlp").assert_outcomes(passed=1, deselected=3)
+    project.runpytest_inprocess("--tf-golden=update", "-k", "TestMlp").assert_outcomes(passed=1, deselected=3)
     assert list(contents(project)) == FILES
 
 

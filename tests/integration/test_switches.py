@@ -2,14 +2,9 @@
 
 import os
 
+import huggingface_hub.constants
 import pytest
 import torch
-
-STARTED_CUDA = """
-    import torch
-
-    torch.cuda.is_initialized = lambda: True
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +14,8 @@ def no_settings(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_offline_is_set_before_a_conftest_is_imported(pytester):
+def test_offline_is_set_before_a_conftest_is_imported_and_access_fails_at_once(pytester, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
     pytester.makeconftest(
         """
         import os
@@ -33,16 +29,6 @@ def test_offline_is_set_before_a_conftest_is_imported(pytester):
             return f"seen: {SEEN}"
         """
     )
-    pytester.makepyfile("def test_it():\n    pass\n")
-
-    result = pytester.runpytest_subprocess("--tf-offline", "-p", "no:cacheprovider")
-
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["seen: {'HF_HUB_OFFLINE': '1', 'TRANSFORMERS_OFFLINE': '1'}"])
-
-
-def test_offline_access_fails_at_once_with_the_file_it_wanted(pytester, monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
     pytester.makepyfile(
         """
         import socket
@@ -68,6 +54,7 @@ def test_offline_access_fails_at_once_with_the_file_it_wanted(pytester, monkeypa
     result = pytester.runpytest_subprocess("--tf-offline", "--tf-triage=off", "-p", "no:cacheprovider")
     result.stdout.fnmatch_lines(
         [
+            "seen: {'HF_HUB_OFFLINE': '1', 'TRANSFORMERS_OFFLINE': '1'}",
             "*- tfdebug offline -*",
             "--tf-offline: not in the cache, and the hub is out of bounds: config.json of org/tiny (revision v2)",
             "*- tfdebug offline -*",
@@ -81,21 +68,19 @@ def test_offline_access_fails_at_once_with_the_file_it_wanted(pytester, monkeypa
 
 def test_offline_reaches_a_hub_that_was_imported_before(pytester):
     pytester.makepyfile(
-        early="import huggingface_hub.constants\n",
-        test_it="""
+        """
         import huggingface_hub
         from transformers.utils import hub
 
         def test_it():
             assert hub.is_offline_mode()
             assert huggingface_hub.constants.HF_HUB_OFFLINE
-        """,
+        """
     )
-    pytester.syspathinsert()
 
-    result = pytester.runpytest_subprocess("--tf-offline", "-p", "early", "-p", "no:cacheprovider")
+    pytester.runpytest("--tf-offline", "-p", "no:cacheprovider").assert_outcomes(passed=1)
 
-    result.assert_outcomes(passed=1)
+    assert not huggingface_hub.constants.HF_HUB_OFFLINE
 
 
 def test_offline_reaches_workers(pytester):
@@ -122,22 +107,29 @@ def test_settings_are_taken_back_after_the_run(pytester):
     assert os.environ.keys() - {"PYTEST_CURRENT_TEST"} == before
 
 
-def test_verbosity_is_the_level_of_the_captured_log(pytester, llama):
+def test_verbosity_is_the_level_of_the_captured_log_and_what_is_said_once_is_said_to_every_test(pytester, llama):
     pytester.makepyfile(
         f"""
+        import pytest
         from transformers import LlamaForCausalLM
+        from transformers.utils import logging
 
         def test_it():
             LlamaForCausalLM.from_pretrained({str(llama)!r})
             assert 1 == 2
+
+        @pytest.mark.parametrize("number", [1, 2])
+        def test_once(number):
+            logging.get_logger("transformers.once").warning_once("said to both")
+            assert number == 0
         """
     )
 
-    quiet = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    chatty = pytester.runpytest_subprocess("--tf-verbosity=info", "-p", "no:cacheprovider")
+    result = pytester.runpytest_subprocess("--tf-verbosity=info", "-p", "no:cacheprovider")
 
-    assert "loading weights file" not in quiet.stdout.str()
-    chatty.stdout.fnmatch_lines(["*- Captured stderr call -*", "*loading weights file*"])
+    result.stdout.fnmatch_lines(["*- Captured stderr call -*", "*loading weights file*"])
+    second = result.stdout.str().partition("_ test_once[2] _")[2]
+    assert any(line.endswith("said to both") for line in second.splitlines())
 
 
 def test_verbosity_holds_against_a_level_that_a_test_set(pytester):
@@ -156,25 +148,6 @@ def test_verbosity_holds_against_a_level_that_a_test_set(pytester):
     pytester.runpytest("--tf-verbosity=debug", "-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
-def test_verbosity_lets_every_test_hear_what_is_said_once(pytester):
-    pytester.makepyfile(
-        """
-        import pytest
-        from transformers.utils import logging
-
-        @pytest.mark.parametrize("number", [1, 2])
-        def test_it(number):
-            logging.get_logger("transformers.once").warning_once("said to both")
-            assert number == 0
-        """
-    )
-
-    result = pytester.runpytest_subprocess("--tf-verbosity=warning", "-p", "no:cacheprovider")
-
-    second = result.stdout.str().partition("_ test_it[2] _")[2]
-    assert any(line.endswith("said to both") for line in second.splitlines())
-
-
 def test_verbosity_of_another_kind_is_refused(pytester):
     result = pytester.runpytest("--tf-verbosity=loud")
 
@@ -182,8 +155,15 @@ def test_verbosity_of_another_kind_is_refused(pytester):
     result.stderr.fnmatch_lines(["*--tf-verbosity*'loud'*debug*info*warning*error*"])
 
 
-def test_cpu_hides_the_gpus(pytester):
-    pytester.makeconftest("import os\n\nassert os.environ['CUDA_VISIBLE_DEVICES'] == ''\n")
+def test_cpu_hides_the_gpus_and_launches_block_from_the_first(pytester):
+    pytester.makeconftest(
+        """
+        import os
+
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+        assert os.environ["CUDA_LAUNCH_BLOCKING"] == "1"
+        """
+    )
     pytester.makepyfile(
         """
         import os
@@ -195,7 +175,9 @@ def test_cpu_hides_the_gpus(pytester):
         """
     )
 
-    pytester.runpytest_subprocess("--tf-device=cpu", "-p", "no:cacheprovider").assert_outcomes(passed=1)
+    result = pytester.runpytest_subprocess("--tf-device=cpu", "--tf-sync-cuda", "-p", "no:cacheprovider")
+
+    result.assert_outcomes(passed=1)
 
 
 def test_auto_leaves_the_devices_alone(pytester, monkeypatch):
@@ -217,19 +199,11 @@ def test_cuda_that_is_not_there_is_refused(pytester):
     )
 
 
-def test_sync_cuda_sets_launch_blocking_first(pytester):
-    pytester.makeconftest("import os\n\nassert os.environ['CUDA_LAUNCH_BLOCKING'] == '1'\n")
-    pytester.makepyfile("def test_it():\n    pass\n")
-
-    pytester.runpytest_subprocess("--tf-sync-cuda", "-p", "no:cacheprovider").assert_outcomes(passed=1)
-
-
 @pytest.mark.parametrize("flag", ["--tf-sync-cuda", "--tf-device=cpu"])
-def test_cuda_that_has_started_is_a_clear_error(pytester, flag):
-    pytester.makepyfile(early=STARTED_CUDA)
-    pytester.syspathinsert()
+def test_cuda_that_has_started_is_a_clear_error(pytester, monkeypatch, flag):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
 
-    result = pytester.runpytest_subprocess(flag, "-p", "early")
+    result = pytester.runpytest(flag)
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
