@@ -133,21 +133,24 @@ def assert_same(found, whole):
         assert number == (other if isinstance(other, tuple) else pytest.approx(other, rel=1e-5, nan_ok=True))
 
 
-@pytest.mark.parametrize("hole", [None, math.nan], ids=["finite", "nan"])
 @pytest.mark.parametrize("layout", ["whole", "transposed"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64, torch.int64], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "hole"),
+    [(torch.float32, None), (torch.bfloat16, math.nan), (torch.complex64, math.nan), (torch.int64, None)],
+    ids=str,
+)
 def test_the_memory_of_a_failure_does_not_grow_with_the_tensor(dtype, layout, hole, monkeypatch):
-    monkeypatch.setattr(pieces, "PIECE", 2**12)
+    monkeypatch.setattr(pieces, "PIECE", 2**10)
 
     def extra(rows):
         expected = torch.ones(rows, 2**6, dtype=dtype)
         actual = expected * 2
-        if hole is not None and dtype != torch.int64:
+        if hole is not None:
             expected[0, 0] = hole
         expected, actual = laid_out(expected, layout), laid_out(actual, layout)
         return allocations.peak(lambda: compare(expected, actual))
 
-    small, large = extra(2**8), extra(2**11)
+    small, large = extra(2**6), extra(2**9)
 
     assert large <= 1.1 * small
     assert large <= 120 * pieces.PIECE
