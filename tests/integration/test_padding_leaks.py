@@ -8,8 +8,8 @@ import torch
 import padding_models
 from models import IS_V5
 from padding_leaks import LEAKS
-from pytest_tfdebug.invariance.checks import CHECKS
-from pytest_tfdebug.invariance.observed import observe
+from pytest_tfdebug.invariance.calls.observed_call import observe
+from pytest_tfdebug.invariance.checks.registry import CHECKS
 
 
 def outcome_of(leak):
@@ -18,7 +18,7 @@ def outcome_of(leak):
     with torch.no_grad():
         call, _ = observe(model, (), inputs, lambda: model(**inputs))
     check = CHECKS[leak.check]
-    return check.run(call, check.settings(**leak.settings))
+    return check.run(call, check.takes(**leak.settings))
 
 
 def catalogue():

@@ -7,8 +7,8 @@ import torch
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import InvarianceError, assert_padding_invariant
-from pytest_tfdebug.invariance.checks import CHECKS
-from pytest_tfdebug.invariance.observed import observe
+from pytest_tfdebug.invariance.calls.observed_call import observe
+from pytest_tfdebug.invariance.checks.registry import CHECKS
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [5, 6, 7, 0, 0, 0]])
 INPUTS = {"input_ids": IDS, "attention_mask": (IDS != 0).long()}
@@ -126,7 +126,7 @@ def test_a_call_with_gradients_is_repeated_with_gradients():
         fast = model(**INPUTS)
     check = CHECKS["padding_invariant"]
 
-    outcome = check.run(call, check.settings(side="right"))
+    outcome = check.run(call, check.takes(side="right"))
 
     assert fast.isnan().any()
     assert not output.isnan().any()

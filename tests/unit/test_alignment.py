@@ -2,8 +2,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_tfdebug.invariance.alignment import Alignment
-from pytest_tfdebug.invariance.padding import extend
+from pytest_tfdebug.invariance.compare.alignment import Alignment
+from pytest_tfdebug.invariance.repeat.pads import extend
 
 SIZES = st.integers(1, 5)
 

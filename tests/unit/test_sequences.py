@@ -1,15 +1,16 @@
 import torch
 
 import padding_models
-from pytest_tfdebug.invariance import family
-from pytest_tfdebug.invariance.padding import mask_of, padded, with_positions
-from pytest_tfdebug.invariance.streams import find_streams, padless
+from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.sequences import find_sequences, mask_of, padless
+from pytest_tfdebug.invariance.repeat.pads import padded
+from pytest_tfdebug.invariance.repeat.positions import with_positions
 
 
-def stream_of(model, inputs):
-    streams, reasons = find_streams(model, inputs)
+def sequence_of(model, inputs):
+    sequences, reasons = find_sequences(model, inputs)
     assert not reasons
-    return streams[0]
+    return sequences[0]
 
 
 def test_every_input_along_the_sequence_is_padded_with_it():
@@ -17,7 +18,7 @@ def test_every_input_along_the_sequence_is_padded_with_it():
     types = torch.ones(2, 10).long()
     given = {**inputs, "token_type_ids": types, "position_ids": torch.arange(10)[None]}
 
-    made = padded(model, given, stream_of(model, given), (2, 1))
+    made = padded(model, given, sequence_of(model, given), (2, 1))
 
     assert {name: tuple(value.shape) for name, value in made.items()} == {
         "input_ids": (2, 13),
@@ -34,16 +35,16 @@ def test_every_input_along_the_sequence_is_padded_with_it():
 def test_pads_are_the_models_pad_token():
     model, inputs = padding_models.build("roberta")
 
-    made = padded(model, inputs, stream_of(model, inputs), (0, 2))
+    made = padded(model, inputs, sequence_of(model, inputs), (0, 2))
 
     assert made["input_ids"][:, 10:].unique().tolist() == [1]
-    assert padded(model, inputs, stream_of(model, inputs), (0, 2), 7)["input_ids"][:, 10:].unique().tolist() == [7]
+    assert padded(model, inputs, sequence_of(model, inputs), (0, 2), 7)["input_ids"][:, 10:].unique().tolist() == [7]
 
 
 def test_a_random_filler_keeps_the_real_tokens():
     model, inputs = padding_models.build("llama")
 
-    made = padded(model, inputs, stream_of(model, inputs), (3, 2), "random")
+    made = padded(model, inputs, sequence_of(model, inputs), (3, 2), "random")
 
     assert torch.equal(made["input_ids"][:, 3:13], inputs["input_ids"])
     assert len(made["input_ids"][:, [0, 1, 2, 13, 14]].unique()) > 3
@@ -52,10 +53,10 @@ def test_a_random_filler_keeps_the_real_tokens():
 def test_an_encoder_decoder_has_two_sequences_and_each_is_padded_alone():
     model, inputs = padding_models.build("t5")
 
-    streams, _ = find_streams(model, inputs)
-    made = padded(model, inputs, streams[1], (0, 2))
+    sequences, _ = find_sequences(model, inputs)
+    made = padded(model, inputs, sequences[1], (0, 2))
 
-    assert [stream.main for stream in streams] == ["input_ids", "decoder_input_ids"]
+    assert [sequence.main for sequence in sequences] == ["input_ids", "decoder_input_ids"]
     assert made["decoder_input_ids"].shape == made["decoder_attention_mask"].shape == (2, 8)
     assert made["input_ids"].shape == (2, 10)
 
@@ -63,7 +64,7 @@ def test_an_encoder_decoder_has_two_sequences_and_each_is_padded_alone():
 def test_pointers_into_the_sequence_move_with_it():
     model, inputs = padding_models.build("bert-answers")
 
-    made = padded(model, inputs, stream_of(model, inputs), (3, 0))
+    made = padded(model, inputs, sequence_of(model, inputs), (3, 0))
 
     assert made["start_positions"].tolist() == [4, 5]
 
@@ -71,8 +72,8 @@ def test_pointers_into_the_sequence_move_with_it():
 def test_the_first_label_of_a_shifted_loss_is_ignored_behind_left_pads():
     model, inputs = padding_models.build("llama-labels")
 
-    left = padded(model, inputs, stream_of(model, inputs), (2, 0))["labels"]
-    right = padded(model, inputs, stream_of(model, inputs), (0, 2))["labels"]
+    left = padded(model, inputs, sequence_of(model, inputs), (2, 0))["labels"]
+    right = padded(model, inputs, sequence_of(model, inputs), (0, 2))["labels"]
 
     assert left[:, :3].unique().tolist() == [-100]
     assert torch.equal(left[:, 3:], inputs["labels"][:, 1:])
@@ -81,9 +82,9 @@ def test_the_first_label_of_a_shifted_loss_is_ignored_behind_left_pads():
 
 def test_positions_count_real_tokens():
     model, inputs = padding_models.build("llama")
-    stream = stream_of(model, inputs)
+    sequence = sequence_of(model, inputs)
 
-    made = with_positions(model, padded(model, inputs, stream, (2, 0)), stream)
+    made = with_positions(model, padded(model, inputs, sequence, (2, 0)), sequence)
 
     assert made["position_ids"][0].tolist() == [0, 0, *range(10)]
 
@@ -91,16 +92,16 @@ def test_positions_count_real_tokens():
 def test_positions_begin_after_the_entries_kept_for_pads():
     model, inputs = padding_models.build("roberta")
 
-    made = with_positions(model, inputs, stream_of(model, inputs))
+    made = with_positions(model, inputs, sequence_of(model, inputs))
 
     assert made["position_ids"][0].tolist() == list(range(2, 12))
-    assert family.position_limit(model, "encoder") == 46
+    assert model_traits.position_limit(model, "encoder") == 46
 
 
 def test_a_missing_mask_is_all_ones():
     model, inputs = padding_models.build("opt")
 
-    assert mask_of(inputs, stream_of(model, inputs)).unique().tolist() == [1]
+    assert mask_of(inputs, sequence_of(model, inputs)).unique().tolist() == [1]
 
 
 def test_real_tokens_are_inferred_from_pad_tokens_at_the_ends_only():
@@ -110,7 +111,7 @@ def test_real_tokens_are_inferred_from_pad_tokens_at_the_ends_only():
 
 
 def test_models_that_decode_are_told_from_those_that_do_not():
-    decoding = {name: family.decodes(padding_models.build(name)[0]) for name in padding_models.ARCHITECTURES}
+    decoding = {name: model_traits.decodes(padding_models.build(name)[0]) for name in padding_models.ARCHITECTURES}
 
     assert {name for name, does in decoding.items() if not does} == {
         "bert", "roberta", "distilbert", "electra", "vit", "vilt", "vilt-pixels", "text-cnn", "text-cnn-normed",
@@ -121,8 +122,8 @@ def test_models_that_decode_are_told_from_those_that_do_not():
 def test_masks_of_other_shapes_are_refused_with_a_reason():
     model, inputs = padding_models.build("llama")
 
-    _, reasons = find_streams(model, {**inputs, "attention_mask": torch.ones(2, 1, 10, 10)})
-    _, other = find_streams(model, {**inputs, "attention_mask": {"full_attention": None}})
+    _, reasons = find_sequences(model, {**inputs, "attention_mask": torch.ones(2, 1, 10, 10)})
+    _, other = find_sequences(model, {**inputs, "attention_mask": {"full_attention": None}})
 
     assert reasons == [
         "input_ids of LlamaForCausalLM: attention_mask has shape (2, 1, 10, 10); only masks of shape (2, 10) can be padded"

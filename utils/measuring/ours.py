@@ -14,9 +14,9 @@ from pytest_tfdebug.goldens.fixture import _compare_with
 from pytest_tfdebug.goldens.port_call import PortCall
 from pytest_tfdebug.goldens.settings import CheckSettings
 from pytest_tfdebug.goldens.store import load, save
-from pytest_tfdebug.invariance.observed import ObservedCall, observe
-from pytest_tfdebug.invariance.padding_report import check_padding
-from pytest_tfdebug.invariance.settings import PaddingSettings
+from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
+from pytest_tfdebug.invariance.checks.padding import PaddingCheck
+from pytest_tfdebug.invariance.checks.settings import PaddingSettings
 from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
@@ -104,7 +104,7 @@ def padding_check(work: Work) -> tuple[Callable[[], object], list[dict[str, Any]
         return observed
 
     def check() -> None:
-        outcome = check_padding(call(), PaddingSettings())
+        outcome = PaddingCheck.run(call(), PaddingSettings())
         assert outcome.repeats  # noqa: S101 - what is measured must have repeated something
         assert not outcome.failure  # noqa: S101 - and found nothing: a failure costs a search
 
@@ -117,7 +117,7 @@ def padding_check(work: Work) -> tuple[Callable[[], object], list[dict[str, Any]
         return again(inputs, model)
 
     watched.again = remember  # type: ignore[method-assign] # to see what is repeated
-    check_padding(watched, PaddingSettings())
+    PaddingCheck.run(watched, PaddingSettings())
     return check, seen
 
 

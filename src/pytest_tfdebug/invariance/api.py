@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import InvarianceError, TFDebugError
-from pytest_tfdebug.invariance.checks import CHECKS, judge
-from pytest_tfdebug.invariance.observed import observe
-from pytest_tfdebug.invariance.settings import build
+from pytest_tfdebug.invariance.calls.observed_call import observe
+from pytest_tfdebug.invariance.checks.registry import CHECKS, FUNCTION, judge
 from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.invariance.observed import ObservedCall
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
 
 
 def assert_padding_invariant(  # noqa: PLR0913 - the marker's arguments
@@ -162,7 +161,7 @@ def assert_dtype_close(
 
 def _run(name: str, model: torch.nn.Module, inputs: Mapping[str, Any], given: dict[str, Any]) -> None:
     function = f"assert_{name}"
-    settings = build(CHECKS[name].settings, function, (), given)
+    settings = CHECKS[name].takes.of(function, (), given)
     if not isinstance(model, torch.nn.Module):
         raise TFDebugError(f"{function} needs a torch.nn.Module and got {type(model).__name__}.")
     if not isinstance(inputs, Mapping) or not all(isinstance(key, str) for key in inputs):
@@ -172,6 +171,6 @@ def _run(name: str, model: torch.nn.Module, inputs: Mapping[str, Any], given: di
     calls: list[ObservedCall] = [] if isinstance(call, str) else [call]
     refusals = [call] if isinstance(call, str) else []
     try:
-        judge(name, settings, calls, refusals, where="the function")
+        judge(name, settings, calls, refusals, FUNCTION)
     except InvarianceError as error:
         raise InvarianceError(str(error), error.culprit) from None

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.errors import InvarianceError, TFDebugError
-from pytest_tfdebug.invariance.checks import CHECKS, judge
-from pytest_tfdebug.invariance.observed import ObservedCall, observe
-from pytest_tfdebug.invariance.settings import Settings, build
-from pytest_tfdebug.invariance.watch import watch
-from pytest_tfdebug.options import NOTE, Options, repro_root
+from pytest_tfdebug.errors import InvarianceError
+from pytest_tfdebug.invariance.calls.mask_warnings import watch
+from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
+from pytest_tfdebug.invariance.checks.registry import CHECKS, TEST, judge
+from pytest_tfdebug.options import NOTE, Options, marked, repro_root
 from pytest_tfdebug.tracing.outermost import intercept_outermost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     import torch
+
+    from pytest_tfdebug.invariance.checks.settings import Settings
 
 _FAILURE = pytest.StashKey[InvarianceError]()
 
@@ -87,7 +88,7 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
         InvarianceError: If an answer changes, with where the repro is if one was asked for.
     """
     try:
-        verdict = judge(name, settings, observer.calls, observer.refusals)
+        notes = judge(name, settings, observer.calls, observer.refusals, TEST)
     except InvarianceError as error:
         root = repro_root(item.config)
         if root is None or error.call is None:
@@ -96,7 +97,7 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
 
         told = write(root, item.nodeid, name, settings, error.call)
         raise InvarianceError(f"{error}\n{told}", error.culprit) from None
-    for note in verdict.notes:
+    for note in notes:
         item.add_report_section("call", name, note)
         item.user_properties.append((NOTE, note))
 
@@ -120,14 +121,6 @@ def _requests(item: pytest.Item) -> dict[str, Settings]:
         pytest.UsageError: If a marker's arguments are of no sense.
     """
     options = Options.of(item.config)
-    found = {}
-    for name, check in CHECKS.items():
-        marker = item.get_closest_marker(name)
-        if marker is None:
-            continue
-        defaults = {"rtol": options.invariance_rtol, "atol": options.invariance_atol}
-        try:
-            found[name] = build(check.settings, name, marker.args, {**defaults, **marker.kwargs})
-        except TFDebugError as error:
-            raise pytest.UsageError(f"{item.nodeid}: {error}") from error
-    return found
+    defaults = {"rtol": options.invariance_rtol, "atol": options.invariance_atol}
+    asked = {name: marked(item, name, check.takes, **defaults) for name, check in CHECKS.items()}
+    return {name: settings for name, settings in asked.items() if settings is not None}

@@ -12,8 +12,8 @@ from pytest_tfdebug.repro.write import FailedCall, write_repro
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_tfdebug.invariance.observed import ObservedCall
-    from pytest_tfdebug.invariance.settings import Settings
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
+    from pytest_tfdebug.invariance.checks.settings import Settings
 
 
 def write(root: Path, test: str, name: str, settings: Settings, call: ObservedCall) -> str:

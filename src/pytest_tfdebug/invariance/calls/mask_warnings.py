@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugMaskWarning
-from pytest_tfdebug.invariance import family
-from pytest_tfdebug.invariance.observed import cached_tokens, call_place
-from pytest_tfdebug.invariance.streams import padless
+from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.observed_call import cached_tokens, call_place
+from pytest_tfdebug.invariance.calls.sequences import padless
 from pytest_tfdebug.tracing.leaves import is_cache
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ _OTHERS = ("encoder_attention_mask", "decoder_attention_mask", "cross_attention_
 
 def watch(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Warn of every mistake in the mask of an outermost call, at the line that made the call."""
-    inputs = {**dict(zip(family.parameters(model), args, strict=False)), **kwargs}
+    inputs = {**dict(zip(model_traits.parameters(model), args, strict=False)), **kwargs}
     found = list(mistakes(model, inputs))
     if not found:
         return
     file, line = call_place() or ("<unknown>", 0)
-    name = type(family.unwrapped(model)).__name__
+    name = type(model_traits.unwrapped(model)).__name__
     for told in found:
         place = f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}"
         warnings.warn_explicit(f"{place}: {name} was called {told}", TFDebugMaskWarning, file, line)
@@ -39,7 +39,7 @@ def watch(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 def mistakes(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the mask of a call, as the end of the sentence "BertModel was called ..."."""
-    if _MASK not in family.parameters(model):
+    if _MASK not in model_traits.parameters(model):
         return
     yield from _misnamed(model, inputs)
     main = inputs.get("input_ids")
@@ -53,7 +53,7 @@ def mistakes(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]
             rows = int(pads.any(dim=1).sum())
             yield (
                 f"without {_MASK}, and {rows} of {len(pads)} rows begin or end with the pad token "
-                f"{family.pad_token(model)}: pads are attended to. Pass {_MASK}."
+                f"{model_traits.pad_token(model)}: pads are attended to. Pass {_MASK}."
             )
         return
     if isinstance(mask, torch.Tensor) and mask.dim() == 2:  # noqa: PLR2004 - (batch, length)
@@ -61,7 +61,7 @@ def mistakes(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]
 
 
 def _misnamed(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
-    known = family.parameters(model)
+    known = model_traits.parameters(model)
     if inputs.get(_MASK) is not None:
         return
     for name, value in inputs.items():
@@ -92,7 +92,7 @@ def _misshapen(inputs: Mapping[str, Any], mask: torch.Tensor, length: int, pads:
 
 def _pads(model: torch.nn.Module, inputs: Mapping[str, Any]) -> torch.Tensor | None:
     """Return where rows begin or end with pad tokens, ``(batch, length)``, bool; None when none does."""
-    ids, pad = inputs.get("input_ids"), family.distinct_pad_token(model)
+    ids, pad = inputs.get("input_ids"), model_traits.distinct_pad_token(model)
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or pad is None or ids.shape[1] < 2:  # noqa: PLR2004
         return None
     pads = ~padless(ids, pad)

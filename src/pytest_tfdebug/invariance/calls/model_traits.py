@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Names of position tables (``position_embeddings``, ``embed_positions``, ``wpe``); T5's relative bias is not one.
 _POSITION_TABLE = re.compile(r"^(?!.*relative).*(?:position|pos_emb|^wpe$)")
-#: Configuration entries that bound the length of a sequence, by stream.
+#: Configuration entries that bound the length of a sequence, by sequence.
 _LIMITS = {
     "encoder": ("max_position_embeddings", "n_positions", "max_source_positions"),
     "decoder": ("max_target_positions", "max_position_embeddings", "n_positions"),
@@ -133,9 +133,9 @@ def has_absolute_positions(model: torch.nn.Module) -> bool:
     )
 
 
-def position_limit(model: torch.nn.Module, stream: str) -> int | None:
+def position_limit(model: torch.nn.Module, sequence: str) -> int | None:
     """Return the greatest length of a sequence, in tokens; None where nothing bounds it."""
-    for name in _LIMITS.get(stream, ()):
+    for name in _LIMITS.get(sequence, ()):
         value = setting(model, name)
         if isinstance(value, int) and value > 0:
             return value - reserved_positions(model)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from pytest_tfdebug.invariance import family
+from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.tracing.capture import capture, version
 from pytest_tfdebug.tracing.leaves import is_cache, walk
 from pytest_tfdebug.tracing.state import autocast_of, preserved
@@ -60,7 +60,7 @@ class ObservedCall:
     @property
     def name(self) -> str:
         """The model's class, and where it was called."""
-        return f"{type(family.unwrapped(self.model)).__name__}{f' ({self.site})' if self.site else ''}"
+        return f"{type(model_traits.unwrapped(self.model)).__name__}{f' ({self.site})' if self.site else ''}"
 
     def are_weights_unchanged(self) -> bool:
         """Tell whether no parameter was written to or replaced since the call."""
@@ -165,7 +165,7 @@ def call_place() -> tuple[str, int] | None:
 
 
 def _named(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | str:
-    names = family.parameters(model)
+    names = model_traits.parameters(model)
     if len(args) > len(names):
         return f"{type(model).__name__} was given {len(args)} positional inputs and its forward names {len(names)}"
     inputs = {**dict(zip(names, args, strict=False)), **kwargs}

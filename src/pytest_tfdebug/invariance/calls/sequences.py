@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from pytest_tfdebug.invariance import family
+from pytest_tfdebug.invariance.calls import model_traits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ Unit = Literal["tokens", "frames", "pixels"]
 
 
 @dataclass(frozen=True)
-class StreamKind:
+class SequenceKind:
     """One way in which sequences enter a forward.
 
     Args:
@@ -35,16 +35,16 @@ class StreamKind:
 
 
 KINDS = (
-    StreamKind("encoder", ("input_ids", "inputs_embeds"), "attention_mask", "position_ids", "tokens"),
-    StreamKind(
+    SequenceKind("encoder", ("input_ids", "inputs_embeds"), "attention_mask", "position_ids", "tokens"),
+    SequenceKind(
         "decoder",
         ("decoder_input_ids", "decoder_inputs_embeds"),
         "decoder_attention_mask",
         "decoder_position_ids",
         "tokens",
     ),
-    StreamKind("frames", ("input_features", "input_values"), "attention_mask", None, "frames"),
-    StreamKind("pixels", ("pixel_values",), "pixel_mask", None, "pixels"),
+    SequenceKind("frames", ("input_features", "input_values"), "attention_mask", None, "frames"),
+    SequenceKind("pixels", ("pixel_values",), "pixel_mask", None, "pixels"),
 )
 #: Inputs that never run along a token sequence, whatever their sizes happen to be.
 _APART = {
@@ -69,7 +69,7 @@ IGNORED_LABEL = -100
 
 
 @dataclass(frozen=True)
-class Stream:
+class InputSequence:
     """A sequence of one call.
 
     Args:
@@ -84,7 +84,7 @@ class Stream:
         aligned: Every input along it, with what to put at new positions.
     """
 
-    kind: StreamKind
+    kind: SequenceKind
     main: str
     axis: int
     batch: int
@@ -99,6 +99,11 @@ class Stream:
         """Whether a pad adds one position to every tensor along the sequence: frames and pixels are pooled."""
         return self.kind.unit == "tokens"
 
+    @property
+    def mask_axis(self) -> int:
+        """Axis of the sequence in its mask."""
+        return self.axis if self.kind.unit == "tokens" else 1
+
     def windows(self) -> list[tuple[int, int]]:
         """Return the first real position of each row and the one after its last, by the mask."""
         if self.mask is None:
@@ -110,9 +115,30 @@ class Stream:
         return found
 
 
-def find_streams(model: torch.nn.Module, inputs: Mapping[str, Any]) -> tuple[list[Stream], list[str]]:
+def mask_of(inputs: Mapping[str, Any], sequence: InputSequence) -> torch.Tensor:
+    """Return the mask of a sequence, 1 everywhere when the call was made without one."""
+    given = inputs.get(sequence.kind.mask)
+    if isinstance(given, torch.Tensor):
+        return given
+    main: torch.Tensor = inputs[sequence.main]
+    if sequence.kind.unit == "pixels":
+        return torch.ones((main.shape[0], *main.shape[-2:]), dtype=torch.int64, device=main.device)
+    shape = (
+        main.shape[: sequence.axis + 1]
+        if sequence.kind.unit == "tokens"
+        else (main.shape[0], main.shape[sequence.axis])
+    )
+    return torch.ones(shape, dtype=torch.int64, device=main.device)
+
+
+def with_mask(inputs: Mapping[str, Any], sequence: InputSequence) -> dict[str, Any]:
+    """Return the inputs of a call with its mask spelled out, where the forward takes one."""
+    return {**inputs, sequence.kind.mask: mask_of(inputs, sequence)} if sequence.takes_mask else dict(inputs)
+
+
+def find_sequences(model: torch.nn.Module, inputs: Mapping[str, Any]) -> tuple[list[InputSequence], list[str]]:
     """Return the sequences of a call that can be padded, and why others cannot, in sentences."""
-    streams, reasons = [], []
+    sequences, reasons = [], []
     for kind in KINDS:
         main = next((name for name in kind.mains if isinstance(inputs.get(name), torch.Tensor)), None)
         if main is None:
@@ -121,19 +147,32 @@ def find_streams(model: torch.nn.Module, inputs: Mapping[str, Any]) -> tuple[lis
         if isinstance(found, str):
             reasons.append(found)
         else:
-            streams.append(found)
-    if not streams and not reasons:
+            sequences.append(found)
+    if not sequences and not reasons:
         names = ", ".join(name for kind in KINDS for name in kind.mains)
         given = ", ".join(inputs) or "no named input"
         reasons.append(f"{type(model).__name__} was given {given}: none of {names}")
-    return streams, reasons
+    return sequences, reasons
 
 
-def _describe(model: torch.nn.Module, inputs: Mapping[str, Any], kind: StreamKind, main: str) -> Stream | str:
+def token_sequence(model: torch.nn.Module, inputs: Mapping[str, Any]) -> InputSequence | None:
+    """Return the sequence that a call's output runs along: the decoder's, else the encoder's."""
+    by_name = {sequence.kind.name: sequence for sequence in find_sequences(model, inputs)[0]}
+    return by_name.get("decoder") or by_name.get("encoder")
+
+
+def main_input(model: torch.nn.Module, inputs: Mapping[str, Any]) -> tuple[str, torch.Tensor] | None:
+    """Return name and tensor of the input that carries the batch; None when there is none."""
+    mains = [sequence.main for sequence in find_sequences(model, inputs)[0]]
+    named = [(name, inputs[name]) for name in (*mains, *inputs)]
+    return next(((name, value) for name, value in named if isinstance(value, torch.Tensor) and value.dim()), None)
+
+
+def _describe(model: torch.nn.Module, inputs: Mapping[str, Any], kind: SequenceKind, main: str) -> InputSequence | str:
     tensor: torch.Tensor = inputs[main]
     given = inputs.get(kind.mask)
-    takes_mask = family.takes(model, kind.mask, inputs) or (
-        kind.name == "encoder" and family.collects_keywords(model) and family.is_pretrained(model)
+    takes_mask = model_traits.takes(model, kind.mask, inputs) or (
+        kind.name == "encoder" and model_traits.collects_keywords(model) and model_traits.is_pretrained(model)
     )
     if kind.unit != "tokens" and not takes_mask:
         return f"{main} of {type(model).__name__}: its forward takes no {kind.mask}"
@@ -153,11 +192,11 @@ def _describe(model: torch.nn.Module, inputs: Mapping[str, Any], kind: StreamKin
         )
     mask, is_inferred = _real_positions(model, kind, main, tensor, given)
     aligned = dict(_aligned(model, inputs, kind, main, lead))
-    return Stream(kind, main, axis, tensor.shape[0], tensor.shape[axis], takes_mask, mask, is_inferred, aligned)
+    return InputSequence(kind, main, axis, tensor.shape[0], tensor.shape[axis], takes_mask, mask, is_inferred, aligned)
 
 
 def _axis(
-    model: torch.nn.Module, kind: StreamKind, main: str, tensor: torch.Tensor, mask: torch.Tensor | None
+    model: torch.nn.Module, kind: SequenceKind, main: str, tensor: torch.Tensor, mask: torch.Tensor | None
 ) -> int | None:
     if kind.unit == "pixels":
         return tensor.dim() - 1 if tensor.dim() >= 4 else None  # noqa: PLR2004 - (batch, channels, height, width)
@@ -166,17 +205,17 @@ def _axis(
         return axis if axis >= 1 else None
     if mask is not None and mask.dim() == 2:  # noqa: PLR2004 - (batch, frames)
         return next((axis for axis in range(1, tensor.dim()) if tensor.shape[axis] == mask.shape[1]), None)
-    bins = family.setting(model, "num_mel_bins")
+    bins = model_traits.setting(model, "num_mel_bins")
     return 2 if tensor.dim() == 3 and tensor.shape[1] == bins else 1  # noqa: PLR2004 - (batch, mel bins, frames)
 
 
 def _real_positions(
-    model: torch.nn.Module, kind: StreamKind, main: str, tensor: torch.Tensor, given: torch.Tensor | None
+    model: torch.nn.Module, kind: SequenceKind, main: str, tensor: torch.Tensor, given: torch.Tensor | None
 ) -> tuple[torch.Tensor | None, bool]:
     """Return the real positions, and whether they follow from pad tokens at the ends of rows."""
     if given is not None:
         return (given != 0, False) if given.dim() == 2 and kind.unit == "tokens" else (None, False)  # noqa: PLR2004
-    pad = family.distinct_pad_token(model)
+    pad = model_traits.distinct_pad_token(model)
     if kind.name != "encoder" or main != "input_ids" or pad is None or tensor.dim() != 2:  # noqa: PLR2004
         return None, False
     real = padless(tensor, pad)
@@ -191,11 +230,11 @@ def padless(ids: torch.Tensor, pad: int) -> torch.Tensor:
 
 
 def _aligned(
-    model: torch.nn.Module, inputs: Mapping[str, Any], kind: StreamKind, main: str, lead: torch.Size
+    model: torch.nn.Module, inputs: Mapping[str, Any], kind: SequenceKind, main: str, lead: torch.Size
 ) -> Iterator[tuple[str, float]]:
     if kind.unit != "tokens":
         return
-    has_decoder = "decoder_input_ids" in family.parameters(model)
+    has_decoder = "decoder_input_ids" in model_traits.parameters(model)
     for name, value in inputs.items():
         if name == main or not isinstance(value, torch.Tensor) or name in _APART:
             continue

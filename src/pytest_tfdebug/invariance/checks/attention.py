@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.invariance import family
-from pytest_tfdebug.invariance.located import recorded
-from pytest_tfdebug.invariance.outcome import Outcome, Repetition
-from pytest_tfdebug.invariance.settings import Settings
-from pytest_tfdebug.invariance.sister import Sister, unpadded
+from pytest_tfdebug.invariance.checks.base import Check
+from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.explain.culprit import recorded
+from pytest_tfdebug.invariance.repeat.repetition import Repetition
+from pytest_tfdebug.options import argument, several
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import torch
 
-    from pytest_tfdebug.invariance.observed import Leaves, ObservedCall
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.tracing.trace import Trace
 
 #: Implementation -> flag of a model class that supports it, package that provides it, whether it needs a GPU.
@@ -37,48 +38,60 @@ class AttentionSettings(Settings):
     """What ``attention_invariant`` takes.
 
     Args:
-        implementations: Names to hold to ``"eager"``; None for every one that the model supports, that is installed,
-            and that runs on the model's device.
+        implementations: Names to compare with ``"eager"``; None for every one that the model supports, that is
+            installed, and that runs on the model's device.
     """
 
-    implementations: Iterable[str] | str | None = None
+    implementations: tuple[str, ...] | None = argument(
+        None,
+        lambda value: bool(value) and all(isinstance(name, str) for name in value),
+        "a name or several, as in ('sdpa',)",
+        several,
+    )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        given = self.implementations
-        if given is None:
+
+class AttentionCheck(Check[AttentionSettings]):
+    """The call is repeated with each implementation of attention."""
+
+    takes = AttentionSettings
+    needs = "Call a transformers model with more than one attention implementation"
+    verdict = "depends on its attention implementation"
+
+    def check(self) -> None:
+        """Report the first implementation that gives another answer."""
+        if not hasattr(self.model, "set_attn_implementation"):
+            self.skip(f"{self.call.name} has no set_attn_implementation: it is no transformers model")
             return
-        names = (given,) if isinstance(given, str) else tuple(given)
-        if not names or not all(isinstance(name, str) for name in names):
-            raise TFDebugError(f"implementations={given!r} is not a name or several, as in ('sdpa',).")
-        object.__setattr__(self, "implementations", names)
-
-
-def check_attention(call: ObservedCall, settings: AttentionSettings) -> Outcome:
-    """Repeat a call with each implementation of attention and hold it to the eager one."""
-    with call.restored():
-        sister = Sister(call, settings.tolerances(), "depends on its attention implementation")
-        model = family.unwrapped(call.model)
-        if not hasattr(model, "set_attn_implementation"):
-            sister.outcome.skipped.append(f"{call.name} has no set_attn_implementation: it is no transformers model")
-            return sister.outcome
-        names = tuple(settings.implementations or _available(model))
+        names = self.settings.implementations or _available(self.model)
         if not names:
-            sister.outcome.skipped.append(f"{call.name} supports no attention implementation besides eager")
+            self.skip(f"{self.call.name} supports no attention implementation besides eager")
         reference = None
         for name in names:
-            reference = reference or _leaves(call, _REFERENCE, sister.outcome)
-            actual = _leaves(call, name, sister.outcome)
+            reference = reference or self._leaves(_REFERENCE)
+            actual = self._leaves(name)
             if not reference or not actual:
                 continue
-            repetition = Repetition(f"{name} against {_REFERENCE}", call.inputs, unpadded(call), call.inputs)
-            mismatch = sister.hold(repetition.label, reference, actual, repetition.alignment)
-            if mismatch is not None and sister.draws_random_numbers():
-                return sister.outcome
+            inputs = self.call.inputs
+            repetition = Repetition(f"{name} against {_REFERENCE}", inputs, self.unpadded, inputs)
+            mismatch = self.compare(repetition.label, reference, actual, repetition.alignment)
             if mismatch is not None:
                 told = f"{name} attention computes something else than {_REFERENCE}: scale, mask, softcap or dropout."
-                return sister.fail(repetition, mismatch, told, lambda name=name: _traces(call, name))  # type: ignore[misc]
-        return sister.outcome
+                self.fail(repetition, mismatch, told, partial(self._traces, name))
+                return
+
+    def _leaves(self, name: str) -> Leaves | None:
+        try:
+            with implementation(self.model, name):
+                return self.call.leaves(self.call.inputs)
+        except TFDebugError as error:
+            self.skip(f"{self.call.name}: {error}")
+            return None
+
+    def _traces(self, name: str) -> tuple[Trace, Trace]:
+        with implementation(self.model, _REFERENCE):
+            expected = recorded(self.call, self.call.inputs)
+        with implementation(self.model, name):
+            return expected, recorded(self.call, self.call.inputs)
 
 
 @contextmanager
@@ -114,21 +127,3 @@ def _available(model: torch.nn.Module) -> list[str]:
         for name, (flag, package, needs_gpu) in _KNOWN.items()
         if getattr(model, flag, False) and find_spec(package) is not None and (is_on_gpu or not needs_gpu)
     ]
-
-
-def _leaves(call: ObservedCall, name: str, outcome: Outcome) -> Leaves | None:
-    model = family.unwrapped(call.model)
-    try:
-        with implementation(model, name):
-            return call.leaves(call.inputs)
-    except TFDebugError as error:
-        outcome.skipped.append(f"{call.name}: {error}")
-        return None
-
-
-def _traces(call: ObservedCall, name: str) -> tuple[Trace, Trace]:
-    made: list[Any] = []
-    for each in (_REFERENCE, name):
-        with implementation(family.unwrapped(call.model), each):
-            made.append(recorded(call, call.inputs))
-    return made[0], made[1]

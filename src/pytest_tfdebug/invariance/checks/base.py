@@ -1,122 +1,188 @@
-"""What the sister checks share: repeat, hold, and report the first difference."""
+"""What every check does: repeat a call, compare the outputs, and report the first difference."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-import torch
-
-from pytest_tfdebug.invariance.alignment import Alignment
-from pytest_tfdebug.invariance.holding import NothingToCompareError, first_mismatch
-from pytest_tfdebug.invariance.located import locate
-from pytest_tfdebug.invariance.outcome import Mismatch, Outcome, Repetition
-from pytest_tfdebug.invariance.streams import find_streams
+from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
+from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.compare.alignment import Alignment
+from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
+from pytest_tfdebug.invariance.explain.culprit import locate
 from pytest_tfdebug.report.invariance import render_drift, render_headline, render_output, render_place, wrapped
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.invariance.located import TracePair
-    from pytest_tfdebug.invariance.observed import Leaves, ObservedCall
-    from pytest_tfdebug.invariance.streams import Stream
-    from pytest_tfdebug.parity.tolerance import Tolerances
+    from collections.abc import Iterable
+
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
+    from pytest_tfdebug.invariance.explain.culprit import Located, TracePair
+    from pytest_tfdebug.invariance.repeat.repetition import Repetition
+    from pytest_tfdebug.records import Culprit
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
 @dataclass
-class Sister:
-    """One check of one observed call; to be used inside ``call.restored()``.
+class Outcome:
+    """What a check of one call found.
+
+    Args:
+        repeats: Number of forwards that were repeated and compared.
+        failure: The failure's report; empty when everything holds.
+        culprit: Where the failure arises; None where that is not known.
+        skipped: What could not be repeated and why, in sentences.
+        notes: What is worth saying although everything holds, in sentences.
+    """
+
+    repeats: int = 0
+    failure: str = ""
+    culprit: Culprit | None = None
+    skipped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Check(ABC, Generic[SettingsT]):
+    """One check of one observed call.
 
     Args:
         call: The call.
-        tolerances: What is allowed.
-        verdict: What a failure says of the model, ``is not invariant to its batch``.
-        outcome: What has been found so far.
+        settings: What the marker or function was given.
+
+    Attributes:
+        takes: The class of the settings.
+        needs: What a call must be like to be repeated, for the message of a test without one.
+        verdict: What a failure says of the model, "depends on its batch".
+        place: How the report begins the sentence that names the culprit.
+        randomness: What is said of a model that answers otherwise each time.
     """
 
-    call: ObservedCall
-    tolerances: Tolerances
-    verdict: str
-    outcome: Outcome = field(default_factory=Outcome)
+    takes: ClassVar[type[Settings]] = Settings
+    needs: ClassVar[str]
+    verdict: ClassVar[str]
+    place: ClassVar[str] = "The difference arises"
+    randomness: ClassVar[str] = "draws random numbers that change its answer"
 
+    def __init__(self, call: ObservedCall, settings: SettingsT) -> None:
+        self.call = call
+        self.settings = settings
+        self.model: Any = model_traits.unwrapped(call.model)
+        self.tolerances = settings.tolerances()
+        self.outcome = Outcome()
+
+    @classmethod
+    def run(cls, call: ObservedCall, settings: Any) -> Outcome:  # noqa: ANN401 - settings of the class in ``takes``
+        """Check a call, in the state in which it was made; everything is left as it was."""
+        check = cls(call, settings)
+        with call.restored():
+            check.check()
+        return check.outcome
+
+    @abstractmethod
+    def check(self) -> None:
+        """Repeat the call and put what is found into the outcome."""
+
+    @cached_property
     def expected(self) -> Leaves:
-        """Return the output that the test saw; made again if the weights have changed since."""
+        """The output that the test saw; made again if the weights have changed since."""
         return self.call.output if self.call.are_weights_unchanged() else self.call.leaves(self.call.inputs)
 
-    def draws_random_numbers(self) -> bool:
-        """Tell whether the call's answer depends on random numbers, and say so among what was skipped."""
-        call = self.call
-        rng, call.rng = call.rng, {}
-        torch.manual_seed(0)
-        try:
-            first = call.leaves(call.inputs)
-            torch.manual_seed(1)
-            second = call.leaves(call.inputs)
-        finally:
-            call.rng = rng
-        if first_mismatch(first, second, unpadded(call), self.tolerances) is None:
-            return False
-        self.outcome.repeats = 0
-        self.outcome.skipped.append(
-            f"{call.name} draws random numbers that change its answer, as with dropout in training mode: call "
-            "model.eval() first"
-        )
-        return True
+    @cached_property
+    def unpadded(self) -> Alignment:
+        """The alignment of the call with one of equal shapes: only the test's own real tokens count."""
+        sequence = token_sequence(self.call.model, self.call.inputs)
+        if sequence is not None and sequence.axis == 1:
+            return Alignment(sequence.length, 0, sequence.length, sequence.batch, mask=sequence.mask)
+        main = main_input(self.call.model, self.call.inputs)
+        return Alignment(1, 0, 1, main[1].shape[0] if main else 1)
 
-    def hold(
-        self, label: str, expected: Leaves, actual: Leaves, alignment: Alignment, *, with_caches: bool = True
-    ) -> Mismatch | None:
-        """Hold one output to another; nothing that could be compared is a reason, not a failure."""
+    def skip(self, reason: str) -> None:
+        """Note why something was not repeated or compared."""
+        self.outcome.skipped.append(reason)
+
+    def outputs(self, repetition: Repetition) -> tuple[Leaves, Leaves]:
+        """Make both calls of a repetition, but for the one that the test made; return what they give."""
+        expected, actual = (
+            self.expected if repetition.recorded == side else self.call.leaves(inputs)
+            for side, inputs in (("expected", repetition.expected_inputs), ("actual", repetition.inputs))
+        )
+        return expected, actual
+
+    def compare(self, label: str, expected: Leaves, actual: Leaves, at: Alignment, **how: bool) -> Mismatch | None:
+        """Compare two outputs; where there is nothing to compare that is noted, and is no failure.
+
+        Args:
+            label: What was repeated.
+            expected: The expected output.
+            actual: That of the repeated call.
+            at: Where the expected tensors lie in the actual ones.
+            **how: As for :func:`first_mismatch`.
+        """
         try:
-            mismatch = first_mismatch(expected, actual, alignment, self.tolerances, with_caches=with_caches)
+            mismatch = first_mismatch(expected, actual, at, self.tolerances, **how)
         except NothingToCompareError as error:
-            self.outcome.skipped.append(f"{label}: {error}")
+            self.skip(f"{label}: {error}")
             return None
         self.outcome.repeats += 1
         return mismatch
 
-    def fail_with_error(self, label: str, error: str) -> None:
-        """Put an exception of the model into words."""
-        lines = render_output(None, error)
-        self.outcome.failure = "\n".join([render_headline(self.call.name, self.verdict, label), *lines])
+    def is_random(self, *, with_other_numbers: bool = True) -> bool:
+        """Tell whether the call, made again as it was, gives another answer; this is then noted, and nothing counts.
 
-    def fail(
-        self, repetition: Repetition, mismatch: Mismatch, diagnosis: str, traces: TracePair | None = None
-    ) -> Outcome:
-        """Put a difference into words: what was repeated, the culprit, the tensors, the diagnosis."""
-        located = locate(self.call, repetition, self.tolerances, traces)
-        self.outcome.culprit = located.culprit
-        self.outcome.failure = "\n".join(
-            [
-                render_headline(self.call.name, self.verdict, repetition.label),
-                *render_place("The difference arises", located.culprit, located.parity, located.tokens, located.reason),
-                *render_output(mismatch.leaf, mismatch.error),
-                *render_drift(located.parity, located.culprit),
-                *wrapped(f"Diagnosis: {diagnosis}"),
-            ]
-        )
-        return self.outcome
+        Args:
+            with_other_numbers: Also make it with other random numbers.
+        """
+        call, rng = self.call, self.call.rng
+        try:
+            for state in (rng, {}) if with_other_numbers else (rng,):  # without a state: what follows the last call
+                call.rng = state
+                other = call.leaves(call.inputs)
+                if first_mismatch(self.expected, other, self.unpadded, self.tolerances, allows_nan=True) is not None:
+                    break
+            else:
+                return False
+        finally:
+            call.rng = rng
+        self.outcome.repeats = 0
+        self.skip(f"{call.name} {self.randomness}, as with dropout in training mode: call model.eval() first")
+        return True
 
+    def fail(self, repetition: Repetition, mismatch: Mismatch, diagnosis: str, traces: TracePair | None = None) -> None:
+        """Report a difference, unless the call gives another answer each time anyway.
 
-def main_input(call: ObservedCall) -> tuple[str, torch.Tensor] | None:
-    """Return name and tensor of the input that carries the batch; None when there is none."""
-    streams, _ = find_streams(call.model, call.inputs)
-    if streams:
-        return streams[0].main, call.inputs[streams[0].main]
-    return next(
-        ((name, value) for name, value in call.inputs.items() if isinstance(value, torch.Tensor) and value.dim()), None
-    )
+        Args:
+            repetition: The repetition that shows it.
+            mismatch: The first output that differs.
+            diagnosis: What is probably wrong, in a sentence.
+            traces: Records the expected and the actual call, where it takes more than other inputs.
+        """
+        if not self.is_random():
+            located = locate(self.call, repetition, self.tolerances, traces)
+            self.report(repetition.label, mismatch, located, [f"Diagnosis: {diagnosis}"])
 
+    def report(
+        self, label: str, mismatch: Mismatch, located: Located | None, facts: Iterable[str], pads: Iterable[str] = ()
+    ) -> None:
+        """Write the report of a failure.
 
-def token_stream(call: ObservedCall) -> Stream | None:
-    """Return the sequence that a call's output runs along: the decoder's, else the encoder's."""
-    streams, _ = find_streams(call.model, call.inputs)
-    by_name = {stream.kind.name: stream for stream in streams}
-    return by_name.get("decoder") or by_name.get("encoder")
-
-
-def unpadded(call: ObservedCall) -> Alignment:
-    """Return the alignment of a call with one of equal shapes, only the test's real tokens compared."""
-    stream = token_stream(call)
-    if stream is not None and stream.axis == 1:
-        return Alignment(stream.length, 0, stream.length, stream.batch, mask=stream.mask)
-    main = main_input(call)
-    return Alignment(1, 0, 1, main[1].shape[0] if main else 1)
+        Args:
+            label: What was repeated.
+            mismatch: The first output that differs.
+            located: Where the two forwards part; None where nobody looked.
+            facts: Sentences for its end.
+            pads: Lines about the numbers of pads.
+        """
+        output = render_output(mismatch.leaf, mismatch.error)
+        lines = [render_headline(self.call.name, self.verdict, label)]
+        if located is None:
+            lines += [*output, *pads]
+        else:
+            self.outcome.culprit = located.culprit
+            where = (located.culprit, located.parity, located.tokens, located.reason)
+            lines += [*render_place(self.place, *where), *pads, *output]
+            lines += render_drift(located.parity, located.culprit)
+        lines += [line for fact in facts for line in wrapped(fact)]
+        self.outcome.failure = "\n".join(lines)

@@ -5,60 +5,51 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.invariance.outcome import Outcome, Repetition
-from pytest_tfdebug.invariance.padding import rows_of
-from pytest_tfdebug.invariance.sister import Sister, main_input, unpadded
+import torch
+
+from pytest_tfdebug.invariance.calls.sequences import main_input
+from pytest_tfdebug.invariance.checks.base import Check
+from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.repeat.repetition import Repetition
+from pytest_tfdebug.invariance.repeat.rows import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.invariance.observed import ObservedCall
-    from pytest_tfdebug.invariance.settings import Settings
-
 _DIAGNOSIS = "a row's answer depends on the rows beside it: statistics over the batch, a shared buffer or capacity."
 
 
-def check_batch(call: ObservedCall, settings: Settings) -> Outcome:
-    """Repeat a call row by row and with its rows in reverse."""
-    with call.restored():
-        sister = Sister(call, settings.tolerances(), "depends on its batch")
-        main = main_input(call)
+class BatchCheck(Check[Settings]):
+    """The call is repeated row by row, and with its rows in reverse."""
+
+    needs = "Call a model with a batch"
+    verdict = "depends on its batch"
+
+    def check(self) -> None:
+        """Report the first row that gives another answer."""
+        main = main_input(self.call.model, self.call.inputs)
         if main is None:
-            sister.outcome.skipped.append(f"{call.name} was given no tensor by name")
-            return sister.outcome
-        expected = sister.expected()
-        for repetition in _repetitions(call, *main):
-            if repetition.recorded == "actual":
-                sides = call.leaves(repetition.expected_inputs), expected
-            else:
-                sides = expected, call.leaves(repetition.inputs)
-            mismatch = sister.hold(repetition.label, *sides, repetition.alignment)
-            if mismatch is not None and sister.draws_random_numbers():
-                return sister.outcome
+            self.skip(f"{self.call.name} was given no tensor by name")
+            return
+        for repetition in self._repetitions(*main):
+            mismatch = self.compare(repetition.label, *self.outputs(repetition), repetition.alignment)
             if mismatch is not None:
-                return sister.fail(repetition, mismatch, _DIAGNOSIS)
-        return sister.outcome
+                self.fail(repetition, mismatch, _DIAGNOSIS)
+                return
 
-
-def _repetitions(call: ObservedCall, name: str, main: object) -> Iterator[Repetition]:
-    import torch
-
-    assert isinstance(main, torch.Tensor)  # noqa: S101 - main_input says so
-    batch, at = main.shape[0], unpadded(call)
-    if batch == 1:
-        doubled = rows_of(call.inputs, [0, 0], 1)
-        other = main.flip(-1) if main.dim() > 1 else main
-        doubled[name] = torch.cat([main, other])
-        alignment = replace(at, rows=(0,), batch=2)
-        yield Repetition("the row beside another one, against the row alone", doubled, alignment, call.inputs)
-        return
-    for row in range(batch):
-        alone = rows_of(call.inputs, [row], batch)
-        mask = None if at.mask is None else at.mask[row : row + 1]
-        alignment = replace(at, rows=(row,), batch=batch, mask=mask)
-        label = f"row {row} in its batch of {batch}, against the row alone"
-        yield Repetition(label, call.inputs, alignment, alone, recorded="actual")
-    backwards = tuple(reversed(range(batch)))
-    reversed_rows = rows_of(call.inputs, backwards, batch)
-    alignment = replace(at, rows=backwards, batch=batch)
-    yield Repetition("the rows in reverse order", reversed_rows, alignment, call.inputs)
+    def _repetitions(self, name: str, main: torch.Tensor) -> Iterator[Repetition]:
+        inputs, batch, at = self.call.inputs, main.shape[0], self.unpadded
+        if batch == 1:
+            doubled = rows_of(inputs, [0, 0], 1)
+            doubled[name] = torch.cat([main, main.flip(-1) if main.dim() > 1 else main])
+            alignment = replace(at, rows=(0,), batch=2)
+            yield Repetition("the row beside another one, against the row alone", doubled, alignment, inputs)
+            return
+        for row in range(batch):
+            mask = None if at.mask is None else at.mask[row : row + 1]
+            alignment = replace(at, rows=(row,), batch=batch, mask=mask)
+            label = f"row {row} in its batch of {batch}, against the row alone"
+            yield Repetition(label, inputs, alignment, rows_of(inputs, [row], batch), recorded="actual")
+        backwards = tuple(reversed(range(batch)))
+        alignment = replace(at, rows=backwards, batch=batch)
+        yield Repetition("the rows in reverse order", rows_of(inputs, backwards, batch), alignment, inputs)

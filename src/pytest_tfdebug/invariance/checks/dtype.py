@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf, isnan
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.invariance import family
-from pytest_tfdebug.invariance.align_traces import TraceAligner
-from pytest_tfdebug.invariance.holding import is_in_cache
-from pytest_tfdebug.invariance.located import recorded
-from pytest_tfdebug.invariance.observed import duplicate
-from pytest_tfdebug.invariance.outcome import Outcome
-from pytest_tfdebug.invariance.settings import Settings, one_of
-from pytest_tfdebug.invariance.sister import unpadded
-from pytest_tfdebug.parity.compare import start_comparison
+from pytest_tfdebug.invariance.calls.observed_call import duplicate
+from pytest_tfdebug.invariance.checks.base import Check
+from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
+from pytest_tfdebug.invariance.compare.outputs import is_in_cache
+from pytest_tfdebug.invariance.explain.culprit import recorded
+from pytest_tfdebug.options import argument, is_number, several
 from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.tracing.capture import dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from pytest_tfdebug.invariance.observed import Leaves, ObservedCall
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.records import CallComparison, LeafComparison
     from pytest_tfdebug.tracing.trace import Trace
 
@@ -45,46 +41,65 @@ class DtypeSettings(Settings):
             None: 0.01 for float16 and 0.05 for bfloat16.
     """
 
-    dtypes: Iterable[str] | str = ("bfloat16", "float16")
-    bound: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        names = (self.dtypes,) if isinstance(self.dtypes, (str, torch.dtype)) else self.dtypes
-        if not isinstance(names, Iterable):
-            raise TFDebugError(f"dtypes={self.dtypes!r} is not one of {', '.join(map(repr, BOUNDS))}.")
-        plain = tuple(str(name).removeprefix("torch.") for name in names)
-        for name in plain or ("",):
-            one_of("dtypes", name, tuple(BOUNDS))
-        object.__setattr__(self, "dtypes", plain)
-        bound = self.bound
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float)) or not bound > 0):
-            raise TFDebugError(f"bound={bound!r} is not a number > 0.")
+    dtypes: tuple[str, ...] = argument(
+        ("bfloat16", "float16"),
+        lambda value: bool(value) and all(name in BOUNDS for name in value),
+        f"one of {', '.join(map(repr, BOUNDS))}",
+        lambda value: tuple(str(name).removeprefix("torch.") for name in several(value)),
+    )
+    bound: float | None = argument(None, lambda value: is_number(value) and value > 0, "a number > 0")
 
 
-def check_dtype(call: ObservedCall, settings: DtypeSettings) -> Outcome:
-    """Repeat a call in lower precision and hold its outputs to those in float32."""
-    outcome = Outcome()
-    with call.restored():
-        model = family.unwrapped(call.model)
-        held = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
+class DtypeCheck(Check[DtypeSettings]):
+    """The call is repeated in lower precision."""
+
+    takes = DtypeSettings
+    needs = "Call a float32 model"
+    verdict = "is not close to float32"
+
+    def check(self) -> None:
+        """Report the first dtype in which an output is too far from that in float32."""
+        held = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
         if held != {torch.float32}:
             names = ", ".join(sorted(map(dtype_name, held))) or "no weights"
-            outcome.skipped.append(f"{call.name} is not a float32 model ({names})")
-            return outcome
-        expected = call.output if call.are_weights_unchanged() else call.leaves(call.inputs)
-        for name in settings.dtypes:
-            bound = settings.bound or BOUNDS[name]
-            lower = duplicate(model).to(getattr(torch, name))
-            inputs = _cast(call.inputs, getattr(torch, name))
-            leaf, error, compared = _worst_output(expected, call.leaves(inputs, lower), call)
-            outcome.repeats += bool(compared)
-            if not compared:
-                outcome.skipped.append(f"{call.name} in {name}: it returned no floating-point tensor to compare")
-            elif not error <= bound:
-                outcome.failure = "\n".join(_report(call, name, (leaf, error, bound), lower, inputs))
-                return outcome
-    return outcome
+            self.skip(f"{self.call.name} is not a float32 model ({names})")
+            return
+        for name in self.settings.dtypes:
+            bound = self.settings.bound or BOUNDS[name]
+            lower = duplicate(self.model).to(getattr(torch, name))
+            inputs = _cast(self.call.inputs, getattr(torch, name))
+            errors = self._errors(self.call.leaves(inputs, lower))
+            self.outcome.repeats += bool(errors)
+            if not errors:
+                self.skip(f"{self.call.name} in {name}: it returned no floating-point tensor to compare")
+                continue
+            leaf, worst = max(errors.items(), key=lambda item: inf if isnan(item[1]) else item[1])
+            if not worst <= bound:
+                told = f"{leaf or 'the returned tensor'} has a relative L2 error of {worst:.3g}"
+                first = f"{self.call.name} in {name} {self.verdict}: {told} (up to {bound:.3g} allowed)."
+                last = f"Keep that module in float32, or give bound= above {worst:.3g} if this is expected."
+                self.outcome.failure = "\n".join([first, *self._worst_modules(lower, inputs), last])
+                return
+
+    def _errors(self, actual: Leaves) -> dict[str, float]:
+        """Return the relative error of each output that both sides have, by leaf path."""
+        errors = {}
+        for path, tensor in self.expected.items():
+            other = actual.get(path)
+            if other is None or not tensor.is_floating_point() or is_in_cache(path) or other.shape != tensor.shape:
+                continue
+            aligned = next(iter(self.unpadded.candidates(other, tensor.shape)), None)
+            axes = aligned.axes if aligned else ()
+            errors[path] = relative_error(self.unpadded.blank(tensor, axes), self.unpadded.blank(other, axes))
+        return errors
+
+    def _worst_modules(self, lower: torch.nn.Module, inputs: dict[str, Any]) -> Iterator[str]:
+        expected, actual = recorded(self.call, self.call.inputs), recorded(self.call, inputs, lower)
+        _, comparator = compare_traces(expected, _widened(actual), self.unpadded, Tolerances(0.0, 0.0))
+        for place, (_, item) in enumerate(_own_errors(comparator.finish().calls)[:_TOP]):
+            name = f"{item.call.name!r} ({item.call.class_name})"
+            numbers = f"relative L2 {_error(item.inputs):.2e} in, {_error(item.outputs):.2e} out"
+            yield f"  then {name}: {numbers}" if place else f"  Worst module: {name}: {numbers}"
 
 
 def relative_error(expected: torch.Tensor, actual: torch.Tensor) -> float:
@@ -103,42 +118,6 @@ def _cast(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
         name: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
         for name, value in inputs.items()
     }
-
-
-def _worst_output(expected: Leaves, actual: Leaves, call: ObservedCall) -> tuple[str, float, int]:
-    at, worst, compared = unpadded(call), ("", -1.0), 0
-    for path, tensor in expected.items():
-        other = actual.get(path)
-        if other is None or not tensor.is_floating_point() or is_in_cache(path) or other.shape != tensor.shape:
-            continue
-        aligned = next(iter(at.candidates(other, tensor.shape)), None)
-        axes = aligned.axes if aligned else ()
-        error = relative_error(at.blank(tensor, axes), at.blank(other, axes))
-        compared += 1
-        if not error <= worst[1]:
-            worst = path, error
-    return (*worst, compared)
-
-
-def _report(
-    call: ObservedCall, name: str, worst: tuple[str, float, float], lower: torch.nn.Module, inputs: dict[str, Any]
-) -> list[str]:
-    leaf, error, bound = worst
-    told = f"{leaf or 'the returned tensor'} has a relative L2 error of {error:.3g} (up to {bound:.3g} allowed)"
-    lines = [f"{call.name} in {name} is not close to float32: {told}."]
-    expected, actual = recorded(call, call.inputs), recorded(call, inputs, lower)
-    aligner = TraceAligner(unpadded(call), Tolerances(0.0, 0.0))
-    aligned = aligner.align(expected, _widened(actual))
-    comparator = start_comparison(
-        aligned.expected, None, Tolerances(0.0, 0.0), modules=expected.modules, aliases=expected.aliases
-    )
-    comparator.replay(aligned.actual.calls)
-    for place, (_, item) in enumerate(_own_errors(comparator.finish().calls)[:_TOP]):
-        call_name = f"{item.call.name!r} ({item.call.class_name})"
-        numbers = f"relative L2 {_error(item.inputs):.2e} in, {_error(item.outputs):.2e} out"
-        lines.append(f"  Worst module: {call_name}: {numbers}" if not place else f"  then {call_name}: {numbers}")
-    lines.append(f"Keep that module in float32, or give the marker a bound= above {error:.3g} if this is expected.")
-    return lines
 
 
 def _widened(trace: Trace) -> Trace:

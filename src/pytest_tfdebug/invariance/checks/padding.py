@@ -2,177 +2,164 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.invariance import family
-from pytest_tfdebug.invariance.alignment import Alignment
-from pytest_tfdebug.invariance.holding import NothingToCompareError, first_mismatch
-from pytest_tfdebug.invariance.outcome import Mismatch, Outcome, Repetition
-from pytest_tfdebug.invariance.sides import sides, sweep
-from pytest_tfdebug.invariance.streams import POINTERS, find_streams
-from pytest_tfdebug.invariance.variants import can_take_positions, padded_variant, ragged_variant, rows_alone
+from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences
+from pytest_tfdebug.invariance.checks.base import Check
+from pytest_tfdebug.invariance.checks.settings import PaddingSettings
+from pytest_tfdebug.invariance.compare.outputs import Mismatch
+from pytest_tfdebug.invariance.explain.culprit import locate
+from pytest_tfdebug.invariance.explain.diagnosis import Findings, diagnose, observations
+from pytest_tfdebug.invariance.explain.experiments import Laboratory, Leak
+from pytest_tfdebug.invariance.repeat.padding_variants import padded_alike, ragged, rows_alone
+from pytest_tfdebug.invariance.repeat.positions import can_take_positions, numbered
+from pytest_tfdebug.invariance.repeat.sides_and_lengths import pad_lengths, sides
+from pytest_tfdebug.report.invariance import render_pads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.invariance.observed import Leaves, ObservedCall
-    from pytest_tfdebug.invariance.settings import PaddingSettings, Side
-    from pytest_tfdebug.invariance.streams import Stream
-    from pytest_tfdebug.invariance.variants import Variant
-
-#: The alignment of a call with itself.
-_AS_IT_WAS = Alignment(real=1, start=0, total=1, batch=1)
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
+    from pytest_tfdebug.invariance.calls.sequences import InputSequence
+    from pytest_tfdebug.invariance.repeat.repetition import Repetition
+    from pytest_tfdebug.records import Culprit
 
 
-@dataclass(frozen=True)
-class Leak:
-    """Padding that changed the answer.
+class PaddingCheck(Check[PaddingSettings]):
+    """Each sequence is padded on each side by several lengths; rows that the test padded are run alone."""
 
-    Args:
-        stream: The sequence that was padded.
-        repetition: The repetition that shows it.
-        mismatch: The first output that changed.
-        variant: Makes the repetition with or without position ids.
-        has_positions: The repetition was given position ids built from the mask.
-    """
+    takes = PaddingSettings
+    needs = "Call a model with input_ids or inputs_embeds, or with pixels or frames and their mask"
+    verdict = "is not invariant to padding"
+    place = "The padding gets in"
+    randomness = "gives another answer each time it is called"
 
-    stream: Stream
-    repetition: Repetition
-    mismatch: Mismatch
-    variant: Variant
-    has_positions: bool
+    def __init__(self, call: ObservedCall, settings: PaddingSettings) -> None:
+        super().__init__(call, settings)
+        self._promises_finite = model_traits.is_pretrained(call.model)
+        #: Main inputs whose sequences need position ids on the left, whose caches hold them, that the model refuses.
+        self._needs_positions: set[str] = set()
+        self._numbers_caches: set[str] = set()
+        self._refused: set[str] = set()
 
+    @cached_property
+    def expected(self) -> Leaves:
+        """The output that the test saw, without losses that are over all positions, pads too."""
+        output = super().expected
+        if any(self.call.inputs.get(name) is not None for name in POINTERS):
+            return {path: tensor for path, tensor in output.items() if tensor.dim()}
+        return output
 
-@dataclass
-class PaddingCheck:
-    """The padding check of one observed call; to be used inside ``call.restored()``.
-
-    Args:
-        call: The call.
-        settings: What the marker asks for.
-        outcome: What has been found so far.
-    """
-
-    call: ObservedCall
-    settings: PaddingSettings
-    outcome: Outcome = field(default_factory=Outcome)
-    _expected: Leaves = field(default_factory=dict)
-    _needs_positions: set[str] = field(default_factory=set)
-    _numbers_caches: set[str] = field(default_factory=set)
-    _refused: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self._tolerances = self.settings.tolerances()
-        self._promises_finite = family.is_pretrained(self.call.model)
-
-    def first_leak(self) -> Leak | None:
-        """Repeat the call in every way and return the first that changes the answer, or None."""
-        call = self.call
-        streams, reasons = find_streams(call.model, call.inputs)
-        self.outcome.skipped.extend(reasons)
-        if not streams:
-            return None
-        self._expected = call.output if call.are_weights_unchanged() else call.leaves(call.inputs)
-        if any(call.inputs.get(name) is not None for name in POINTERS):  # their loss is over all positions, pads too
-            self._expected = {path: tensor for path, tensor in self._expected.items() if tensor.dim()}
-        for stream in streams:
-            for side, variant in self._variants(stream):
-                leak = self.try_variant(stream, side, variant)
-                if leak is not None:
-                    return leak
-        return None
-
-    def try_variant(self, stream: Stream, side: Side, variant: Variant) -> Leak | None:
-        """Run one variant: plainly, and with position ids where those may help."""
-        mode = self.settings.position_ids
-        can_take = can_take_positions(self.call, stream)
-        positions = can_take and (mode == "always" or stream.main in self._needs_positions)
-        repetition = variant(positions)
-        may_move = side == "left" and can_take and not positions
-        mismatch = self.run(stream, repetition, with_caches=not may_move or stream.main not in self._numbers_caches)
-        if mismatch is None or (may_move and mode == "never" and mismatch.is_in_cache):
-            return None
-        if not may_move or mode != "auto":
-            return Leak(stream, repetition, mismatch, variant, positions)
-        with_positions = variant(True)  # noqa: FBT003 - the variant's one argument
-        second = self.run(stream, with_positions)
-        if second is not None:
-            return Leak(stream, with_positions, second, variant, has_positions=True)
-        if mismatch.is_in_cache:  # rotary keys carry their positions, and attention sees only distances
-            self._numbers_caches.add(stream.main)
-        else:
-            self._needs_positions.add(stream.main)
-            name = type(family.unwrapped(self.call.model)).__name__
-            self.outcome.notes.append(f"{name} needs {stream.kind.positions} under left padding")
-        return None
-
-    def run(self, stream: Stream, repetition: Repetition, *, with_caches: bool = True) -> Mismatch | None:
-        """Run one repetition and hold its outputs to the expected ones."""
-        call = self.call
-        if stream.main in self._refused:
-            return None
-        try:
-            if repetition.recorded == "expected":
-                expected, actual = self._expected, call.leaves(repetition.inputs)
-            elif repetition.recorded == "actual":
-                expected, actual = call.leaves(repetition.expected_inputs), self._expected
-            else:
-                expected, actual = call.leaves(repetition.expected_inputs), call.leaves(repetition.inputs)
-        except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
-            text = f"{type(error).__name__}: {error}"
-            if stream.kind.unit == "tokens":
-                return Mismatch(None, error=text)
-            self._refused.add(stream.main)
-            self.outcome.skipped.append(f"{repetition.label}: the model refuses it ({text})")
-            return None
-        try:
-            mismatch = first_mismatch(
-                expected,
-                actual,
-                repetition.alignment,
-                self._tolerances,
-                promises_finite=self._promises_finite,
-                with_caches=with_caches,
+    def check(self) -> None:
+        """Report the first change at a real token."""
+        leak, outcome, settings = self._first_leak(), self.outcome, self.settings
+        is_training = any(training for _, training in self.call.modes)
+        if leak is not None and self.is_random(with_other_numbers=is_training):
+            return
+        if settings.expect == "same":
+            if leak is not None:
+                self._explain(leak)
+        elif leak is not None:
+            outcome.repeats += 1
+            outcome.notes.append(f"{self.call.name} varies with padding as declared: {settings.reason}")
+        elif outcome.repeats:
+            outcome.failure = (
+                f"{self.call.name} is declared to vary with padding ({settings.reason}) and does not: "
+                f"{outcome.repeats} repeated forwards gave the same answer.\n"
+                "Remove expect='varies' and reason=."
             )
-        except NothingToCompareError as error:
-            self.outcome.skipped.append(f"{repetition.label}: {error}")
-            return None
-        self.outcome.repeats += 1
-        return mismatch
 
-    def is_repeatable(self) -> bool:
-        """Tell whether the call, made again as it was, gives the answer that it gave."""
-        call = self.call
-        if not self._agrees(call.leaves(call.inputs)):
-            return False
-        if not any(training for _, training in call.modes):
-            return True
-        rng, call.rng = call.rng, {}  # other random numbers: those that follow the last call
-        try:
-            return self._agrees(call.leaves(call.inputs))
-        finally:
-            call.rng = rng
+    def _first_leak(self) -> Leak | None:
+        """Repeat the call in every way and return the first that changes the answer, or None."""
+        sequences, reasons = find_sequences(self.call.model, self.call.inputs)
+        self.outcome.skipped.extend(reasons)
+        tried = (self._try(sequence, made) for sequence in sequences for made in self._variants(sequence))
+        return next((leak for leak in tried if leak is not None), None)
 
-    def _agrees(self, leaves: Leaves) -> bool:
-        found = first_mismatch(self._expected, leaves, _AS_IT_WAS, self._tolerances, allows_nan=True)
-        return found is None
-
-    def _variants(self, stream: Stream) -> Iterator[tuple[Side, Variant]]:
+    def _variants(self, sequence: InputSequence) -> Iterator[Repetition]:
         call, settings = self.call, self.settings
-        chosen, left_out = sides(call.model, stream, settings)
-        pads, too_long = sweep(call.model, stream, settings)
+        chosen, left_out = sides(call.model, sequence, settings.side)
+        lengths, too_long = pad_lengths(call.model, sequence, settings.lengths)
         self.outcome.skipped.extend(reason for reason in (left_out, too_long) if reason)
-        if settings.position_ids == "always" and not can_take_positions(call, stream):
-            self.outcome.skipped.append(
-                f"{stream.main}: position_ids='always', and the forward takes no {stream.kind.positions} of its own"
+        if settings.position_ids == "always" and not can_take_positions(call, sequence):
+            self.skip(
+                f"{sequence.main}: position_ids='always', and the forward takes no {sequence.kind.positions} of its own"
             )
             return
         for side in chosen:
-            for number in pads:
-                yield side, padded_variant(call, stream, side, number, settings.filler)
-        yield from rows_alone(call, stream)
+            for pads in lengths:
+                yield padded_alike(call, sequence, side, pads, settings.filler)
+        yield from rows_alone(call, sequence)
         for side in chosen:
-            ragged = ragged_variant(call, stream, side)
-            if ragged is not None:
-                yield side, ragged
+            made = ragged(call, sequence, side)
+            if made is not None:
+                yield made
+
+    def _try(self, sequence: InputSequence, made: Repetition) -> Leak | None:
+        """Run a repetition as it is, and with position ids where these may help."""
+        mode, main = self.settings.position_ids, sequence.main
+        can_take = can_take_positions(self.call, sequence)
+        has_positions = can_take and (mode == "always" or main in self._needs_positions)
+        repetition = numbered(self.call, sequence, made) if has_positions else made
+        may_move = made.side == "left" and can_take and not has_positions
+        mismatch = self._run(sequence, repetition, with_caches=not may_move or main not in self._numbers_caches)
+        if mismatch is None or (may_move and mode == "never" and mismatch.is_in_cache):
+            return None
+        if not may_move or mode != "auto":
+            return Leak(sequence, repetition, mismatch, has_positions)
+        with_positions = numbered(self.call, sequence, made)
+        second = self._run(sequence, with_positions)
+        if second is not None:
+            return Leak(sequence, with_positions, second, has_positions=True)
+        if mismatch.is_in_cache:  # rotary keys carry their positions, and attention sees only distances
+            self._numbers_caches.add(main)
+        else:
+            self._needs_positions.add(main)
+            self.outcome.notes.append(f"{type(self.model).__name__} needs {sequence.kind.positions} under left padding")
+        return None
+
+    def _run(self, sequence: InputSequence, made: Repetition, *, with_caches: bool = True) -> Mismatch | None:
+        if sequence.main in self._refused:
+            return None
+        try:
+            outputs = self.outputs(made)
+        except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
+            text = f"{type(error).__name__}: {error}"
+            if sequence.kind.unit == "tokens":
+                return Mismatch(None, error=text)
+            self._refused.add(sequence.main)
+            self.skip(f"{made.label}: the model refuses it ({text})")
+            return None
+        expected, actual = outputs
+        how = {"promises_finite": self._promises_finite, "with_caches": with_caches}
+        return self.compare(made.label, expected, actual, made.alignment, **how)
+
+    def _explain(self, leak: Leak) -> None:
+        sequence, settings, call = leak.sequence, self.settings, self.call
+        lengths, _ = pad_lengths(call.model, sequence, settings.lengths)
+        laboratory = Laboratory(
+            call, leak, lambda made: self._run(sequence, made) is not None, lengths, settings.filler
+        )
+        found, smallest = laboratory.run()
+        length = sequence.length if sequence.is_exact or leak.mismatch.error else 0
+        pads = list(render_pads(smallest.side, found.failing, found.passing, sequence.kind.unit, length))
+        if leak.mismatch.error:
+            self.report(smallest.label, leak.mismatch, None, (), pads)
+            return
+        located = locate(call, smallest, self.tolerances, is_padded=True)
+        classes = _classes(call.model, located.culprit)
+        findings = Findings(sequence, smallest, found, located, leak.mismatch.is_at_pads, classes)
+        told = " ".join(observations(findings))
+        observed = [f"Observed: {told}"] if told else []
+        self.report(smallest.label, leak.mismatch, located, [*observed, f"Diagnosis: {diagnose(findings)}"], pads)
+
+
+def _classes(model: object, culprit: Culprit | None) -> tuple[str, ...]:
+    """Return the classes of the culprit and its direct children; a root's are not its own."""
+    if culprit is None:
+        return ()
+    module = dict(model.named_modules()).get(culprit.path)  # type: ignore[attr-defined] # a module
+    children = [] if module is None or culprit.kind == "glue" else list(module.children())
+    return (culprit.class_name, *(type(child).__name__ for child in children))

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.invariance import family
-from pytest_tfdebug.invariance.located import recorded
-from pytest_tfdebug.invariance.outcome import Outcome, Repetition
-from pytest_tfdebug.invariance.sister import Sister, unpadded
+from pytest_tfdebug.invariance.checks.base import Check
+from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.explain.culprit import recorded
+from pytest_tfdebug.invariance.repeat.repetition import Repetition
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.invariance.observed import ObservedCall
-    from pytest_tfdebug.invariance.settings import Settings
+    from pytest_tfdebug.tracing.trace import Trace
 
 #: What ``from_pretrained(output_loading_info=True)`` lists, and what it means.
 _KEYS = {
@@ -23,29 +22,35 @@ _KEYS = {
     "mismatched_keys": "of another shape in the checkpoint",
 }
 _SHOWN = 5
+_DIAGNOSIS = "a weight, buffer or attribute of the culprit is not saved, or is made anew when the model is loaded."
 
 
-def check_save_load(call: ObservedCall, settings: Settings) -> Outcome:
-    """Save the model of a call, load it, and repeat the call with what was loaded."""
-    model: Any = family.unwrapped(call.model)
-    with call.restored():
-        sister = Sister(call, settings.tolerances(), "is not the same after save_pretrained and from_pretrained")
+class SaveLoadCheck(Check[Settings]):
+    """The model is saved and loaded, and the call repeated with what was loaded."""
+
+    needs = "Call a model that has save_pretrained"
+    verdict = "is not the same after save_pretrained and from_pretrained"
+
+    def check(self) -> None:
+        """Report weights that do not match, or an answer that changes."""
+        call, model = self.call, self.model
         if not hasattr(model, "save_pretrained") or not hasattr(type(model), "from_pretrained"):
-            sister.outcome.skipped.append(f"{call.name} has no save_pretrained: it is no transformers model")
-            return sister.outcome
+            self.skip(f"{call.name} has no save_pretrained: it is no transformers model")
+            return
         loaded, wrong = _reload(model)
         if wrong:
             listed = "\n".join(f"  {name}: {_shown(keys)} ({_KEYS[name]})" for name, keys in wrong.items())
-            sister.outcome.failure = f"{call.name} {sister.verdict}: weights do not match.\n{listed}"
-            return sister.outcome
-        repetition = Repetition("the loaded model against the saved one", call.inputs, unpadded(call), call.inputs)
+            self.outcome.failure = f"{call.name} {self.verdict}: weights do not match.\n{listed}"
+            return
+        repetition = Repetition("the loaded model against the saved one", call.inputs, self.unpadded, call.inputs)
         actual = call.leaves(call.inputs, loaded)
-        mismatch = sister.hold(repetition.label, sister.expected(), actual, repetition.alignment)
-        if mismatch is None or sister.draws_random_numbers():
-            return sister.outcome
-        told = "a weight, buffer or attribute of the culprit is not saved, or is made anew when the model is loaded."
-        pair = lambda: (recorded(call, call.inputs), recorded(call, call.inputs, loaded))  # noqa: E731
-        return sister.fail(repetition, mismatch, told, pair)
+        mismatch = self.compare(repetition.label, self.expected, actual, repetition.alignment)
+        if mismatch is not None:
+
+            def traces() -> tuple[Trace, Trace]:
+                return recorded(call, call.inputs), recorded(call, call.inputs, loaded)
+
+            self.fail(repetition, mismatch, _DIAGNOSIS, traces)
 
 
 def _reload(model: Any) -> tuple[torch.nn.Module, dict[str, list[str]]]:  # noqa: ANN401 - a transformers model

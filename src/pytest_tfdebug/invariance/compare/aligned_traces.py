@@ -1,7 +1,7 @@
-"""Bring the trace of a repeated call into the alignment of the expected one, so that the parity core can compare them.
+"""Compare the trace of a repeated call with that of the expected one: both are first cut to what they have in common.
 
-Only what both sides have is kept, at real tokens: the root's inputs are left out (they differ on purpose), so are
-masks that one side does without, and tensors whose sizes no pad explains.
+That is their tensors at real tokens. The root's inputs are left out (they differ on purpose), and so are masks that one
+side does without, and tensors whose sizes no pad explains.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.invariance.holding import is_in_cache
-from pytest_tfdebug.parity.metrics import compare_leaf
-from pytest_tfdebug.records import TensorRecord
+from pytest_tfdebug.invariance.compare.outputs import compare_tensors, is_in_cache
+from pytest_tfdebug.parity.compare import start_comparison
 from pytest_tfdebug.tracing.capture import dtype_name
 
 if TYPE_CHECKING:
@@ -19,12 +18,13 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.invariance.alignment import Aligned, Alignment
+    from pytest_tfdebug.invariance.compare.alignment import Aligned, Alignment
+    from pytest_tfdebug.parity.comparator import Comparator
     from pytest_tfdebug.parity.tolerance import Tolerances
-    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.records import Call, Divergence, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
-Key = tuple[str, int, str, str]
+    Key = tuple[str, int, str, str]
 
 
 @dataclass
@@ -41,14 +41,44 @@ class AlignedTraces:
     actual: Trace
     axes: dict[Key, tuple[int, ...]] = field(default_factory=dict)
 
+    def axes_of(self, divergence: Divergence) -> tuple[int, ...]:
+        """Return the axes of a tensor along the sequence; none for a pooled one."""
+        return self.axes.get((divergence.path, divergence.call, divergence.direction, divergence.leaf), ())
 
-class TraceAligner:
-    """Aligns the tensors of two traces; a tensor that both show twice is aligned once.
+    def tensors_of(self, divergence: Divergence) -> list[torch.Tensor]:
+        """Return the expected and the actual tensor, those that there are."""
+        return [
+            record.tensor
+            for trace in (self.expected, self.actual)
+            for call in trace
+            if (call.path, call.call) == (divergence.path, divergence.call)
+            for record in (call.inputs if divergence.direction == "input" else call.outputs or ())
+            if record.leaf == divergence.leaf and record.tensor is not None
+        ]
+
+
+def compare_traces(
+    expected: Trace, actual: Trace, alignment: Alignment, tolerances: Tolerances
+) -> tuple[AlignedTraces, Comparator]:
+    """Compare two traces at real tokens.
 
     Args:
+        expected: The expected trace.
+        actual: The trace of the repeated call.
         alignment: Where the expected tensors lie in the actual ones.
-        tolerances: What is allowed, to choose between two ways to lay tensors side by side.
+        tolerances: What is allowed.
+
+    Returns:
+        Both traces as they were compared, and the comparator that has seen all their calls.
     """
+    aligned = _Aligner(alignment, tolerances).align(expected, actual)
+    comparator = start_comparison(aligned.expected, None, tolerances, modules=actual.modules, aliases=actual.aliases)
+    comparator.replay(aligned.actual.calls)
+    return aligned, comparator
+
+
+class _Aligner:
+    """Aligns the tensors of two traces; a tensor that both show twice is aligned once."""
 
     def __init__(self, alignment: Alignment, tolerances: Tolerances) -> None:
         self._alignment = alignment
@@ -57,50 +87,32 @@ class TraceAligner:
         self._blanked: dict[tuple[int, tuple[int, ...]], torch.Tensor] = {}
 
     def align(self, expected: Trace, actual: Trace) -> AlignedTraces:
-        """Return both traces with the tensors that they have in common.
-
-        An encoder that only one of them ran (the other was given its output) is left out.
-        """
+        """Return both traces with the tensors that they have in common; calls of one trace alone stay as they are."""
         made = AlignedTraces(replace(expected, calls=[]), replace(actual, calls=[]))
         waiting = {(call.path, call.call): call for call in actual}
         partners: dict[int, Call] = {}
         for call in expected:
             other = waiting.pop((call.path, call.call), None)
-            if other is None:
-                made.expected.calls.append(call)
-                continue
-            own, partners[other.index] = self._align_call(call, other, made.axes)
-            made.expected.calls.append(own)
+            if other is not None:
+                call, partners[other.index] = self._align_call(call, other, made.axes)  # noqa: PLW2901
+            made.expected.calls.append(call)
         made.actual.calls.extend(partners.get(call.index, call) for call in actual)
         return made
 
     def _align_call(self, expected: Call, actual: Call, axes: dict[Key, tuple[int, ...]]) -> tuple[Call, Call]:
-        expected, actual = _of_tensors_alone(expected), _of_tensors_alone(actual)
-        is_root = expected.parent is None
-        inputs = ((), ()) if is_root else self._align_leaves(expected.inputs, actual.inputs, actual, "input", axes)
-        if expected.outputs is None or actual.outputs is None:
-            return replace(expected, inputs=inputs[0]), replace(actual, inputs=inputs[1])
-        outputs = self._align_leaves(expected.outputs, actual.outputs, actual, "output", axes)
-        return (
-            replace(expected, inputs=inputs[0], outputs=outputs[0]),
-            replace(actual, inputs=inputs[1], outputs=outputs[1]),
-        )
-
-    def _align_leaves(
-        self,
-        expected: Sequence[TensorRecord],
-        actual: Sequence[TensorRecord],
-        call: Call,
-        direction: str,
-        axes: dict[Key, tuple[int, ...]],
-    ) -> tuple[tuple[TensorRecord, ...], tuple[TensorRecord, ...]]:
-        pairs = list(self._pairs(expected, actual))
-        for one, _, aligned in pairs:
-            axes[call.path, call.call, direction, one.leaf] = aligned.axes
-        return (
-            tuple(self._record(one, one.tensor, aligned) for one, _, aligned in pairs),
-            tuple(self._record(other, aligned.tensor, aligned) for _, other, aligned in pairs),
-        )
+        one, other = _of_tensors_alone(expected), _of_tensors_alone(actual)
+        for direction in ("input", "output"):
+            leaves: list[Sequence[TensorRecord] | None] = [getattr(call, f"{direction}s") for call in (one, other)]
+            if leaves[0] is None or leaves[1] is None:
+                continue
+            is_roots = direction == "input" and expected.parent is None
+            pairs = [] if is_roots else list(self._pairs(leaves[0], leaves[1]))
+            axes |= {(actual.path, actual.call, direction, mine.leaf): aligned.axes for mine, _, aligned in pairs}
+            mines = tuple(self._blank(mine, mine.tensor, aligned) for mine, _, aligned in pairs)
+            theirs = tuple(self._blank(their, aligned.tensor, aligned) for _, their, aligned in pairs)
+            setattr(one, f"{direction}s", mines)
+            setattr(other, f"{direction}s", theirs)
+        return one, other
 
     def _pairs(
         self, expected: Sequence[TensorRecord], actual: Sequence[TensorRecord]
@@ -120,31 +132,26 @@ class TraceAligner:
         key = id(expected), id(actual)
         if key not in self._known:
             ways = list(self._alignment.candidates(actual, expected.shape))
-            first = next(iter(ways), None)
-            if len(ways) > 1 and self._differs(expected, ways[0]):
-                first = next((way for way in ways[1:] if not self._differs(expected, way)), first)
+            first = ways[0] if ways else None
+            if len(ways) > 1:
+                first = next((way for way in ways if not self._differs(expected, way)), first)
             self._known[key] = first
         return self._known[key]
 
     def _differs(self, expected: torch.Tensor, way: Aligned) -> bool:
         tolerance = self._tolerances.of("", dtype_name(expected.dtype))
-        blank = self._alignment.blank
-        one, other = (_plain_record(blank(tensor, way.axes)) for tensor in (expected, way.tensor))
-        return bool(compare_leaf("input", other, one, tolerance).problem)
+        one, other = (self._alignment.blank(tensor, way.axes) for tensor in (expected, way.tensor))
+        return bool(compare_tensors("", one, other, tolerance).problem)
 
-    def _record(self, record: TensorRecord, tensor: torch.Tensor | None, aligned: Aligned) -> TensorRecord:
+    def _blank(self, record: TensorRecord, tensor: torch.Tensor | None, aligned: Aligned) -> TensorRecord:
         assert tensor is not None  # noqa: S101 - pairs have values
         key = id(tensor), aligned.axes
         if key not in self._blanked:
             self._blanked[key] = self._alignment.blank(tensor, aligned.axes)
         kept = self._blanked[key]
-        return TensorRecord(record.leaf, tuple(kept.shape), record.dtype, kept)
+        return replace(record, shape=tuple(kept.shape), tensor=kept, statistics=None)
 
 
 def _of_tensors_alone(call: Call) -> Call:
     """Return a call without its other arguments and its writes to caches: lengths, and caches, differ on purpose."""
     return replace(call, skeleton={"outputs": call.skeleton.get("outputs", "None")}, writes=())
-
-
-def _plain_record(tensor: torch.Tensor) -> TensorRecord:
-    return TensorRecord("", tuple(tensor.shape), dtype_name(tensor.dtype), tensor)

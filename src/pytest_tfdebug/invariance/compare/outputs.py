@@ -1,25 +1,25 @@
-"""Hold the outputs of a repeated call to those of the call itself."""
+"""Compare the outputs of a repeated call with the expected ones, at real tokens."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.invariance.outcome import Mismatch
 from pytest_tfdebug.parity.metrics import compare_leaf, is_within
-from pytest_tfdebug.records import LeafComparison, TensorRecord
-from pytest_tfdebug.tracing.capture import dtype_name
+from pytest_tfdebug.records import LeafComparison
+from pytest_tfdebug.tracing.capture import dtype_name, tensor_record
+from pytest_tfdebug.tracing.leaves import Leaf
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.invariance.alignment import Alignment
-    from pytest_tfdebug.invariance.observed import Leaves
-    from pytest_tfdebug.parity.tolerance import Tolerances
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves
+    from pytest_tfdebug.invariance.compare.alignment import Alignment
+    from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
 
 #: Leaves of key-value and state caches.
 _IN_CACHE = re.compile(r"past_key_values|cache_params|_cache\b|\.layers\[\d+\]\.(?:keys|values)|_states\[")
@@ -27,6 +27,23 @@ _IN_CACHE = re.compile(r"past_key_values|cache_params|_cache\b|\.layers\[\d+\]\.
 
 #: The comparison of what agrees within the absolute tolerance alone.
 _AGREES = LeafComparison("output", "", "", (), "", None)
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """An output that changed.
+
+    Args:
+        leaf: The comparison; its problem is ``values``.
+        is_in_cache: Everything but caches agrees.
+        is_at_pads: NaN at pad positions only, where the model promises finite numbers.
+        error: The exception that left the repeated call, as text; then there is no comparison.
+    """
+
+    leaf: LeafComparison | None
+    is_at_pads: bool = False
+    is_in_cache: bool = False
+    error: str = ""
 
 
 class NothingToCompareError(TFDebugError):
@@ -108,14 +125,20 @@ def compare_aligned(
         e, a = alignment.blank(expected, aligned.axes), alignment.blank(aligned.tensor, aligned.axes)
         if is_within(e, a, tolerance.atol):
             return _AGREES
-        comparison = compare_leaf("output", _record(path, a), _record(path, e), tolerance)
+        comparison = compare_tensors(path, e, a, tolerance)
         metrics = comparison.metrics
         if not comparison.problem and metrics is not None and metrics.non_finite_actual and not allows_nan:
-            comparison = _refuse_nan(comparison, aligned.tensor)
+            comparison = replace(comparison, problem="values") if has_nan(aligned.tensor) else comparison
         likeliest = likeliest or comparison
         if not comparison.problem:
             return comparison
     return likeliest
+
+
+def compare_tensors(path: str, expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> LeafComparison:
+    """Compare two tensors of one shape; ``path`` is their leaf path."""
+    one, other = (tensor_record(Leaf(path, tensor), tensor) for tensor in (actual, expected))
+    return compare_leaf("output", one, other, tolerance)
 
 
 def _is_whole(expected: torch.Tensor, actual: torch.Tensor, alignment: Alignment) -> bool:
@@ -127,12 +150,6 @@ def _is_whole(expected: torch.Tensor, actual: torch.Tensor, alignment: Alignment
     return has_grown if ends_in_pads else (has_grown or actual.shape[-2:] == expected.shape[-2:])
 
 
-def _refuse_nan(comparison: LeafComparison, actual: torch.Tensor) -> LeafComparison:
-    if not has_nan(actual):
-        return comparison
-    return replace(comparison, problem="values")
-
-
 def _nan_at_pads(path: str, tensor: torch.Tensor) -> LeafComparison:
     return LeafComparison("output", path, "values", tuple(tensor.shape), dtype_name(tensor.dtype), None)
 
@@ -140,7 +157,3 @@ def _nan_at_pads(path: str, tensor: torch.Tensor) -> LeafComparison:
 def has_nan(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor has a nan; its sum is one then, and takes a quarter of the time to find."""
     return math.isnan(float(tensor.sum())) and bool(torch.isnan(tensor).any())
-
-
-def _record(path: str, tensor: torch.Tensor) -> TensorRecord:
-    return TensorRecord(path, tuple(tensor.shape), dtype_name(tensor.dtype), tensor)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.invariance.align_traces import TraceAligner
-from pytest_tfdebug.invariance.masks import MaskFault, mask_fault
-from pytest_tfdebug.parity.compare import conclude, start_comparison
-from pytest_tfdebug.records import Culprit, Divergence
+from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
+from pytest_tfdebug.invariance.explain.mask_faults import MaskFault, mask_fault
+from pytest_tfdebug.parity.compare import conclude
+from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.trace import Trace, record
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     #: Records the expected and the actual forward.
     TracePair = Callable[[], tuple[Trace, Trace]]
 
-    from pytest_tfdebug.invariance.align_traces import AlignedTraces
-    from pytest_tfdebug.invariance.observed import ObservedCall
-    from pytest_tfdebug.invariance.outcome import Repetition
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
+    from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
+    from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tolerance import Tolerances
-    from pytest_tfdebug.records import Kind, TensorRecord
+    from pytest_tfdebug.records import Divergence, Kind, TensorRecord
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,8 @@ def locate(
         is_padded: The actual call has pads, so that a mask must be on them.
     """
     try:
-        expected, actual = traces() if traces else _trace_pair(call, repetition)
-        aligned = TraceAligner(repetition.alignment, tolerances).align(expected, actual)
-        comparator = start_comparison(
-            aligned.expected, None, tolerances, modules=aligned.actual.modules, aliases=aligned.actual.aliases
-        )
-        comparator.replay(aligned.actual.calls)
+        expected, actual = traces() if traces else _both(call, repetition)
+        aligned, comparator = compare_traces(expected, actual, repetition.alignment, tolerances)
         parity = conclude(comparator)
     except TFDebugError as error:
         return Located(None, None, reason=str(error).partition("\n")[0])
@@ -103,7 +99,7 @@ def locate(
     return Located(culprit, parity, tokens, _is_pooling(aligned, parity.culprit), fault)
 
 
-def _trace_pair(call: ObservedCall, repetition: Repetition) -> tuple[Trace, Trace]:
+def _both(call: ObservedCall, repetition: Repetition) -> tuple[Trace, Trace]:
     return recorded(call, repetition.expected_inputs), recorded(call, repetition.inputs)
 
 
@@ -123,14 +119,11 @@ def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Modu
 def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: Tolerances, real: int) -> Tokens | None:
     if divergence is None:
         return None
-    key = divergence.path, divergence.call, divergence.direction, divergence.leaf
-    axes = traces.axes.get(key, ())
-    found = [_tensor(trace, divergence) for trace in (traces.expected, traces.actual)]
-    expected, actual = found
-    if not axes or expected is None or actual is None:
+    axes, tensors = traces.axes_of(divergence), traces.tensors_of(divergence)
+    if not axes or len(tensors) != 2:  # noqa: PLR2004 - one is missing
         return None
     tolerance = tolerances.of("", divergence.comparison.dtype)
-    e, a = expected.double(), actual.double()
+    e, a = (tensor.double() for tensor in tensors)
     close = (a - e).abs() <= tolerance.atol + tolerance.rtol * e.abs()
     differs = ~(close | (e == a)).unsqueeze(-1)
     axis = axes[0]
@@ -146,21 +139,12 @@ def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: To
     return Tokens(row, position, len(by_position), rows.shape[1])
 
 
-def _tensor(trace: Trace, divergence: Divergence) -> torch.Tensor | None:
-    for call in trace:
-        if (call.path, call.call) == (divergence.path, divergence.call):
-            leaves = call.inputs if divergence.direction == "input" else call.outputs or ()
-            return next((item.tensor for item in leaves if item.leaf == divergence.leaf), None)
-    return None
-
-
 def _is_pooling(traces: AlignedTraces, culprit: Culprit) -> bool:
     """Tell whether the diverging tensor has lost the token axis, as the mean over a sequence or one token of it."""
     divergence = culprit.divergence
     if divergence is None or "Attention" in culprit.class_name:
         return False
-    key = divergence.path, divergence.call, divergence.direction, divergence.leaf
-    return not traces.axes.get(key, ()) and any(
+    return not traces.axes_of(divergence) and any(
         axes and direction == "output" for (_, _, direction, _), axes in traces.axes.items()
     )
 

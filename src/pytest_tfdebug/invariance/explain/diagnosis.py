@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.invariance import family
+from pytest_tfdebug.invariance.calls import model_traits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_tfdebug.invariance.evidence import Evidence
-    from pytest_tfdebug.invariance.located import Located
-    from pytest_tfdebug.invariance.outcome import Repetition
-    from pytest_tfdebug.invariance.streams import Stream
+    from pytest_tfdebug.invariance.calls.sequences import InputSequence
+    from pytest_tfdebug.invariance.explain.culprit import Located
+    from pytest_tfdebug.invariance.explain.experiments import Experiments
+    from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.records import Divergence
 
 _NORM = re.compile(r"GroupNorm|InstanceNorm|BatchNorm")
@@ -30,17 +30,17 @@ class Findings:
     """All that is known about a leak.
 
     Args:
-        stream: The sequence that was padded.
+        sequence: The sequence that was padded.
         repetition: The repetition with the fewest pads that shows it.
-        evidence: What further repetitions showed.
+        experiments: What further repetitions showed.
         located: Where the two forwards part.
         is_at_pads: NaN at pad positions only.
         module_classes: Classes of the culprit and of the modules inside it.
     """
 
-    stream: Stream
+    sequence: InputSequence
     repetition: Repetition
-    evidence: Evidence
+    experiments: Experiments
     located: Located
     is_at_pads: bool = False
     module_classes: tuple[str, ...] = ()
@@ -79,35 +79,35 @@ class Findings:
 
 def _no_mask_given(f: Findings) -> str:
     return (
-        f"the call was made without {f.stream.kind.mask} although rows of {f.stream.main} end in pad tokens: the mask "
-        f"never reached attention. Pass {f.stream.kind.mask}."
+        f"the call was made without {f.sequence.kind.mask} although rows of {f.sequence.main} end in pad tokens: "
+        f"the mask never reached attention. Pass {f.sequence.kind.mask}."
     )
 
 
 def _mask_ignored(f: Findings) -> str:
-    if f.evidence.mask_matters and not f.is_in_attention():
-        return f"the pads are taken in there like real tokens, without a look at {f.stream.kind.mask}."
-    return f"{f.stream.kind.mask} never reached attention there: the pads are attended to like real tokens."
+    if f.experiments.mask_matters and not f.is_in_attention():
+        return f"the pads are taken in there like real tokens, without a look at {f.sequence.kind.mask}."
+    return f"{f.sequence.kind.mask} never reached attention there: the pads are attended to like real tokens."
 
 
 #: What is probably wrong: when, and in words. The first that applies is reported.
 RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] = (
     (
-        lambda f: f.evidence.has_nan or f.is_at_pads,
+        lambda f: f.experiments.has_nan or f.is_at_pads,
         lambda _: (
             "NaN from a softmax over a row whose keys are all masked; add the dtype's lowest finite number there "
             "instead of -inf, or leave such rows unmasked."
         ),
     ),
-    (lambda f: f.stream.is_mask_inferred and f.stream.takes_mask, _no_mask_given),
+    (lambda f: f.sequence.is_mask_inferred and f.sequence.takes_mask, _no_mask_given),
     (
-        lambda f: f.evidence.batch_matters,
+        lambda f: f.experiments.batch_matters,
         lambda _: "a row's answer depends on the other rows of its batch, without any change of padding.",
     ),
     (
-        lambda f: f.evidence.positions_help,
+        lambda f: f.experiments.positions_help,
         lambda f: (
-            f"position ids are shifted by the pads: with {f.stream.kind.positions} built from the mask the "
+            f"position ids are shifted by the pads: with {f.sequence.kind.positions} built from the mask the "
             "answer is right."
         ),
     ),
@@ -116,7 +116,7 @@ RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] 
         lambda f: f"{f.located.fault.sentence}." if f.located.fault else "",
     ),
     (
-        lambda f: f.dtype in _INTEGERS and family.is_position_table(f.path),
+        lambda f: f.dtype in _INTEGERS and model_traits.is_position_table(f.path),
         lambda _: "position ids are shifted by the pads: they count pads as tokens.",
     ),
     (
@@ -134,24 +134,26 @@ RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] 
         lambda f: f.located.is_pooling,
         lambda f: (
             "pooling over pads: the mean, maximum or position that is taken of the sequence includes them"
-            + ("." if f.evidence.content_matters is not False else ", though not their content.")
+            + ("." if f.experiments.content_matters is not False else ", though not their content.")
         ),
     ),
     (
-        lambda f: f.has_class(_CONVOLUTION) or (f.is_beside_pads() and f.evidence.mask_matters is not False),
+        lambda f: f.has_class(_CONVOLUTION) or (f.is_beside_pads() and f.experiments.mask_matters is not False),
         lambda _: "a convolution or state-space scan runs across the pads: set the pads to 0 before it.",
     ),
     (
-        lambda f: f.evidence.content_matters is False,
+        lambda f: f.experiments.content_matters is False,
         lambda _: (
             "the number of pads matters and not what they hold: positions, windows or a scale there follow from the "
             "padded length."
         ),
     ),
-    (lambda f: f.stream.takes_mask, _mask_ignored),
+    (lambda f: f.sequence.takes_mask, _mask_ignored),
     (
         lambda _: True,
-        lambda f: f"the pads reach the real tokens, and the forward takes no {f.stream.kind.mask} to tell them apart.",
+        lambda f: (
+            f"the pads reach the real tokens, and the forward takes no {f.sequence.kind.mask} to tell them apart."
+        ),
     ),
 )
 
@@ -163,16 +165,16 @@ def diagnose(findings: Findings) -> str:
 
 def observations(findings: Findings) -> list[str]:
     """Return what further repetitions showed, in sentences."""
-    e, stream = findings.evidence, findings.stream
+    e, sequence = findings.experiments, findings.sequence
     told = []
     if e.content_matters is not None:
         told.append(f"The content of the pads {'matters' if e.content_matters else 'does not matter'}.")
     if e.mask_matters is not None:
         told.append(
-            f"{stream.kind.mask} {'changes the answer' if e.mask_matters else 'has no effect at all on the answer'}."
+            f"{sequence.kind.mask} {'changes the answer' if e.mask_matters else 'has no effect at all on the answer'}."
         )
     if e.positions_help:
-        told.append(f"With {stream.kind.positions} built from the mask the answer is right.")
+        told.append(f"With {sequence.kind.positions} built from the mask the answer is right.")
     if e.ones_matter:
-        told.append(f"A {stream.kind.mask} of ones alone, without any pad, changes the answer.")
+        told.append(f"A {sequence.kind.mask} of ones alone, without any pad, changes the answer.")
     return told

@@ -1,31 +1,51 @@
-"""What further repetitions say about a leak: from how many pads on, whether content, mask or positions matter."""
+"""Further repetitions after a leak: from how many pads on, and do their content, the mask or the positions matter?"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.invariance.alignment import Alignment
-from pytest_tfdebug.invariance.padding import mask_of, padded, rows_of
-from pytest_tfdebug.invariance.sides import sweep
-from pytest_tfdebug.invariance.variants import can_take_positions, padded_variant
+from pytest_tfdebug.invariance.calls.sequences import mask_of
+from pytest_tfdebug.invariance.compare.alignment import Alignment
+from pytest_tfdebug.invariance.repeat.padding_variants import padded_alike
+from pytest_tfdebug.invariance.repeat.pads import padded
+from pytest_tfdebug.invariance.repeat.positions import can_take_positions, numbered
+from pytest_tfdebug.invariance.repeat.rows import rows_of
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable, Sequence
 
-    from pytest_tfdebug.invariance.outcome import Repetition
-    from pytest_tfdebug.invariance.padding_check import Leak, PaddingCheck
-    from pytest_tfdebug.invariance.settings import Side
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
+    from pytest_tfdebug.invariance.calls.sequences import InputSequence
+    from pytest_tfdebug.invariance.compare.outputs import Mismatch
+    from pytest_tfdebug.invariance.repeat.repetition import Repetition
 
-#: The first number of pads is looked for one by one up to here.
+#: The first number of pads that fails is looked for one by one up to here.
 _MOST_STEPS = 64
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What was observed about a leak.
+class Leak:
+    """Padding that changed the answer.
+
+    Args:
+        sequence: The sequence that was padded.
+        repetition: The repetition that shows it.
+        mismatch: The first output that changed.
+        has_positions: The repetition was given position ids built from the mask.
+    """
+
+    sequence: InputSequence
+    repetition: Repetition
+    mismatch: Mismatch
+    has_positions: bool
+
+
+@dataclass(frozen=True)
+class Experiments:
+    """What further repetitions showed.
 
     Args:
         failing: Numbers of pads that change the answer, ascending; empty for rows of a batch.
@@ -48,106 +68,113 @@ class Evidence:
     has_nan: bool = False
 
 
-def gather(check: PaddingCheck, leak: Leak) -> tuple[Evidence, Repetition]:
-    """Return what can be observed about a leak, and the repetition with the fewest pads that shows it."""
-    failing, passing = _profile(check, leak)
-    smallest = leak.repetition
-    if failing and failing[0] != smallest.pads:
-        smallest = _of_pads(check, leak, failing[0])
-    metrics = leak.mismatch.leaf.metrics if leak.mismatch.leaf else None
-    has_nan = metrics is not None and metrics.non_finite_actual > metrics.non_finite_expected
-    if leak.mismatch.error:
-        return Evidence(failing, passing), smallest
-    evidence = Evidence(
-        failing,
-        passing,
-        _content_matters(check, leak, smallest),
-        _mask_matters(check, leak, smallest),
-        _positions_help(check, leak),
-        _batch_matters(check, leak, smallest),
-        _ones_matter(check, leak, smallest),
-        has_nan,
-    )
-    return evidence, smallest
+class Laboratory:
+    """Repeats a leaking call in further ways; to be used inside ``call.restored()``.
 
+    Args:
+        call: The call.
+        leak: The leak.
+        fails: Runs a repetition and tells whether it changes the answer.
+        lengths: The numbers of pads to try.
+        filler: What to pad with.
+    """
 
-def _of_pads(check: PaddingCheck, leak: Leak, pads: int) -> Repetition:
-    side: Side = "left" if leak.repetition.side == "left" else "right"
-    variant = padded_variant(check.call, leak.stream, side, pads, check.settings.filler)
-    return variant(leak.has_positions)
+    def __init__(
+        self,
+        call: ObservedCall,
+        leak: Leak,
+        fails: Callable[[Repetition], bool],
+        lengths: Sequence[int],
+        filler: str | int,
+    ) -> None:
+        self._call, self._leak, self._fails, self._lengths, self._filler = call, leak, fails, lengths, filler
+        self._sequence = leak.sequence
 
+    def run(self) -> tuple[Experiments, Repetition]:
+        """Return what the experiments showed, and the repetition with the fewest pads that leaks."""
+        leak = self._leak
+        failing, passing = self._profile()
+        made = leak.repetition
+        if failing and failing[0] != made.pads:
+            made = self._of_pads(failing[0])
+        if leak.mismatch.error:
+            return Experiments(failing, passing), made
+        metrics = leak.mismatch.leaf.metrics if leak.mismatch.leaf else None
+        found = Experiments(
+            failing,
+            passing,
+            self._content_matters(made),
+            self._mask_matters(made),
+            self._positions_help(),
+            self._batch_matters(made),
+            self._ones_matter(made),
+            metrics is not None and metrics.non_finite_actual > metrics.non_finite_expected,
+        )
+        return found, made
 
-def _profile(check: PaddingCheck, leak: Leak) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the numbers of pads that change the answer and those that do not, the first one found step by step."""
-    if leak.repetition.alignment.rows is not None:
-        return (), ()
-    pads, _ = sweep(check.call.model, leak.stream, check.settings)
-    results = {number: check.run(leak.stream, _of_pads(check, leak, number)) is not None for number in pads}
-    first = min((number for number, fails in results.items() if fails), default=leak.repetition.pads)
-    if leak.stream.is_exact:
-        for number in range(1, min(first, _MOST_STEPS)):
-            if number not in results:
-                results[number] = check.run(leak.stream, _of_pads(check, leak, number)) is not None
-                if results[number]:
+    def _of_pads(self, pads: int) -> Repetition:
+        side = self._leak.repetition.side or "right"
+        made = padded_alike(self._call, self._sequence, side, pads, self._filler)
+        return numbered(self._call, self._sequence, made) if self._leak.has_positions else made
+
+    def _profile(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the numbers of pads that change the answer and those that do not, the first one found step by step."""
+        made = self._leak.repetition
+        if made.alignment.rows is not None:
+            return (), ()
+        results = {pads: self._fails(self._of_pads(pads)) for pads in self._lengths}
+        first = min((pads for pads, fails in results.items() if fails), default=made.pads)
+        steps = range(1, min(first, _MOST_STEPS)) if self._sequence.is_exact else ()
+        for pads in steps:
+            if pads not in results:
+                results[pads] = self._fails(self._of_pads(pads))
+                if results[pads]:
                     break
-    failing = tuple(sorted(number for number, fails in results.items() if fails))
-    return failing, tuple(sorted(number for number, fails in results.items() if not fails))
+        failing, passing = (tuple(sorted(pads for pads in results if results[pads] is each)) for each in (True, False))
+        return failing, passing
 
+    def _content_matters(self, made: Repetition) -> bool | None:
+        at, sequence = made.alignment, self._sequence
+        if at.rows is not None or sequence.kind.unit == "pixels":
+            return None
+        widths = (at.start, at.total - at.real - at.start)
+        other = padded(self._call.model, self._call.inputs, sequence, widths, "random")
+        return self._differs(made, **{sequence.main: other[sequence.main]})
 
-def _differs(check: PaddingCheck, leak: Leak, inputs: dict[str, Any], others: dict[str, Any]) -> bool:
-    """Tell whether two ways to make the same padded call differ at real tokens."""
-    return check.run(leak.stream, replace(_same_length(leak), inputs=inputs, expected_inputs=others)) is not None
+    def _mask_matters(self, made: Repetition) -> bool | None:
+        sequence = self._sequence
+        if not sequence.takes_mask or sequence.kind.unit != "tokens" or made.inputs.get(sequence.kind.mask) is None:
+            return None
+        return self._differs(made, **{sequence.kind.mask: torch.ones_like(mask_of(made.inputs, sequence))})
 
+    def _differs(self, made: Repetition, **changed: Any) -> bool:  # noqa: ANN401 - inputs
+        """Tell whether a padded call gives another answer at real tokens when some of its inputs are changed."""
+        at = made.alignment
+        mask = torch.zeros(at.batch, at.total, dtype=torch.bool)
+        for place, row in enumerate(range(at.batch) if at.rows is None else at.rows):
+            mask[row, at.start : at.start + at.real] = True if at.mask is None else at.mask[place].cpu()
+        alignment = Alignment(at.total, 0, at.total, at.batch, mask=mask)
+        inputs = {**made.inputs, **changed}
+        return self._fails(replace(made, inputs=inputs, expected_inputs=made.inputs, alignment=alignment, recorded=""))
 
-def _same_length(leak: Leak) -> Repetition:
-    """Return a repetition whose two sides are padded alike: only the real tokens count."""
-    made, at = leak.repetition, leak.repetition.alignment
-    mask = torch.zeros(at.batch, at.total, dtype=torch.bool)
-    rows = range(at.batch) if at.rows is None else at.rows
-    for place, row in enumerate(rows):
-        mask[row, at.start : at.start + at.real] = True if at.mask is None else at.mask[place].cpu()
-    return replace(made, alignment=Alignment(at.total, 0, at.total, at.batch, mask=mask), recorded="")
+    def _positions_help(self) -> bool:
+        if self._leak.has_positions or not can_take_positions(self._call, self._sequence):
+            return False
+        return not self._fails(numbered(self._call, self._sequence, self._leak.repetition))
 
+    def _batch_matters(self, made: Repetition) -> bool:
+        at = made.alignment
+        if at.rows is None:
+            return False
+        alone = rows_of(made.inputs, at.rows, at.batch)
+        alignment = Alignment(at.total, 0, at.total, at.batch, rows=at.rows)
+        return self._fails(replace(made, alignment=alignment, expected_inputs=alone, recorded=""))
 
-def _content_matters(check: PaddingCheck, leak: Leak, made: Repetition) -> bool | None:
-    at = made.alignment
-    if at.rows is not None or leak.stream.kind.unit == "pixels":
-        return None
-    other = padded(
-        check.call.model, check.call.inputs, leak.stream, (at.start, at.total - at.real - at.start), "random"
-    )
-    changed = {**made.inputs, leak.stream.main: other[leak.stream.main]}
-    return _differs(check, replace(leak, repetition=made), changed, made.inputs)
-
-
-def _mask_matters(check: PaddingCheck, leak: Leak, made: Repetition) -> bool | None:
-    name = leak.stream.kind.mask
-    if not leak.stream.takes_mask or leak.stream.kind.unit != "tokens" or made.inputs.get(name) is None:
-        return None
-    changed = {**made.inputs, name: torch.ones_like(mask_of(made.inputs, leak.stream))}
-    return _differs(check, replace(leak, repetition=made), changed, made.inputs)
-
-
-def _positions_help(check: PaddingCheck, leak: Leak) -> bool:
-    if leak.has_positions or not can_take_positions(check.call, leak.stream):
-        return False
-    return check.run(leak.stream, leak.variant(True)) is None  # noqa: FBT003 - the variant's one argument
-
-
-def _batch_matters(check: PaddingCheck, leak: Leak, made: Repetition) -> bool:
-    at = made.alignment
-    if at.rows is None:
-        return False
-    alone = rows_of(made.inputs, at.rows, at.batch)
-    alignment = Alignment(at.total, 0, at.total, at.batch, rows=at.rows)
-    repeated = replace(made, alignment=alignment, expected_inputs=alone, recorded="")
-    return check.run(leak.stream, repeated) is not None
-
-
-def _ones_matter(check: PaddingCheck, leak: Leak, made: Repetition) -> bool:
-    stream = leak.stream
-    if check.call.inputs.get(stream.kind.mask) is not None or not stream.takes_mask or made.recorded != "expected":
-        return False
-    at = Alignment(stream.length, 0, stream.length, stream.batch)
-    inputs = {**check.call.inputs, stream.kind.mask: mask_of(check.call.inputs, stream)}
-    return check.run(stream, replace(made, inputs=inputs, alignment=at)) is not None
+    def _ones_matter(self, made: Repetition) -> bool:
+        call, sequence = self._call, self._sequence
+        name = sequence.kind.mask
+        if call.inputs.get(name) is not None or not sequence.takes_mask or made.recorded != "expected":
+            return False
+        inputs = {**call.inputs, name: mask_of(call.inputs, sequence)}
+        at = Alignment(sequence.length, 0, sequence.length, sequence.batch)
+        return self._fails(replace(made, inputs=inputs, alignment=at))

@@ -11,7 +11,7 @@ from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.glue import glue_lines
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.invariance.alignment import Alignment
+    from pytest_tfdebug.invariance.compare.alignment import Alignment
     from pytest_tfdebug.records import Call, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from pytest_tfdebug.invariance import family
+from pytest_tfdebug.invariance.calls import model_traits
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
-    from pytest_tfdebug.invariance.settings import PaddingSettings, Side
-    from pytest_tfdebug.invariance.streams import Stream
+    from pytest_tfdebug.invariance.calls.sequences import InputSequence
+
+Side = Literal["left", "right"]
 
 #: Block size of attention kernels: a padded length of 32 fills a block, 33 begins the next (transformers#47678).
 BLOCK = 32
@@ -20,68 +23,76 @@ SHORT = (1, 7)
 _PATCH = 32
 
 
-def sides(model: torch.nn.Module, stream: Stream, settings: PaddingSettings) -> tuple[tuple[Side, ...], str]:
-    """Return the sides on which a stream is padded, and why the left one is left out, empty when it is not."""
-    if stream.kind.unit != "tokens":
-        refusal = f"{stream.main}: {stream.kind.unit} are padded on the right only"
-        return ((), refusal) if settings.side == "left" else (("right",), "")
-    if settings.side != "both":
-        return (cast("Side", settings.side),), ""
-    refusal = left_padding_refusal(model, stream)
+def sides(model: torch.nn.Module, sequence: InputSequence, asked: str) -> tuple[tuple[Side, ...], str]:
+    """Return the sides on which a sequence is padded, and why the left one is left out, empty when it is not.
+
+    Args:
+        model: The model.
+        sequence: The sequence.
+        asked: ``"left"``, ``"right"`` or ``"both"``.
+    """
+    if sequence.kind.unit != "tokens":
+        refusal = f"{sequence.main}: {sequence.kind.unit} are padded on the right only"
+        return ((), refusal) if asked == "left" else (("right",), "")
+    if asked != "both":
+        return (cast("Side", asked),), ""
+    refusal = left_padding_refusal(model, sequence)
     return (("right",), refusal) if refusal else (("right", "left"), "")
 
 
-def left_padding_refusal(model: torch.nn.Module, stream: Stream) -> str:
-    """Return why ``side="both"`` does not pad a stream on the left; empty when it does.
+def left_padding_refusal(model: torch.nn.Module, sequence: InputSequence) -> str:
+    """Return why ``side="both"`` does not pad a sequence on the left; empty when it does.
 
     Left padding is what decoding needs: every sequence of a batch then ends where the next token goes. Models that
     decode, and encoders of such architectures (T5), are padded on the left unless they have absolute positions and take
-    no position ids for the stream. Encoders are not: they read position 0 (a pooler's CLS token)
+    no position ids for the sequence. Encoders are not: they read position 0 (a pooler's CLS token)
     and number positions from the left, and their tokenizers pad on the right. ``side="left"`` asks for it anyway.
     """
-    name = type(family.unwrapped(model)).__name__
-    if not family.decodes(model):
-        return f"{stream.main}: {name} does not decode, so it was not padded on the left (side='left' does it anyway)"
-    positions = stream.kind.positions
-    takes_positions = positions is not None and positions in family.parameters(model)
-    if family.has_absolute_positions(model) and not takes_positions:
+    name = type(model_traits.unwrapped(model)).__name__
+    if not model_traits.decodes(model):
+        return f"{sequence.main}: {name} does not decode, so it was not padded on the left (side='left' does it anyway)"
+    positions = sequence.kind.positions
+    takes_positions = positions is not None and positions in model_traits.parameters(model)
+    if model_traits.has_absolute_positions(model) and not takes_positions:
         return (
-            f"{stream.main}: {name} has absolute positions and takes no {positions}, so it was not padded on the left "
-            "(side='left' does it anyway)"
+            f"{sequence.main}: {name} has absolute positions and takes no {positions}, "
+            "so it was not padded on the left (side='left' does it anyway)"
         )
-    if not stream.takes_mask:
-        return f"{stream.main}: {name} takes no {stream.kind.mask}, so it was not padded on the left"
+    if not sequence.takes_mask:
+        return f"{sequence.main}: {name} takes no {sequence.kind.mask}, so it was not padded on the left"
     return ""
 
 
-def sweep(model: torch.nn.Module, stream: Stream, settings: PaddingSettings) -> tuple[tuple[int, ...], str]:
+def pad_lengths(
+    model: torch.nn.Module, sequence: InputSequence, asked: Sequence[int] | None
+) -> tuple[tuple[int, ...], str]:
     """Return the numbers of pads to add, ascending, and why some are left out, empty when none is.
 
     The default: 1, 7, as many as make the padded length the next multiple of 32, and one more. Raw audio is padded by
     whole frames, images by whole patches.
     """
-    unit = _unit(model, stream)
-    wanted = settings.pads
-    if stream.kind.unit == "pixels":
-        wanted = wanted or (1, 2)
+    unit = _unit(model, sequence)
+    wanted = None if asked is None else sorted(set(asked))
+    if sequence.kind.unit == "pixels":
+        wanted = wanted or [1, 2]
     if wanted is None:
-        to_block = (stream.length // unit // BLOCK + 1) * BLOCK - stream.length // unit
-        wanted = tuple(sorted({*SHORT, to_block, to_block + 1}))
-    limit = family.position_limit(model, stream.kind.name)
+        to_block = (sequence.length // unit // BLOCK + 1) * BLOCK - sequence.length // unit
+        wanted = sorted({*SHORT, to_block, to_block + 1})
+    limit = model_traits.position_limit(model, sequence.kind.name)
     pads = tuple(number * unit for number in wanted)
-    fitting = tuple(number for number in pads if limit is None or stream.length + number <= limit)
+    fitting = tuple(number for number in pads if limit is None or sequence.length + number <= limit)
     if fitting == pads:
         return pads, ""
     left_out = ", ".join(str(number) for number in pads if number not in fitting)
-    return fitting, f"{stream.main}: {left_out} pads do not fit: length {stream.length} of {limit} positions"
+    return fitting, f"{sequence.main}: {left_out} pads do not fit: length {sequence.length} of {limit} positions"
 
 
-def _unit(model: torch.nn.Module, stream: Stream) -> int:
+def _unit(model: torch.nn.Module, sequence: InputSequence) -> int:
     """Return the least padding that adds anything: a frame of raw audio in samples, a patch in pixels."""
-    if stream.main == "input_values":
-        ratio = getattr(family.setting(model, "inputs_to_logits_ratio"), "__int__", lambda: 1)()
+    if sequence.main == "input_values":
+        ratio = getattr(model_traits.setting(model, "inputs_to_logits_ratio"), "__int__", lambda: 1)()
         return max(1, ratio)
-    if stream.kind.unit == "pixels":
-        patch = family.setting(model, "patch_size")
+    if sequence.kind.unit == "pixels":
+        patch = model_traits.setting(model, "patch_size")
         return patch if isinstance(patch, int) and patch > 0 else _PATCH
     return 1

@@ -1,0 +1,1 @@
+"""The checks: one class each, on one base."""

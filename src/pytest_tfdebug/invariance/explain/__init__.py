@@ -1,0 +1,1 @@
+"""How a difference is explained: where it arises, what further runs show, what is probably wrong."""

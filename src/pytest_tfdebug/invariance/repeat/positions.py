@@ -1,0 +1,65 @@
+"""Position ids: built from the mask, and moved where pads come before the sequence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.sequences import POINTERS, mask_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
+    from pytest_tfdebug.invariance.calls.sequences import InputSequence
+    from pytest_tfdebug.invariance.repeat.repetition import Repetition
+
+
+def can_take_positions(call: ObservedCall, sequence: InputSequence) -> bool:
+    """Tell whether position ids can be given to a call that has none of its own."""
+    name = sequence.kind.positions
+    return (
+        name is not None
+        and sequence.axis == 1
+        and call.inputs.get(name) is None
+        and name in model_traits.parameters(call.model)
+    )
+
+
+def with_positions(model: torch.nn.Module, inputs: Mapping[str, Any], sequence: InputSequence) -> dict[str, Any]:
+    """Return the inputs of a call with position ids that count the real tokens of each row.
+
+    They begin at 0, or after the entries that a position table keeps for pads (RoBERTa: ``padding_idx + 1``).
+    """
+    assert sequence.kind.positions is not None  # noqa: S101 - only asked of token sequences
+    first = model_traits.reserved_positions(model)
+    positions = mask_of(inputs, sequence).long().cumsum(-1).sub(1).clamp(min=0) + first
+    return {**inputs, sequence.kind.positions: positions}
+
+
+def numbered(call: ObservedCall, sequence: InputSequence, made: Repetition) -> Repetition:
+    """Return a repetition in which both calls are given position ids built from the mask."""
+    inputs, expected = (with_positions(call.model, each, sequence) for each in (made.inputs, made.expected_inputs))
+    return replace(
+        made,
+        label=f"{made.label}, with {sequence.kind.positions}",
+        inputs=inputs,
+        expected_inputs=expected,
+        recorded="" if made.recorded == "actual" else made.recorded,
+    )
+
+
+def move_positions(changed: dict[str, Any], sequence: InputSequence, by: int, total: int) -> None:
+    """Renumber what counts the positions of the whole padded sequence, and move what points into it, in place."""
+    if sequence.kind.name != "encoder":
+        return
+    cached = changed.get("cache_position")
+    if isinstance(cached, torch.Tensor) and cached.dim() == 1:
+        changed["cache_position"] = torch.arange(total, device=cached.device, dtype=cached.dtype)
+    for name in POINTERS:
+        pointer = changed.get(name)
+        if isinstance(pointer, torch.Tensor):
+            changed[name] = pointer + by
