@@ -13,8 +13,9 @@ import pytest_tfdebug
 from injections import edit
 from models import IS_V5
 from pytest_tfdebug import InvarianceError, TFDebugError
-from pytest_tfdebug.invariance.calls.observed_call import duplicate, observe
+from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.checks.registry import CHECKS
+from pytest_tfdebug.tracing.leaves import duplicate
 
 EVERY = ("bert", "llama", "qwen3", "gpt2", "opt", "t5", "mixtral", "whisper", "roberta", "distilbert")
 PASSES = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.frames import Details
-from pytest_tfdebug.overflow.masks import has_masked_row
+from pytest_tfdebug.overflow.hidden_scores import has_masked_row
 from pytest_tfdebug.overflow.settings import largest
 
 if TYPE_CHECKING:

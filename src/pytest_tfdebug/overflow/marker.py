@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.overflow.repro import OutermostCall
+    from pytest_tfdebug.tracing.kept_call import KeptCall
 
 _NAME = "overflow_free"
 _ADVICE = (
@@ -48,13 +48,13 @@ class _Calls:
     def __init__(self, item: pytest.Item, settings: Settings) -> None:
         self.root = repro_root(item.config)
         self._test, self._settings = item.nodeid, settings
-        self._latest: OutermostCall | None = None
+        self._latest: KeptCall | None = None
 
     def keep(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a call in place of the one before it."""
-        from pytest_tfdebug.overflow.repro import OutermostCall
+        from pytest_tfdebug.tracing.kept_call import KeptCall
 
-        self._latest = OutermostCall.of(model, args, kwargs)
+        self._latest = KeptCall.of(model, args, kwargs)
 
     def with_repro(self, report: str | None) -> str | None:
         """Return a report with where its repro is."""

@@ -11,7 +11,7 @@ from pytest_tfdebug.frames import Extremes, Fault, Frame
 from pytest_tfdebug.overflow.diagnosis import details, hints, weight_facts
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import Judge
-from pytest_tfdebug.overflow.masks import is_mask_input, is_mask_name
+from pytest_tfdebug.tracing.mask_names import is_mask_input, is_mask_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
-
-import torch
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.repro.write import FailedCall, write_repro
-from pytest_tfdebug.tracing.capture import capture
-from pytest_tfdebug.tracing.state import autocast_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pytest_tfdebug.tracing.kept_call import KeptCall
 
 #: Settings that tell what is printed and when to stop, and nothing of what is wrong.
 _OF_THE_RUN = ("frames", "trace_batches", "abort_after_batch")
 
 
-@dataclass(frozen=True)
-class OutermostCall:
-    """A call of a marked test, its inputs as they were.
-
-    Args:
-        model: The module that was called.
-        args: Its positional inputs.
-        kwargs: Its keyword inputs.
-        autocast: Device type and dtype of the autocast that was on; None when it was off.
-    """
-
-    model: torch.nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    autocast: tuple[str, torch.dtype] | None
-
-    @classmethod
-    def of(cls, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OutermostCall:
-        """Keep a call that is about to be made."""
-        kept = {name: _kept(value) for name, value in kwargs.items()}
-        return cls(model, tuple(map(_kept, args)), kept, autocast_of(model))
-
-
-def write(root: Path, test: str, settings: Settings, call: OutermostCall) -> str:
+def write(root: Path, test: str, settings: Settings, call: KeptCall) -> str:
     """Write a repro and return the line that says how to run it, or why there is none.
 
     Args:
@@ -73,8 +48,3 @@ def _options(settings: Settings) -> list[str]:
         for item in fields(Settings)
         if item.name not in _OF_THE_RUN and getattr(settings, item.name) != item.default
     ]
-
-
-def _kept(value: Any) -> Any:  # noqa: ANN401 - any input
-    kept = capture(value) if isinstance(value, torch.Tensor) else None
-    return value if kept is None else kept

@@ -17,7 +17,6 @@ from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.gradients import Gradients
 from pytest_tfdebug.overflow.headroom import Headroom
 from pytest_tfdebug.overflow.judge import is_ignored
-from pytest_tfdebug.overflow.masks import is_mask_name
 from pytest_tfdebug.overflow.passes import RUNNING, Pass
 from pytest_tfdebug.report.overflow import (
     render_fault,
@@ -26,6 +25,7 @@ from pytest_tfdebug.report.overflow import (
     render_trace,
     render_underflow,
 )
+from pytest_tfdebug.tracing.mask_names import is_mask_name
 from pytest_tfdebug.tracing.recorder import Recorder
 
 if TYPE_CHECKING:

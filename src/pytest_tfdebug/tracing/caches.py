@@ -17,7 +17,7 @@ from pytest_tfdebug.tracing.capture import version
 from pytest_tfdebug.tracing.leaves import ATOMS, Leaf, is_cache, opener
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 class _Look(NamedTuple):
@@ -101,8 +101,25 @@ def _counts(tensors: dict[str, torch.Tensor]) -> list[int]:
 
 
 def _view(value: Any) -> Iterable[object]:  # noqa: ANN401
-    """Return what a sequence, a mapping or an object holds, also as it changes."""
+    """Return what a nested value holds, also as it changes."""
     if isinstance(value, (list, tuple)):
         return value
-    held: Iterable[object] = (value if isinstance(value, Mapping) else getattr(value, "__dict__", {})).values()
-    return held
+    if isinstance(value, Mapping):
+        return value.values()
+    own: Iterable[object] = vars(value).values() if hasattr(value, "__dict__") else _Slots(value)
+    return own
+
+
+class _Slots:
+    """What an object without a ``__dict__`` holds, asked anew each time.
+
+    Args:
+        value: The object, of a class that can be opened.
+    """
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __iter__(self) -> Iterator[object]:
+        open_up = opener(cast("type", type(self._value)))
+        return iter(()) if open_up is None else (child for _, child in open_up(self._value))

@@ -1,21 +1,23 @@
 """Nested values -> named tensors.
 
-Every part of the package that looks into a module's inputs and outputs goes through :func:`walk`: tensors in tuples,
-lists, dicts, ``ModelOutput``, dataclasses, named tuples, transformers caches and any class that is registered with
-``torch.utils._pytree`` are found; each leaf has a path that says how to reach it.
+Every part of the package that looks into a module's inputs and outputs asks this file: tensors in tuples, lists, dicts,
+``ModelOutput``, dataclasses, named tuples, transformers caches and any class that is registered with
+``torch.utils._pytree`` are found; each leaf has a path that says how to reach it. No other file knows torch's registry.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 Opener: TypeAlias = "Callable[[Any], Iterator[tuple[str, object]]]"
 
@@ -78,8 +80,7 @@ def _collect(value: object, path: str, found: list[Leaf], within: list[int], int
         return
     if isinstance(value, ATOMS):
         return
-    kind = cast("type", type(value))
-    open_up = opener(kind) or _pytree_opener(kind)
+    open_up = opener(cast("type", type(value)))
     if open_up is None or len(within) == _MAX_DEPTH or id(value) in within:
         return
     if not into_caches and is_cache(value):
@@ -120,10 +121,8 @@ def _open_attributes(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN40
         yield f".{name}", child
 
 
-def _open_pytree_node(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
-    from torch.utils import _pytree
-
-    node = _pytree.SUPPORTED_NODES[type(value)]
+def _open_registered(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
+    node = _registry()[type(value)]
     if node.flatten_with_keys_fn is not None:
         for key, child in node.flatten_with_keys_fn(value)[0]:
             yield str(key), child
@@ -147,13 +146,74 @@ _OPENERS: tuple[tuple[Callable[[type], bool], Opener], ...] = (
 
 
 @lru_cache(maxsize=1024)
-def opener(kind: type) -> Opener | None:
-    """Return how values of a class are opened, or None for a class that this table does not know."""
+def _listed_opener(kind: type) -> Opener | None:
     return next((open_up for accepts, open_up in _OPENERS if accepts(kind)), None)
 
 
-def _pytree_opener(kind: type) -> Opener | None:
-    """Likewise for what ``torch.utils._pytree`` knows; asked each time, for classes are registered at any time."""
+def opener(kind: type) -> Opener | None:
+    """Return how values of a class are opened; None for values that are not looked into.
+
+    What is not in the table is looked up in torch's registry each time: classes are registered at any time.
+    """
+    return _listed_opener(kind) or (_open_registered if is_registered(kind) else None)
+
+
+def is_registered(kind: type) -> bool:
+    """Tell whether a class is opened by what was registered with ``torch.utils._pytree``, and by nothing else."""
+    return kind in _registry() and _listed_opener(kind) is None
+
+
+def flattened(value: Any) -> tuple[list[Any], Any]:  # noqa: ANN401
+    """Return the children of a value of a registered class, and the context that :func:`unflattened` needs."""
+    children, context = _registry()[type(value)].flatten_fn(value)
+    return list(children), context
+
+
+def unflattened(kind: type, children: Iterable[Any], context: Any) -> Any:  # noqa: ANN401
+    """Return a value of a registered class, made of its children."""
+    return _registry()[kind].unflatten_fn(children, context)
+
+
+def _registry() -> dict[type, Any]:
     from torch.utils import _pytree
 
-    return _open_pytree_node if kind in _pytree.SUPPORTED_NODES else None
+    registry: dict[type, Any] = _pytree.SUPPORTED_NODES
+    return registry
+
+
+def replaced(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:  # noqa: ANN401
+    """Return a copy of a nested value in which ``change(tensor)`` stands for each tensor.
+
+    A value of a class that cannot be copied is returned as it is.
+    """
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, ATOMS):
+        return value
+    memo: dict[int, Any] = {id(leaf.tensor): change(leaf.tensor) for leaf in walk(value)}
+    try:
+        with _DetachedCopies():
+            return copy.deepcopy(value, memo)
+    except Exception:  # noqa: BLE001 - classes refuse to be copied in many ways
+        return value
+
+
+def duplicate(value: Any) -> Any:  # noqa: ANN401 - a model or a cache, which may hold activations
+    """Return a deep copy, with tensors that a forward made (a kept activation, keys and values) detached."""
+    with _DetachedCopies():
+        return copy.deepcopy(value)
+
+
+class _DetachedCopies(TorchFunctionMode):
+    """Lets ``copy.deepcopy`` copy the values of a tensor that a forward made, which torch refuses."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        if func is torch.Tensor.__deepcopy__ and not args[0].is_leaf:
+            return args[0].detach().clone()
+        return func(*args, **(kwargs or {}))

@@ -17,7 +17,8 @@ from pytest_tfdebug.records import Call
 from pytest_tfdebug.tracing.caches import CacheWatch, caches_among
 from pytest_tfdebug.tracing.leaves import Leaf, walk, walk_inputs
 from pytest_tfdebug.tracing.selection import Selection, modules_of
-from pytest_tfdebug.tracing.sites import codes_of, forward_source, is_inside_a_call, locate_call, positional_parameters
+from pytest_tfdebug.tracing.signatures import positional_parameters
+from pytest_tfdebug.tracing.sites import codes_of, forward_source, is_inside_a_call, locate_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable

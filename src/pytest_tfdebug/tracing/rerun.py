@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.tracing.capture import capture
 from pytest_tfdebug.tracing.fingerprints import Pending, distance
-from pytest_tfdebug.tracing.leaves import walk
+from pytest_tfdebug.tracing.kept_call import kept
+from pytest_tfdebug.tracing.leaves import replaced
 from pytest_tfdebug.tracing.operators import watching
 from pytest_tfdebug.tracing.state import preserved
 
@@ -40,12 +40,12 @@ class Rerun:
 
     def __init__(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._model = weakref.ref(model)
-        self._inputs = _kept((args, kwargs))
+        self._inputs = kept((args, kwargs))
         self._random = torch.random.get_rng_state(), random.getstate()
 
     def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the inputs as they were, for one forward."""
-        args, kwargs = _kept(self._inputs)
+        args, kwargs = kept(self._inputs)
         return args, kwargs
 
     def values(self, outputs: Iterable[torch.Tensor | None] | None = None) -> Values | None:
@@ -64,7 +64,7 @@ class Rerun:
         try:
             is_widened = any(parameter.dtype in _LOW for parameter in model.parameters())
             if is_widened:
-                model, (args, kwargs) = copy.deepcopy(model).float(), _widened((args, kwargs))
+                model, (args, kwargs) = copy.deepcopy(model).float(), replaced((args, kwargs), _widened)
             with preserved(model), torch.no_grad():
                 torch.random.set_rng_state(self._random[0])
                 random.setstate(self._random[1])
@@ -92,10 +92,8 @@ class Recorded:
         return self._values
 
 
-def _widened(value: Any) -> Any:  # noqa: ANN401 - the inputs of any model
-    return torch.utils._pytree.tree_map_only(  # noqa: SLF001 - torch's own way through nested values
-        torch.Tensor, lambda tensor: tensor.float() if tensor.dtype in _LOW else tensor, value
-    )
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in _LOW else tensor
 
 
 def _is_same(values: Values, outputs: Iterable[torch.Tensor | None], bound: float) -> bool:
@@ -105,16 +103,3 @@ def _is_same(values: Values, outputs: Iterable[torch.Tensor | None], bound: floa
             pending.add(tensor)
     found = [values.values[index].print for _, index in values.results]
     return all(any(distance(one, other) <= bound for other in found) for one in pending.read())
-
-
-def _kept(value: Any) -> Any:  # noqa: ANN401 - the inputs of any model
-    """Return a copy of nested inputs, caches included, whose tensors share their storage until they are written to."""
-    memo: dict[int, Any] = {}
-    for leaf in walk(value):
-        kept = capture(leaf.tensor)
-        if kept is not None:
-            memo[id(leaf.tensor)] = kept
-    try:
-        return copy.deepcopy(value, memo)
-    except Exception:  # noqa: BLE001 - an input of a class that cannot be copied is handed on as it is
-        return value

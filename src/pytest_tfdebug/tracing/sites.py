@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -69,26 +70,6 @@ def forward_source(module: torch.nn.Module) -> SourceRange | None:
     """Return the lines of a module's own forward; None for modules that are part of torch."""
     code = _forward_code(module)
     return None if code is None or code.co_filename.startswith(_TORCH_FOLDER) else _source_of(code.co_filename, code)
-
-
-@lru_cache(maxsize=4096)
-def positional_parameters(module_class: type) -> tuple[str, ...]:
-    """Return the names of the positional parameters of a class's forward, ``self`` left out."""
-    try:
-        signature = inspect.signature(module_class.forward)  # type: ignore[attr-defined] # a class of modules
-    except (TypeError, ValueError):
-        return ()
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(name for name, parameter in signature.parameters.items() if parameter.kind in kinds)[1:]
-
-
-@lru_cache(maxsize=4096)
-def parameter_names(module_class: type) -> frozenset[str]:
-    """Return the names of every parameter of a class's forward, keyword-only ones too."""
-    try:
-        return frozenset(inspect.signature(module_class.forward).parameters)  # type: ignore[attr-defined] # as above
-    except (AttributeError, TypeError, ValueError):
-        return frozenset()
 
 
 def is_inside_a_call() -> bool:
@@ -177,3 +158,17 @@ def _code_of(function: object) -> CodeType | None:
 def is_library(file: str) -> bool:
     """Tell whether a file belongs to torch or to this package, or is none (``<string>``)."""
     return file.startswith((_TORCH_FOLDER, _OWN_FOLDER, "<"))
+
+
+def calling_line() -> tuple[str, int] | None:
+    """Return file and line of the innermost frame outside torch, transformers and this package."""
+    for frame, line in traceback.walk_stack(sys._getframe(1)):  # noqa: SLF001 - the documented way to the running frame
+        file = frame.f_code.co_filename
+        if not is_library(file) and "/transformers/" not in file and "contextlib" not in file:
+            return file, line
+    return None
+
+
+def shown_line(place: tuple[str, int] | None) -> str:
+    """Return a line as ``test_model.py:12``; empty where it is not known."""
+    return f"{place[0].replace(chr(92), '/').rpartition('/')[2]}:{place[1]}" if place else ""

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
+
+from pytest_tfdebug.tracing.leaves import is_cache, is_registered, opener
 
 if TYPE_CHECKING:
     from pytest_tfdebug.tracing.leaves import Leaf
@@ -34,11 +36,19 @@ def _bare(value: object, positions: dict[int, int]) -> Any:  # noqa: ANN401
         return repr(value)
     if isinstance(value, (list, tuple)):
         return [_bare(child, positions) for child in value]
-    if isinstance(value, Mapping):
-        return {"items": {str(key): _bare(child, positions) for key, child in value.items()}}
-    if is_dataclass(value) and not isinstance(value, type):  # its text would hold the values of its tensors
-        return {"items": {item.name: _bare(getattr(value, item.name, None), positions) for item in fields(value)}}
+    items = _items(value)
+    if items is not None:
+        return {"items": {name: _bare(child, positions) for name, child in items.items()}}
     return _ADDRESS.sub("object at 0xXXXXXXXX", _text(value))
+
+
+def _items(value: object) -> dict[str, object] | None:
+    """Return the named parts of a value whose text would hold the values of its tensors; None for any other."""
+    if isinstance(value, Mapping):
+        return {str(key): child for key, child in value.items()}
+    kind = cast("type", type(value))
+    open_up = opener(kind) if is_dataclass(kind) or (is_registered(kind) and not is_cache(value)) else None
+    return None if open_up is None else {path.strip(".[]'"): child for path, child in open_up(value)}
 
 
 def _text(value: object) -> str:

@@ -14,7 +14,7 @@ from pytest_tfdebug.tracing.capture import Captures, tensor_record
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.rerun import Recorded, Rerun
 from pytest_tfdebug.tracing.selection import Level, Selection, selection
-from pytest_tfdebug.tracing.sites import parameter_names
+from pytest_tfdebug.tracing.signatures import forward_parameters
 from pytest_tfdebug.tracing.skeleton import skeleton
 from pytest_tfdebug.tracing.state import preserved
 from pytest_tfdebug.tracing.statistics import summarize
@@ -245,7 +245,7 @@ def check_model(model: object, own: Mapping[str, object], function: str) -> None
     if not isinstance(model, torch.nn.Module):
         raise TFDebugError(f"{function} needs a torch.nn.Module and got {type(model).__name__}.")
     given = {name for name, value in own.items() if not isinstance(value, (str, tuple)) or value not in ("all", ())}
-    taken = sorted(given & parameter_names(cast("type", type(model))))
+    taken = sorted(given & forward_parameters(cast("type", type(model))).keys())
     if taken:
         raise TFDebugError(
             f"{taken[0]}= is an option of {function}, and a parameter of {type(model).__name__}'s forward as well: "

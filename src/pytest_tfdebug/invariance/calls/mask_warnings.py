@@ -10,9 +10,10 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugMaskWarning
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.invariance.calls.observed_call import cached_tokens, call_place
+from pytest_tfdebug.invariance.calls.observed_call import cached_tokens
 from pytest_tfdebug.invariance.calls.sequences import padless
 from pytest_tfdebug.tracing.leaves import is_cache
+from pytest_tfdebug.tracing.sites import calling_line, shown_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,11 +31,11 @@ def watch(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
     found = list(mistakes(model, inputs))
     if not found:
         return
-    file, line = call_place() or ("<unknown>", 0)
+    place = calling_line() or ("<unknown>", 0)
     name = type(model_traits.unwrapped(model)).__name__
     for told in found:
-        place = f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}"
-        warnings.warn_explicit(f"{place}: {name} was called {told}", TFDebugMaskWarning, file, line)
+        text = f"{shown_line(place)}: {name} was called {told}"
+        warnings.warn_explicit(text, TFDebugMaskWarning, *place)
 
 
 def mistakes(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:

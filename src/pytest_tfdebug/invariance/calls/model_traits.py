@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
+
+from pytest_tfdebug.tracing import signatures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,20 +23,6 @@ _LIMITS = {
 _AUTO = "transformers.models.auto.modeling_auto"
 
 
-@lru_cache(maxsize=1024)
-def _signature(model_class: type) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(model_class.forward).parameters  # type: ignore[attr-defined] # a class of modules
-    except (TypeError, ValueError):
-        return {}
-
-
-@lru_cache(maxsize=1024)
-def _named(model_class: type) -> tuple[str, ...]:
-    collecting = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return tuple(name for name, item in _signature(model_class).items() if item.kind not in collecting)[1:]
-
-
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     """Return the model behind ``torch.compile``."""
     inner = getattr(model, "_orig_mod", model)
@@ -45,13 +31,12 @@ def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
 
 def parameters(model: torch.nn.Module) -> tuple[str, ...]:
     """Return the names that a model's forward takes, ``self`` and collecting parameters left out."""
-    return _named(cast("type", type(unwrapped(model))))
+    return signatures.named_parameters(cast("type", type(unwrapped(model))))
 
 
 def collects_keywords(model: torch.nn.Module) -> bool:
     """Tell whether a forward takes any keyword (``**kwargs``)."""
-    taken = _signature(cast("type", type(unwrapped(model)))).values()
-    return any(item.kind is inspect.Parameter.VAR_KEYWORD for item in taken)
+    return signatures.collects_keywords(cast("type", type(unwrapped(model))))
 
 
 def takes(model: torch.nn.Module, name: str, inputs: Mapping[str, Any]) -> bool:

@@ -2,60 +2,52 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
-import traceback
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.tracing.capture import capture, version
+from pytest_tfdebug.tracing.kept_call import KeptCall, kept
 from pytest_tfdebug.tracing.leaves import is_cache, walk
-from pytest_tfdebug.tracing.state import autocast_of, preserved
+from pytest_tfdebug.tracing.sites import calling_line, shown_line
+from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-_LIBRARIES = (
-    torch.__file__.rpartition("__init__")[0],
-    __file__.rpartition("invariance")[0],
-)
 
 #: Tensors by leaf path.
 Leaves = dict[str, torch.Tensor]
 
 
 @dataclass(eq=False)
-class ObservedCall:
+class ObservedCall(KeptCall):
     """One outermost forward of a test: the module, its inputs by name, its output and the state it ran in.
 
     Args:
-        model: The module that was called.
-        inputs: Its inputs by the names of its forward's parameters, as they were.
         output: Leaves of its output, as they were.
         site: Where it was called, ``test_model.py:12``; empty where that is not known.
         rng: State of torch's random number generators before the call, by device.
         modes: Training flag of every submodule.
-        autocast: Device type and dtype of the autocast that was on; None when it was off.
         has_grad: Whether gradients were on: modules with a fast path take it only without them.
         versions: Count of writes to every parameter, to see whether the weights have changed since.
         repeats: Number of forwards that were repeated.
     """
 
-    model: torch.nn.Module
-    inputs: dict[str, Any]
     output: Leaves = field(default_factory=dict)
     site: str = ""
     rng: dict[str, torch.Tensor] = field(default_factory=dict)
     modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)
-    autocast: tuple[str, torch.dtype] | None = None
     has_grad: bool = False
     versions: list[int] = field(default_factory=list)
     repeats: int = 0
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The inputs by the names of the forward's parameters, as they were."""
+        return self.kwargs
 
     @property
     def name(self) -> str:
@@ -89,7 +81,7 @@ class ObservedCall:
         _set_rng(self.rng)
         self.repeats += 1
         with torch.set_grad_enabled(self.has_grad):
-            return (model or self.model)(**{name: fresh(value) for name, value in inputs.items()})
+            return (model or self.model)(**{name: kept(value) for name, value in inputs.items()})
 
     def leaves(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Leaves:
         """Make the call again and return the leaves of its output."""
@@ -108,60 +100,21 @@ def observe(
     inputs = _named(model, args, kwargs)
     if isinstance(inputs, str):
         return inputs, proceed()
+    before = KeptCall.of(model, (), inputs)
     call = ObservedCall(
         model,
-        {name: _kept(value) for name, value in inputs.items()},
-        site=call_site(),
+        (),
+        before.kwargs,
+        before.autocast,
+        site=shown_line(calling_line()),
         rng=_rng(model),
         modes=[(module, module.training) for module in model.modules()],
-        autocast=autocast_of(model),
         has_grad=torch.is_grad_enabled(),
         versions=_versions(model),
     )
     output = proceed()
-    call.output = {path: kept for path, tensor in walk(output) if (kept := capture(tensor)) is not None}
+    call.output = {path: held for path, tensor in walk(output) if (held := capture(tensor)) is not None}
     return call, output
-
-
-def fresh(value: Any) -> Any:  # noqa: ANN401
-    """Return a value that a forward may write to: caches are copied, the rest is handed over."""
-    return duplicate(value) if is_cache(value) else value
-
-
-class _DetachedCopies(TorchFunctionMode):
-    """Lets ``copy.deepcopy`` copy the values of a tensor that a forward made, which torch refuses."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: tuple[type, ...],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
-        if func is torch.Tensor.__deepcopy__ and not args[0].is_leaf:
-            return args[0].detach().clone()
-        return func(*args, **(kwargs or {}))
-
-
-def duplicate(value: Any) -> Any:  # noqa: ANN401 - a model or a cache, which may hold activations
-    """Return a deep copy, with tensors that a forward made (a kept activation, keys and values) detached."""
-    with _DetachedCopies():
-        return copy.deepcopy(value)
-
-
-def call_site() -> str:
-    """Return the innermost line outside torch and this package, as ``test_model.py:12``."""
-    place = call_place()
-    return f"{place[0].replace(chr(92), '/').rpartition('/')[2]}:{place[1]}" if place else ""
-
-
-def call_place() -> tuple[str, int] | None:
-    """Return file and line of the innermost frame outside torch, transformers and this package."""
-    for frame, line in traceback.walk_stack(inspect.currentframe()):
-        file = frame.f_code.co_filename
-        if not file.startswith((*_LIBRARIES, "<")) and "/transformers/" not in file and "contextlib" not in file:
-            return file, line
-    return None
 
 
 def _named(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | str:
@@ -186,13 +139,6 @@ def cached_tokens(cache: Any) -> int:  # noqa: ANN401 - transformers' caches and
         return int(length()) if callable(length) else int(any(leaf.tensor.numel() for leaf in walk(cache)))
     except (TypeError, NotImplementedError, ValueError):  # state-space caches have no length
         return int(bool(getattr(cache, "has_previous_state", False)))
-
-
-def _kept(value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, torch.Tensor):
-        kept = capture(value)
-        return value if kept is None else kept
-    return duplicate(value) if is_cache(value) else value
 
 
 def _versions(model: torch.nn.Module) -> list[int]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, isnan
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.invariance.calls.observed_call import duplicate
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
@@ -17,6 +17,7 @@ from pytest_tfdebug.invariance.explain.culprit import recorded
 from pytest_tfdebug.options import argument, is_number, several
 from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.tracing.capture import dtype_name
+from pytest_tfdebug.tracing.leaves import duplicate, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,7 +68,7 @@ class DtypeCheck(Check[DtypeSettings]):
         for name in self.settings.dtypes:
             bound = self.settings.bound or BOUNDS[name]
             lower = duplicate(self.model).to(getattr(torch, name))
-            inputs = _cast(self.call.inputs, getattr(torch, name))
+            inputs = replaced(self.call.inputs, partial(_lowered, dtype=getattr(torch, name)))
             errors = self._errors(self.call.leaves(inputs, lower))
             self.outcome.repeats += bool(errors)
             if not errors:
@@ -113,11 +114,8 @@ def relative_error(expected: torch.Tensor, actual: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(a - e)) / norm if norm else float(torch.linalg.vector_norm(a - e))
 
 
-def _cast(inputs: dict[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-    return {
-        name: value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-        for name, value in inputs.items()
-    }
+def _lowered(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _widened(trace: Trace) -> Trace:

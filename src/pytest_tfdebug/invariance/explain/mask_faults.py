@@ -9,6 +9,7 @@ import torch
 
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.glue import glue_lines
+from pytest_tfdebug.tracing.mask_names import input_name, is_mask
 
 if TYPE_CHECKING:
     from pytest_tfdebug.invariance.compare.alignment import Alignment
@@ -51,7 +52,7 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> MaskFaul
     own = mask_of_call(call)
     if own is not None:
         return _made_badly(trace, culprit, call, own, alignment)
-    return _dropped(trace, culprit, call, alignment) if any("mask" in name for name in call.parameters) else None
+    return _dropped(trace, culprit, call, alignment) if any(map(is_mask, call.parameters)) else None
 
 
 def _made_badly(
@@ -97,10 +98,8 @@ def culprit_call(trace: Trace, culprit: Culprit) -> Call | None:
 def mask_of_call(call: Call) -> TensorRecord | None:
     """Return the mask among a call's inputs, under its parameter's name; None when the call was given none."""
     for record in call.inputs:
-        name = record.leaf
-        if name.startswith("[") and name[1:-1].isdigit() and int(name[1:-1]) < len(call.parameters):
-            name = call.parameters[int(name[1:-1])]
-        if "mask" in name and "head" not in name and record.tensor is not None and record.tensor.dim() >= 2:  # noqa: PLR2004
+        name = input_name(record.leaf, call.parameters)
+        if is_mask(name) and record.tensor is not None and record.tensor.dim() >= 2:  # noqa: PLR2004 - (batch, length)
             return replace(record, leaf=name)
     return None
 

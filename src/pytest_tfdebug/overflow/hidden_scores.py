@@ -1,9 +1,7 @@
-"""What is -inf, or as low as the dtype goes, by design: attention masks and the scores that they hide."""
+"""The scores that an attention mask hides: they are -inf, or as low as the dtype goes, by design."""
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,37 +9,10 @@ if TYPE_CHECKING:
 
     import torch
 
-#: A name that ends in mask or bias: ``bert_for_masked_lm`` and ``mask_features`` are no masks.
-_MASK = re.compile(
-    r"(attention|attn|padding|causal)_?mask(?![a-z])"
-    r"|(masks?|masking|alibi|(position|attn|attention|relative)\w*bias(es)?)(?![a-z_]|\d[a-z])",
-    re.IGNORECASE,
-)
-_POSITION = re.compile(r"\[(\d+)\]")
 #: An additive mask hides what it lowers by this much or more: -10000 is the classic value for float16, others lower.
 _HIDES = -1e4
 #: A score of any real size under such a mask stays below this.
 _HIDDEN = -5e3
-
-
-@lru_cache(maxsize=16384)
-def is_mask_input(leaf: str, parameters: tuple[str, ...]) -> bool:
-    """Tell whether an input is named as a mask or an attention bias.
-
-    Args:
-        leaf: Leaf path: ``['attention_mask']``, or ``[1]`` for the positional input that ``parameters`` names.
-        parameters: Names of the forward's positional parameters.
-    """
-    positional = _POSITION.match(leaf)
-    if positional and int(positional[1]) < len(parameters):
-        leaf = parameters[int(positional[1])] + leaf[positional.end() :]
-    return _MASK.search(leaf) is not None
-
-
-@lru_cache(maxsize=16384)
-def is_mask_name(name: str) -> bool:
-    """Tell whether the last part of a module path, a class or a parameter is named as a mask or an attention bias."""
-    return _MASK.search(name.rpartition(".")[2]) is not None
 
 
 def without_hidden(tensor: torch.Tensor, masks: list[torch.Tensor]) -> Iterator[torch.Tensor]:
