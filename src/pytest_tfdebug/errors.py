@@ -35,7 +35,17 @@ class ParityError(AssertionError):
 
 
 class ActivationOverflowError(AssertionError):
-    """A value is not finite, or too close to the end of its dtype's range."""
+    """A value is not finite, or too close to the end of its dtype's range, or nothing was watched.
+
+    Args:
+        message: The report.
+        fault: The ``Fault``: where the first value arose that is not finite; None where all are.
+        tightest: The ``Tight`` modules, those that come closest to the end of the range first, if that was asked for.
+    """
+
+    def __init__(self, message: str, fault: Any = None, tightest: Any = ()) -> None:  # noqa: ANN401 - of higher rooms
+        super().__init__(message)
+        self.fault, self.tightest = fault, list(tightest)
 
 
 class BatchLimitError(TFDebugError):
@@ -48,12 +58,13 @@ class InvarianceError(AssertionError):
     Args:
         message: The report.
         culprit: The ``Culprit``: where the difference arises; None where that is not known.
-        call: The observed call whose answer changed, for who writes a repro of it; None outside pytest.
+        call: The observed call whose answer changed, from which a repro is written; None outside pytest.
+        outcome: All that the check found; None where nothing could be asked again.
     """
 
-    def __init__(self, message: str, culprit: Any = None, call: Any = None) -> None:  # noqa: ANN401 - of higher rooms
+    def __init__(self, message: str, culprit: Any = None, call: Any = None, outcome: Any = None) -> None:  # noqa: ANN401 - of higher rooms
         super().__init__(message)
-        self.culprit, self.call = culprit, call
+        self.culprit, self.call, self.outcome = culprit, call, outcome
 
 
 class TFDebugWarning(UserWarning):

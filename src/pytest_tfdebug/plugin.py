@@ -97,10 +97,28 @@ def _is_mistake(excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
 
 def _hide_own_lines(error: BaseException) -> None:
     modules = [frame.f_globals for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if modules and _is_own(modules[-1]):
-        error.__cause__, error.__suppress_context__ = None, True
-        for module in filter(_is_own, modules):
-            module["__tracebackhide__"] = _is_mistake  # which pytest asks of each line's module
+    if not modules or not _is_own(modules[-1]):
+        return
+    cause = _before(error)
+    while cause is not None and not _is_of_user(cause):
+        cause = _before(cause)
+    if cause is not error.__cause__:
+        error.__cause__, error.__context__, error.__suppress_context__ = None, cause, cause is None
+    for module in filter(_is_own, modules):
+        module["__tracebackhide__"] = _is_mistake  # which pytest asks of each line's module
+
+
+def _before(error: BaseException) -> BaseException | None:
+    """Return what an exception is said to come from."""
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _is_of_user(error: BaseException) -> bool:
+    """Tell whether an exception came through a line that is neither ours nor a library's."""
+    return any(
+        not _is_own(frame.f_globals) and not frame.f_code.co_filename.startswith((sys.prefix, sys.base_prefix, "<"))
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
 
 
 def _is_own(module: dict[str, Any]) -> bool:

@@ -1,18 +1,25 @@
-"""The test that runs now: for functions of the public API that a test calls without a fixture."""
+"""What runs now, for functions that a test or a forward calls without being handed it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pytest
 
 
 class Running:
-    """Holds the test; pytest runs one at a time, whatever threads that test starts."""
+    """What runs now; the one global state of the package.
 
-    item: pytest.Item | None = None
+    Attributes:
+        item: The test. pytest runs one at a time, whatever threads that test starts; None outside pytest.
+        watched: The innermost of the forwards of this thread that are watched for overflow, for ``detect_overflow``.
+    """
+
+    def __init__(self) -> None:
+        self.item: pytest.Item | None = None
+        self.watched: ContextVar[Any] = ContextVar("pytest_tfdebug_watched", default=None)
 
 
-#: Set by the plugin at each test's set-up; its item is None outside pytest.
 RUNNING = Running()

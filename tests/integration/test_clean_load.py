@@ -236,7 +236,7 @@ def test_wrong_marker_arguments_are_named(run):
     )
 
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*clean_load does not take ignore; it takes allow=[[]regex, ...[]]."])
+    result.stdout.fnmatch_lines(["*UsageError: *clean_load has no argument ignore=[[]'x'[]]; it takes allow."])
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_an_allowed_key_that_is_no_regular_expression_is_a_usage_error(run, allo
     result = run(f"import pytest\n\n@pytest.mark.clean_load(allow={allow})\ndef test_it():\n    pass\n")
 
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"*UsageError: clean_load: allow={told}; it is searched in each key."])
+    result.stdout.fnmatch_lines([f"*UsageError: *clean_load: allow={told}; it is searched in each key."])
 
 
 def test_from_pretrained_is_put_back(run):

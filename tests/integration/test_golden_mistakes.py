@@ -238,8 +238,8 @@ def test_a_model_that_shows_no_tensor_is_not_recorded(pytester, suite):
 @pytest.mark.parametrize(
     ("marker", "said"),
     [
-        ("rtl=1e-3", "*tf_golden does not take rtl: tf_golden(?, rtol, atol, *"),
-        ("1e-3", "*tf_golden does not take 0.001: tf_golden(?, rtol, atol, *"),
+        ("rtl=1e-3", "*tf_golden has no argument rtl=0.001; it takes rtol, atol, *. Did you mean rtol?"),
+        ("1e-3", "*tf_golden takes keyword arguments only (rtol, atol, *) and got 0.001."),
         ("rtol=-1", "*tf_golden: rtol = -1 is not a number >= 0."),
     ],
 )

@@ -53,7 +53,7 @@ MISTAKES = [
     (
         "@pytest.mark.clean_load(allow=['('])\ndef test_it():\n    MODEL(X)",
         "*ERROR at setup of test_it*",
-        "E *UsageError: clean_load: allow='(' is not a regular expression *",
+        "E *UsageError: test_it.py::test_it: clean_load: allow='(' is not a regular expression *",
     ),
 ]
 
@@ -103,6 +103,13 @@ def test_what_a_test_raises_itself_keeps_its_cause(run, error):
     )
 
     result.stdout.fnmatch_lines(["*ZeroDivisionError*", "*direct cause*", "E * theirs"])
+
+
+def test_what_a_test_was_handling_when_it_made_a_mistake_is_shown(run):
+    result = run("def test_it():\n    try:\n        1 / 0\n    except ZeroDivisionError:\n        helper(None)")
+
+    result.stdout.fnmatch_lines(["*1 / 0*", "*ZeroDivisionError*", "*During handling of *", "E *TFDebugError: trace *"])
+    result.stdout.no_fnmatch_line(OURS)
 
 
 def test_an_error_of_the_model_is_shown_with_the_line_of_the_model(run):

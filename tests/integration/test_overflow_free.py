@@ -168,12 +168,12 @@ def test_model(output):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("headrom=2.0", "overflow_free has no argument 'headrom'."),
-        ("'float16'", "overflow_free takes keyword arguments only and got 'float16'."),
+        ("headrom=2.0", "overflow_free has no argument headrom=2.0; it takes frames, *. Did you mean headroom?"),
+        ("'float16'", "overflow_free takes keyword arguments only (frames, *) and got 'float16'."),
         (
             "dtype='int8'",
             (
-                "overflow_free(dtype='int8'): dtype is None or one of float16, bfloat16, float32, float64, float8_e4m3fn, "
+                "overflow_free: dtype='int8' is not None or one of float16, bfloat16, float32, float64, float8_e4m3fn, "
                 "float8_e5m2."
             ),
         ),
@@ -191,10 +191,7 @@ def test_other():
 """)
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert result.errlines[:2] == [
-        f"ERROR: test_marked.py::test_model: {message}",
-        "Valid arguments: frames, dtype, headroom, underflow, gradients, ignore, trace_batches, abort_after_batch.",
-    ]
+    result.stderr.fnmatch_lines([f"ERROR: test_marked.py::test_model: {message}"])
 
 
 def test_bad_marker_arguments_fail_their_test_alone_under_xdist(run):
@@ -213,7 +210,9 @@ def test_other():
     )
 
     result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["*UsageError: test_marked.py::test_model: overflow_free has no argument 'headrom'."])
+    result.stdout.fnmatch_lines(
+        ["*UsageError: test_marked.py::test_model: overflow_free has no argument headrom=2.0; *"]
+    )
 
 
 def test_reports_travel_from_the_workers_of_xdist(run):

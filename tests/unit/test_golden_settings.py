@@ -66,10 +66,10 @@ def test_a_negative_value_of_the_ini_file_is_an_error_of_its_name():
 @pytest.mark.parametrize(
     ("marker", "text"),
     [
-        ({"rtl": 1}, "tf_golden does not take rtl: tf_golden("),
-        ({"args": (1e-3,)}, "tf_golden does not take 0.001: tf_golden("),
+        ({"rtl": 1}, "tf_golden has no argument rtl=1; it takes rtol, "),
+        ({"args": (1e-3,)}, "tf_golden takes keyword arguments only (rtol, "),
         ({"rtol": "x"}, "tf_golden: rtol = 'x' is not a number >= 0."),
-        ({"name": "x", "reference": 1}, "tf_golden does not take name, reference: tf_golden("),
+        ({"name": "x", "reference": 1}, "tf_golden has no argument name='x'; it takes rtol, "),
     ],
 )
 def test_a_bad_marker_is_a_usage_error(marker, text):

@@ -1,6 +1,8 @@
 """The watch outside pytest: what it raises, when, what it leaves behind, and what it cannot see."""
 
 import threading
+from dataclasses import fields
+from inspect import signature
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from pytest_tfdebug import (
     detect_overflow,
     overflow_guard,
 )
+from pytest_tfdebug.overflow.settings import Settings
 
 
 class Quotient(nn.Module):
@@ -63,7 +66,7 @@ def test_a_fault_that_the_block_handles_is_not_raised_again():
             model(ZEROS)
 
     assert guard.forwards == 3
-    assert guard.fault is None
+    assert guard.fault.frame.forward == 2
 
 
 def test_a_guard_in_which_nothing_ran_fails():
@@ -112,14 +115,12 @@ def test_the_output_is_the_models_own():
     assert torch.equal(actual, expected)
 
 
-def test_an_argument_that_does_not_exist_is_refused_with_the_valid_ones():
-    with pytest.raises(TFDebugError) as caught:
-        overflow_guard(network(), headrom=2.0)
+def test_the_signature_names_every_argument():
+    names = list(signature(overflow_guard).parameters)
 
-    assert str(caught.value) == (
-        "overflow_guard has no argument 'headrom'.\nValid arguments: frames, dtype, headroom, underflow, gradients, "
-        "ignore, trace_batches, abort_after_batch."
-    )
+    assert names == ["model", *(item.name for item in fields(Settings))]
+    with pytest.raises(TFDebugError, match=r"^DebugActivationOverflow has no argument headrom=2.0; it takes frames, "):
+        DebugActivationOverflow(network(), headrom=2.0)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,24 @@ def test_a_value_that_an_argument_cannot_have_is_refused(argument, value, wanted
     with pytest.raises(TFDebugError) as caught:
         overflow_guard(network(), **{argument: value})
 
-    assert str(caught.value).startswith(f"overflow_guard({argument}={value!r}): {argument} is {wanted}.\n")
+    assert str(caught.value) == f"overflow_guard: {argument}={value!r} is not {wanted}."
+
+
+def test_the_error_carries_the_fault_and_the_guard_keeps_it():
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model := dividing()) as guard:
+        model(ZEROS)
+
+    assert guard.fault is caught.value.fault
+    assert (guard.fault.owner, guard.fault.kind) == ("1", "module")
+
+
+def test_the_error_of_too_little_headroom_carries_the_tightest_modules():
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model := network(), dtype="float16") as guard:
+        model(ONES * 1e6)
+
+    assert caught.value.fault is None
+    assert [tight.ratio for tight in caught.value.tightest] == [tight.ratio for tight in guard.tightest]
+    assert caught.value.tightest[0].ratio < 1
 
 
 def test_a_dtype_may_be_given_as_torch_names_it():

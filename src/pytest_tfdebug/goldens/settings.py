@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.options import MARKERS
+from pytest_tfdebug.options import refuse_unknown
 from pytest_tfdebug.parity.internal import checked_internal
 from pytest_tfdebug.parity.tolerance import Tolerances, layered, tolerances
 from pytest_tfdebug.tracing.globs import checked
@@ -142,9 +142,10 @@ def parse_tolerances(text: str | None) -> dict[str, tuple[float, float]]:
 def _of_marker(item: pytest.Item) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for marker in reversed(list(item.iter_markers("tf_golden"))):  # the closest one is the strongest
-        unknown = [*map(repr, marker.args), *(key for key in marker.kwargs if key not in KEYWORDS)]
-        if unknown:
-            raise pytest.UsageError(f"tf_golden does not take {', '.join(unknown)}: {MARKERS['tf_golden']}")
+        try:
+            refuse_unknown("tf_golden", KEYWORDS, marker.args, marker.kwargs)
+        except TFDebugError as error:
+            raise pytest.UsageError(str(error)) from error
         merged.update(marker.kwargs)
     try:
         tolerances(merged.get("rtol"), merged.get("atol"), merged.get("tolerances"))

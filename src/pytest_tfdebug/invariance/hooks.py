@@ -88,7 +88,7 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
         InvarianceError: If an answer changes, with where the repro is if one was asked for.
     """
     try:
-        notes = judge(name, settings, observer.calls, observer.refusals, TEST)
+        verdict = judge(name, settings, observer.calls, observer.refusals, TEST)
     except InvarianceError as error:
         root = repro_root(item.config)
         if root is None or error.call is None:
@@ -96,8 +96,8 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
         from pytest_tfdebug.invariance.repro import write
 
         told = write(root, item.nodeid, name, settings, error.call)
-        raise InvarianceError(f"{error}\n{told}", error.culprit) from None
-    for note in notes:
+        raise InvarianceError(f"{error}\n{told}", error.culprit, outcome=error.outcome) from None
+    for note in verdict.notes:
         item.add_report_section("call", name, note)
         item.user_properties.append((NOTE, note))
 

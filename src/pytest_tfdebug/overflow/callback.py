@@ -40,7 +40,7 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
         if on_overflow not in get_args(OnOverflow):
             valid = ", ".join(get_args(OnOverflow))
             raise TFDebugError(f"OverflowCallback(on_overflow={on_overflow!r}): on_overflow is one of {valid}.")
-        self._settings = Settings.of("OverflowCallback", **settings)
+        self._settings = Settings.of("OverflowCallback", (), settings)
         self._on_overflow = on_overflow
         self._watch: Watch | None = None
         self._recorder: Recorder | None = None

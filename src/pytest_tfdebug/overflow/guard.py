@@ -9,12 +9,13 @@ import torch
 
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
 from pytest_tfdebug.overflow.diagnosis import details
-from pytest_tfdebug.overflow.passes import RUNNING
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
 from pytest_tfdebug.report.overflow import render_count, render_probe
+from pytest_tfdebug.running import RUNNING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
     from types import TracebackType
 
     from typing_extensions import Self
@@ -37,8 +38,8 @@ class OverflowGuard:
 
     @property
     def fault(self) -> Fault | None:
-        """The fault that has not been raised yet, if there is one."""
-        return self._watch.fault
+        """Where the first value arose that is not finite, if there is one; it stays when it was raised."""
+        return self._watch.fault or self._watch.raised
 
     @property
     def tightest(self) -> list[Tight]:
@@ -72,7 +73,7 @@ class OverflowGuard:
             "overflow_guard", "Run a forward of the guarded model inside the block."
         )
         if found is not None:
-            raise ActivationOverflowError(found)
+            raise self._watch.error(found)
 
     def _annotate(self, error: BaseException) -> None:
         """Add the report to an exception that the forward raised by itself."""
@@ -81,7 +82,18 @@ class OverflowGuard:
             vars(error)["__notes__"] = [*getattr(error, "__notes__", ()), report]
 
 
-def overflow_guard(model: torch.nn.Module, **settings: Any) -> OverflowGuard:  # noqa: ANN401
+def overflow_guard(  # noqa: PLR0913 - the marker's arguments
+    model: torch.nn.Module,
+    *,
+    frames: int = 40,
+    dtype: str | torch.dtype | None = None,
+    headroom: float | None = None,
+    underflow: float | None = None,
+    gradients: bool = False,
+    ignore: str | Iterable[str] = (),
+    trace_batches: Collection[int] = (),
+    abort_after_batch: int | None = None,
+) -> OverflowGuard:
     """Watch a model inside a ``with`` block: the first inf or nan raises a report, headroom is judged at its end.
 
     A value that is not finite raises at the end of the forward in which it arose (with ``gradients=True``, of the
@@ -89,11 +101,19 @@ def overflow_guard(model: torch.nn.Module, **settings: Any) -> OverflowGuard:  #
 
     Args:
         model: The model; in use by any thread.
-        **settings: ``frames``, ``dtype``, ``headroom``, ``underflow``, ``gradients``, ``ignore``, ``trace_batches``,
-            ``abort_after_batch``, as :class:`pytest_tfdebug.overflow.settings.Settings` explains them.
+        frames: Length of the report's list of frames.
+        dtype: The dtype that values have to fit, ``"float16"``; None for the dtype of each tensor.
+        headroom: Factor by which the largest absolute value must stay below the dtype's largest number. None checks a
+            given ``dtype`` with factor 1, and nothing without one.
+        underflow: Factor by which the largest absolute value of each tensor must stay above the dtype's smallest normal
+            number; None is off.
+        gradients: Watch gradients too.
+        ignore: A glob of module paths whose inputs and outputs are not judged, or several.
+        trace_batches: Numbers of the forwards whose frames are printed instead of judged.
+        abort_after_batch: Number of the forward after which to stop.
 
     Returns:
-        The guard, with ``forwards``, ``tightest`` and ``skipped``.
+        The guard, with ``fault``, ``forwards``, ``tightest`` and ``skipped``.
 
     Raises:
         ActivationOverflowError: A value is not finite or too large, or no forward ran; an ``AssertionError``.
@@ -105,7 +125,8 @@ def overflow_guard(model: torch.nn.Module, **settings: Any) -> OverflowGuard:  #
         >>> guard.tightest[0].ratio  # doctest: +SKIP
         11.3
     """
-    return OverflowGuard(_module("overflow_guard", model), Settings.of("overflow_guard", **settings))
+    given = {name: value for name, value in locals().items() if name != "model"}
+    return OverflowGuard(_module("overflow_guard", model), Settings.of("overflow_guard", (), given))
 
 
 class DebugActivationOverflow:
@@ -128,7 +149,7 @@ class DebugActivationOverflow:
     """
 
     def __init__(self, model: torch.nn.Module, **settings: Any) -> None:  # noqa: ANN401
-        checked = Settings.of("DebugActivationOverflow", **settings)
+        checked = Settings.of("DebugActivationOverflow", (), settings)
         if checked.wants_headroom or checked.underflow is not None:
             raise TFDebugError(
                 "DebugActivationOverflow judges no dtype, headroom or underflow: that is done at the end of a block.\n"
@@ -161,7 +182,7 @@ def detect_overflow(tensor: torch.Tensor, text: str) -> bool:
     """
     if not isinstance(tensor, torch.Tensor):
         raise TFDebugError(f"detect_overflow needs a tensor and got {type(tensor).__name__}.")
-    running = RUNNING.get()
+    running = RUNNING.watched.get()
     while running is not None:
         running.probe(tensor, text)
         running = running.outer

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
-from pytest_tfdebug.options import repro_root
+from pytest_tfdebug.errors import ActivationOverflowError
+from pytest_tfdebug.options import marked, repro_root
 from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
@@ -33,8 +33,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if hasattr(session.config, "workerinput"):
         return
     for item in session.items:
-        if item.get_closest_marker(_NAME) is not None:
-            settings_of(item)
+        marked(item, _NAME, Settings)
 
 
 class _Calls:
@@ -68,10 +67,9 @@ class _Calls:
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Watch the modules that run inside a marked test."""
-    marker = item.get_closest_marker(_NAME)
-    if marker is None:
+    settings = marked(item, _NAME, Settings)
+    if settings is None:
         return (yield)
-    settings = settings_of(item)
     watch, calls = Watch(settings, raises=False), _Calls(item, settings)
     try:
         with Roots(watch, calls.keep if calls.root is not None else None).watching():
@@ -86,7 +84,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         return result
     message = calls.with_repro(watch.verdict()) or watch.emptiness("overflow_free", _ADVICE)
     if message is not None:
-        item.stash[_RAISED] = ActivationOverflowError(message)
+        item.stash[_RAISED] = watch.error(message)
         raise item.stash[_RAISED]
     return result
 
@@ -104,20 +102,6 @@ def pytest_runtest_makereport(
             shown.reprcrash.message = str(raised)
         report.longrepr = shown
     return report
-
-
-def settings_of(item: pytest.Item) -> Settings:
-    """Return a test's marker arguments, checked.
-
-    Raises:
-        pytest.UsageError: If one is unknown, positional or has a value that it cannot have.
-    """
-    marker = item.get_closest_marker(_NAME)
-    arguments, positional = (marker.kwargs, marker.args) if marker is not None else ({}, ())
-    try:
-        return Settings.of(_NAME, *positional, **arguments)
-    except TFDebugError as error:
-        raise pytest.UsageError(f"{item.nodeid}: {error}") from error
 
 
 def _add_section(item: pytest.Item, watch: Watch, calls: _Calls) -> None:

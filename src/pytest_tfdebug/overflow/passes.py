@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.frames import Extremes, Fault, Frame
 from pytest_tfdebug.overflow.diagnosis import details, hints, weight_facts
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import Judge
+from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.mask_names import is_mask_input, is_mask_name
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.overflow.settings import Settings
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.leaves import Leaf
-
-#: The innermost outermost call that is being watched, for ``detect_overflow``.
-RUNNING: ContextVar[Pass | None] = ContextVar("pytest_tfdebug_running_pass", default=None)
 
 
 class _Lister(Judge):
@@ -62,7 +59,7 @@ class Pass:
         self.is_traced = number in settings.trace_batches
         self.history: deque[Frame] = deque(history, maxlen=settings.frames)
         self.tensors = 0
-        self.outer = RUNNING.get()
+        self.outer: Pass | None = RUNNING.watched.get()
         if self.is_traced:
             self.history = deque()
         self.reducer = Reducer(settings, wants_abs_min=self.is_traced)

@@ -17,7 +17,7 @@ from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.gradients import Gradients
 from pytest_tfdebug.overflow.headroom import Headroom
 from pytest_tfdebug.overflow.judge import is_ignored
-from pytest_tfdebug.overflow.passes import RUNNING, Pass
+from pytest_tfdebug.overflow.passes import Pass
 from pytest_tfdebug.report.overflow import (
     render_fault,
     render_headroom,
@@ -25,6 +25,7 @@ from pytest_tfdebug.report.overflow import (
     render_trace,
     render_underflow,
 )
+from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.mask_names import is_mask_name
 from pytest_tfdebug.tracing.recorder import Recorder
 
@@ -53,6 +54,7 @@ class Watch:
     def __init__(self, settings: Settings, *, raises: bool) -> None:
         self.settings = settings
         self.fault: Fault | None = None
+        self.raised: Fault | None = None
         self.headroom = Headroom(settings)
         self.skipped: Counter[str] = Counter()
         self.notes: dict[str, None] = {}
@@ -97,12 +99,12 @@ class Watch:
         if number not in self.settings.trace_batches:
             self._check_weights(root)
         began = Pass(number, root, self.settings, self._history, self.headroom, self._gradients)
-        RUNNING.set(began)
+        RUNNING.watched.set(began)
         return began
 
     def end(self, ended: Pass, *, is_root: bool, has_failed: bool) -> None:
         """An outermost call has ended; raises what has to be raised, unless an exception is under way already."""
-        RUNNING.set(ended.outer)
+        RUNNING.watched.set(ended.outer)
         ended.settle()
         with self._lock:
             self.forwards += 1
@@ -133,9 +135,14 @@ class Watch:
         """
         self._collect_gradient_fault()
         if self._raises and self.fault is not None:
-            report = self.report()
+            error = self.error(self.report())
             self.reset()
-            raise ActivationOverflowError(report)
+            raise error
+
+    def error(self, report: str) -> ActivationOverflowError:
+        """Return what is raised with a report; it carries the fault and the least headroom."""
+        self.raised = self.fault
+        return ActivationOverflowError(report, self.fault, self.headroom.tightest())
 
     @property
     def is_wrong(self) -> bool:

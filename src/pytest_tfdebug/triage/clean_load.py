@@ -14,12 +14,34 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.options import Arguments, argument, marked, several
 from pytest_tfdebug.triage import text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
 MARKER = "clean_load"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowed(Arguments):
+    """What ``clean_load`` takes.
+
+    Args:
+        allow: Regular expressions that are searched in each key; the keys that they find may be missing or unexpected.
+    """
+
+    allow: tuple[str, ...] = argument((), lambda _: True, "a regular expression or several", several)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            for pattern in self.allow:
+                re.compile(pattern)
+        except (re.error, TypeError) as error:
+            told = f"allow={pattern!r} is not a regular expression ({error}); it is searched in each key."
+            raise TFDebugError(told) from error
 
 
 @dataclass(frozen=True)
@@ -113,9 +135,7 @@ class Hooks:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begin a test."""
         self._recorder.loads.clear()
-        marker = item.get_closest_marker(MARKER)
-        if marker is not None:
-            _arguments(marker)
+        marked(item, MARKER, Allowed)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
@@ -131,9 +151,9 @@ class Hooks:
         """Fail a marked test that passed on an unclean load, or without any."""
         __tracebackhide__ = True
         result = yield
-        marker = item.get_closest_marker(MARKER)
-        if marker is not None:
-            check([*self._recorder.loads, *self._of_fixtures(item)], **_arguments(marker))
+        allowed = marked(item, MARKER, Allowed)
+        if allowed is not None:
+            check([*self._recorder.loads, *self._of_fixtures(item)], allow=allowed.allow)
         return result
 
     def _of_fixtures(self, item: pytest.Item) -> list[Load]:
@@ -161,21 +181,6 @@ def check(loads: list[Load], *, allow: tuple[str, ...] = ()) -> None:
     unclean = [load for load in (each.without(allow) for each in loads) if not load.is_clean]
     if unclean:
         raise AssertionError("\n".join([*(str(load) for load in dict.fromkeys(unclean)), _ADVICE]))
-
-
-def _arguments(marker: pytest.Mark) -> dict[str, tuple[str, ...]]:
-    unknown = [*map(repr, marker.args), *(name for name in marker.kwargs if name != "allow")]
-    if unknown:
-        raise pytest.UsageError(f"clean_load does not take {', '.join(unknown)}; it takes allow=[regex, ...].")
-    allow = marker.kwargs.get("allow", ())
-    patterns = (allow,) if isinstance(allow, str) else tuple(allow)
-    try:
-        for pattern in patterns:
-            re.compile(pattern)
-    except (re.error, TypeError) as error:
-        told = f"clean_load: allow={pattern!r} is not a regular expression ({error}); it is searched in each key."
-        raise pytest.UsageError(told) from error
-    return {"allow": patterns}
 
 
 def _load(model: str, source: str, info: Mapping[str, Any]) -> Load:

@@ -34,6 +34,8 @@ class Outcome:
         repeats: Number of forwards that were repeated and compared.
         failure: The failure's report; empty when everything holds.
         culprit: Where the failure arises; None where that is not known.
+        located: Both forwards that show it; None where they were not recorded.
+        diagnosis: What is probably wrong, in a sentence.
         skipped: What could not be repeated and why, in sentences.
         notes: What is worth saying although everything holds, in sentences.
     """
@@ -41,6 +43,8 @@ class Outcome:
     repeats: int = 0
     failure: str = ""
     culprit: Culprit | None = None
+    located: Located | None = None
+    diagnosis: str = ""
     skipped: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -161,10 +165,17 @@ class Check(ABC, Generic[SettingsT]):
         """
         if not self.is_random():
             located = locate(self.call, repetition, self.tolerances, traces)
-            self.report(repetition.label, mismatch, located, [f"Diagnosis: {diagnosis}"])
+            self.report(repetition.label, mismatch, located, diagnosis)
 
     def report(
-        self, label: str, mismatch: Mismatch, located: Located | None, facts: Iterable[str], pads: Iterable[str] = ()
+        self,
+        label: str,
+        mismatch: Mismatch,
+        located: Located | None = None,
+        diagnosis: str = "",
+        *,
+        pads: Iterable[str] = (),
+        observed: str = "",
     ) -> None:
         """Write the report of a failure.
 
@@ -172,17 +183,20 @@ class Check(ABC, Generic[SettingsT]):
             label: What was repeated.
             mismatch: The first output that differs.
             located: Where the two forwards part; None where nobody looked.
-            facts: Sentences for its end.
+            diagnosis: What is probably wrong, in a sentence; empty where that is not known.
             pads: Lines about the numbers of pads.
+            observed: What further repetitions showed, in sentences.
         """
         output = render_output(mismatch.leaf, mismatch.error)
         lines = [render_headline(self.call.name, self.verdict, label)]
         if located is None:
             lines += [*output, *pads]
         else:
-            self.outcome.culprit = located.culprit
             where = (located.culprit, located.parity, located.tokens, located.reason)
             lines += [*render_place(self.place, *where), *pads, *output]
             lines += render_drift(located.parity, located.culprit)
-        lines += [line for fact in facts for line in wrapped(fact)]
-        self.outcome.failure = "\n".join(lines)
+        for title, fact in (("Observed", observed), ("Diagnosis", diagnosis)):
+            lines += wrapped(f"{title}: {fact}") if fact else ()
+        outcome = self.outcome
+        outcome.failure, outcome.located, outcome.diagnosis = "\n".join(lines), located, diagnosis
+        outcome.culprit = None if located is None else located.culprit

@@ -124,7 +124,7 @@ class CacheCheck(Check[Settings]):
                 if state is None:
                     self.skip(f"{call.name}: it refuses use_cache=True ({told})")
                 else:
-                    self.report(label, Mismatch(None, error=told), None, ())
+                    self.report(label, Mismatch(None, error=told))
                 return True
             # The piece is the shorter side: it is in the place of the forward without padding of other checks.
             mismatch = self.compare(label, _along_tokens(output, expected, at), expected, at, with_caches=False)

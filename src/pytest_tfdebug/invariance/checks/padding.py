@@ -146,14 +146,13 @@ class PaddingCheck(Check[PaddingSettings]):
         length = sequence.length if sequence.is_exact or leak.mismatch.error else 0
         pads = list(render_pads(smallest.side, found.failing, found.passing, sequence.kind.unit, length))
         if leak.mismatch.error:
-            self.report(smallest.label, leak.mismatch, None, (), pads)
+            self.report(smallest.label, leak.mismatch, pads=pads)
             return
         located = locate(call, smallest, self.tolerances, is_padded=True)
         classes = _classes(call.model, located.culprit)
         findings = Findings(sequence, smallest, found, located, leak.mismatch.is_at_pads, classes)
-        told = " ".join(observations(findings))
-        observed = [f"Observed: {told}"] if told else []
-        self.report(smallest.label, leak.mismatch, located, [*observed, f"Diagnosis: {diagnose(findings)}"], pads)
+        observed = " ".join(observations(findings))
+        self.report(smallest.label, leak.mismatch, located, diagnose(findings), pads=pads, observed=observed)
 
 
 def _classes(model: object, culprit: Culprit | None) -> tuple[str, ...]:

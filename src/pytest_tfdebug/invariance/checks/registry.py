@@ -29,6 +29,18 @@ CHECKS: dict[str, type[Check[Any]]] = {
 }
 
 
+class Verdict(NamedTuple):
+    """What a check of all the calls of a test comes to.
+
+    Args:
+        repeats: Number of forwards that were repeated and compared.
+        notes: What is worth saying although everything holds, in sentences, each once.
+    """
+
+    repeats: int
+    notes: tuple[str, ...]
+
+
 class Where(NamedTuple):
     """Where the calls of a check were made, for the message of one that checked nothing."""
 
@@ -42,7 +54,7 @@ FUNCTION = Where("the function")
 
 def judge(
     name: str, settings: Settings, calls: Iterable[ObservedCall], refusals: Sequence[str], where: Where
-) -> tuple[str, ...]:
+) -> Verdict:
     """Check every call.
 
     Args:
@@ -52,9 +64,6 @@ def judge(
         refusals: Why other calls could not be made again, in sentences.
         where: Where the calls were made.
 
-    Returns:
-        What is worth saying although everything holds, in sentences, each once.
-
     Raises:
         InvarianceError: If the answer of a call changes, or nothing could be repeated.
     """
@@ -62,13 +71,13 @@ def judge(
     for call in calls:
         outcome = CHECKS[name].run(call, settings)
         if outcome.failure:
-            raise InvarianceError(outcome.failure, outcome.culprit, call)
+            raise InvarianceError(outcome.failure, outcome.culprit, call, outcome)
         repeats += outcome.repeats
         notes.extend(outcome.notes)
         skipped.extend(outcome.skipped)
     if not repeats:
         raise InvarianceError("\n".join(_nothing(name, skipped, where)))
-    return tuple(dict.fromkeys(notes))
+    return Verdict(repeats, tuple(dict.fromkeys(notes)))
 
 
 def _nothing(name: str, skipped: list[str], where: Where) -> Iterator[str]:

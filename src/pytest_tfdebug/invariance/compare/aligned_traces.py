@@ -45,16 +45,14 @@ class AlignedTraces:
         """Return the axes of a tensor along the sequence; none for a pooled one."""
         return self.axes.get((divergence.path, divergence.call, divergence.direction, divergence.leaf), ())
 
-    def tensors_of(self, divergence: Divergence) -> list[torch.Tensor]:
-        """Return the expected and the actual tensor, those that there are."""
-        return [
-            record.tensor
-            for trace in (self.expected, self.actual)
-            for call in trace
-            if (call.path, call.call) == (divergence.path, divergence.call)
-            for record in (call.inputs if divergence.direction == "input" else call.outputs or ())
-            if record.leaf == divergence.leaf and record.tensor is not None
-        ]
+
+def tensor_of(trace: Trace, divergence: Divergence) -> torch.Tensor | None:
+    """Return the tensor that a divergence is about, of one side."""
+    for call in trace:
+        if (call.path, call.call) == (divergence.path, divergence.call):
+            leaves = call.inputs if divergence.direction == "input" else call.outputs or ()
+            return next((item.tensor for item in leaves if item.leaf == divergence.leaf), None)
+    return None
 
 
 def compare_traces(

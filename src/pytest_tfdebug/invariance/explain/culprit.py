@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
+from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, tensor_of
 from pytest_tfdebug.invariance.explain.mask_faults import MaskFault, mask_fault
 from pytest_tfdebug.parity.compare import conclude
 from pytest_tfdebug.records import Culprit
@@ -56,6 +56,9 @@ class Located:
         is_pooling: The culprit's inputs run along the sequence and its diverging tensor does not.
         fault: What is wrong with the mask, when that is to blame.
         reason: Why nothing could be placed.
+        traces: Both forwards at the real tokens; None where they could not be compared.
+        real: Number of real positions.
+        tolerances: What is allowed.
     """
 
     culprit: Culprit | None
@@ -64,6 +67,9 @@ class Located:
     is_pooling: bool = False
     fault: MaskFault | None = None
     reason: str = ""
+    traces: AlignedTraces | None = None
+    real: int = 0
+    tolerances: Tolerances | None = None
 
 
 def locate(
@@ -89,14 +95,16 @@ def locate(
         parity = conclude(comparator)
     except TFDebugError as error:
         return Located(None, None, reason=str(error).partition("\n")[0])
+    real = repetition.alignment.real
     nan = _first_nan(actual) if not _has_any_nan(expected) else None
     if parity.culprit is None:
         told = "every module agrees at the real tokens: the difference is in what the root makes of its inputs"
-        return Located(nan, None, reason="" if nan else told)
+        return Located(nan, None, reason="" if nan else told, traces=aligned, real=real, tolerances=tolerances)
     fault = mask_fault(actual, parity.culprit, repetition.alignment) if is_padded and not nan else None
     culprit = nan or (fault.culprit if fault else parity.culprit)
-    tokens = _tokens(aligned, parity.culprit.divergence, tolerances, repetition.alignment.real)
-    return Located(culprit, parity, tokens, _is_pooling(aligned, parity.culprit), fault)
+    tokens = _tokens(aligned, parity.culprit.divergence, tolerances, real)
+    is_pooling = _is_pooling(aligned, parity.culprit)
+    return Located(culprit, parity, tokens, is_pooling, fault, traces=aligned, real=real, tolerances=tolerances)
 
 
 def _both(call: ObservedCall, repetition: Repetition) -> tuple[Trace, Trace]:
@@ -119,11 +127,12 @@ def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Modu
 def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: Tolerances, real: int) -> Tokens | None:
     if divergence is None:
         return None
-    axes, tensors = traces.axes_of(divergence), traces.tensors_of(divergence)
-    if not axes or len(tensors) != 2:  # noqa: PLR2004 - one is missing
+    axes = traces.axes_of(divergence)
+    expected, actual = (tensor_of(trace, divergence) for trace in (traces.expected, traces.actual))
+    if not axes or expected is None or actual is None:
         return None
     tolerance = tolerances.of("", divergence.comparison.dtype)
-    e, a = (tensor.double() for tensor in tensors)
+    e, a = expected.double(), actual.double()
     close = (a - e).abs() <= tolerance.atol + tolerance.rtol * e.abs()
     differs = ~(close | (e == a)).unsqueeze(-1)
     axis = axes[0]
