@@ -31,7 +31,7 @@ def main() -> int:
             if pytest.main([*arguments, *extra], plugins=[report]) != expected:
                 print("The demonstration did not go as it should; the output above says why.")
                 return 1
-    named = f"{CULPRIT!r}" in report.text
+    named = f"in {CULPRIT} (" in report.text
     print(f"\nThe report names the culprit: {CULPRIT}." if named else "\nThe report does not name the culprit.")
     return 0 if named else 1
 

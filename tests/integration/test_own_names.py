@@ -169,9 +169,11 @@ def test_the_report_begins_with_the_lines_of_both_sides():
 
     lines = str(report_of(port)).splitlines()
 
-    assert lines[0].startswith("The forward diverges at 'blocks.1.attention' (Attention): glue, llama_port.py:")
-    assert "      scores = query @ key.mT * hidden.shape[-1] ** -0.5" in lines[:6]
-    assert any(line.startswith("  reference, modeling_llama.py:") for line in lines[:6])
+    assert lines[0].startswith(
+        "llama_port.py:38 in blocks.1.attention (Attention): computes a value that the reference"
+    )
+    assert "      scores = query @ key.mT * hidden.shape[-1] ** -0.5" in lines[:8]
+    assert any(line.startswith("  reference, modeling_llama.py:") for line in lines[:8])
     assert max(map(len, lines)) <= 120
     assert len(lines) < 40
 
@@ -232,7 +234,7 @@ def test_a_golden_names_the_lines_of_a_port_with_other_names(pytester):
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "E * Port diverges from its golden at 'blocks.1.mixer' (Mixer): glue, llama_port.py:*",
+            "*llama_port.py:* in blocks.1.mixer (Mixer): *",
             "*here, llama_port.py:*",
             "*return self.narrow(nn.functional.gelu(gate) * wide)",
             "*reference, activations.py:*",
@@ -274,5 +276,5 @@ def test_a_forward_that_cannot_be_made_again_leaves_the_first_report(pytester):
     result = pytester.runpytest()
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E * Port diverges from its golden at 'Once' (Once): glue, *"])
+    result.stdout.fnmatch_lines(["* in Once (Once): *"])
     result.stdout.no_fnmatch_line("*reference, *.py:*")

@@ -99,7 +99,7 @@ def test_a_golden_of_other_ids_is_told_by_their_values(run, call):
     result = run(call.replace("ids,", "ids + 1,").replace("ids}", "ids + 1}"), recorded=call)
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*Port diverges from its golden at 'Port' (Port): inputs."])
+    result.stdout.fnmatch_lines(["*Port (Port): was given other inputs"])
     result.stdout.fnmatch_lines(["*given other inputs than the expected forward: [[]'ids'[]] (other values).*"])
 
 
@@ -111,7 +111,7 @@ def test_port_inputs_with_other_ids_than_the_references_are_told(run):
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*Port diverges from its golden at 'Port' (Port): inputs.",
+            "*Port (Port): was given other inputs",
             "*'ids' of port_inputs= has other values than the reference's input_ids. Nothing below can be judged.",
         ]
     )

@@ -45,8 +45,8 @@ def test_who_gives_another_number_is_blamed(port, told):
     report = compare(trace(Model(2, scale=2.0), X), trace(port, X))
 
     assert (report.culprit.kind, report.culprit.path) == ("glue", "Model")
-    assert report.culprit.explanation == (
-        "Everything up to there agrees: the fault is in the lines of Model's forward between its calls of 'first' and "
+    assert report.culprit.explanation.partition(" ")[2] == (
+        "tensors agree before it: the fault is in the lines of Model's forward between its calls of 'first' and "
         f"'second'. 'second' is given {told}."
     )
     assert report.culprit.divergence.path == "second"

@@ -92,8 +92,8 @@ def test_glue_is_placed_before_between_and_after_the_children(bug, kind, path, w
     report = culprit_of(Stack("", bug))
 
     assert (report.culprit.kind, report.culprit.path, report.culprit.class_name) == (kind, path, "Block")
-    assert report.culprit.explanation == (
-        f"Everything up to there agrees: the fault is in the lines of Block's forward {where}"
+    assert report.culprit.explanation.partition(" ")[2] == (
+        f"tensors agree before it: the fault is in the lines of Block's forward {where}"
     )
     assert line in lines(report)
 
@@ -298,7 +298,7 @@ def test_a_wrapper_that_hands_its_input_on_is_not_blamed_for_its_caller(wrapper,
     report = culprit_of(Attending(wrapper, "caller"), Attending(), rename=rename)
 
     assert (report.culprit.kind, report.culprit.path) == ("glue", "attn")
-    assert report.culprit.explanation.endswith("forward between its calls of 'attn.q' and 'attn.out'.")
+    assert "forward between its calls of 'attn.q' and 'attn.out'." in report.culprit.explanation
     assert "sigmoid" in lines(report)
 
 
@@ -492,7 +492,7 @@ def test_a_forward_that_forgets_to_return_is_a_divergence(kind, pack):
     report = compare(trace(Returning(lambda x: x), X), trace(kind(pack), X))
 
     assert (report.culprit.kind, report.culprit.path) == ("glue", kind.__name__)
-    assert report.culprit.explanation.endswith("forward after its call of 'head'.")
+    assert "forward after its call of 'head'." in report.culprit.explanation
     assert "The tensor is missing: expected shape (2, 4), float32" in str(report)
 
 

@@ -200,8 +200,8 @@ def test_another_value_in_a_cache_is_blamed_on_the_lines_that_wrote_it():
     blamed, report = diverging(Model(2.0))
 
     assert blamed == ("glue", "second")
-    assert report.culprit.explanation == (
-        "Everything up to there agrees: the fault is in the lines of Attention's forward between its calls of 'second.k' "
+    assert report.culprit.explanation.partition(" ")[2] == (
+        "tensors agree before it: the fault is in the lines of Attention's forward between its calls of 'second.k' "
         "and 'second.o'."
     )
     text = str(report).splitlines()
@@ -213,15 +213,15 @@ def test_another_value_in_a_cache_is_blamed_on_the_lines_that_wrote_it():
 def test_what_is_written_after_the_last_child_is_blamed_on_the_lines_after_it():
     report = diverging(Model(2.0, is_late=True), Model(is_late=True))[1]
 
-    assert report.culprit.explanation.endswith("forward after its call of 'second.o'.")
+    assert "forward after its call of 'second.o'." in report.culprit.explanation
 
 
 def test_a_call_that_was_not_given_its_cache_is_blamed_on_its_caller():
     blamed, report = diverging(Model(hands_on=False))
 
     assert blamed == ("glue", "Model")
-    assert report.culprit.explanation == (
-        "Everything up to there agrees: the fault is in the lines of Model's forward between its calls of 'first' and "
+    assert report.culprit.explanation.partition(" ")[2] == (
+        "tensors agree before it: the fault is in the lines of Model's forward between its calls of 'first' and "
         "'second'. 'second' is given cache=None instead of an object."
     )
 
@@ -238,9 +238,7 @@ def test_a_cache_that_is_not_returned_is_blamed_on_the_call_that_keeps_it():
     blamed, report = diverging(Outer(returns=False), Outer())
 
     assert blamed == ("glue", "model")
-    assert report.culprit.explanation.endswith(
-        "forward after its call of 'second'.".replace("'second'", "'model.second'")
-    )
+    assert "forward after its call of 'model.second'." in report.culprit.explanation
 
 
 def test_a_module_without_children_that_writes_something_else_is_the_culprit():

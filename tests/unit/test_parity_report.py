@@ -65,8 +65,10 @@ def test_it_is_wherever_the_culprit_stands(place):
 def test_the_culprit_comes_first_then_the_facts_then_the_drift(report):
     text = str(report).splitlines()
 
-    assert text[0].startswith("The forward diverges at 'layers.7.up' (Linear): weights, test_parity_report.py:")
-    assert text[1].startswith("  The numbers of 'layers.7.up.bias' are not those of 'layers.7.up.bias'.")
+    assert text[0].startswith("test_parity_report.py:")
+    assert text[0].endswith(" in layers.7.up (Linear): has other weights: layers.7.up.bias")
+    assert text[1].startswith("  The forward differs from the expected one. The numbers of 'layers.7.up.bias' are not")
+    text.remove(text[2])  # the rest of the sentence
     assert text[2] == "  Tensor: output of 'layers.7.up', shape (2, 8), float32"
     assert text[3] == "  Mismatched elements: 16 / 16 (100.0%)"
     assert text[4].startswith("  Greatest absolute difference: 1 at index (")
@@ -130,13 +132,14 @@ def test_verbose_has_every_call_and_every_divergence(report):
 def test_notes_and_facts_stand_at_the_end(report):
     changed = copy.copy(report)
     changed.notes = ["Something was seen."]
-    changed.facts = ["  Golden: here", "To accept, type this."]
-    changed.subject = "Port diverges from its golden"
+    changed.facts = ["  Golden: here"]
+    changed.subject, changed.advice = "The port differs from its golden", "Mend it."
 
     lines = str(changed).splitlines()
 
-    assert lines[0].startswith("Port diverges from its golden at 'layers.7.up'")
-    assert lines[-3:] == ["  Note: Something was seen.", "  Golden: here", "To accept, type this."]
+    assert lines[1].startswith("  The port differs from its golden. ")
+    assert "  Mend it." in lines[2:4]
+    assert lines[-2:] == ["  Note: Something was seen.", "  Golden: here"]
 
 
 def test_a_report_without_divergence_is_one_line():

@@ -154,16 +154,16 @@ class Goldens:
             warnings.warn(warning, stacklevel=2)
         if not report.ok:
             self._session.note_environment(model)
-            report.subject = f"{'Port' if reference is not None else 'Model'} diverges from its golden"
+            report.subject = f"The {'port' if reference is not None else 'model'} differs from its golden"
+            report.advice = (
+                "To accept the new values, run with --tf-golden=update."
+                if reference is None
+                else "Mend the port: the golden is its reference's."
+            )
             root = repro_root(self._item.config)
             if root is not None:
                 report.facts.append(f"  {self._write_repro(root, path, model, called, settings)}")
-            report.facts += [
-                f"  Golden: {shown(path, self._item.config)}",
-                "To accept the new values, run with --tf-golden=update."
-                if reference is None
-                else "The golden is the reference's: mend the port.",
-            ]
+            report.facts.append(f"  Golden: {shown(path, self._item.config)}")
             verbose = self._item.config.get_verbosity() >= _VERBOSE
             raise ParityError(report.to_text(verbose=verbose), report)
         return report

@@ -60,23 +60,17 @@ class Verdict:
     is_compared: bool = False
 
 
-def judge_calls(compared: Compared, *, is_named: bool = True) -> Verdict:
+def judge_calls(compared: Compared) -> Verdict:
     """Return the verdict of a comparison.
 
     Outputs decide: an input that differs while every output agrees (a mask written in another way) is a note. The
     root's inputs decide too, for with other inputs nothing below can be blamed.
-
-    Args:
-        compared: The calls, side by side.
-        is_named: Whether most modules have a partner of their name; else a call without one is nothing to mention.
     """
     tree = CallTree(compared)
     root_inputs = [leaf for root in tree.roots for leaf in root.inputs if is_other_input(root, leaf)]
     bad_outputs = {item.call.index for item in compared.calls if failing(item, "output")}
     if not root_inputs and not bad_outputs:
-        return Verdict(
-            notes=[*unseen(tree.roots), *harmless_differences(compared, is_named=is_named), *non_finite(compared)]
-        )
+        return Verdict(notes=[*unseen(tree.roots), *harmless_differences(compared), *non_finite(compared)])
     divergences = [
         Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
         for item, leaves in tree.events()
@@ -178,11 +172,23 @@ def _blame_gap(
         explanation = f"This forward calls {call.name!r} ({call.class_name}) {place}; the expected one does not."
         return Culprit(call.path, "extra-call", _line_of_call(call) or lines, explanation, call.class_name, divergence)
     explanation = (
-        f"Everything up to there agrees: the fault is in the lines of {parent.call.class_name}'s forward {place}."
+        f"{_agreeing(tree, divergence)} before it: the fault is in the lines of {parent.call.class_name}'s forward "
+        f"{place}."
     )
     if left_out and extra:
         explanation += f" They call {names(extra)} where the expected forward calls {names(left_out)}."
     return Culprit(parent.call.path, "glue", lines, explanation, parent.call.class_name, divergence)
+
+
+def _agreeing(tree: CallTree, divergence: Divergence) -> str:
+    """Say how many of the tensors that were computed before one were compared and agree."""
+    count = 0
+    for _, leaves in tree.events():
+        for leaf in leaves:
+            if leaf is divergence.comparison:
+                return "1 tensor agrees" if count == 1 else f"{count or 'No'} tensors agree"
+            count += leaf.is_measured and not leaf.problem
+    return f"{count or 'No'} tensors agree"
 
 
 def _blame_inputs(roots: list[CallComparison]) -> Culprit:

@@ -39,11 +39,12 @@ def unseen(roots: list[CallComparison]) -> list[str]:
     ]
 
 
-def harmless_differences(compared: Compared, *, is_named: bool) -> list[str]:
+def harmless_differences(compared: Compared) -> list[str]:
     """Mention inputs that differ and, of modules with names in common, calls that one side alone makes."""
     changed = [item.call.path for item in compared.calls if any(leaf.problem in FAILING for leaf in item.inputs)]
     absent = [call for call in compared.unpaired_expected if not is_identity(call)]
     extra = [item.call for item in compared.calls if item.expected is None]
+    is_named = 2 * len(compared.unpaired_expected) <= len(compared.expected)
     notes = []
     if changed:
         notes.append(f"Inputs of {len(changed)} calls differ and change no output, the first of {changed[0]!r}.")

@@ -25,7 +25,8 @@ class ParityReport:
         notes: What else was observed, in sentences.
         facts: Where the expected side comes from and how to accept the new values, in lines.
         suggested: Rules for ``rename=`` under which the two sides are the same code; the verdict holds under them.
-        subject: What the first line says of whom.
+        subject: Who differs from what, in a few words.
+        advice: What to do about it, in a sentence; empty where nothing can be said.
         internal: What differs inside while every output agrees, in a sentence; empty where nothing does.
         coverage: How much of the expected forward was really compared.
         by_values: Whether modules share no names, so that values were compared and not calls.
@@ -38,7 +39,8 @@ class ParityReport:
     notes: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
     suggested: dict[str, str] = field(default_factory=dict)
-    subject: str = "The forward diverges"
+    subject: str = "The forward differs from the expected one"
+    advice: str = ""
     internal: str = ""
     coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, root=False))
     by_values: bool = False

@@ -56,12 +56,11 @@ def decide(
         held_under: Makes the comparison under further names; None where that cannot be done.
         is_tolerated: Whether what differs is a note anyway: no forward is made again for its line.
     """
-    is_named = _is_named(compared)
-    verdict = judge_calls(compared, is_named=is_named)
+    verdict = judge_calls(compared)
     if verdict.culprit is not None and verdict.culprit.kind == "inputs":
         return Decided(verdict, compared)
     fails = _root_fails(compared)
-    if is_named:
+    if _is_named(compared):
         told = verdict if is_tolerated else _in_lines(verdict, compared, second_look, fails=fails)
         return Decided(told, compared)
     look = second_look(fails)
@@ -109,9 +108,9 @@ def _in_lines(
         if wrong:
             told = " ".join(wrong.values())
             return replace(verdict, culprit=replace(culprit, kind="weights", explanation=told, weights=tuple(wrong)))
-    if look.culprit is None or not look.is_certain:
+    if look.culprit is None:
         return verdict
-    return replace(verdict, culprit=_narrowed(culprit, look.culprit))
+    return replace(verdict, culprit=(_narrowed if look.is_certain else _with_hint)(culprit, look.culprit))
 
 
 def _is_named(compared: Compared) -> bool:
@@ -129,14 +128,21 @@ def _is_named(compared: Compared) -> bool:
 def _narrowed(named: Culprit, seen: Culprit) -> Culprit:
     """Return the culprit of the calls with the lines that values single out, where these lie within its own."""
     named = replace(named, reference=seen.reference)
-    inside = (
-        named.source is not None
-        and seen.source is not None
-        and named.source.file == seen.source.file
-        and named.source.first <= seen.source.first
-        and seen.source.last <= named.source.last
-    )
-    if not inside or seen.source is None or named.source is None:
+    if named.source is None or seen.source is None or not _is_inside(seen.source, named.source):
         return named
     first = max(branch_begin(seen.source.file, seen.source.first), named.source.first)
     return replace(named, source=SourceRange(seen.source.file, first, seen.source.last))
+
+
+def _with_hint(named: Culprit, seen: Culprit) -> Culprit:
+    """Return the culprit of the calls, and say which of its lines gives the first value that differs."""
+    if named.source is None or seen.source is None or not _is_inside(seen.source, named.source):
+        return named
+    if named.source.first == named.source.last:
+        return named
+    hint = f"The first value that differs is computed in line {seen.source.first}."
+    return replace(named, explanation=f"{named.explanation} {hint}")
+
+
+def _is_inside(inner: SourceRange, outer: SourceRange) -> bool:
+    return inner.file == outer.file and outer.first <= inner.first and inner.last <= outer.last

@@ -23,6 +23,16 @@ _WIDTH = 110
 _CODE = 8
 #: What the drift shows of an output; the rest is told elsewhere.
 _SHOWN = ("", *FAILING)
+#: What is wrong, by the kind of the culprit, where the explanation does not begin with it.
+_WHAT = {
+    "module": "gives another output for the same inputs",
+    "glue": "goes wrong in these lines of its forward",
+    "not-called": "is never called",
+    "extra-call": "is called, and should not be",
+    "inputs": "was given other inputs",
+    "weights": "has other weights",
+    "random": "draws random numbers",
+}
 _LAYER = re.compile(r"\.\d+$|^\d+$")
 
 
@@ -39,6 +49,7 @@ class Report(Protocol):
     coverage: Coverage
     by_values: bool
     subject: str
+    advice: str
 
 
 def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
@@ -54,7 +65,7 @@ def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
         calls = sum(item.expected is not None for item in report.calls)
         yield f"Parity: {report.tensors} tensors of {calls} calls agree."
     else:
-        yield from _headline(report.subject, culprit)
+        yield from _headline(report, culprit)
         if culprit.divergence is not None:
             yield from facts_of(culprit.divergence)
         yield from drift_table(report.calls, culprit, len(report.divergences), verbose=verbose)
@@ -74,14 +85,29 @@ def _suggestion(rules: Mapping[str, str]) -> Iterator[str]:
         yield from wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
 
 
-def _headline(subject: str, culprit: Culprit) -> Iterator[str]:
-    source = f", {culprit.source}" if culprit.source else ""
-    yield f"{subject} at {culprit.path!r} ({culprit.class_name}): {culprit.kind}{source}."
-    yield from wrap(culprit.explanation, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+def _headline(report: Report, culprit: Culprit) -> Iterator[str]:
+    """Yield what is wrong and where, then why, both sides' code, and what to do."""
+    yield answer(culprit)
+    yield from _wrapped(f"{report.subject}. {culprit.explanation}")
     for side, lines in (("here", culprit.source), ("reference", culprit.reference)):
         if lines is not None and culprit.reference is not None:
             yield f"  {side}, {lines}:"
             yield from (f"      {line}" for line in code_of(lines)[:_CODE])
+    if report.advice:
+        yield f"  {report.advice}"
+
+
+def answer(culprit: Culprit) -> str:
+    """Return the line that a report begins with: the lines, the module, and what is wrong there."""
+    where = f"{culprit.source} in " if culprit.source else ""
+    told = culprit.explanation.removeprefix(f"{culprit.class_name} ")
+    what = _WHAT[culprit.kind] if told == culprit.explanation else re.split(r"[;.:]\s| \(|\.$", told, maxsplit=1)[0]
+    weights = f": {culprit.weights[0]}" if culprit.weights else ""
+    return f"{where}{culprit.path} ({culprit.class_name}): {what}{weights}"
+
+
+def _wrapped(text: str) -> list[str]:
+    return wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
 
 
 def code_of(lines: SourceRange) -> list[str]:
