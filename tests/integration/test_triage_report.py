@@ -153,7 +153,7 @@ def test_collection_error_is_triaged(pytester):
 def test_collection_error_is_triaged_whatever_is_captured(pytester, arguments):
     pytester.makepyfile("from transformers import AdamW\n\ndef test_it():\n    pass\n")
 
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+    result = pytester.runpytest("-p", "no:cacheprovider", *arguments)
 
     result.stdout.fnmatch_lines(["*- tfdebug triage -*", "bucket: install/version (in collection)"])
     assert result.stdout.str().count("- tfdebug triage -") == 1
