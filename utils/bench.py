@@ -1,6 +1,6 @@
 """Measure every claim about speed beside what a user would pick instead, in one run, as ratios.
 
-    python utils/bench.py [--only core,goldens] [--json FILE] [--plot FILE] [--check]
+    python utils/bench.py [--only core,goldens] [--check]
 
 Candidates run in turns, in a new order each round, each beside a bare forward of its own; printed are the medians and
 quartiles of these pairs. ``--check`` exits with 1 and names each budget (``measuring/budgets.py``) that is exceeded
@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING
 import torch
 from transformers.utils import logging
 
-from measuring import cuda, forwards, growth, idle, memory, padding, scanner
+from measuring import cuda, forwards, growth, idle, padding, scanner
 from measuring.budgets import Verdict, judge
 from measuring.figures import Figure, Settings
-from measuring.plot import draw
-from measuring.report import machine, render, render_machine, to_json
+from measuring.report import machine, render
 from measuring.work import WORKS
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ SECTIONS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "idle": idle.measure,
     "scanner": scanner.measure,
     "growth": growth.measure,
-    "memory": memory.measure,
+    "memory": growth.measure_memory,
     "cuda": cuda.measure,
 }
 _MORE_ROUNDS = 3
@@ -57,18 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         scan_script=options.scan_script,
     )
     prepare(options.threads)
-    facts = machine(options.threads)
-    print(render_machine(facts))
+    print(machine(options.threads))
     figures: list[Figure] = []
     for section in options.only:
         found = list(SECTIONS[section](settings))
         print("\n".join(render(found, list(judge(found)))), flush=True)
         figures += again(section, found, settings) if options.check else found
     verdicts = list(judge(figures))
-    if options.json:
-        options.json.write_text(to_json(figures, verdicts, facts), encoding="utf-8")
-    if options.plot:
-        draw(figures, options.plot)
     for line in conclusion(verdicts):
         print(line)
     return int(options.check and not all(each.ok for each in verdicts))
@@ -117,8 +111,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scan-script", type=Path, help="transformers' scan_skipped_tests.py (default: the tree's, else ours)"
     )
-    parser.add_argument("--json", type=Path, help="write all figures there")
-    parser.add_argument("--plot", type=Path, help="draw a chart there (needs matplotlib)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a budget is exceeded")
     return parser
 

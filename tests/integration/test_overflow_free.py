@@ -212,7 +212,9 @@ def test_model(number):
 
     result.assert_outcomes(failed=2, passed=3)
     assert REPORT + "\n=" in result.stdout.str()
-    result.stdout.fnmatch_lines(["*UsageError: test_marked.py::test_marked: overflow_free has no argument headrom=2.0; *"])
+    result.stdout.fnmatch_lines(
+        ["*UsageError: test_marked.py::test_marked: overflow_free has no argument headrom=2.0; *"]
+    )
 
 
 def test_the_closest_marker_counts(run):

@@ -1,9 +1,9 @@
-"""The arithmetic of the benchmark, its budgets, and one short run of it; no test here asserts a time."""
+"""The arithmetic of the benchmark and its budgets: no time is measured here, ``make bench`` does that."""
 
+import importlib
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,13 +12,11 @@ import bench
 from measuring import allocations, forwards, scanner
 from measuring.alternate import LEAST, Timed, alternate
 from measuring.budgets import BUDGETS, Budget, judge
-from measuring.figures import OF_BARE, Figure, Settings, of_rounds, quartiles
-from measuring.kinds import Kind
-from measuring.report import machine, render, to_json
-from measuring.work import WORKS
+from measuring.figures import OF_BARE, Figure, Settings, of_rounds
+from measuring.report import render
+from measuring.work import WORKS, Kind
 from scan_tree import generate
 
-SCRIPT = Path(bench.__file__)
 TRACE = Budget("core", "Llama", "trace", 1.5, OF_BARE, "nothing is copied")
 
 
@@ -43,12 +41,6 @@ def test_a_ratio_is_a_run_over_the_run_of_the_floor_just_before_it():
 
     assert timed.ratios == [2.0, 3.0]
     assert timed.differences == [1.0, 6.0]
-
-
-def test_quartiles_lie_between_the_nearest_values():
-    assert quartiles([4.0, 1.0, 3.0, 2.0, 5.0]) == (2.0, 4.0)
-    assert quartiles([1.0, 2.0]) == (1.25, 1.75)
-    assert quartiles([7.0]) == (7.0, 7.0)
 
 
 def test_a_figure_of_rounds_is_their_median():
@@ -242,39 +234,14 @@ def test_an_unknown_section_is_refused_with_those_that_exist(capsys):
     with pytest.raises(SystemExit):
         bench.main(["--only", "core,goldenz"])
 
-    assert "unknown: goldenz; known: core, goldens, overflow, padding" in capsys.readouterr().err
-
-
-def test_json_has_the_machine_every_figure_and_every_budget():
-    measured = figure(low=1.3, high=1.5, milliseconds=12.0, rounds=5)
-
-    document = json.loads(to_json([measured], list(judge([measured], [TRACE])), machine(2)))
-
-    assert document["machine"].keys() == {"date", "cpu", "cores", "threads", "python", "versions"}
-    assert document["machine"]["versions"]["torch"] == torch.__version__
-    assert document["figures"] == [
-        {
-            "section": "core",
-            "work": "Llama",
-            "name": "trace",
-            "value": 1.4,
-            "unit": "x bare forward",
-            "low": 1.3,
-            "high": 1.5,
-            "milliseconds": 12.0,
-            "rounds": 5,
-            "note": "",
-        }
-    ]
-    (budget,) = document["budgets"]
-    assert (budget["limit"], budget["allowed"], budget["value"], budget["ok"]) == (1.5, 1.5, 1.4, True)
+    assert "unknown: goldenz; known: core, goldens, " in capsys.readouterr().err
 
 
 def test_a_peer_that_is_not_installed_or_fails_is_a_note(monkeypatch):
     def fail():
         raise NotImplementedError
 
-    missing = Kind("core", "missing", lambda work, place: fail, package="no_such_package_as_this")
+    missing = Kind("core", "missing", lambda work, place: importlib.import_module("no_such_package_as_this"))
     failing = Kind("core", "failing", lambda work, place: fail)
     monkeypatch.setattr(forwards, "PEERS", (missing, failing))
 
@@ -303,27 +270,3 @@ def test_peak_is_what_is_alive_at_once(capfd):
 
     assert 8000 <= allocations.peak(run) < 9000
     assert capfd.readouterr().err == ""
-
-
-def test_a_chart_is_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    from measuring.plot import draw
-
-    depths = [Figure("growth, depth", f"{depth} layers", "trace", 1.1, OF_BARE) for depth in (2, 4)]
-
-    draw([Figure("core", "Llama, 8 layers", "trace", 1.1, OF_BARE), *depths], tmp_path / "chart.svg")
-
-    assert "times the bare forward" in (tmp_path / "chart.svg").read_text()
-
-
-def test_a_short_run_of_the_script(tmp_path):
-    arguments = ["--only", "core", "--models", "tiny", "--rounds", "1", "--json", str(tmp_path / "out.json")]
-
-    done = subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
-    assert "## core" in done.stdout
-    figures = json.loads((tmp_path / "out.json").read_text())["figures"]
-    values = {each["name"]: each["value"] for each in figures}
-    assert values["trace"] > 0
-    assert values["transformers debugger, use_repr=True"] > 0

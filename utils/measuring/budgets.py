@@ -16,8 +16,8 @@ from measuring.figures import (
     OF_SCRIPT_FOR_ONE,
     OVER_SMALLEST,
 )
-from measuring.memory import FAILURE, LOGITS
-from measuring.ours import AGREES_WITHOUT_NAMES, FAILS, FAILS_WITHOUT_NAMES, LOADED_CHECK
+from measuring.growth import FAILURE, LOGITS, TIMED
+from measuring.ours import EXPLAINING, LOADED_CHECK
 from measuring.padding import BESIDE as PADDING
 from measuring.padding import FLOOR as OUTPUTS
 from measuring.peers import KEEPING
@@ -87,78 +87,40 @@ class Verdict:
 
 
 _CURVES = (("growth, depth", "32 layers over 2 layers"), ("growth, length", "512 tokens over 32 tokens"))
+_READ = "each distinct tensor is read and written once, and a second forward is looked at operator by operator"
+_SEARCH = "a second forward, its operators, and the search among them"
+_BESIDE = "records nothing unless it fails, and reads each output once"
+# fmt: off
 BUDGETS: tuple[Budget, ...] = (
-    Budget(
-        "core",
-        _LLAMA,
-        "trace",
-        1.15,
-        OF_BARE,
-        "tensors are captured copy-on-write: nothing is copied",
-        floor=(KEEPING,),
-    ),
+    Budget("core", _LLAMA, "trace", 1.15, OF_BARE, "tensors are captured copy-on-write: nothing is copied", (KEEPING,)),
     Budget("core", _LLAMA, "trace and compare", 2.0, OF_BARE, "reads every tensor of both sides, equality first"),
-    Budget(
-        "goldens",
-        _LLAMA,
-        "golden, update",
-        6.0,
-        OF_BARE,
-        "each distinct tensor is read and written once, and a second forward is looked at operator by operator",
-        floor=("bare forward", "save_file of the same bytes"),
-    ),
+    Budget("goldens", _LLAMA, "golden, update", 6.0, OF_BARE, _READ, ("bare forward", "save_file of the same bytes")),
     Budget("goldens", _LLAMA, "golden, check", 2.5, OF_BARE, "the file is mapped, and read as the forward goes"),
-    *(
-        Budget("explaining", _LLAMA, name, 10.0, OF_BARE, "a second forward, its operators, and the search among them")
-        for name in (FAILS, FAILS_WITHOUT_NAMES, AGREES_WITHOUT_NAMES)
-    ),
+    *(Budget("explaining", _LLAMA, name, 10.0, OF_BARE, _SEARCH) for name in EXPLAINING),
     Budget("overflow", _LLAMA, "overflow_guard", 1.25, OF_BARE, "each tensor is read once, where it is"),
-    *(
-        Budget(
-            "padding",
-            work,
-            PADDING,
-            0.3,
-            MORE_FORWARDS,
-            "records nothing unless it fails, and reads each output once",
-            floor=(OUTPUTS,),
-        )
-        for work in (_LLAMA, "all-MiniLM-L6-v2")
-    ),
+    Budget("padding", _LLAMA, PADDING, 0.3, MORE_FORWARDS, _BESIDE, (OUTPUTS,)),
+    Budget("padding", "all-MiniLM-L6-v2", PADDING, 0.3, MORE_FORWARDS, _BESIDE, (OUTPUTS,)),
     Budget("idle", "pytest", "import", 5.0, MILLISECONDS, "every run of pytest pays it"),
     Budget("idle", "pytest", "heavy modules", 0, "modules", "torch alone takes a second to import"),
-    *(
-        Budget("memory", _LLAMA, name, 1.0, LAYERS, "looks at a call's tensors and lets them go")
-        for name in (LOADED_CHECK, "overflow_guard")
-    ),
+    Budget("memory", _LLAMA, LOADED_CHECK, 1.0, LAYERS, "looks at a call's tensors and lets them go"),
+    Budget("memory", _LLAMA, "overflow_guard", 1.0, LAYERS, "looks at a call's tensors and lets them go"),
     Budget("memory", LOGITS, FAILURE, 16.0, MEGABYTES, "tensors that differ are measured in pieces"),
-    *(
-        Budget(section, work, name, 1.25, OVER_SMALLEST, "every call is looked at once, whatever came before")
-        for section, work in _CURVES
-        for name in ("trace", "golden, update", "golden, check", "overflow_guard", "padding_invariant")
-    ),
-    *(
-        Budget(section, work, f"{name}: memory", 1.25, OVER_SMALLEST, "what was looked at is let go")
-        for section, work in _CURVES
-        for name in (LOADED_CHECK, "overflow_guard", "padding_invariant")
-    ),
+    *(Budget(*curve, name, 1.25, OVER_SMALLEST, "every call is looked at once, whatever came before")
+      for curve in _CURVES for name in TIMED),
+    *(Budget(*curve, f"{name}: memory", 1.25, OVER_SMALLEST, "what was looked at is let go")
+      for curve in _CURVES for name in (LOADED_CHECK, "overflow_guard", "padding_invariant")),
     Budget("scanner", "", COLD, 8.0, OF_SCRIPT, "each different text is read by libcst once, and only what matters"),
     Budget("scanner", "", ONE, 6.0, OF_SCRIPT_FOR_ONE, "what another test asks is not read"),
     Budget("scanner", "", EDITED, 3.0, OF_SCRIPT, "only the models that rest on the file are scanned again"),
     Budget("scanner", "", WARM, 0.3, OF_SCRIPT, "an answer whose files have not changed is not looked into"),
-    *(
-        Budget("scanner", "", f"{name}: memory", 300.0, MEGABYTES, "a process keeps what it has read of its models")
-        for name in (COLD, FILLING, EDITED, WARM)
-    ),
-    *(
-        Budget("scanner, growth", "400 files over 50", name, 1.25, LINEAR, "a file is read once, whatever came before")
-        for name in (COLD, WARM)
-    ),
-    *(
-        Budget("cuda", "each module", f"{name}: synchronisations", 0, "per module", "numbers wait on their device")
-        for name in ("trace", "overflow_guard")
-    ),
+    *(Budget("scanner", "", f"{name}: memory", 300.0, MEGABYTES, "a process keeps what it has read of its models")
+      for name in (COLD, FILLING, EDITED, WARM)),
+    *(Budget("scanner, growth", "400 files over 50", name, 1.25, LINEAR, "a file is read once, whatever came before")
+      for name in (COLD, WARM)),
+    *(Budget("cuda", "each module", f"{name}: synchronisations", 0, "per module", "numbers wait on their device")
+      for name in ("trace", "overflow_guard")),
 )
+# fmt: on
 
 
 def judge(figures: Sequence[Figure], budgets: Iterable[Budget] = BUDGETS) -> Iterator[Verdict]:

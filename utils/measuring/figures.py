@@ -14,12 +14,10 @@ if TYPE_CHECKING:
 OF_BARE = "x bare forward"
 OF_FORWARDS, MORE_FORWARDS = "x its forwards", "bare forwards more"
 MILLISECONDS, LAYERS = "ms more", "layers of tensors"
-OF_SCRIPT, OF_SCRIPT_FOR_ONE, OF_PARSE, MEGABYTES = "x regex script", "x regex script for it", "x ast.parse", "MB"
+OF_SCRIPT, OF_SCRIPT_FOR_ONE, MEGABYTES = "x regex script", "x regex script for it", "MB"
 OF_BARE_PEAK = "x peak of the bare forward"
 #: Units of growth: 1 is linear.
 OVER_SMALLEST, LINEAR = "x the ratio at the smallest", "x linear growth"
-#: Why a peer has no figure.
-MISSING = "not installed"
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Settings:
     rounds: int = 5
     patience: float = 1.5
     threads: int = 2
-    models: tuple[str, ...] = ("tiny", "llama", "minilm", "vit")
+    models: tuple[str, ...] = ("tiny", "llama", "minilm")
     tree: Path | None = None
     scan_script: Path | None = None
     names: frozenset[str] | None = None
@@ -94,19 +92,6 @@ def of_rounds(
     note: str = "",
 ) -> Figure:
     """Return the figure of several rounds: the median, the quartiles, and the median time."""
-    low, high = quartiles(values)
+    low, _, high = statistics.quantiles(values, method="inclusive") if len(values) > 1 else 3 * list(values)
     milliseconds = statistics.median(seconds) * 1e3 if seconds else None
     return Figure(section, work, name, statistics.median(values), unit, low, high, milliseconds, len(values), note)
-
-
-def quartiles(values: Sequence[float]) -> tuple[float, float]:
-    """Return the lower and the upper quartile, between the two nearest values."""
-    ordered = sorted(values)
-
-    def at(share: float) -> float:
-        place = share * (len(ordered) - 1)
-        below = int(place)
-        above = min(below + 1, len(ordered) - 1)
-        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
-
-    return at(0.25), at(0.75)

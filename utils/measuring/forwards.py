@@ -10,12 +10,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from measuring.alternate import alternate, stopwatch
-from measuring.figures import MISSING, OF_BARE, Figure, of_rounds
-from measuring.kinds import Kind, Place
+from measuring.alternate import alternate
+from measuring.figures import OF_BARE, Figure, of_rounds
 from measuring.ours import OURS
 from measuring.peers import BARE, PEERS
-from measuring.work import ONLY_TRACED, WORKS, Work
+from measuring.work import WORKS, Kind, Place, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,8 +30,6 @@ def measure(section: str, settings: Settings) -> Iterator[Figure]:
     """Yield the figures of the candidates of a section, on every model."""
     kinds = [kind for kind in KINDS if kind.section == section and settings.wants(kind.name)]
     for name in settings.models:
-        if name in ONLY_TRACED and section != "core":
-            continue
         yield from of_work(section, WORKS[name]("cpu"), kinds, settings)
 
 
@@ -41,22 +38,21 @@ def of_work(
     work: Work,
     kinds: list[Kind],
     settings: Settings,
-    timer: Callable[[Callable[[], object]], float] = stopwatch,
 ) -> Iterator[Figure]:
     """Yield the figures of candidates on one model."""
     with places() as place:
         candidates: dict[str, Callable[[], object]] = {}
         refusals: dict[str, str] = {}
         for kind in kinds:
-            if not kind.is_installed:
-                refusals[kind.name] = MISSING
-                continue
             try:
-                candidates[kind.name] = _ready(kind, work, place)
-            except Exception as error:
+                candidates[kind.name] = kind.make(work, place)
+                candidates[kind.name]()  # a peer that is not installed, or cannot do this model, raises here
+            except Exception as error:  # noqa: PERF203 - few, and slow
                 if kind not in PEERS:
                     raise
-                refusals[kind.name] = f"raises {type(error).__name__}"
+                candidates.pop(kind.name, None)
+                missing = isinstance(error, ModuleNotFoundError)
+                refusals[kind.name] = "not installed" if missing else f"raises {type(error).__name__}"
 
         def settle() -> None:
             for left in place.scratch.iterdir():
@@ -67,20 +63,13 @@ def of_work(
                 work.forward()
 
         rounds, patience = settings.rounds, settings.patience
-        timed = alternate(work.forward, candidates, rounds, settle=settle, timer=timer, patience=patience, warm=False)
+        timed = alternate(work.forward, candidates, rounds, settle=settle, patience=patience, warm=False)
     for kind in kinds:
         if kind.name in timed:
             times = timed[kind.name]
             yield of_rounds(section, work.name, kind.name, times.ratios, OF_BARE, seconds=times.seconds)
         else:
             yield Figure(section, work.name, kind.name, None, OF_BARE, note=refusals[kind.name])
-
-
-def _ready(kind: Kind, work: Work, place: Place) -> Callable[[], object]:
-    """Return a candidate that has run once: a peer that cannot do this model raises here."""
-    candidate = kind.make(work, place)
-    candidate()
-    return candidate
 
 
 @contextmanager

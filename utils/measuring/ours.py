@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 
 import pytest_tfdebug
-from measuring.kinds import Kind, Place
+from measuring.work import Kind, Place
 from pytest_tfdebug.goldens.fixture import _compare_with
 from pytest_tfdebug.goldens.port_call import PortCall
 from pytest_tfdebug.goldens.settings import CheckSettings
 from pytest_tfdebug.goldens.store import load, save
-from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
-from pytest_tfdebug.invariance.checks.padding import PaddingCheck
-from pytest_tfdebug.invariance.checks.settings import PaddingSettings
-from pytest_tfdebug.overflow.roots import Roots
-from pytest_tfdebug.overflow.settings import Settings
-from pytest_tfdebug.overflow.watch import Watch
 from pytest_tfdebug.parity.tolerance import Tolerances
 
 if TYPE_CHECKING:
@@ -45,11 +39,6 @@ def _trace_and_compare(work: Work, _place: Place) -> Callable[[], object]:
 
 def _golden_update(work: Work, place: Place) -> Callable[[], object]:
     golden = place.scratch / "golden.safetensors"
-    return lambda: save(golden, _fresh_trace(work), work.model, "test_bench.py::test")
-
-
-def _golden_unchanged(work: Work, place: Place) -> Callable[[], object]:
-    golden = _golden(work, place)
     return lambda: save(golden, _fresh_trace(work), work.model, "test_bench.py::test")
 
 
@@ -86,39 +75,18 @@ def _guard(**settings: Any) -> Any:  # noqa: ANN401 - what makes a candidate
     return make
 
 
-def _overflow_free(work: Work, _place: Place) -> Callable[[], object]:
-    def marked() -> None:
-        with torch.no_grad(), Roots(Watch(Settings(), raises=False)).watching():
-            work.model(**work.inputs)
-
-    return marked
-
-
 def padding_check(work: Work) -> tuple[Callable[[], object], list[dict[str, Any]]]:
-    """Return what a test marked ``padding_invariant`` runs, its own forward included, and the inputs it repeats."""
-
-    def call() -> ObservedCall:
-        with torch.no_grad():
-            observed, _ = observe(work.model, (), dict(work.inputs), lambda: work.model(**work.inputs))
-        assert isinstance(observed, ObservedCall)  # noqa: S101 - the inputs are tensors by name
-        return observed
+    """Return the check, its own forward included, and the inputs that it repeats."""
 
     def check() -> None:
-        outcome = PaddingCheck.run(call(), PaddingSettings())
-        assert outcome.repeats  # noqa: S101 - what is measured must have repeated something
-        assert not outcome.failure  # noqa: S101 - and found nothing: a failure costs a search
+        pytest_tfdebug.assert_padding_invariant(work.model, work.inputs)
 
     seen: list[dict[str, Any]] = []
-    watched = call()
-    again = watched.again
-
-    def remember(inputs: Any, model: torch.nn.Module | None = None) -> Any:  # noqa: ANN401
-        seen.append(dict(inputs))
-        return again(inputs, model)
-
-    watched.again = remember  # type: ignore[method-assign] # to see what is repeated
-    PaddingCheck.run(watched, PaddingSettings())
-    return check, seen
+    watching = work.model.register_forward_pre_hook(lambda *call: seen.append(call[-1]), with_kwargs=True)
+    check()
+    watching.remove()
+    assert len(seen) > 1  # noqa: S101 - what is measured must have repeated something
+    return check, seen[1:]
 
 
 def _fresh_trace(work: Work) -> Trace:
@@ -165,19 +133,18 @@ def _other_name(path: str) -> str:
 FAILS = "golden, check that fails"
 FAILS_WITHOUT_NAMES = "golden, check that fails, no name shared"
 AGREES_WITHOUT_NAMES = "golden, check that agrees, no name shared"
+EXPLAINING = (FAILS, FAILS_WITHOUT_NAMES, AGREES_WITHOUT_NAMES)
 LOADED_CHECK = "golden, check (the file apart)"
 OURS: tuple[Kind, ...] = (
     Kind("core", "trace", _trace),
     Kind("core", "trace and compare", _trace_and_compare),
     Kind("goldens", "golden, update", _golden_update),
-    Kind("goldens", "golden, update that changes nothing", _golden_unchanged),
     Kind("goldens", "golden, check", _golden_check),
     Kind("explaining", FAILS, _explaining(fails=True, renamed=False)),
     Kind("explaining", FAILS_WITHOUT_NAMES, _explaining(fails=True, renamed=True)),
     Kind("explaining", AGREES_WITHOUT_NAMES, _explaining(fails=False, renamed=True)),
     Kind("overflow", "overflow_guard", _guard()),
     Kind("overflow", "overflow_guard, headroom", _guard(dtype="float16", headroom=1.0)),
-    Kind("overflow", "overflow_free (marker)", _overflow_free),
 )
 #: What is followed as models grow, beside these.
 PADDING = Kind("padding", "padding_invariant", lambda work, _place: padding_check(work)[0])

@@ -10,7 +10,7 @@ import torch
 from measuring.alternate import alternate
 from measuring.figures import MORE_FORWARDS, OF_FORWARDS, Figure, of_rounds
 from measuring.ours import padding_check
-from measuring.work import ONLY_TRACED, WORKS
+from measuring.work import WORKS
 from pytest_tfdebug.tracing.leaves import walk
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ _MORE = 7
 def measure(settings: Settings) -> Iterator[Figure]:
     """Yield what the check adds, in bare forwards of the test's own call, and what reading outputs takes at least."""
     for name in settings.models:
-        if name not in ONLY_TRACED:
-            yield from _of_work(WORKS[name]("cpu"), settings)
+        yield from _of_work(WORKS[name]("cpu"), settings)
 
 
 def _of_work(work: Work, settings: Settings) -> Iterator[Figure]:
@@ -87,19 +86,22 @@ def _by_hand(work: Work, repeated: list[dict[str, Any]]) -> Callable[[], None]:
 
     The forwards whose outputs are what others are held to (a row alone) are compared with nothing.
     """
-    rows = max(len(tensor) for tensor in work.inputs.values() if isinstance(tensor, torch.Tensor))
+    rows = len(work.inputs["input_ids"])
 
     @torch.no_grad()
     def by_hand() -> None:
-        expected = [leaf.tensor for leaf in walk(work.forward()) if leaf.tensor.is_floating_point()]
+        expected = _floats(work.forward())
         for inputs in repeated:
-            output = walk(work.model(**inputs))
-            if any(isinstance(tensor, torch.Tensor) and len(tensor) < rows for tensor in inputs.values()):
+            actual = _floats(work.model(**inputs))
+            if len(inputs["input_ids"]) < rows:
                 continue
-            actual = [leaf.tensor for leaf in output if leaf.tensor.is_floating_point()]
             for e, a in zip(expected, actual, strict=True):
                 both = a[tuple(slice(size) for size in e.shape)]
                 torch.stack(torch.aminmax(torch.sub(e, both))).tolist()
                 bool(torch.isnan(a.sum()))
 
     return by_hand
+
+
+def _floats(output: object) -> list[torch.Tensor]:
+    return [leaf.tensor for leaf in walk(output) if leaf.tensor.is_floating_point()]

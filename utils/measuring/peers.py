@@ -6,12 +6,12 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import model_addition_debugger_context
 from transformers.debug_utils import DebugUnderflowOverflow
 
 import pytest_tfdebug
-from measuring.kinds import Kind, Place
+from measuring.work import Kind, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,17 +46,12 @@ def _hooks(keep: Callable[[torch.Tensor], object]) -> Callable[[Work, Place], Ca
     return make
 
 
-def _transformers_debugger(*, use_repr: bool) -> Callable[[Work, Place], Callable[[], object]]:
-    def make(work: Work, place: Place) -> Callable[[], object]:
-        def debugged() -> None:
-            with model_addition_debugger_context(
-                work.model, str(place.scratch), do_prune_layers=False, use_repr=use_repr
-            ):
-                work.forward()
+def _transformers_debugger(work: Work, place: Place) -> Callable[[], object]:
+    def debugged() -> None:
+        with model_addition_debugger_context(work.model, str(place.scratch), do_prune_layers=False):
+            work.forward()
 
-        return debugged
-
-    return make
+    return debugged
 
 
 def _debug_underflow_overflow(work: Work, _place: Place) -> Callable[[], object]:
@@ -77,18 +72,6 @@ def _localize_divergence(work: Work, _place: Place) -> Callable[[], object]:
     return lambda: localize_divergence(work.model, work.model, work.inputs, leaf_only=False)
 
 
-def _pytest_torch_golden(*, update: bool) -> Callable[[Work, Place], Callable[[], object]]:
-    def make(work: Work, place: Place) -> Callable[[], object]:
-        from pytest_torch.golden import Golden
-
-        golden = Golden((place.scratch if update else place.kept) / "golden.pt", update=update)
-        if not update:
-            Golden(golden.path, update=True).check(_outputs(work))
-        return lambda: golden.check(_outputs(work))
-
-    return make
-
-
 def _torchlens(work: Work, _place: Place) -> Callable[[], object]:
     import torchlens
 
@@ -105,30 +88,9 @@ def _save_file(work: Work, place: Place) -> Callable[[], object]:
     return lambda: save_file(tensors, place.scratch / "same.safetensors")
 
 
-def _load_file(work: Work, place: Place) -> Callable[[], object]:
-    file = place.kept / "same.safetensors"
-    save_file(_tensors(work), file)
-    return lambda: [tensor.sum() for tensor in load_file(file).values()]  # mapped: the bytes come when they are read
-
-
 def _assert_close(work: Work, _place: Place) -> Callable[[], object]:
     first, second = _tensors(work), _tensors(work)
     return lambda: torch.testing.assert_close(first, second)
-
-
-def _equal(work: Work, _place: Place) -> Callable[[], object]:
-    first, second = _tensors(work), _tensors(work)
-    return lambda: all(torch.equal(first[name], second[name]) for name in first)
-
-
-def _clone(work: Work, _place: Place) -> Callable[[], object]:
-    tensors = _tensors(work)
-    return lambda: [tensor.clone() for tensor in tensors.values()]
-
-
-def _outputs(work: Work) -> dict[str, Any]:
-    output = work.forward()
-    return {name: value for name, value in output.items() if isinstance(value, torch.Tensor)}
 
 
 def _tensors(work: Work) -> dict[str, torch.Tensor]:
@@ -146,17 +108,11 @@ BARE: tuple[Kind, ...] = tuple(
 PEERS: tuple[Kind, ...] = (
     Kind("core", KEEPING, _hooks(lambda tensor: tensor)),
     Kind("core", "hooks that clone", _hooks(torch.clone)),
-    Kind("core", "transformers debugger, use_repr=True", _transformers_debugger(use_repr=True), "transformers"),
-    Kind("core", "transformers debugger, use_repr=False", _transformers_debugger(use_repr=False), "transformers"),
-    Kind("core", "pytest-torch localize_divergence", _localize_divergence, "pytest_torch"),
-    Kind("core", "torchlens trace", _torchlens, "torchlens"),
+    Kind("core", "transformers debugger", _transformers_debugger),
+    Kind("core", "pytest-torch localize_divergence", _localize_divergence),
+    Kind("core", "torchlens trace", _torchlens),
     Kind("core", "assert_close over the same tensors", _assert_close),
-    Kind("core", "torch.equal over the same tensors", _equal),
-    Kind("core", "clone of the same tensors", _clone),
-    Kind("goldens", "save_file of the same bytes", _save_file, "safetensors"),
-    Kind("goldens", "load_file of the same bytes", _load_file, "safetensors"),
+    Kind("goldens", "save_file of the same bytes", _save_file),
     Kind("goldens", "assert_close over the same tensors", _assert_close),
-    Kind("goldens", "pytest-torch golden, update (final outputs)", _pytest_torch_golden(update=True), "pytest_torch"),
-    Kind("goldens", "pytest-torch golden, check (final outputs)", _pytest_torch_golden(update=False), "pytest_torch"),
-    Kind("overflow", "transformers DebugUnderflowOverflow", _debug_underflow_overflow, "transformers"),
+    Kind("overflow", "transformers DebugUnderflowOverflow", _debug_underflow_overflow),
 )

@@ -27,21 +27,19 @@ class Python:
         arguments: Of the command line.
         directory: Where it runs.
         cache: What it finds as the user's cache directory.
-        status: With what it has to exit.
         alone: Keep pytest from loading the plugins that are installed beside this one.
     """
 
     arguments: tuple[str, ...]
     directory: Path
     cache: Path
-    status: int = 0
     alone: bool = False
 
     def __call__(self) -> str:
         """Run it and return what it prints.
 
         Raises:
-            SystemExit: If it exits with another status.
+            SystemExit: If it fails.
         """
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
@@ -54,7 +52,7 @@ class Python:
             text=True,
             check=False,
         )
-        if done.returncode != self.status:
+        if done.returncode:
             command = " ".join(("python", *self.arguments))
             raise SystemExit(f"{command} exited with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         return done.stdout
@@ -65,4 +63,4 @@ class Python:
         A small process starts it: the memory that a process had before it became another counts as the other's.
         """
         arguments = ("-c", _PEAK, sys.executable, *self.arguments)
-        return float(Python(arguments, self.directory, self.cache, self.status)().split()[-1]) / 1024
+        return float(Python(arguments, self.directory, self.cache)().split()[-1]) / 1024

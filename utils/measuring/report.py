@@ -1,16 +1,14 @@
-"""Figures as tables, JSON and a chart."""
+"""Figures as tables."""
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
 import platform
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from measuring.figures import MILLISECONDS
 
@@ -23,25 +21,11 @@ if TYPE_CHECKING:
 _PACKAGES = ("pytest-tfdebug", "torch", "transformers", "safetensors", "pytest", "pytest-torch", "torchlens")
 
 
-def machine(threads: int) -> dict[str, Any]:
-    """Return what the figures depend on."""
-    return {
-        "date": dt.datetime.now(dt.timezone.utc).date().isoformat(),
-        "cpu": _cpu(),
-        "cores": os.cpu_count(),
-        "threads": threads,
-        "python": platform.python_version(),
-        "versions": {name: found for name in _PACKAGES if (found := _version(name))},
-    }
-
-
-def render_machine(facts: dict[str, Any]) -> str:
-    """Return the machine in one line."""
-    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
-    return (
-        f"{facts['cores']} cores, {facts['cpu']}, {facts['threads']} threads of torch; Python {facts['python']}, "
-        f"{versions}; {facts['date']}"
-    )
+def machine(threads: int) -> str:
+    """Return what the figures depend on, in one line."""
+    versions = ", ".join(f"{name} {found}" for name in _PACKAGES if (found := _version(name)))
+    where = f"{os.cpu_count()} cores, {_cpu()}, {threads} threads of torch; Python {platform.python_version()}"
+    return f"{where}, {versions}; {dt.datetime.now(dt.timezone.utc).date().isoformat()}"
 
 
 def render(figures: Sequence[Figure], verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -55,13 +39,6 @@ def render(figures: Sequence[Figure], verdicts: Sequence[Verdict]) -> Iterator[s
         names = dict.fromkeys(figure.name for figure in of_section)
         rows = [(name, *(cells.get((name, work), "") for work in works), units[name]) for name in names]
         yield from ("", f"## {section}", "", *_table([("", *works, "unit"), *rows]))
-
-
-def to_json(figures: Sequence[Figure], verdicts: Sequence[Verdict], facts: dict[str, Any]) -> str:
-    """Return everything as a JSON document."""
-    budgets = [{**asdict(each.budget), "value": each.value, "allowed": each.limit, "ok": each.ok} for each in verdicts]
-    document = {"machine": facts, "figures": [asdict(figure) for figure in figures], "budgets": budgets}
-    return json.dumps(document, indent=2) + "\n"
 
 
 def _cell(figure: Figure, verdict: Verdict | None) -> str:

@@ -1,4 +1,4 @@
-"""Time the scanner as whole processes, beside a regex script, a parse, and pytest collecting."""
+"""Time the scanner as whole processes, beside a regex script."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import shutil
 import statistics
 import tempfile
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from measuring.alternate import alternate
-from measuring.figures import LINEAR, MEGABYTES, OF_PARSE, OF_SCRIPT, OF_SCRIPT_FOR_ONE, Figure, of_rounds
+from measuring.alternate import alternate, stopwatch
+from measuring.figures import LINEAR, MEGABYTES, OF_SCRIPT, OF_SCRIPT_FOR_ONE, Figure, of_rounds
 from measuring.processes import Python
 from scan_tree import generate
 
@@ -25,90 +24,64 @@ if TYPE_CHECKING:
 COLD, WARM, FILLING = "scan, cold (--no_cache)", "scan, warm", "scan, cold (fills the cache)"
 #: After a change to the test file of one model, and for one test, beside the script for that test.
 EDITED, ONE = "scan after one edited file", "scan of one test, cold (--no_cache)"
-SIZES = (50, 100, 200, 400)
-#: pytest takes its time: it collects one of these trees.
-_COLLECTED = 100
-_SCRIPT_NAME, _PARSE_NAME = "transformers' regex script", "ast.parse of the same files"
-_STAND_IN_NAME, _STAND_IN = (
-    "a regex script of our own in its place",
-    Path(__file__).resolve().parents[1] / "regex_scan.py",
-)
-_PARSE = (
-    "import ast, pathlib\n"
-    "for file in pathlib.Path('tests/models').rglob('test_modeling_*.py'):\n"
-    "    ast.parse(file.read_text(encoding='utf-8'))"
-)
+SIZES = (50, 400)
+_STAND_IN = Path(__file__).resolve().parents[1] / "regex_scan.py"
 #: A scan is a process: it gets so much more time than others. The tree is as large as transformers' own.
 _MORE, _MODELS = 5, 394
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """Yield the scanner's time and memory as ratios to the regex script, and how they grow with the tree."""
+    """Yield the scanner's time as a ratio to the regex script's, its memory, and how its time grows with the tree."""
     with tempfile.TemporaryDirectory() as directory:
-        tree = settings.tree
-        if tree is None:
-            tree = Path(directory) / "tree"
+        tree = settings.tree or Path(directory) / "tree"
+        if settings.tree is None:
             generate(tree, _MODELS)
-        yield from _side_by_side(tree, settings)
+        yield from _side_by_side(_Ways(tree, Path(directory)), settings)
         if settings.names is None:
             yield from _growth(Path(directory))
 
 
-def _side_by_side(tree: Path, settings: Settings) -> Iterator[Figure]:
+def _side_by_side(ways: _Ways, settings: Settings) -> Iterator[Figure]:
     regex = script(settings)
-    files = sum(1 for _ in (tree / "tests" / "models").rglob("test_modeling_*.py"))
+    files = sum(1 for _ in (ways.tree / "tests" / "models").rglob("test_modeling_*.py"))
     work = f"{files} files of {'a checkout' if settings.tree else 'a generated tree'}"
-    name = _STAND_IN_NAME if regex == _STAND_IN else _SCRIPT_NAME
-    with _ways(tree) as ways:
-        base = ways.python(str(regex), "--output_dir", str(ways.other))
-        everything: dict[str, Python | _Edited] = {
-            name: base,
-            **ways.scans(),
-            EDITED: ways.edited(),
-            _PARSE_NAME: ways.parse(),
-        }
-        candidates = {name: run for name, run in everything.items() if settings.wants(name)}
-        patience = _MORE * settings.patience
-        timed = alternate(base, candidates, settings.rounds, settle=ways.settle, patience=patience)
-        for name, times in timed.items():
-            yield of_rounds("scanner", work, name, times.ratios, OF_SCRIPT, seconds=times.seconds)
-            ways.settle()
-            yield Figure("scanner", work, f"{name}: memory", candidates[name].megabytes(), MEGABYTES)
-        if settings.wants(ONE):
-            test = ("--test_method_name", _one_of(json.loads(ways.report().read_text(encoding="utf-8"))))
-            script_for_it = ways.python(str(regex), "--output_dir", str(ways.other), *test)
-            run = {ONE: ways.cold(*test)}
-            times = alternate(script_for_it, run, settings.rounds, settle=ways.settle, patience=patience)[ONE]
-            yield of_rounds("scanner", work, ONE, times.ratios, OF_SCRIPT_FOR_ONE, seconds=times.seconds)
+    name = "a regex script of our own in its place" if regex == _STAND_IN else "transformers' regex script"
+    base = ways.python(str(regex), "--output_dir", str(ways.place / "other"))
+    everything = {name: base, COLD: ways.scan("--no_cache"), **ways.cached()}
+    candidates = {each: run for each, run in everything.items() if settings.wants(each)}
+    patience = _MORE * settings.patience
+    for each, times in alternate(base, candidates, settings.rounds, settle=ways.settle, patience=patience).items():
+        yield of_rounds("scanner", work, each, times.ratios, OF_SCRIPT, seconds=times.seconds)
+        ways.settle()
+        yield Figure("scanner", work, f"{each}: memory", candidates[each].megabytes(), MEGABYTES)
+    if settings.wants(ONE):
+        test = ("--test_method_name", _one_of(ways))
+        run = {ONE: ways.scan("--no_cache", *test)}
+        script_for_it = ways.python(*base.arguments, *test)
+        times = alternate(script_for_it, run, settings.rounds, settle=ways.settle, patience=patience)[ONE]
+        yield of_rounds("scanner", work, ONE, times.ratios, OF_SCRIPT_FOR_ONE, seconds=times.seconds)
 
 
-def _one_of(report: dict[str, dict[str, list[str]]]) -> str:
+def _one_of(ways: _Ways) -> str:
     """Return the test that most classes do not just run, as a user would ask about."""
+    ways.scan("--no_cache")()
+    written = (ways.place / "out" / "all_tests_scan_result.json").read_text(encoding="utf-8")
+    report: dict[str, dict[str, list[object]]] = json.loads(written)
     return max(report, key=lambda test: len(report[test]["tests"]))
 
 
 def _growth(directory: Path) -> Iterator[Figure]:
     medians: dict[str, list[float]] = {COLD: [], WARM: []}
     for size in SIZES:
-        tree = directory / f"tree of {size}"
-        generate(tree, size)
-        with _ways(tree) as ways:
-            candidates = {name: run for name, run in ways.scans().items() if name in medians}
-            timed = alternate(ways.parse(), candidates, 3, settle=ways.settle)
-            for name, times in timed.items():
-                medians[name].append(statistics.median(times.seconds))
-                yield _of_size(size, name, times.ratios, times.seconds)
-            if size == _COLLECTED:
-                collect = ways.python("-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/models")
-                collected = alternate(ways.parse(), {"": collect}, 1, settle=ways.settle)[""]
-                yield _of_size(size, "pytest --collect-only", collected.ratios, collected.seconds)
-    for name, seconds in medians.items():
-        growth = seconds[-1] / seconds[0] / (SIZES[-1] / SIZES[0])
-        yield Figure("scanner, growth", f"{SIZES[-1]} files over {SIZES[0]}", name, growth, LINEAR)
-
-
-def _of_size(size: int, name: str, ratios: list[float], seconds: list[float]) -> Figure:
-    return of_rounds("scanner, growth", f"{size} files", name, ratios, OF_PARSE, seconds=seconds)
+        place = directory / str(size)
+        ways = _Ways(place / "tree", place)
+        generate(ways.tree, size)
+        ways.settle()
+        for name, run in {COLD: ways.scan("--no_cache"), WARM: ways.cached()[WARM]}.items():
+            medians[name].append(statistics.median(stopwatch(run) for _ in range(3)))
+    for name, (small, large) in medians.items():
+        growth = large / small / (SIZES[1] / SIZES[0])
+        yield Figure("scanner, growth", f"{SIZES[1]} files over {SIZES[0]}", name, growth, LINEAR)
 
 
 def script(settings: Settings) -> Path:
@@ -120,92 +93,51 @@ def script(settings: Settings) -> Path:
 
 
 @dataclass(frozen=True)
-class _Edited:
-    """A scan after one file has been changed, which is then put back as it was.
-
-    Args:
-        scan: The scan, with a cache of its own.
-        file: The file.
-    """
-
-    scan: Python
-    file: Path
+class _Edited(Python):
+    """A scan after the first test file has been changed, as it never was before; it is then put back."""
 
     def __call__(self) -> str:
-        """Change the file, as it never was before, and scan."""
-        content = self.file.read_bytes()
-        self.file.write_bytes(content + f"# changed at {time.time_ns()}\n".encode())
+        file = min((self.directory / "tests" / "models").rglob("test_modeling_*.py"))
+        content = file.read_bytes()
+        file.write_bytes(content + f"# changed at {time.time_ns()}\n".encode())
         try:
-            return self.scan()
+            return super().__call__()
         finally:
-            self.file.write_bytes(content)
-
-    def megabytes(self) -> float:
-        """Return the peak memory of a scan of the unchanged file, after one of the changed."""
-        return self.scan.megabytes()
+            file.write_bytes(content)
 
 
 @dataclass(frozen=True)
 class _Ways:
-    """The ways to read a tree of tests.
+    """The ways to scan a tree of tests.
 
     Args:
         tree: Where they run.
-        empty: A cache that is empty before every run.
-        filled: A cache that an earlier run has filled.
-        changing: A cache that every run of a changed tree fills.
-        output: Where the scanner writes.
-        other: Where others write.
+        place: Where reports and caches are written.
     """
 
     tree: Path
-    empty: Path
-    filled: Path
-    changing: Path
-    output: Path
-    other: Path
+    place: Path
 
     def settle(self) -> None:
-        """Empty the one cache, and make sure that the other is full."""
-        shutil.rmtree(self.empty, ignore_errors=True)
-        for cache in (self.filled, self.changing):
-            if not cache.exists():
-                self._scan(cache)()
+        """Empty the one cache, and make sure that those of an unchanged and of a changed tree are full."""
+        shutil.rmtree(self.place / "empty", ignore_errors=True)
+        for name in ("filled", "changing"):
+            if not (self.place / name).exists():
+                self.scan(cache=name)()
 
-    def scans(self) -> dict[str, Python]:
-        """Return each way to scan."""
-        return {COLD: self.cold(), FILLING: self._scan(self.empty), WARM: self._scan(self.filled)}
+    def cached(self) -> dict[str, Python]:
+        """Return each scan that has a cache."""
+        changing = self.scan(cache="changing")
+        return {
+            FILLING: self.scan(),
+            WARM: self.scan(cache="filled"),
+            EDITED: _Edited(changing.arguments, changing.directory, changing.cache),
+        }
 
-    def edited(self) -> _Edited:
-        """Return a scan after a change to one file."""
-        first = min((self.tree / "tests" / "models").rglob("test_modeling_*.py"))
-        return _Edited(self._scan(self.changing), first)
+    def scan(self, *options: str, cache: str = "empty") -> Python:
+        """Return a scan."""
+        return self.python("-m", "pytest_tfdebug.scan", "--output_dir", str(self.place / "out"), *options, cache=cache)
 
-    def _scan(self, cache: Path) -> Python:
-        return Python(("-m", "pytest_tfdebug.scan", "--output_dir", str(self.output)), self.tree, cache)
-
-    def cold(self, *options: str) -> Python:
-        """Return a scan without a cache."""
-        return self.python("-m", "pytest_tfdebug.scan", "--output_dir", str(self.output), "--no_cache", *options)
-
-    def report(self) -> Path:
-        """Return the report of a scan of all tests, which is made where no scan has been timed."""
-        path = self.output / "all_tests_scan_result.json"
-        if not path.is_file():
-            self.cold()()
-        return path
-
-    def parse(self) -> Python:
-        """Return a run that builds Python's own syntax trees and does nothing with them."""
-        return self.python("-c", _PARSE)
-
-    def python(self, *arguments: str) -> Python:
+    def python(self, *arguments: str, cache: str = "empty") -> Python:
         """Return a run in the tree."""
-        return Python(arguments, self.tree, self.empty)
-
-
-@contextmanager
-def _ways(tree: Path) -> Iterator[_Ways]:
-    with tempfile.TemporaryDirectory() as directory:
-        place = Path(directory)
-        yield _Ways(tree, place / "empty", place / "filled", place / "changing", place / "out", place / "other")
+        return Python(arguments, self.tree, self.place / cache)

@@ -1,4 +1,4 @@
-"""The models that everything is measured on, and their inputs."""
+"""What is measured: the models with their inputs, and the kinds of things that are done to them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from transformers import (
     BertModel,
     LlamaConfig,
     LlamaForCausalLM,
-    ViTConfig,
-    ViTForImageClassification,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +50,34 @@ class Work:
         return self.model(**self.inputs)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where candidates may write.
+
+    Args:
+        kept: What lies there stays while a section is measured.
+        scratch: Emptied before every run.
+    """
+
+    kept: Path
+    scratch: Path
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to do a thing.
+
+    Args:
+        section: The capability that it belongs to.
+        name: As tables show it.
+        make: Gets ready, and returns what is timed.
+    """
+
+    section: str
+    name: str
+    make: Callable[[Work, Place], Callable[[], object]]
+
+
 def llama(
     name: str, *, hidden: int, layers: int, heads: int, vocabulary: int, shape: tuple[int, int], device: str = "cpu"
 ) -> Work:
@@ -79,15 +105,6 @@ def minilm(device: str = "cpu") -> Work:
     return _on(device, "all-MiniLM-L6-v2", BertModel.from_pretrained(folder), inputs)
 
 
-def vit(device: str = "cpu") -> Work:
-    """Return a ViT of the small size with six layers, and two images of 224 x 224."""
-    torch.manual_seed(0)
-    config = ViTConfig(hidden_size=384, intermediate_size=1536, num_hidden_layers=6, num_attention_heads=6)
-    return _on(
-        device, "ViT, 6 layers", ViTForImageClassification(config), {"pixel_values": torch.randn(2, 3, 224, 224)}
-    )
-
-
 def _on(device: str, name: str, model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> Work:
     return Work(name, model.eval().to(device), {key: value.to(device) for key, value in inputs.items()})
 
@@ -100,9 +117,6 @@ WORKS: dict[str, Callable[[str], Work]] = {
         "Llama, 8 layers", hidden=512, layers=8, heads=8, vocabulary=8000, shape=(2, 128), device=device
     ),
     "minilm": minilm,
-    "vit": vit,
 }
-#: Not padded, and in goldens and overflow like the others.
-ONLY_TRACED = frozenset({"vit"})
 #: A Llama of any depth and length, for growth.
 growing = partial(llama, hidden=256, heads=4, vocabulary=2000)
