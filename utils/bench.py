@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers.utils import logging
 
-from measuring import cuda, forwards, growth, idle, padding, scanner
+from measuring import cuda, forwards, growth, padding, processes, scanner
 from measuring.budgets import Verdict, judge
 from measuring.figures import Figure, Settings
 from measuring.report import machine, render
@@ -36,7 +36,7 @@ SECTIONS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "explaining": partial(forwards.measure, "explaining"),
     "overflow": partial(forwards.measure, "overflow"),
     "padding": padding.measure,
-    "idle": idle.measure,
+    "idle": processes.measure_idle,
     "scanner": scanner.measure,
     "growth": growth.measure,
     "memory": growth.measure_memory,
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         scan_script=options.scan_script,
     )
     prepare(options.threads)
-    print(machine(options.threads))
+    print(machine())
     figures: list[Figure] = []
     for section in options.only:
         found = list(SECTIONS[section](settings))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from measuring.figures import MILLISECONDS
+from pytest_tfdebug.environment import environment, lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,14 +17,14 @@ if TYPE_CHECKING:
     from measuring.budgets import Verdict
     from measuring.figures import Figure
 
-_PACKAGES = ("pytest-tfdebug", "torch", "transformers", "safetensors", "pytest", "pytest-torch", "torchlens")
+_NAMES = ("python", "torch", "transformers", "safetensors", "pytest_tfdebug", "cpu", "threads")
 
 
-def machine(threads: int) -> str:
+def machine() -> str:
     """Return what the figures depend on, in one line."""
-    versions = ", ".join(f"{name} {found}" for name in _PACKAGES if (found := _version(name)))
-    where = f"{os.cpu_count()} cores, {_cpu()}, {threads} threads of torch; Python {platform.python_version()}"
-    return f"{where}, {versions}; {dt.datetime.now(dt.timezone.utc).date().isoformat()}"
+    facts = [line for line in lines(environment()) if line.partition(":")[0] in _NAMES]
+    peers = [f"{name}: {version(name)}" for name in ("pytest-torch", "torchlens") if find_spec(name.replace("-", "_"))]
+    return "; ".join((*facts, *peers, dt.datetime.now(dt.timezone.utc).date().isoformat()))
 
 
 def render(figures: Sequence[Figure], verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -62,20 +61,3 @@ def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
         if number == 0:
             yield f"|{'|'.join('-' * (width + 2) for width in widths)}|"
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
-
-
-def _cpu() -> str:
-    """Return the name of the processor; Linux says it in a file."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
