@@ -13,6 +13,7 @@ from transformers import (  # noqa: F401 - likewise
     T5ForConditionalGeneration,
 )
 
+from pytest_tfdebug import Trace, compare, overflow_guard, trace  # noqa: F401 - likewise
 from pytest_tfdebug.repro.inputs import load_inputs
 
 LLAMA = """
@@ -142,8 +143,9 @@ def run_alone(pytester, monkeypatch, capsys):
             capsys.readouterr()
             with pytest.raises(SystemExit) as left:
                 runpy.run_path(script.name, run_name="__main__")
-        for name in set(sys.modules) - loaded:
-            del sys.modules[name]
+        for name, module in list(sys.modules.items()):
+            if name not in loaded and str(getattr(module, "__file__", "")).startswith(str(pytester.path)):
+                del sys.modules[name]
         assert left.value.code == 1
         return capsys.readouterr().out
 
