@@ -87,8 +87,10 @@ def _suggestion(rules: Mapping[str, str]) -> Iterator[str]:
 
 def _headline(report: Report, culprit: Culprit) -> Iterator[str]:
     """Yield what is wrong and where, then why, both sides' code, and what to do."""
-    yield answer(culprit)
-    yield from _wrapped(f"{report.subject}. {culprit.explanation}")
+    what, why = _told(culprit)
+    where = f"{culprit.source} in " if culprit.source else ""
+    yield f"{where}{culprit.path} ({culprit.class_name}): {what}"
+    yield from _wrapped(f"{report.subject}. {why}".rstrip())
     for side, lines in (("here", culprit.source), ("reference", culprit.reference)):
         if lines is not None and culprit.reference is not None:
             yield f"  {side}, {lines}:"
@@ -97,13 +99,13 @@ def _headline(report: Report, culprit: Culprit) -> Iterator[str]:
         yield f"  {report.advice}"
 
 
-def answer(culprit: Culprit) -> str:
-    """Return the line that a report begins with: the lines, the module, and what is wrong there."""
-    where = f"{culprit.source} in " if culprit.source else ""
+def _told(culprit: Culprit) -> tuple[str, str]:
+    """Return what is wrong, in a few words for the first line, and why."""
     told = culprit.explanation.removeprefix(f"{culprit.class_name} ")
-    what = _WHAT[culprit.kind] if told == culprit.explanation else re.split(r"[;.:]\s| \(|\.$", told, maxsplit=1)[0]
-    weights = f": {culprit.weights[0]}" if culprit.weights else ""
-    return f"{where}{culprit.path} ({culprit.class_name}): {what}{weights}"
+    if told == culprit.explanation:
+        return _WHAT[culprit.kind] + (f": {culprit.weights[0]}" if culprit.weights else ""), told
+    what, _, why = re.sub(r"[;.](\s|$)", "\n", told, count=1).partition("\n")
+    return what, why[:1].upper() + why[1:]
 
 
 def _wrapped(text: str) -> list[str]:
