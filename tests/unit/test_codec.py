@@ -51,7 +51,7 @@ def use(loaded):
 
 
 def test_a_trace_is_read_back_as_it_was(stored):
-    loaded = read(stored[0])
+    loaded = read(stored[0], Trace)
 
     assert isinstance(loaded, TraceFile)
     assert loaded.extra == {"test": "t"}
@@ -107,12 +107,12 @@ def test_source_files_are_named_without_folders_of_this_machine(stored):
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(GoldenError, match=r"nothing.safetensors does not exist.$"):
-        read(tmp_path / "nothing.safetensors")
+        read(tmp_path / "nothing.safetensors", Trace)
 
 
 def test_a_directory_is_no_file(tmp_path):
     with pytest.raises(GoldenError) as caught:
-        read(tmp_path)
+        read(tmp_path, Trace)
     assert str(caught.value) == f"{tmp_path} is no file."
 
 
@@ -122,7 +122,7 @@ def test_what_is_not_safetensors_is_said_to_be(tmp_path, content):
     path.write_bytes(content)
 
     with pytest.raises(GoldenError) as caught:
-        read(path)
+        read(path, Trace)
     assert str(caught.value).startswith(
         f"{path} ({len(content):,} bytes) is empty, truncated or not a safetensors file: "
     )
@@ -134,7 +134,7 @@ def test_a_file_of_another_program_is_said_to_be(tmp_path, metadata):
     save_file({"w": torch.ones(2)}, tmp_path / "t", metadata=metadata)
 
     with pytest.raises(GoldenError, match=r"is a safetensors file of another program: it has no 'tfdebug' metadata.$"):
-        read(tmp_path / "t")
+        read(tmp_path / "t", Trace)
     assert read_extra(tmp_path / "t") is None
 
 
@@ -144,7 +144,7 @@ def test_a_format_that_is_not_known_is_refused_with_what_to_do(tmp_path, stored,
     save_file(tensors, tmp_path / "t", metadata={"tfdebug": json.dumps({**document, "format": version})})
 
     with pytest.raises(GoldenError) as caught:
-        read(tmp_path / "t")
+        read(tmp_path / "t", Trace)
     assert f"has format version {version!r}; this version of pytest-tfdebug reads up to 1.\nUpgrade" in str(
         caught.value
     )
@@ -155,7 +155,7 @@ def test_damaged_metadata_is_said_to_be(tmp_path, text):
     save_file({"w": torch.ones(2)}, tmp_path / "t", metadata={"tfdebug": text})
 
     with pytest.raises(GoldenError, match="has damaged 'tfdebug' metadata: "):
-        read(tmp_path / "t")
+        read(tmp_path / "t", Trace)
     assert not read_extra(tmp_path / "t")
 
 
@@ -201,7 +201,7 @@ def test_a_document_that_disagrees_with_its_tensors_is_refused(stored, tmp_path,
     path = edited(stored, tmp_path / "t", edit)
 
     with pytest.raises(GoldenError) as caught:
-        read(path)
+        read(path, Trace)
     assert str(caught.value) == f"{path}: {text}"
 
 

@@ -15,11 +15,11 @@ from pytest_tfdebug.parity.compare import compare
 from pytest_tfdebug.records import FORMS
 from pytest_tfdebug.tracing.codec import TraceFile, read, write
 from pytest_tfdebug.tracing.document import encode
+from pytest_tfdebug.tracing.trace import Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_tfdebug.tracing.trace import Trace
 
 Status = Literal["new", "changed", "unchanged"]
 #: Tensors of a changed golden that the summary lists.
@@ -45,7 +45,7 @@ def load(path: Path) -> TraceFile:
     Raises:
         GoldenError: If it cannot be read, or holds no tensor.
     """
-    golden = read(path)
+    golden = read(path, Trace)
     if not any(record.tensor is not None for record in golden.trace.records()):
         raise GoldenError(f"{path} holds no tensor: a check against it would check nothing.")
     for key, kind in (("test", str), ("weights", dict), ("provenance", dict)):
@@ -70,7 +70,7 @@ def save(path: Path, trace: Trace, model: torch.nn.Module, test: str) -> Written
         raise GoldenError(f"The forward of {trace.model_class} showed no tensor: there is nothing to record in {path}.")
     extra = {"test": test, "weights": fingerprint(model), "provenance": provenance(model)}
     try:
-        old: TraceFile | None = read(path) if path.exists() else None
+        old: TraceFile | None = read(path, Trace) if path.exists() else None
         problem = ""
     except GoldenError as error:
         old, problem = None, str(error)

@@ -73,8 +73,12 @@ def write(
     replace_atomically(Path(path), lambda temporary: save_file(tensors, temporary, metadata={_KEY: text}))
 
 
-def read(path: str | os.PathLike[str]) -> TraceFile:
+def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
     """Read a trace.
+
+    Args:
+        path: The file.
+        kind: The class ``Trace``: it stands above this file, for its ``load`` and ``save`` call it.
 
     Raises:
         GoldenError: If the file is missing, damaged, written by another program or by a newer version of this one, or
@@ -99,7 +103,7 @@ def read(path: str | os.PathLike[str]) -> TraceFile:
         if not isinstance(extra, dict):
             raise TypeError(f"'extra' is {type(extra).__name__}")
         values = decode_values(tensors)
-        trace = decode(document, tensors)
+        trace = decode(document, tensors, kind)
         trace.again = None if values is None else Recorded(values)
         return TraceFile(trace, extra)
     except GoldenError as error:

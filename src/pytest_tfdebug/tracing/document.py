@@ -16,10 +16,11 @@ from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Call, Site, SourceRange, Statistics, TensorRecord, Write
 from pytest_tfdebug.tracing.capture import dtype_name
 from pytest_tfdebug.tracing.statistics import summarize
-from pytest_tfdebug.tracing.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_tfdebug.tracing.trace import Trace
 
 _T = TypeVar("_T")
 #: Version of the document; a reader refuses a newer one.
@@ -58,7 +59,7 @@ def encode(trace: Trace) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     return tensors, document
 
 
-def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trace:
+def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor], kind: type[Trace]) -> Trace:
     """Return the trace that a document and its tensors describe.
 
     Raises:
@@ -73,7 +74,7 @@ def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Trace:
     aliases = {path: _texts(others) for path, others in typed(dict, document["aliases"]).items()}
     model_class = typed(str, document["model_class"])
     unrecorded = _texts(document.get("unrecorded", []))
-    return Trace(model_class, calls, _texts(document["notes"]), aliases, _texts(document["modules"]), unrecorded)
+    return kind(model_class, calls, _texts(document["notes"]), aliases, _texts(document["modules"]), unrecorded)
 
 
 def _storable(tensor: torch.Tensor, owners: dict[int, str], name: str) -> torch.Tensor:

@@ -120,7 +120,7 @@ class Trace:
         """
         from pytest_tfdebug.tracing.codec import read
 
-        return read(path).trace
+        return read(path, cls).trace
 
     def export_json(self, directory: str | os.PathLike[str]) -> tuple[str, str]:
         """Write the two files of transformers' model debugger, with its keys.
