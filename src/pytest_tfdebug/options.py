@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field, fields
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from pytest_tfdebug.errors import TFDebugError
@@ -262,6 +261,8 @@ def refuse_unknown(name: str, valid: Sequence[str], args: Sequence[object], kwar
         raise TFDebugError(f"{name} takes keyword arguments only ({', '.join(valid)}) and got {args[0]!r}.")
     for key, value in kwargs.items():
         if key not in valid:
+            from difflib import get_close_matches
+
             near = get_close_matches(key, valid, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise TFDebugError(f"{name} has no argument {key}={value!r}; it takes {', '.join(valid)}.{hint}")

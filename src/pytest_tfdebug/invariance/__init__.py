@@ -1,1 +1,1 @@
-"""A model call goes in, asked again in another way; the answer must not change."""
+"""Ask a model again in another way: the answer must not change. One folder for each step of a check."""

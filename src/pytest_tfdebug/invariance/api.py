@@ -9,7 +9,7 @@ import torch
 
 from pytest_tfdebug.errors import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.calls.observed_call import observe
-from pytest_tfdebug.invariance.checks.registry import CHECKS, FUNCTION, judge
+from pytest_tfdebug.invariance.checks.registry import CHECKS, judge
 from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
@@ -171,6 +171,6 @@ def _run(name: str, model: torch.nn.Module, inputs: Mapping[str, Any], given: di
     calls: list[ObservedCall] = [] if isinstance(call, str) else [call]
     refusals = [call] if isinstance(call, str) else []
     try:
-        judge(name, settings, calls, refusals, FUNCTION)
+        judge(name, settings, calls, refusals, is_marker=False)
     except InvarianceError as error:
         raise InvarianceError(str(error), error.culprit, outcome=error.outcome) from None

@@ -10,7 +10,7 @@ import pytest
 from pytest_tfdebug.errors import InvarianceError
 from pytest_tfdebug.invariance.calls.mask_warnings import watch
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
-from pytest_tfdebug.invariance.checks.registry import CHECKS, TEST, judge
+from pytest_tfdebug.invariance.checks.registry import CHECKS, judge
 from pytest_tfdebug.options import NOTE, Options, marked, repro_root
 from pytest_tfdebug.tracing.outermost import intercept_outermost
 
@@ -88,7 +88,7 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
         InvarianceError: If an answer changes, with where the repro is if one was asked for.
     """
     try:
-        verdict = judge(name, settings, observer.calls, observer.refusals, TEST)
+        verdict = judge(name, settings, observer.calls, observer.refusals, is_marker=True)
     except InvarianceError as error:
         root = repro_root(item.config)
         if root is None or error.call is None:

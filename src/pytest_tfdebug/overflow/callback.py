@@ -63,16 +63,6 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
         self._recorder = self._watch.eyes(model).recorder
         self._recorder.__enter__()
 
-    def on_substep_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,  # noqa: ANN401, ARG002
-    ) -> None:
-        """Look at a batch of an accumulated step."""
-        self._look(state, control)
-
     def on_step_end(
         self,
         args: TrainingArguments,  # noqa: ARG002
@@ -80,8 +70,21 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
         control: TrainerControl,
         **kwargs: Any,  # noqa: ANN401, ARG002
     ) -> None:
-        """Look at a step."""
-        self._look(state, control)
+        """Look at a step, or at one batch of an accumulated step."""
+        report = self._watch.verdict() if self._watch is not None else None
+        if report is None or self._watch is None:
+            return
+        if self._on_overflow == "stop":
+            logger.error("Overflow in step %d, training stops.\n%s", state.global_step, report)
+            control.should_training_stop = True
+        elif self._has_told:
+            logger.warning("Overflow in step %d: %s", state.global_step, report.partition("\n")[0])
+        else:
+            logger.warning("Overflow in step %d.\n%s", state.global_step, report)
+        self._has_told = True
+        self._watch.reset()
+
+    on_substep_end = on_step_end
 
     def on_train_end(
         self,
@@ -99,17 +102,3 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
             self._recorder.__exit__(None, None, None)
             self._watch.close()
         self._recorder = self._watch = None
-
-    def _look(self, state: TrainerState, control: TrainerControl) -> None:
-        report = self._watch.verdict() if self._watch is not None else None
-        if report is None or self._watch is None:
-            return
-        if self._on_overflow == "stop":
-            logger.error("Overflow in step %d, training stops.\n%s", state.global_step, report)
-            control.should_training_stop = True
-        elif self._has_told:
-            logger.warning("Overflow in step %d: %s", state.global_step, report.partition("\n")[0])
-        else:
-            logger.warning("Overflow in step %d.\n%s", state.global_step, report)
-        self._has_told = True
-        self._watch.reset()

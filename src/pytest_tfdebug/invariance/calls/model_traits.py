@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Names of position tables (``position_embeddings``, ``embed_positions``, ``wpe``); T5's relative bias is not one.
 _POSITION_TABLE = re.compile(r"^(?!.*relative).*(?:position|pos_emb|^wpe$)")
-#: Configuration entries that bound the length of a sequence, by sequence.
+#: Configuration entries that bound the length of a sequence, by its kind.
 _LIMITS = {
     "encoder": ("max_position_embeddings", "n_positions", "max_source_positions"),
     "decoder": ("max_target_positions", "max_position_embeddings", "n_positions"),

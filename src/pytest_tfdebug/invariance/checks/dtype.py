@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.records import CallComparison, LeafComparison
+    from pytest_tfdebug.records import CallComparison, LeafComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
 #: Greatest relative L2 error of an output: about five times what eight random layers at a scale of 1 show (float16
@@ -119,26 +119,19 @@ def _lowered(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _widened(trace: Trace) -> Trace:
-    """Return a trace whose half-precision tensors are float32, so that their values can be compared."""
+    """Make the half-precision tensors of a trace float32, so that their values can be compared, and return it."""
     known: dict[int, torch.Tensor] = {}
 
-    def widen(record: Any) -> Any:  # noqa: ANN401
+    def widened(record: TensorRecord) -> TensorRecord:
         tensor = record.tensor
         if tensor is None or tensor.dtype not in (torch.float16, torch.bfloat16):
             return record
-        wide = known.setdefault(id(tensor), tensor.float())
-        return replace(record, tensor=wide, dtype="float32")
+        return replace(record, tensor=known.setdefault(id(tensor), tensor.float()), dtype="float32")
 
-    calls = [
-        replace(
-            call,
-            inputs=tuple(map(widen, call.inputs)),
-            outputs=None if call.outputs is None else tuple(map(widen, call.outputs)),
-            writes=(),
-        )
-        for call in trace
-    ]
-    return replace(trace, calls=calls)
+    for call in trace:
+        call.inputs = tuple(map(widened, call.inputs))
+        call.outputs = None if call.outputs is None else tuple(map(widened, call.outputs))
+    return trace
 
 
 def _error(leaves: Sequence[LeafComparison]) -> float:

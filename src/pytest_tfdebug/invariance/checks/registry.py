@@ -41,19 +41,8 @@ class Verdict(NamedTuple):
     notes: tuple[str, ...]
 
 
-class Where(NamedTuple):
-    """Where the calls of a check were made, for the message of one that checked nothing."""
-
-    place: str
-    way_out: str = ""
-
-
-TEST = Where("this test", ", or remove the marker")
-FUNCTION = Where("the function")
-
-
 def judge(
-    name: str, settings: Settings, calls: Iterable[ObservedCall], refusals: Sequence[str], where: Where
+    name: str, settings: Settings, calls: Iterable[ObservedCall], refusals: Sequence[str], *, is_marker: bool
 ) -> Verdict:
     """Check every call.
 
@@ -62,7 +51,7 @@ def judge(
         settings: What its marker was given.
         calls: The observed calls.
         refusals: Why other calls could not be made again, in sentences.
-        where: Where the calls were made.
+        is_marker: Whether a test asks by its marker, and not somebody who called the function.
 
     Raises:
         InvarianceError: If the answer of a call changes, or nothing could be repeated.
@@ -76,14 +65,15 @@ def judge(
         notes.extend(outcome.notes)
         skipped.extend(outcome.skipped)
     if not repeats:
-        raise InvarianceError("\n".join(_nothing(name, skipped, where)))
+        raise InvarianceError("\n".join(_nothing(name, skipped, is_marker=is_marker)))
     return Verdict(repeats, tuple(dict.fromkeys(notes)))
 
 
-def _nothing(name: str, skipped: list[str], where: Where) -> Iterator[str]:
-    yield f"{name} checked nothing: no model call of {where.place} could be repeated."
+def _nothing(name: str, skipped: list[str], *, is_marker: bool) -> Iterator[str]:
+    place = "this test" if is_marker else "the function"
+    yield f"{name} checked nothing: no model call of {place} could be repeated."
     reasons = list(dict.fromkeys(skipped))
     yield from (f"  {reason}" for reason in reasons)
     if not reasons:
-        yield f"  {where.place.capitalize()} called no torch.nn.Module."
-    yield f"{CHECKS[name].needs}{where.way_out}."
+        yield f"  {place.capitalize()} called no torch.nn.Module."
+    yield f"{CHECKS[name].needs}{', or remove the marker' if is_marker else ''}."
