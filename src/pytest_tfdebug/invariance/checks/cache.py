@@ -126,7 +126,7 @@ class CacheCheck(Check[Settings]):
                 else:
                     self.report(label, Mismatch(None, error=told))
                 return True
-            # The piece is the shorter side: it is in the place of the forward without padding of other checks.
+            # The piece is shorter than the full forward: it stands where other checks have the forward without padding.
             mismatch = self.compare(label, _along_tokens(output, expected, at), expected, at, with_caches=False)
             if mismatch is not None:
                 self.fail(Repetition(label, decoding.inputs, at, piece, recorded=""), mismatch, _DIAGNOSIS)

@@ -39,7 +39,7 @@ class PaddingCheck(Check[PaddingSettings]):
     def __init__(self, call: ObservedCall, settings: PaddingSettings) -> None:
         super().__init__(call, settings)
         self._promises_finite = model_traits.is_pretrained(call.model)
-        #: Main inputs whose sequences need position ids on the left, whose caches hold them, that the model refuses.
+        #: Main inputs: those that need position ids on the left, whose caches hold them, that the model refuses.
         self._needs_positions: set[str] = set()
         self._numbers_caches: set[str] = set()
         self._refused: set[str] = set()

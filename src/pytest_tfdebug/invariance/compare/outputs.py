@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _IN_CACHE = re.compile(r"past_key_values|cache_params|_cache\b|\.layers\[\d+\]\.(?:keys|values)|_states\[")
 
 
-#: The comparison of what agrees within the absolute tolerance alone.
+#: Stands for every comparison of tensors that agree within the absolute tolerance alone.
 _AGREES = LeafComparison("output", "", "", (), "", None)
 
 
@@ -155,5 +155,5 @@ def _nan_at_pads(path: str, tensor: torch.Tensor) -> LeafComparison:
 
 
 def has_nan(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor has a nan; its sum is one then, and takes a quarter of the time to find."""
+    """Tell whether a tensor has a nan; its sum is then nan too, and takes a quarter of the time."""
     return math.isnan(float(tensor.sum())) and bool(torch.isnan(tensor).any())

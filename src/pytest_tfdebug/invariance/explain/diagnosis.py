@@ -21,7 +21,7 @@ _NORM = re.compile(r"GroupNorm|InstanceNorm|BatchNorm")
 _CONVOLUTION = re.compile(r"Conv[123]d|Convolution|Mamba|StateSpace|SSM|Mixer|Recurrent|LSTM|GRU|RNN")
 _ATTENTION = re.compile(r"att(?:entio)?n", re.IGNORECASE)
 _INTEGERS = ("int64", "int32", "uint8", "int16", "int8", "bool")
-#: A leak into this share of the tokens or fewer is one beside the pads.
+#: A leak stays beside the pads when it changes at most this share of the real tokens.
 _BESIDE = 0.5
 
 

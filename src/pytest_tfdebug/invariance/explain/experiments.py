@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
 
-#: The first number of pads that fails is looked for one by one up to here.
+#: Up to this number, pads are tried one by one to find the first number that fails.
 _MOST_STEPS = 64
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
-#: An additive mask above this leaves more than exp(-88), the smallest float32, of a score within ordinary range.
+#: An additive mask above this leaves a score of ordinary size more weight than exp(-88), the smallest float32.
 WEAK = -88.0
 #: A boolean mask of this name hides where it is True, in torch.nn.MultiheadAttention and the layers made of it.
 _TORCH_NAME = "key_padding_mask"
