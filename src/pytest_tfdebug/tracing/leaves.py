@@ -184,11 +184,11 @@ def _registry() -> dict[type, Any]:
 def replaced(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:  # noqa: ANN401
     """Return a copy of a nested value in which ``change(tensor)`` stands for each tensor.
 
-    A value of a class that cannot be copied is returned as it is.
+    A module, and a value of a class that cannot be copied, is returned as it is.
     """
     if isinstance(value, torch.Tensor):
         return change(value)
-    if isinstance(value, ATOMS):
+    if isinstance(value, (*ATOMS, torch.nn.Module)):
         return value
     memo: dict[int, Any] = {id(leaf.tensor): change(leaf.tensor) for leaf in walk(value)}
     try:
