@@ -27,8 +27,6 @@ def write(root: Path, test: str, name: str, settings: Settings, call: ObservedCa
         call: The call whose answer changed.
     """
     with call.restored():
-        for module, training in call.modes:
-            module.training = training
         return write_repro(
             root,
             FailedCall(test, name, call.model, (), call.inputs, tuple(_check(name, settings)), autocast=call.autocast),
