@@ -11,6 +11,7 @@ from pytest_tfdebug.errors import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.checks.registry import CHECKS, judge
 from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.trace import check_model
 
 if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
@@ -162,8 +163,7 @@ def assert_dtype_close(
 def _run(name: str, model: torch.nn.Module, inputs: Mapping[str, Any], given: dict[str, Any]) -> None:
     function = f"assert_{name}"
     settings = CHECKS[name].takes.of(function, (), given)
-    if not isinstance(model, torch.nn.Module):
-        raise TFDebugError(f"{function} needs a torch.nn.Module and got {type(model).__name__}.")
+    check_model(model, {}, function)
     if not isinstance(inputs, Mapping) or not all(isinstance(key, str) for key in inputs):
         raise TFDebugError(f"{function} needs the keyword inputs of a forward as a dict and got {inputs!r:.80}.")
     with preserved(model), torch.no_grad():

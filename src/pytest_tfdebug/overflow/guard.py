@@ -13,6 +13,7 @@ from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
 from pytest_tfdebug.report.overflow import render_count, render_probe
 from pytest_tfdebug.running import RUNNING
+from pytest_tfdebug.tracing.trace import check_model
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -126,7 +127,8 @@ def overflow_guard(  # noqa: PLR0913 - the marker's arguments
         11.3
     """
     given = {name: value for name, value in locals().items() if name != "model"}
-    return OverflowGuard(_module("overflow_guard", model), Settings.of("overflow_guard", (), given))
+    check_model(model, {}, "overflow_guard")
+    return OverflowGuard(model, Settings.of("overflow_guard", (), given))
 
 
 class DebugActivationOverflow:
@@ -156,7 +158,8 @@ class DebugActivationOverflow:
                 "Use `with overflow_guard(model, ...):`."
             )
         self._watch = Watch(checked, raises=True)
-        self._recorder = self._watch.eyes(_module("DebugActivationOverflow", model)).recorder
+        check_model(model, {}, "DebugActivationOverflow")
+        self._recorder = self._watch.eyes(model).recorder
         self._recorder.__enter__()
 
     def remove(self) -> None:
@@ -194,9 +197,3 @@ def detect_overflow(tensor: torch.Tensor, text: str) -> bool:
     if is_bad:
         sys.stdout.write(f"{render_count(text, found)}\n")
     return is_bad
-
-
-def _module(name: str, model: object) -> torch.nn.Module:
-    if not isinstance(model, torch.nn.Module):
-        raise TFDebugError(f"{name} needs a torch.nn.Module and got {type(model).__name__}.")
-    return model
