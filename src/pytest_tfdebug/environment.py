@@ -155,6 +155,11 @@ def hub_cache() -> Path:
     return Path(os.path.expandvars(home)).expanduser() / "hub"
 
 
+def is_of_python(path: str) -> bool:
+    """Tell whether a path belongs to the interpreter or its installed packages."""
+    return any(Path(path).is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))
+
+
 def redact(text: str) -> str:
     """Return the text without tokens, passwords and URL credentials.
 

@@ -7,15 +7,17 @@ import logging
 import sys
 import warnings
 from importlib.metadata import version
-from pathlib import Path
 from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from packaging.version import Version
 
+from pytest_tfdebug.environment import is_of_python
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 #: Packages whose modules a test imports and does not write.
 _LIBRARIES = ("transformers", "torch")
@@ -85,11 +87,6 @@ def _is_of_test(function: FunctionType) -> bool:
 
 def _package(module: str | None) -> str:
     return (module or "").partition(".")[0]
-
-
-def is_of_python(path: str) -> bool:
-    """Tell whether a path belongs to the interpreter or its installed packages."""
-    return any(Path(path).is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))
 
 
 def _parts(model: torch.nn.Module) -> dict[str, tuple[object, ...]]:

@@ -12,10 +12,10 @@ from pathlib import Path
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.environment import environment
+from pytest_tfdebug.environment import environment, is_of_python
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.repro.inputs import save_inputs
-from pytest_tfdebug.repro.model import is_of_python, replaced_functions, save_model
+from pytest_tfdebug.repro.model import replaced_functions, save_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

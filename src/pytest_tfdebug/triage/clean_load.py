@@ -90,7 +90,7 @@ _NOTHING = (
 _ADVICE = "Load it with the class that saved it, or allow keys with @pytest.mark.clean_load(allow=['regex'])."
 
 
-class Recorder:
+class LoadWatch:
     """The loads since it was last emptied; in force while the tests run."""
 
     def __init__(self) -> None:
@@ -119,13 +119,13 @@ class Hooks:
     """The hooks of one run."""
 
     def __init__(self) -> None:
-        self._recorder = Recorder()
+        self._watch = LoadWatch()
         self._by_fixture: dict[tuple[str, str], list[Load]] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
         """Record the loads of all tests: a fixture of wider scope may load in a test without the marker."""
-        uninstall = self._recorder.install()
+        uninstall = self._watch.install()
         try:
             return (yield)
         finally:
@@ -134,16 +134,16 @@ class Hooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begin a test."""
-        self._recorder.loads.clear()
+        self._watch.loads.clear()
         marked(item, MARKER, Allowed)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
         """Remember what a fixture of wider scope loads, for the later tests that use it."""
-        before = len(self._recorder.loads)
+        before = len(self._watch.loads)
         result = yield
         if fixturedef.scope != "function":
-            self._by_fixture[fixturedef.argname, fixturedef.baseid] = self._recorder.loads[before:]
+            self._by_fixture[fixturedef.argname, fixturedef.baseid] = self._watch.loads[before:]
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -153,7 +153,7 @@ class Hooks:
         result = yield
         allowed = marked(item, MARKER, Allowed)
         if allowed is not None:
-            check([*self._recorder.loads, *self._of_fixtures(item)], allow=allowed.allow)
+            check([*self._watch.loads, *self._of_fixtures(item)], allow=allowed.allow)
         return result
 
     def _of_fixtures(self, item: pytest.Item) -> list[Load]:
@@ -161,7 +161,7 @@ class Hooks:
         used = [
             loads for (name, base), loads in self._by_fixture.items() if name in names and item.nodeid.startswith(base)
         ]
-        return [load for loads in used for load in loads if load not in self._recorder.loads]
+        return [load for loads in used for load in loads if load not in self._watch.loads]
 
 
 def pytest_configure(config: pytest.Config) -> None:
