@@ -3,7 +3,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 
-.PHONY: test test-oldest test-ports ports fuzz nightly lint demo bench clean
+.PHONY: test test-oldest test-ports test-page ports fuzz nightly lint demo bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
@@ -29,6 +29,14 @@ $(VENV)/.ports: $(VENV)/.installed
 
 test-ports: $(VENV)/.ports  ## third-party ports against their references
 	PYTHONPATH=$(VENV)/ports $(BIN)/python -m pytest tests/ports
+
+$(VENV)/.page: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/page --group page
+	command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+	touch $@
+
+test-page: $(VENV)/.page  ## the pages of --tf-html in a real browser; TFDEBUG_PICTURES=1 renews the pictures in docs/
+	PYTHONPATH=$(VENV)/page $(BIN)/python -m pytest tests/page
 
 ports: $(VENV)/.ports  ## the table of what is named in them
 	PYTHONPATH=$(VENV)/ports $(BIN)/python utils/accuracy.py --ports

@@ -90,6 +90,14 @@ FLAGS = (
         bare="tfdebug-repro",
     ),
     Flag(
+        "html",
+        "--tf-html",
+        "write a page for each check, passed or failed, and an index of them into this directory",
+        metavar="DIR",
+        is_path=True,
+    ),
+    Flag("json", "--tf-json", "write every check, passed or failed, into this JSON file", metavar="FILE", is_path=True),
+    Flag(
         "triage",
         "--tf-triage",
         "say which kind of failure a failed test is, with the smallest fix (auto), or do not (off)",
@@ -296,6 +304,8 @@ class Options(NamedTuple):
     golden_prune: bool
     explain: str
     repro: str | None
+    html: str | None
+    json: str | None
     golden_tolerances: str | None
     golden_min_coverage: str | None
     golden_internal: str | None

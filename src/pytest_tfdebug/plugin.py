@@ -7,6 +7,7 @@ an option needs is imported when one asks for it.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 from importlib import import_module
@@ -38,6 +39,7 @@ MARKER_PLUGINS: dict[str, str] = {
 }
 
 _GOLDEN_SESSION = "pytest_tfdebug.goldens.session"
+_NOTES = "pytest_tfdebug.publish.note"
 #: Every collected test, before any is left out.
 _COLLECTED: pytest.StashKey[tuple[pytest.Item, ...]] = pytest.StashKey()
 
@@ -67,6 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _register(config, _INVARIANCE)
     if chosen.skip_report:
         _register(config, "pytest_tfdebug.skip_report.hooks")
+    if chosen.html or chosen.json or os.environ.get("GITHUB_ACTIONS") == "true":
+        _register(config, "pytest_tfdebug.publish.hooks")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -86,7 +90,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Show where a test made a mistake, and none of our own lines; ``--full-trace`` shows them."""
+    """Show where a test made a mistake, and none of our own lines; add what its checks found to its properties."""
+    if _NOTES in sys.modules:
+        import_module("pytest_tfdebug.publish.item_properties").add(item)
     if call.excinfo is not None and _is_mistake(call.excinfo) and not item.config.getoption("fulltrace"):
         _hide_own_lines(call.excinfo.value)
 

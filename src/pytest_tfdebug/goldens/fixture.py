@@ -15,6 +15,7 @@ from pytest_tfdebug.goldens.passing import warnings_of
 from pytest_tfdebug.goldens.paths import golden_path, shown
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.provenance import changes, provenance
+from pytest_tfdebug.goldens.recorded_check import failing_elements, parity_record
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.settings import CheckSettings, settle
 from pytest_tfdebug.goldens.store import load, save
@@ -26,6 +27,7 @@ from pytest_tfdebug.parity.pairing import with_input_names
 from pytest_tfdebug.parity.rename import renamer
 from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
 from pytest_tfdebug.parity.tolerance import DEFAULTS, flattened
+from pytest_tfdebug.publish.note import note, wants_details
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.leaves import walk
@@ -148,7 +150,8 @@ class Goldens:
         golden_file = self._load(path)
         self._check_rules(model, golden_file.trace, settings)
         is_explained = self._options.explain != "off"
-        report = _compare_with(golden_file, model, called, settings, is_explained=is_explained)
+        in_detail = wants_details(self._item.config)
+        report = _compare_with(golden_file, model, called, settings, is_explained=is_explained, in_detail=in_detail)
         self._session.add(_outcome(str(path), self._item.nodeid, report, called.note))
         for warning in warnings_of(report, type(model).__name__, settings, is_explained=is_explained):
             warnings.warn(warning, stacklevel=2)
@@ -164,6 +167,9 @@ class Goldens:
             if root is not None:
                 report.facts.append(f"  {self._write_repro(root, path, model, called, settings)}")
             report.facts.append(f"  Golden: {shown(path, self._item.config)}")
+        shown_path = str(shown(path, self._item.config))
+        note(self._item, parity_record(self._item.nodeid, name, model, shown_path, report, in_detail=in_detail))
+        if not report.ok:
             verbose = self._item.config.get_verbosity() >= _VERBOSE
             raise ParityError(report.to_text(verbose=verbose), report)
         return report
@@ -331,6 +337,7 @@ def _compare_with(
     settings: CheckSettings,
     *,
     is_explained: bool = True,
+    in_detail: bool = False,
 ) -> ParityReport:
     """Run a model and compare each tensor with its golden while it is alive; once more to explain a failure."""
     modules = modules_of(model)
@@ -381,14 +388,23 @@ def _compare_with(
         return explain(expected, actual, fails=fails)
 
     report = conclude(comparator, tuple(notes), second_look, under_rules, internal=settings.internal)
-    if not report.ok and called.other is not None:
+    if not report.ok:
+        _look_into(report, golden_file, model, called, settings)
+    if not report.ok and in_detail:
+        report.elements = failing_elements(report, model, again.inputs(), settings.tolerances)
+    return report
+
+
+def _look_into(
+    report: ParityReport, golden_file: TraceFile, model: torch.nn.Module, called: PortCall, settings: CheckSettings
+) -> None:
+    """Say what the inputs, the weights and the environment have to do with a failure."""
+    if called.other is not None:
         own, theirs = called.other
         told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
         root = type(model).__name__
         report.culprit = Culprit(root, "inputs", None, told, root, None)
-    if not report.ok:
-        report.facts += _circumstances(golden_file, model, report, renamer(settings.rename))
-    return report
+    report.facts += _circumstances(golden_file, model, report, renamer(settings.rename))
 
 
 def _circumstances(
@@ -410,5 +426,6 @@ def _circumstances(
     else:
         lines = ["  No weight has the name of a recorded one: give rename= to have them compared."]
     since = list(changes(golden_file.extra["provenance"], provenance(model)))
+    report.changed, report.other_weights = since, wrong
     lines += [f"  Changed since it was recorded: {'; '.join(since)}."] if since else []
     return [*lines, f"  {assess(report, since, wrong)}"]

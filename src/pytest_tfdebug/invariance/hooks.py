@@ -11,17 +11,22 @@ from pytest_tfdebug.errors import InvarianceError
 from pytest_tfdebug.invariance.calls.mask_warnings import watch
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.invariance.checks.registry import CHECKS, judge
+from pytest_tfdebug.invariance.recorded_check import failed_record, passed_record
 from pytest_tfdebug.options import NOTE, Options, marked, repro_root
+from pytest_tfdebug.publish.note import at_line, calling_line, note, wants_details
 from pytest_tfdebug.tracing.outermost import intercept_outermost
+from pytest_tfdebug.tracing.sites import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     import torch
 
+    from pytest_tfdebug.check_record import Lines
     from pytest_tfdebug.invariance.checks.settings import Settings
 
-_FAILURE = pytest.StashKey[InvarianceError]()
+#: The error that a test failed with, and the line of its call.
+_FAILURE = pytest.StashKey[tuple[InvarianceError, "Lines | None"]]()
 
 
 @dataclass
@@ -30,11 +35,13 @@ class _Observer:
 
     Args:
         is_repeating: Whether the calls are to be made again; otherwise their masks are watched and no more.
+        at: The line that made the first of them.
         calls: Those that can be made again.
         refusals: Why others cannot.
     """
 
     is_repeating: bool
+    at: Lines | None = None
     calls: list[ObservedCall] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
@@ -46,6 +53,7 @@ class _Observer:
         watch(model, args, kwargs)
         if not self.is_repeating:
             return proceed()
+        self.at = self.at or calling_line(is_library)
         call, output = observe(model, args, kwargs, proceed)
         if isinstance(call, ObservedCall):
             self.calls.append(call)
@@ -74,7 +82,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         for name, settings in requests.items():
             _judge(item, name, settings, observer)
     except InvarianceError as error:
-        item.stash[_FAILURE] = error
+        item.stash[_FAILURE] = error, observer.at
         raise
     finally:
         observer.calls.clear()
@@ -90,6 +98,7 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
     try:
         verdict = judge(name, settings, observer.calls, observer.refusals, is_marker=True)
     except InvarianceError as error:
+        note(item, failed_record(item.nodeid, name, error, observer.at, in_detail=wants_details(item.config)))
         root = repro_root(item.config)
         if root is None or error.call is None:
             raise
@@ -97,20 +106,21 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
 
         told = write(root, item.nodeid, name, settings, error.call)
         raise InvarianceError(f"{error}\n{told}", error.culprit, outcome=error.outcome) from None
-    for note in verdict.notes:
-        item.add_report_section("call", name, note)
-        item.user_properties.append((NOTE, note))
+    note(item, passed_record(item.nodeid, name, verdict, observer.calls, observer.at))
+    for text in verdict.notes:
+        item.add_report_section("call", name, text)
+        item.user_properties.append((NOTE, text))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the text of a failed check without the frames of the plugin."""
+    """Show the text of a failed check without the frames of the plugin, at the line that made the call."""
     report = yield
-    failure = item.stash.get(_FAILURE, None)
+    failure, at = item.stash.get(_FAILURE, (None, None))
     if failure is not None and call.excinfo is not None and call.excinfo.value is failure:
-        report.longrepr = call.excinfo.getrepr(style="value")
+        report.longrepr = at_line(call.excinfo.getrepr(style="value"), at)
     return report
 
 

@@ -27,10 +27,12 @@ class Headroom:
 
     Attributes:
         first: The first tensor that left less headroom than was asked for.
+        is_complete: Whether the largest values are kept although nobody asked for a headroom: somebody will look.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.is_complete = False
         self.first: Tight | None = None
         self._tight: dict[str, Tight] = {}
         self._faint: dict[str, Tight] = {}
@@ -44,7 +46,7 @@ class Headroom:
             is_leaf: It called no other module.
         """
         settings = self._settings
-        if not settings.wants_headroom and settings.underflow is None:
+        if not settings.wants_headroom and settings.underflow is None and not self.is_complete:
             return
         is_norm = call is not None and is_leaf and "norm" in call.class_name.lower() and not widens(call.source)
         for frame in frames:
@@ -52,7 +54,7 @@ class Headroom:
             if frame.extremes.is_mask or frame.extremes.is_exempt or not extremes.is_finite or not extremes.abs_max:
                 continue
             dtype = settings.target(extremes.dtype)
-            if settings.wants_headroom:
+            if settings.wants_headroom or self.is_complete:
                 self._keep(Tight(frame, extremes.abs_max, largest(dtype), dtype))
                 if is_norm and frame.direction == "input":
                     self._keep(Tight(frame, extremes.abs_max**2, largest(dtype), dtype, is_square=True))
@@ -65,6 +67,10 @@ class Headroom:
         """Return the modules whose largest values come closest to the dtype's largest number, closest first."""
         return sorted(self._tight.values(), key=lambda tight: tight.ratio)[:TIGHTEST]
 
+    def by_module(self) -> list[Tight]:
+        """Return the largest value of every module, in the order in which they ran first."""
+        return list(self._tight.values())
+
     def faintest(self) -> list[Tight]:
         """Return the modules with a tensor that lies closest to 0 as a whole, closest first."""
         return sorted(self._faint.values(), key=lambda tight: -tight.ratio)[:TIGHTEST]
@@ -76,7 +82,7 @@ class Headroom:
         return factor is not None and any(tight.ratio * factor > 1 for tight in self._faint.values())
 
     def _keep(self, tight: Tight) -> None:
-        if self.first is None and tight.ratio < (self._settings.headroom or 1.0):
+        if self.first is None and self._settings.wants_headroom and tight.ratio < (self._settings.headroom or 1.0):
             self.first = tight
         known = self._tight.get(tight.frame.path)
         if known is None or tight.ratio < known.ratio:

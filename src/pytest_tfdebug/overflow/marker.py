@@ -8,15 +8,19 @@ import pytest
 
 from pytest_tfdebug.errors import ActivationOverflowError
 from pytest_tfdebug.options import marked, repro_root
+from pytest_tfdebug.overflow.recorded_check import overflow_record
 from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
+from pytest_tfdebug.publish.note import at_line, calling_line, note, wants_details
+from pytest_tfdebug.tracing.sites import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     import torch
 
+    from pytest_tfdebug.check_record import Lines
     from pytest_tfdebug.tracing.kept_call import KeptCall
 
 _NAME = "overflow_free"
@@ -24,8 +28,8 @@ _ADVICE = (
     "Call the model in the test itself: what fixtures, subprocesses and compiled code run is not seen. "
     "Or take the marker off."
 )
-#: The error that this plugin raised for a test.
-_RAISED = pytest.StashKey[ActivationOverflowError]()
+#: The error that this plugin raised for a test, and the line of its first call of a model.
+_RAISED = pytest.StashKey[tuple[ActivationOverflowError, "Lines | None"]]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -37,7 +41,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 class _Calls:
-    """Keeps the call to write a repro of; nothing without ``--tf-repro``.
+    """Keeps the line of the first call, and with ``--tf-repro`` the call to write a repro of.
 
     Args:
         item: The test.
@@ -48,9 +52,13 @@ class _Calls:
         self.root = repro_root(item.config)
         self._test, self._settings = item.nodeid, settings
         self._latest: KeptCall | None = None
+        self.at: Lines | None = None
 
     def keep(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a call in place of the one before it."""
+        self.at = self.at or calling_line(is_library)
+        if self.root is None:
+            return
         from pytest_tfdebug.tracing.kept_call import KeptCall
 
         self._latest = KeptCall.of(model, args, kwargs)
@@ -71,8 +79,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if settings is None:
         return (yield)
     watch, calls = Watch(settings, raises=False), _Calls(item, settings)
+    watch.headroom.is_complete = wants_details(item.config)
     try:
-        with Roots(watch, calls.keep if calls.root is not None else None).watching():
+        with Roots(watch, calls.keep).watching():
             result = yield
     except BaseException:
         _add_section(item, watch, calls)
@@ -83,9 +92,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         _add_section(item, watch, calls)
         return result
     message = calls.with_repro(watch.verdict()) or watch.emptiness("overflow_free", _ADVICE)
+    note(item, overflow_record(item.nodeid, watch, message, calls.at, in_detail=wants_details(item.config)))
     if message is not None:
-        item.stash[_RAISED] = watch.error(message)
-        raise item.stash[_RAISED]
+        error = watch.error(message)
+        item.stash[_RAISED] = error, calls.at
+        raise error
     return result
 
 
@@ -95,12 +106,12 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the report alone, without a traceback that ends in this plugin, and its first line in the summary."""
     report = yield
-    raised = item.stash.get(_RAISED, None)
+    raised, at = item.stash.get(_RAISED, (None, None))
     if raised is not None and call.excinfo is not None and call.excinfo.value is raised:
         shown = call.excinfo.getrepr(style="value")
         if shown.reprcrash is not None:
             shown.reprcrash.message = str(raised)
-        report.longrepr = shown
+        report.longrepr = at_line(shown, at)
     return report
 
 

@@ -145,6 +145,11 @@ class Watch:
         return ActivationOverflowError(report, self.fault, self.headroom.tightest())
 
     @property
+    def roots(self) -> list[torch.nn.Module]:
+        """The models that were called and are still there."""
+        return list(self._numbers)
+
+    @property
     def is_wrong(self) -> bool:
         """Whether what was seen so far is enough to fail; on a device, what has been read back of it."""
         has_fault = self.fault is not None or (self._gradients is not None and self._gradients.fault is not None)

@@ -172,9 +172,15 @@ def conclude(
     Raises:
         TFDebugError: If no tensor was compared.
     """
+    looks: list[Explained | None] = []
+
+    def noted_look(fails: bool | None) -> Explained | None:  # noqa: FBT001 - a callback
+        looks.append(second_look(fails))
+        return looks[-1]
+
     found = comparator.finish()
     is_tolerated = internal == "warn" and is_equal_outside(found)
-    decided = decide(found, second_look, held_under, is_tolerated=is_tolerated)
+    decided = decide(found, noted_look, held_under, is_tolerated=is_tolerated)
     verdict, compared = decided.verdict, decided.compared
     verdict, inside = tolerate_internal(verdict, compared) if internal == "warn" else (verdict, "")
     coverage = measured_coverage(compared)
@@ -196,4 +202,6 @@ def conclude(
         internal=inside,
         coverage=coverage,
         by_values=decided.look is not None,
+        unpaired=compared.unpaired_expected,
+        explained=looks[-1] if looks else None,
     )

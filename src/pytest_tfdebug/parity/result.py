@@ -10,7 +10,9 @@ from pytest_tfdebug.records import Coverage
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, Worst
+    from pytest_tfdebug.check_record import ElementGrid
+    from pytest_tfdebug.parity.explained import Explained
+    from pytest_tfdebug.records import Call, CallComparison, Culprit, Divergence, Worst
 
 
 @dataclass(repr=False)
@@ -30,6 +32,11 @@ class ParityReport:
         internal: What differs inside while every output agrees, in a sentence; empty where nothing does.
         coverage: How much of the expected forward was really compared.
         by_values: Whether modules share no names, so that values were compared and not calls.
+        unpaired: Expected calls that the actual forward did not make, or that no name pairs.
+        explained: What the values of both forwards say; None where nobody asked.
+        changed: What differs in the environment since the expected side was recorded, as far as somebody looked.
+        other_weights: Parameters that are not those of the expected side, likewise.
+        elements: A tensor that differs, element by element; only for a page or a file.
     """
 
     culprit: Culprit | None
@@ -44,6 +51,11 @@ class ParityReport:
     internal: str = ""
     coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, root=False))
     by_values: bool = False
+    unpaired: list[Call] = field(default_factory=list, repr=False)
+    explained: Explained | None = field(default=None, repr=False, compare=False)
+    changed: list[str] = field(default_factory=list)
+    other_weights: list[str] = field(default_factory=list)
+    elements: ElementGrid | None = field(default=None, repr=False, compare=False)
 
     @property
     def ok(self) -> bool:

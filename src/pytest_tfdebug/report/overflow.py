@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 #: Whether a tensor goes into a module, out of it, back through it, or belongs to it.
 _SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "=", "probe": "="}
-_WHERE = {
+#: What a kind of fault says of where the value arose.
+WHERE = {
     "module": "the module itself; its inputs are finite",
     "excused": "the module itself; what is not finite in its inputs is excused as a mask or by ignore=",
     "glue": "glue; everything before these lines is finite",
@@ -33,7 +34,7 @@ def render_fault(fault: Fault) -> Iterator[str]:
     yield from (frame_line(frame) for frame in fault.frames)
     yield ""
     source = f", {fault.source}" if fault.source else ""
-    yield f"Where: {fault.owner} ({fault.owner_class}){source}: {_WHERE[fault.kind]}."
+    yield f"Where: {fault.owner} ({fault.owner_class}){source}: {WHERE[fault.kind]}."
     found = fault.details
     if found is None:
         yield "Its elements were gone when the numbers came back from the device; a run on the CPU counts them."
@@ -55,7 +56,7 @@ def frame_line(frame: Frame, *, with_abs_min: bool = False) -> str:
 
 def place(frame: Frame) -> str:
     """Return which tensor of which module in which forward: ``< [0] lm_head: Linear: output``."""
-    return f"{_SIGNS[frame.direction]} [{frame.forward}] {frame.path}: {frame.class_name}: {_what(frame)}"
+    return f"{_SIGNS[frame.direction]} [{frame.forward}] {frame.path}: {frame.class_name}: {tensor_of(frame)}"
 
 
 def render_trace(number: int, frames: Sequence[Frame]) -> Iterator[str]:
@@ -80,7 +81,7 @@ def render_headroom(tight: Sequence[Tight], first: Tight, wanted: float) -> Iter
         f"{closest.limit:.2e}."
     )
     if first.frame.path != closest.frame.path:
-        what = "the square of its input" if first.is_square else f"its {_what(first.frame)}"
+        what = "the square of its input" if first.is_square else f"its {tensor_of(first.frame)}"
         yield (
             f"The first to leave less than {wanted:g} was {first.frame.path} ({first.frame.class_name}): "
             f"{what} reaches {first.value:.2e}."
@@ -135,7 +136,8 @@ def _count(found: Details) -> str:
     return f"{bad} / {found.total} elements ({bad / found.total:.1%}), first at index {found.first}"
 
 
-def _what(frame: Frame) -> str:
+def tensor_of(frame: Frame) -> str:
+    """Return which tensor of its module a frame is."""
     if frame.direction == "gradient":
         return f"gradient of {frame.leaf}"
     if frame.direction in ("parameter", "probe"):

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_tfdebug.check_record import CheckRecord, LoadRecord
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.options import Arguments, argument, marked, several
+from pytest_tfdebug.publish.note import note
 from pytest_tfdebug.triage import text
 
 if TYPE_CHECKING:
@@ -153,7 +155,13 @@ class Hooks:
         result = yield
         allowed = marked(item, MARKER, Allowed)
         if allowed is not None:
-            check([*self._watch.loads, *self._of_fixtures(item)], allow=allowed.allow)
+            loads = [*self._watch.loads, *self._of_fixtures(item)]
+            try:
+                check(loads, allow=allowed.allow)
+            except AssertionError as error:
+                note(item, _record(item.nodeid, loads, str(error), allow=allowed.allow))
+                raise
+            note(item, _record(item.nodeid, loads, "", allow=allowed.allow))
         return result
 
     def _of_fixtures(self, item: pytest.Item) -> list[Load]:
@@ -181,6 +189,18 @@ def check(loads: list[Load], *, allow: tuple[str, ...] = ()) -> None:
     unclean = [load for load in (each.without(allow) for each in loads) if not load.is_clean]
     if unclean:
         raise AssertionError("\n".join([*(str(load) for load in dict.fromkeys(unclean)), _ADVICE]))
+
+
+def _record(test: str, loads: list[Load], failure: str, *, allow: tuple[str, ...]) -> CheckRecord:
+    """Return a check of loads as pages and files hold it."""
+    seen = dict.fromkeys(each.without(allow) for each in loads)
+    kept = tuple(LoadRecord(each.model, each.source, each.missing, each.unexpected, each.mismatched) for each in seen)
+    models = ", ".join(dict.fromkeys(each.model for each in loads))
+    passed = f"{models} loaded clean: every weight went where it belongs."
+    headline = failure.partition("\n")[0] or passed
+    return CheckRecord(
+        test, MARKER, "failed" if failure else "passed", headline, model=models, text=failure, loads=kept
+    )
 
 
 def _load(model: str, source: str, info: Mapping[str, Any]) -> Load:

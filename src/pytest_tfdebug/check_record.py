@@ -1,0 +1,392 @@
+"""One finished check as plain data: what the JSON file holds, and all that the page is made from.
+
+Every check that ends, passed or failed, leaves one :class:`CheckRecord`. It holds no tensor, no module and no
+exception, so it can be sent between processes, written to a file, and read by who has neither torch nor the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+#: Version of the record's form; it grows by one when a key changes its meaning or goes. New keys do not change it.
+SCHEMA = 1
+
+Status = Literal["passed", "failed"]
+#: What became of a call: compared and within tolerance, compared and outside, nothing like it on the other side, or
+#: there and not compared.
+CallState = Literal["agrees", "differs", "unpaired", "not compared"]
+#: How two calls were put side by side: by their names, by what they compute, or by a suggested ``rename=``.
+PairedBy = Literal["name", "values", "suggested"]
+#: Whether a value has a like one on the other side, leads only to such ones, or neither.
+ValueState = Literal["same", "explained", "open"]
+
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9]+")
+_LONGEST_NAME = 60
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines of a file, both ends included.
+
+    Args:
+        file: Path of the file; of a reference that was recorded elsewhere, as it is imported.
+        first: First line, from 1.
+        last: Last line.
+    """
+
+    file: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A piece of source with the lines that are meant.
+
+    Args:
+        file: Path of the file.
+        first: Number of the first line of ``text``.
+        text: The lines.
+        marked: The lines that are meant; None where the piece is shown for comparison alone.
+    """
+
+    file: str
+    first: int
+    text: tuple[str, ...]
+    marked: Lines | None = None
+
+
+@dataclass(frozen=True)
+class CulpritRecord:
+    """Who is to blame; see :class:`pytest_tfdebug.records.Culprit`.
+
+    Args:
+        path: Module path.
+        class_name: The module's class.
+        kind: What is wrong, as ``Culprit.kind``; for an overflow as ``Fault.kind``.
+        explanation: What was observed, in sentences.
+        source: Lines to look at.
+        reference: Lines of the reference.
+        weights: Names of parameters that are wrong.
+        tensor: Which tensor shows it, ``output of 'model.layers.3'``.
+        figures: What is known of the tensor, in lines.
+    """
+
+    path: str
+    class_name: str
+    kind: str
+    explanation: str = ""
+    source: Lines | None = None
+    reference: Lines | None = None
+    weights: tuple[str, ...] = ()
+    tensor: str = ""
+    figures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CoverageRecord:
+    """How much was really compared: calls, and whether the model's own output was among them."""
+
+    compared: int
+    expected: int
+    root: bool
+
+
+@dataclass(frozen=True)
+class WorstRecord:
+    """The tensor that agrees and comes closest to its tolerance: share of it, and module path."""
+
+    share: float
+    path: str
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """One call of a module.
+
+    Args:
+        index: Its number; calls are listed as they began.
+        path: Module path.
+        class_name: The module's class.
+        call: Call index of the module, from 0.
+        parent: ``index`` of the enclosing call.
+        ended: Its place in the order in which calls ended.
+        state: What became of it.
+        share: Greatest difference over what is allowed there; None where it was not measured.
+        max_abs: Greatest absolute difference.
+        allowed: What is allowed there.
+        relative_l2: Norm of the difference over the norm of the expected tensor.
+        shape: Of the tensor that these are of.
+        dtype: Likewise.
+        source: Lines of its forward.
+    """
+
+    index: int
+    path: str
+    class_name: str
+    call: int
+    parent: int | None
+    ended: int
+    state: CallState
+    share: float | None = None
+    max_abs: float | None = None
+    allowed: float | None = None
+    relative_l2: float | None = None
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    source: Lines | None = None
+
+
+@dataclass(frozen=True)
+class CallPair:
+    """A call beside the one of the reference that stands for it, each by its ``index``."""
+
+    own: int
+    reference: int
+    by: PairedBy
+
+
+@dataclass(frozen=True)
+class ValueRecord:
+    """What one operator computed, near the culprit.
+
+    Args:
+        index: Its number on its side.
+        operator: The operator; empty for what was there before.
+        name: Of a parameter, buffer or input.
+        module: Module path of the call that computed it.
+        source: The line that asked for it.
+        code: The text of that line.
+        shape: Its shape.
+        dtype: Its dtype.
+        producers: Values that it was computed from, by ``index``.
+        state: Whether the other side has it.
+        partner: The other side's value that is the same, by ``index``.
+        is_culprit: The verdict names it.
+    """
+
+    index: int
+    operator: str
+    name: str
+    module: str
+    source: Lines | None
+    code: str
+    shape: tuple[int, ...]
+    dtype: str
+    producers: tuple[int, ...]
+    state: ValueState
+    partner: int | None = None
+    is_culprit: bool = False
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of elements between edges, one more than counts.
+
+    Args:
+        edges: Where the bins begin and end, in the tensor's units, or their decimal logarithms.
+        expected: Elements of the expected tensor.
+        actual: Elements of the actual tensor.
+    """
+
+    edges: tuple[float, ...]
+    expected: tuple[int, ...]
+    actual: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ElementGrid:
+    """The elements of a tensor that differs, as a grid; of a large one the worst element of each block.
+
+    Args:
+        tensor: Which tensor this is.
+        shape: Its shape.
+        axes: A name for each axis, ``batch``.
+        rows: Number of rows of the grid: all axes but the last.
+        columns: Number of columns: the last axis.
+        block: Rows and columns of the tensor behind one cell.
+        expected: The elements, row by row.
+        actual: Likewise.
+        allowed: What was allowed at each.
+        histogram: Of all elements.
+        differences: Of the decimal logarithms of the absolute differences, those that are 0 left out.
+        is_sample: The elements are a sample and have no place: a grid of one row.
+    """
+
+    tensor: str
+    shape: tuple[int, ...]
+    axes: tuple[str, ...]
+    rows: int
+    columns: int
+    block: tuple[int, int]
+    expected: tuple[float, ...]
+    actual: tuple[float, ...]
+    allowed: tuple[float, ...]
+    histogram: Histogram | None = None
+    differences: Histogram | None = None
+    is_sample: bool = False
+
+
+@dataclass(frozen=True)
+class ForwardRecord:
+    """Two forwards side by side.
+
+    Args:
+        own: Calls of the forward under test.
+        reference: Calls of the one it is held to.
+        pairs: Which belong together.
+        measure: What ``share`` is a share of: the ``tolerance`` of elements, or that of ``fingerprints`` where names do
+            not pair.
+        culprit: ``index`` of the culprit's own call; None where it has none.
+        sources: The culprit's source, and the reference's.
+        values: Values around the culprit.
+        reference_values: Those of the reference.
+        elements: A tensor that differs.
+    """
+
+    own: tuple[CallRecord, ...] = ()
+    reference: tuple[CallRecord, ...] = ()
+    pairs: tuple[CallPair, ...] = ()
+    measure: Literal["tolerance", "fingerprints"] = "tolerance"
+    culprit: int | None = None
+    sources: tuple[SourceText | None, SourceText | None] = (None, None)
+    values: tuple[ValueRecord, ...] = ()
+    reference_values: tuple[ValueRecord, ...] = ()
+    elements: ElementGrid | None = None
+
+
+@dataclass(frozen=True)
+class TokenGrid:
+    """How far each token is off after each module, as a share of what is allowed.
+
+    Args:
+        modules: Module paths, in the order in which their calls ended: the rows.
+        tokens: Number of positions without the pads, all rows of the batch side by side: the columns.
+        rows: Rows of the batch.
+        shares: Greatest difference over what is allowed, module by module.
+        block: Tokens behind one column.
+    """
+
+    modules: tuple[str, ...]
+    tokens: int
+    rows: int
+    shares: tuple[float, ...]
+    block: int = 1
+
+
+@dataclass(frozen=True)
+class HeadroomRecord:
+    """How near the values of a module come to the end of a dtype's range.
+
+    Args:
+        path: Module path.
+        class_name: The module's class.
+        place: Which tensor, ``output[0]``.
+        forward: Number of the forward.
+        value: Its largest absolute value, or the square of it.
+        limit: Largest number of the dtype.
+        dtype: The dtype.
+        is_square: The value is a square, as a norm computes it.
+        is_culprit: The verdict names this tensor.
+    """
+
+    path: str
+    class_name: str
+    place: str
+    forward: int
+    value: float
+    limit: float
+    dtype: str
+    is_square: bool = False
+    is_culprit: bool = False
+
+
+@dataclass(frozen=True)
+class LoadRecord:
+    """One ``from_pretrained``, and the weights that did not fit."""
+
+    model: str
+    source: str
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    mismatched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckRecord:
+    """One finished check.
+
+    Args:
+        test: Node id of the test.
+        check: What was checked: ``parity``, ``overflow_free``, ``clean_load``, or the name of an invariance marker.
+        status: Its verdict.
+        headline: The answer, in a line.
+        name: Tells several checks of one kind in a test apart.
+        model: Class of the model.
+        at: The line of the test, or of what it called, that asked for the check.
+        culprit: Who is to blame.
+        coverage: How much was compared.
+        worst: The tensor that agrees and comes closest to its tolerance.
+        tensors: Number of tensors that were compared or looked at.
+        repeats: Number of forwards that were made again.
+        golden: The golden's file.
+        diagnosis: What is probably wrong, in a sentence, where more is known than where it is.
+        notes: What else was observed, in sentences.
+        rename: Rules for ``rename=`` that were tried.
+        changed: What differs in the environment since the golden was recorded.
+        weights: Parameters that are not those of the golden.
+        text: The report, as the terminal shows it.
+        forward: Both forwards; only with ``--tf-html`` or ``--tf-json``, as are those below.
+        tokens: Tokens by modules.
+        headroom: Modules, tightest first; after a fault in the order of the forward.
+        loads: What was loaded.
+    """
+
+    test: str
+    check: str
+    status: Status
+    headline: str
+    name: str = ""
+    model: str = ""
+    at: Lines | None = None
+    culprit: CulpritRecord | None = None
+    coverage: CoverageRecord | None = None
+    worst: WorstRecord | None = None
+    tensors: int = 0
+    repeats: int = 0
+    golden: str = ""
+    diagnosis: str = ""
+    notes: tuple[str, ...] = ()
+    rename: dict[str, str] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+    text: str = ""
+    forward: ForwardRecord | None = None
+    tokens: TokenGrid | None = None
+    headroom: tuple[HeadroomRecord, ...] = ()
+    loads: tuple[LoadRecord, ...] = ()
+
+    @property
+    def slug(self) -> str:
+        """A file name of its own for its page: readable, and the same in every run."""
+        full = f"{self.test} {self.check} {self.name}"
+        readable = _NOT_A_NAME.sub("-", f"{self.test.rpartition('::')[2]} {self.check} {self.name}").strip("-").lower()
+        return f"{readable[:_LONGEST_NAME].strip('-')}-{hashlib.sha256(full.encode()).hexdigest()[:8]}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON holds it: see :func:`plain`."""
+        record: dict[str, Any] = plain({"id": self.slug, **asdict(self)})
+        return record
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can hold
+    """Return a nested value as JSON holds it: inf and nan, for which JSON has no number, as ``"inf"`` and ``"nan"``."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,153 @@
+"""An invariance check that has ended, as the record that pages and files are made from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.check_record import CheckRecord, TokenGrid
+from pytest_tfdebug.invariance.calls.model_traits import unwrapped
+from pytest_tfdebug.invariance.compare.aligned_traces import tensor_of
+from pytest_tfdebug.parity.elements import axis_names, element_grid
+from pytest_tfdebug.parity.forward_record import coverage_record, culprit_record, forward_record, worst_record
+from pytest_tfdebug.parity.tolerance import Tolerances
+from pytest_tfdebug.records import CallComparison, as_they_ended
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_tfdebug.check_record import ElementGrid, Lines
+    from pytest_tfdebug.errors import InvarianceError
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
+    from pytest_tfdebug.invariance.checks.base import Outcome
+    from pytest_tfdebug.invariance.checks.registry import Verdict
+    from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
+    from pytest_tfdebug.invariance.explain.culprit import Located
+    from pytest_tfdebug.parity.tolerance import Tolerance
+
+#: Rows of the grid of tokens, and its columns; more tokens share a column.
+_MODULES, _TOKENS = 200, 256
+
+
+def passed_record(
+    test: str, name: str, verdict: Verdict, calls: Sequence[ObservedCall], at: Lines | None
+) -> CheckRecord:
+    """Return the record of a check that found nothing.
+
+    Args:
+        test: Node id of the test.
+        name: The marker.
+        verdict: What the check came to.
+        calls: The calls of the test.
+        at: The line that made the first of them.
+    """
+    models = ", ".join(dict.fromkeys(class_of(call) for call in calls))
+    count = f"{verdict.repeats} forward" + ("" if verdict.repeats == 1 else "s")
+    told = f"{models}: {count} made again, with the same answer." if not verdict.notes else verdict.notes[0]
+    return CheckRecord(test, name, "passed", told, model=models, at=at, repeats=verdict.repeats, notes=verdict.notes)
+
+
+def failed_record(test: str, name: str, error: InvarianceError, at: Lines | None, *, in_detail: bool) -> CheckRecord:
+    """Return the record of a check that failed.
+
+    Args:
+        test: Node id of the test.
+        name: The marker.
+        error: What it raised.
+        at: The line that made the call.
+        in_detail: Whether somebody will look at both forwards.
+    """
+    outcome: Outcome | None = error.outcome
+    located = outcome.located if outcome is not None else None
+    parity = located.parity if located is not None else None
+    text = str(error)
+    return CheckRecord(
+        test,
+        name,
+        "failed",
+        text.partition("\n")[0],
+        model=class_of(error.call) if error.call is not None else "",
+        at=at,
+        culprit=culprit_record(error.culprit),
+        coverage=coverage_record(parity) if parity is not None else None,
+        worst=worst_record(parity) if parity is not None else None,
+        tensors=parity.tensors if parity is not None else 0,
+        notes=tuple(parity.notes) if parity is not None else (),
+        diagnosis=outcome.diagnosis if outcome is not None else "",
+        text=text if in_detail else "",
+        forward=forward_record(parity, _elements(located)) if in_detail and parity is not None and located else None,
+        tokens=token_grid(located) if in_detail and located is not None else None,
+    )
+
+
+def class_of(call: ObservedCall) -> str:
+    """Return the class of the model that was called."""
+    return type(unwrapped(call.model)).__name__
+
+
+def token_grid(located: Located) -> TokenGrid | None:
+    """Return how far each real token is off after each module; None where no tensor runs along the tokens.
+
+    Args:
+        located: Both forwards at the real tokens.
+    """
+    if located.traces is None:
+        return None
+    allowed = located.tolerances or Tolerances()
+    rows = [(name, shares) for name, shares in _by_module(located.traces, located.real, allowed) if shares is not None]
+    if not rows:
+        return None
+    shape = max((tuple(shares.shape) for _, shares in rows), key=lambda shape: (shape[0] * shape[1], shape))
+    rows = [(name, shares) for name, shares in rows if tuple(shares.shape) == shape][-_MODULES:]
+    tokens = shape[0] * shape[1]
+    block = -(-tokens // _TOKENS)
+    columns = -(-tokens // block)
+    found: list[float] = []
+    for _, shares in rows:
+        padded = torch.nn.functional.pad(shares.flatten(), (0, columns * block - tokens))
+        found += [float(f"{number:.4g}") for number in padded.reshape(columns, block).amax(1).tolist()]
+    return TokenGrid(tuple(name for name, _ in rows), tokens, shape[0], tuple(found), block)
+
+
+def _by_module(traces: AlignedTraces, real: int, allowed: Tolerances) -> Iterator[tuple[str, torch.Tensor | None]]:
+    """Yield the name of each call and the shares of its output, ``(batch, tokens)``."""
+    actual = {(call.path, call.call): call for call in traces.actual}
+    for item in as_they_ended([CallComparison(call, None) for call in traces.expected]):
+        expected, other = item.call, actual.get((item.call.path, item.call.call))
+        for one in expected.outputs or ():
+            axes = traces.axes.get((expected.path, expected.call, "output", one.leaf), ())
+            two = next((leaf for leaf in (other.outputs if other else ()) or () if leaf.leaf == one.leaf), None)
+            if axes and two is not None and one.tensor is not None and two.tensor is not None:
+                tolerance = allowed.of(expected.path, one.dtype)
+                yield expected.name, _shares(one.tensor, two.tensor, axes[0], real, tolerance)
+                break
+
+
+def _shares(
+    expected: torch.Tensor, actual: torch.Tensor, axis: int, real: int, tolerance: Tolerance
+) -> torch.Tensor | None:
+    if expected.shape != actual.shape or not expected.is_floating_point():
+        return None
+    e, a = expected.double(), actual.double()
+    off = ((a - e).abs() / (tolerance.atol + tolerance.rtol * e.abs())).nan_to_num(nan=torch.inf)
+    by_token = off.reshape(-1, real, *off.shape[1:]) if axis == 0 else off.movedim(axis, 1)
+    return by_token.flatten(2).amax(2) if by_token.dim() > 2 else by_token  # noqa: PLR2004 - batch and tokens
+
+
+def _elements(located: Located) -> ElementGrid | None:
+    """Return the elements of the tensor that shows the difference."""
+    parity = located.parity
+    divergence = parity.culprit.divergence if parity is not None and parity.culprit is not None else None
+    if divergence is None or located.traces is None:
+        return None
+    expected, actual = (tensor_of(trace, divergence) for trace in (located.traces.expected, located.traces.actual))
+    if expected is None or actual is None:
+        return None
+    axes = located.traces.axes_of(divergence)
+    names = list(axis_names(tuple(expected.shape), (expected.shape[0], located.real) if expected.dim() else ()))
+    for place in axes[:1]:
+        names[place] = "real token"
+    allowed = located.tolerances or Tolerances()
+    what = f"{divergence.direction} {divergence.leaf}".rstrip() + f" of {divergence.path}"
+    return element_grid(what, expected, actual, allowed.of(divergence.path, divergence.comparison.dtype), names)

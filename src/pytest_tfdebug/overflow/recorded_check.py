@@ -1,0 +1,110 @@
+"""A watch for overflow that has ended, as the record that pages and files are made from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.check_record import CheckRecord, CulpritRecord, HeadroomRecord, Lines
+from pytest_tfdebug.overflow.settings import largest
+from pytest_tfdebug.report.overflow import WHERE, tensor_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_tfdebug.frames import Fault, Frame, Tight
+    from pytest_tfdebug.overflow.watch import Watch
+
+
+def overflow_record(test: str, watch: Watch, failure: str | None, at: Lines | None, *, in_detail: bool) -> CheckRecord:
+    """Return the record of a watch.
+
+    Args:
+        test: Node id of the test.
+        watch: What was watched, and what was seen.
+        failure: The report; None where nothing is wrong.
+        at: The line that first called a model.
+        in_detail: Whether somebody will look at every module.
+    """
+    fault = watch.fault
+    count = f"{watch.forwards} forward" + ("" if watch.forwards == 1 else "s")
+    kept = watch.headroom.by_module()
+    closest = min(kept, key=lambda tight: tight.ratio, default=None)
+    told = f"{count}, {watch.tensors} tensors: every value is finite."
+    if closest is not None:
+        told += f" The least headroom for {closest.dtype} is {closest.ratio:.3g}, at {closest.frame.path}."
+    return CheckRecord(
+        test,
+        "overflow_free",
+        "failed" if failure is not None else "passed",
+        told if failure is None else _headline(fault, failure),
+        model=", ".join(dict.fromkeys(type(root).__name__ for root in watch.roots)),
+        at=at,
+        culprit=_culprit(fault, watch.headroom.tightest()) if failure is not None else None,
+        tensors=watch.tensors,
+        notes=tuple(watch.notes),
+        text=(failure or "") if in_detail else "",
+        headroom=_headroom(fault, kept, watch) if in_detail else (),
+    )
+
+
+def _headline(fault: Fault | None, failure: str) -> str:
+    first = failure.partition("\n")[0]
+    if fault is None:
+        return first
+    where = f", {fault.source}" if fault.source else ""
+    return f"{tensor_of(fault.frame)} of {fault.frame.path} is not finite: {fault.owner} ({fault.owner_class}){where}."
+
+
+def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | None:
+    if fault is not None:
+        source = None if fault.source is None else Lines(fault.source.file, fault.source.first, fault.source.last)
+        told = f"The first value that is not finite arose in {WHERE[fault.kind]}."
+        tensor = f"{tensor_of(fault.frame)} of {fault.frame.path}, forward {fault.frame.forward}"
+        return CulpritRecord(
+            fault.owner, fault.owner_class, fault.kind, told, source, tensor=tensor, figures=_figures(fault)
+        )
+    if not tightest:
+        return None
+    closest = tightest[0]
+    what = "The square of its input" if closest.is_square else f"Its {tensor_of(closest.frame)}"
+    told = f"{what} reaches {closest.value:.3g}, and {closest.dtype} ends at {closest.limit:.3g}."
+    return CulpritRecord(closest.frame.path, closest.frame.class_name, "headroom", told)
+
+
+def _figures(fault: Fault) -> tuple[str, ...]:
+    found = fault.details
+    counted = [] if found is None else [f"{found.nans} nan and {found.infs} inf of {found.total} elements"]
+    return (*counted, *fault.facts, *fault.hints)
+
+
+def _headroom(fault: Fault | None, kept: Sequence[Tight], watch: Watch) -> tuple[HeadroomRecord, ...]:
+    """Return the modules in the order in which they ran, the last one the culprit's where there is a fault."""
+    rows = [
+        HeadroomRecord(
+            tight.frame.path,
+            tight.frame.class_name,
+            tensor_of(tight.frame),
+            tight.frame.forward,
+            tight.value,
+            tight.limit,
+            tight.dtype,
+            tight.is_square,
+            fault is None and tight is watch.headroom.first,
+        )
+        for tight in kept
+    ]
+    return (*rows, _of_fault(fault.frame, watch)) if fault is not None else tuple(rows)
+
+
+def _of_fault(frame: Frame, watch: Watch) -> HeadroomRecord:
+    dtype = watch.settings.target(frame.extremes.dtype)
+    return HeadroomRecord(
+        frame.path,
+        frame.class_name,
+        tensor_of(frame),
+        frame.forward,
+        float("inf"),
+        largest(dtype),
+        dtype,
+        is_culprit=True,
+    )

@@ -1,0 +1,161 @@
+"""The hooks of a run that writes pages, a JSON file or annotations; registered where one of them is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_tfdebug.check_record import CheckRecord, Lines, plain
+from pytest_tfdebug.environment import environment, redact
+from pytest_tfdebug.options import Options
+from pytest_tfdebug.publish.files import checks_file, write_text
+from pytest_tfdebug.publish.note import NOTED, PUBLISHER
+from pytest_tfdebug.report.annotations import annotation
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+#: Attribute of a test's report under which its records travel, from workers of pytest-xdist too.
+CARRIED = "tfdebug_checks"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin a run."""
+    config.pluginmanager.register(Publisher(config), PUBLISHER)
+
+
+class Publisher:
+    """Takes the records off the reports of tests and writes what they are to become.
+
+    A page is written as soon as its check is known, and a record waits in a file, so that memory does not grow with
+    the number of tests and an interrupted run leaves what it had.
+
+    Args:
+        config: The run.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        chosen = Options.of(config)
+        here = config.invocation_params.dir
+        self._config = config
+        self._html = here / chosen.html if chosen.html else None
+        self._json = here / chosen.json if chosen.json else None
+        self._is_worker = hasattr(config, "workerinput")
+        self._annotations: list[str] = []
+        self._waiting = tempfile.TemporaryFile("w+", encoding="utf-8") if self._json is not None else None  # noqa: SIM115
+        self._site: Any = None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Hand the records of a test over with its report."""
+        report = yield
+        records, item.stash[NOTED] = item.stash.get(NOTED, []), []
+        if records:
+            carried = [json.dumps(_record(record, item)) for record in records]
+            setattr(report, CARRIED, carried)
+            self._link(report, records)
+        return report
+
+    def _link(self, report: pytest.TestReport, records: list[CheckRecord]) -> None:
+        """Give pytest-html the pages of a test."""
+        if self._html is None or not self._config.pluginmanager.hasplugin("html"):
+            return
+        from pytest_html import extras
+
+        made = self._config.getoption("htmlpath", None)
+        beside = Path(os.path.expandvars(made)).absolute().parent if made else self._config.invocation_params.dir
+        folder = os.path.relpath(self._html, beside).replace(os.sep, "/")
+        links = [
+            extras.url(f"{folder}/checks/{record.slug}.html", name=f"tfdebug {record.check}") for record in records
+        ]
+        vars(report)["extras"] = [*getattr(report, "extras", ()), *links]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write what a test has checked; in a worker it goes on with the report."""
+        if self._is_worker:
+            return
+        for text in vars(report).pop(CARRIED, ()):
+            self._take(text)
+
+    def _take(self, text: str) -> None:
+        check = json.loads(text)
+        if self._waiting is not None:
+            self._waiting.write(text + "\n")
+        if self._html is not None:
+            if self._site is None:
+                from pytest_tfdebug.publish.site import Site
+
+                self._site = Site(self._html)
+            self._site.add(check)
+        if check["status"] == "failed" and is_on_github():
+            self._annotations.append(check["annotation"])
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the index and the JSON file."""
+        if self._is_worker:
+            return
+        run = _run(self._config, int(session.exitstatus))
+        if self._html is not None:
+            from pytest_tfdebug.publish.site import Site
+
+            (self._site or Site(self._html)).finish(run)
+        if self._json is not None and self._waiting is not None:
+            self._waiting.seek(0)
+            write_text(self._json, checks_file(run, self._waiting))
+            self._waiting.close()
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say where the page and the file are, and tell GitHub of every failed check."""
+        if self._html is not None:
+            terminalreporter.write_line(f"tfdebug page: {(self._html / 'index.html').absolute().as_uri()}")
+        if self._json is not None:
+            terminalreporter.write_line(f"tfdebug checks: {self._json}")
+        for line in self._annotations:
+            terminalreporter.write_line(line)
+
+
+def is_on_github() -> bool:
+    """Tell whether this runs under GitHub Actions."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def _record(record: CheckRecord, item: pytest.Item) -> dict[str, Any]:
+    """Return a record as it travels, with its annotation where one may be wanted."""
+    if record.at is None:
+        _, line, _ = item.reportinfo()
+        first = (line or 0) + 1
+        record = _replaced(record, at=Lines(str(item.path), first, first))
+    return {**record.to_dict(), **({"annotation": _annotation(record, item)} if is_on_github() else {})}
+
+
+def _annotation(record: CheckRecord, item: pytest.Item) -> str:
+    return annotation(record, os.environ.get("GITHUB_WORKSPACE") or str(item.config.rootpath))
+
+
+def _replaced(record: CheckRecord, **changes: Any) -> CheckRecord:  # noqa: ANN401 - any field
+    from dataclasses import replace
+
+    return replace(record, **changes)
+
+
+def _run(config: pytest.Config, status: int) -> dict[str, Any]:
+    """Describe the run."""
+    arguments = [redact(str(argument)) for argument in config.invocation_params.args]
+    described: dict[str, Any] = plain(
+        {
+            "command": ["pytest", *arguments],
+            "directory": str(config.invocation_params.dir),
+            "rootdir": str(config.rootpath),
+            "exit_status": status,
+            "python": sys.version.partition(" ")[0],
+            "environment": environment(with_git=True).to_dict(),
+        }
+    )
+    return described

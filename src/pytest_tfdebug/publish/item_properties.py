@@ -1,0 +1,20 @@
+"""The properties of a test, from the checks that it made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.publish.note import NOTED, PUBLISHER
+from pytest_tfdebug.report.properties import properties
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def add(item: pytest.Item) -> None:
+    """Add what the checks of a phase found to what the reports of the test carry, each once."""
+    records = item.stash.get(NOTED, [])
+    for record in records:
+        item.user_properties += [pair for pair in properties(record) if pair not in item.user_properties]
+    if not item.config.pluginmanager.has_plugin(PUBLISHER):
+        records.clear()

@@ -1,0 +1,43 @@
+"""The pages of a run, on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.publish.files import write_text
+from pytest_tfdebug.report.page.render import assets, render_check, render_index, render_scan, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+class Site:
+    """A directory of pages: an index, a page for each check, and what they share.
+
+    Args:
+        folder: The directory; made where it does not exist. What is in it is replaced file by file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._cards: dict[str, dict[str, Any]] = {}
+        for name, text in assets():
+            write_text(folder / "assets" / name, [text])
+
+    def add(self, check: Mapping[str, Any]) -> None:
+        """Write the page of a check; one that is made again replaces what was there."""
+        self._cards.pop(check["id"], None)
+        self._cards[check["id"]] = summary(check)
+        write_text(self._folder / "checks" / f"{check['id']}.html", [render_check(check)])
+
+    def finish(self, run: Mapping[str, Any], scan: Mapping[str, Any] | None = None) -> None:
+        """Write the index.
+
+        Args:
+            run: What is known of the run.
+            scan: The scanner's report, which gets a page of its own.
+        """
+        if scan:
+            write_text(self._folder / "tests.html", [render_scan(scan)])
+        write_text(self._folder / "index.html", [render_index(list(self._cards.values()), run, has_scan=bool(scan))])

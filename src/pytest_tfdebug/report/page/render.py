@@ -1,0 +1,80 @@
+"""Pages from records: HTML that needs no network, each function one page."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.report.page import view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from jinja2 import Environment
+
+_ROOM = files("pytest_tfdebug.report.page")
+#: Characters that could end a script element, and how JSON writes them otherwise.
+_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def assets() -> Iterator[tuple[str, str]]:
+    """Yield name and text of the files that the pages share."""
+    for file in sorted(_ROOM.joinpath("static").iterdir(), key=lambda file: file.name):
+        yield file.name, file.read_text(encoding="utf-8")
+
+
+def summary(check: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a card of the index shows of a check."""
+    return view.card(check)
+
+
+def render_index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any], *, has_scan: bool = False) -> str:
+    """Return the index of a run.
+
+    Args:
+        cards: What :func:`summary` gave of each check.
+        run: The ``run`` of ``--tf-json``.
+        has_scan: Whether there is a page of models by tests.
+    """
+    return _page("index.html", root="", cards=cards, run=run, index=view.index(cards, run), has_scan=has_scan)
+
+
+def render_check(check: Mapping[str, Any]) -> str:
+    """Return the page of one check of ``--tf-json``."""
+    return _page("check.html", root="../", check=check, card=view.card(check), view=view.page(check))
+
+
+def render_scan(scan: Mapping[str, Any]) -> str:
+    """Return the page of a report of the scanner, or of ``--tf-skip-report``: models by tests."""
+    return _page("scan.html", root="", scan=view.scan(scan))
+
+
+def _page(template: str, **values: Any) -> str:  # noqa: ANN401 - whatever a template shows
+    return _environment().get_template(template).render(**values)
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    def load(name: str) -> str:
+        return _ROOM.joinpath("templates").joinpath(name).read_text(encoding="utf-8")
+
+    made = Environment(
+        loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    shown = (view.share, view.short, view.figure, view.first_line)
+    made.filters |= {"embedded": _embedded, **{function.__name__: function for function in shown}}
+    return made
+
+
+def _embedded(value: object) -> Any:  # noqa: ANN401 - markup
+    """Return a value as JSON that can stand in a script element."""
+    from markupsafe import Markup
+
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    for character, escape in _ESCAPES.items():
+        text = text.replace(character, escape)
+    return Markup(text)  # noqa: S704 - what could end the element is escaped above

@@ -1,0 +1,229 @@
+"""What the templates show, worked out from records: no HTML here, and nothing that is not in the records."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.report.page.markdown import issue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+#: What a check is called on a page.
+KINDS = {
+    "parity": "Parity",
+    "padding_invariant": "Padding",
+    "batch_invariant": "Batch",
+    "cache_invariant": "Cache",
+    "attention_invariant": "Attention",
+    "save_load_invariant": "Save and load",
+    "dtype_close": "Dtype",
+    "overflow_free": "Overflow",
+    "clean_load": "Load",
+}
+#: What the two sides of a check are called: the one under test, and the one that it is held to.
+_SIDES = {"parity": ("Here", "Reference"), "padding_invariant": ("Padded", "As the test called it")}
+_OTHER_SIDES = ("Made again", "As the test called it")
+#: Calls as columns: a page of 5,000 calls stays small.
+_COLUMNS = ("path", "class_name", "call", "parent", "ended", "state", "share", "max_abs", "allowed", "relative_l2")
+
+
+def card(check: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the index shows of a check."""
+    file, _, name = check["test"].partition("::")
+    coverage, worst, culprit = check["coverage"], check["worst"], check["culprit"]
+    share = coverage["compared"] / coverage["expected"] if coverage and coverage["expected"] else None
+    return {
+        "id": check["id"],
+        "test": check["test"],
+        "file": file,
+        "title": (name or file).replace("::", " › ") + (f" · {check['name']}" if check["name"] else ""),
+        "check": check["check"],
+        "kind": KINDS.get(check["check"], check["check"]),
+        "status": check["status"],
+        "model": check["model"],
+        "headline": check["headline"],
+        "culprit": culprit,
+        "coverage": coverage,
+        "covered": share,
+        "worst": worst,
+        "repeats": check["repeats"],
+        "tensors": check["tensors"],
+    }
+
+
+def index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the head of the index says of all the checks."""
+    states = Counter(each["status"] for each in cards)
+    kinds = Counter(each["kind"] for each in cards)
+    environment = {name: _text(value) for name, value in run["environment"].items() if value not in (None, {}, [])}
+    return {
+        "failed": states["failed"],
+        "passed": states["passed"],
+        "kinds": sorted(kinds.items()),
+        "command": shlex.join(run["command"]),
+        "environment": environment,
+    }
+
+
+def page(check: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page of a check shows beside the record itself."""
+    forward = check["forward"]
+    names = {value["index"] for value in (forward or {}).get("values", ())}
+    return {
+        "command": command(check),
+        "sides": _SIDES.get(check["check"], _OTHER_SIDES),
+        "rename": rename(check["rename"]),
+        "issue": issue(check, command(check)),
+        "codes": [_code(source) for source in forward["sources"]] if forward else [],
+        "near": [_value_rows(forward[side]) for side in ("values", "reference_values")] if forward else [],
+        "shown": [[row["index"] for row in forward[side]] for side in ("values", "reference_values")]
+        if forward
+        else [],
+        "has_values": bool(names or (forward and forward["reference_values"])),
+        "headroom": _headroom_rows(check["headroom"]),
+        "data": {
+            "measure": forward["measure"],
+            "culprit": forward["culprit"],
+            "own": _columns(forward["own"]),
+            "reference": _columns(forward["reference"]),
+            "pairs": [[pair["own"], pair["reference"], pair["by"]] for pair in forward["pairs"]],
+            "elements": forward["elements"],
+            "tokens": check["tokens"],
+        }
+        if forward
+        else {"own": None, "elements": None, "tokens": check["tokens"]},
+    }
+
+
+def command(check: Mapping[str, Any]) -> str:
+    """Return what to type to run the test of a check again."""
+    return f"pytest {shlex.quote(check['test'])}"
+
+
+def rename(rules: Mapping[str, str]) -> str:
+    """Return the argument that gives a port's modules the reference's names; empty where none was tried."""
+    return "rename={" + ", ".join(f'"{own}": "{other}"' for own, other in rules.items()) + "}" if rules else ""
+
+
+def _columns(calls: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    rows = list(calls)
+    columns: dict[str, list[Any]] = {"index": [row["index"] for row in rows]}
+    for name in _COLUMNS:
+        columns[name] = [_rounded(row[name]) for row in rows]
+    columns["shape"] = [
+        " × ".join(map(str, row["shape"])) + (f" {row['dtype']}" if row["dtype"] else "") for row in rows
+    ]
+    for name in ("path", "class_name", "state", "shape"):  # words that come again and again stand once
+        words = list(dict.fromkeys(columns[name]))
+        at = {word: place for place, word in enumerate(words)}
+        columns[name] = [at[word] for word in columns[name]]
+        columns[f"{name}_words"] = words
+    return columns
+
+
+def _rounded(value: object) -> object:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def _code(source: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if source is None:
+        return None
+    marked = source["marked"]
+    lines = [
+        (number, text, bool(marked) and marked["first"] <= number <= marked["last"])
+        for number, text in enumerate(source["text"], source["first"])
+    ]
+    return {"file": source["file"], "line": marked["first"] if marked else source["first"], "lines": lines}
+
+
+def _value_rows(values: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    rows = list(values)
+    shown = {row["index"] for row in rows}
+    return [{**row, "made_of": [(made, made in shown) for made in row["producers"]]} for row in rows]
+
+
+def _headroom_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the modules with their headroom, and how much of the range they use as a length."""
+    found = []
+    for row in rows:
+        value, limit = float(row["value"]), float(row["limit"])
+        used = value / limit if limit else 1.0
+        ratio = limit / value if value else float("inf")
+        found.append({**row, "ratio": ratio, "used": _on_log_scale(used), "fits": ratio > 1})
+    return found
+
+
+def _on_log_scale(used: float) -> float:
+    """Return a share of a range as a length from 0 to 1: each factor of 10 takes the same room, from 1e-6 on."""
+    from math import isfinite, log10
+
+    decades = 6.0
+    return 1.0 if not isfinite(used) else min(1.0, max(0.0, 1 + log10(max(used, 1e-30)) / decades))
+
+
+def scan(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a scanner's report as a grid: models, tests, and the state of each with its reasons."""
+    models = sorted({model for test in report.values() for key in _LISTS for model in test.get(key, ())})
+    rows = {model: place for place, model in enumerate(models)}
+    tests = sorted(report, key=lambda name: (-report[name]["skipped_proportion"], name))
+    cells = []
+    for column, name in enumerate(tests):
+        test = report[name]
+        states = {model: state for key, state in _LISTS.items() for model in test.get(key, ())}
+        cells += [(rows[model], column, state) for model, state in states.items()]
+    entries = [
+        {**entry, "test": name, "column": column, "row": rows.get(entry["model"], -1)}
+        for column, name in enumerate(tests)
+        for entry in report[name]["tests"]
+    ]
+    return {
+        "models": models,
+        "tests": tests,
+        "shares": [report[name]["skipped_proportion"] for name in tests],
+        "cells": cells,
+        "entries": entries,
+        "states": list(dict.fromkeys(_LISTS.values())),
+    }
+
+
+#: Lists of models in a scanner's report -> the state that a model in it is shown with; a later one counts more.
+_LISTS = {
+    "models_ran": "ran",
+    "models_not_run": "not run",
+    "models_conditional": "conditional",
+    "models_partially_skipped": "partial",
+    "models_empty": "empty",
+    "models_skipped": "skipped",
+    "models_vanished": "vanished",
+}
+
+
+def share(value: object) -> str:
+    """Return a share of a tolerance in words: ``0.2×``."""
+    number = float(str(value))
+    return "equal" if number == 0 else f"{number:.2g}×"
+
+
+def figure(value: object) -> str:
+    """Return a number in three places."""
+    return f"{float(str(value)):.3g}"
+
+
+def first_line(code: str) -> str:
+    """Return the first line of a statement, with a mark where there are more."""
+    first, _, rest = code.partition("\n")
+    return f"{first} …" if rest else first
+
+
+def short(file: str) -> str:
+    """Return the last part of a path."""
+    return str(file).replace("\\", "/").rpartition("/")[2]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,223 @@
+"""What a run leaves for other tools: ``--tf-json``, ``--tf-html``, properties, annotations and the place of a failure."""
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+PORT = """
+    import pytest
+    import torch
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.inner = torch.nn.Linear(4, 4)
+
+        def forward(self, hidden):
+            return self.inner(hidden) * {factor}
+
+    def check(tf_golden, model, factor=1):
+        tf_golden.check(model, torch.ones(2, 4))
+
+    def test_port(tf_golden):
+        check(tf_golden, Model())
+
+    @pytest.mark.overflow_free
+    def test_finite():
+        Model()(torch.ones(2, 4))
+"""
+
+
+def write(pytester, factor=1):
+    return pytester.makepyfile(test_it=PORT.format(factor=factor))
+
+
+@pytest.fixture
+def failing(pytester):
+    """A golden, and a model that no longer gives it."""
+    write(pytester)
+    pytester.runpytest("--tf-golden=update").assert_outcomes(passed=2)
+    return write(pytester, factor=3)
+
+
+def checks_of(file):
+    document = json.loads(file.read_text())
+    return document, {check["test"].partition("::")[2]: check for check in document["checks"]}
+
+
+def test_the_file_holds_every_check_with_its_schema(pytester, failing):
+    pytester.runpytest("--tf-json=out/checks.json").assert_outcomes(failed=1, passed=1)
+
+    document, checks = checks_of(pytester.path / "out" / "checks.json")
+    port, finite = checks["test_port"], checks["test_finite"]
+    assert document["schema"] == 1
+    assert document["run"]["exit_status"] == 1
+    assert document["run"]["environment"]["torch"]
+    assert (port["check"], port["status"]) == ("parity", "failed")
+    assert (finite["check"], finite["status"], finite["culprit"]) == ("overflow_free", "passed", None)
+    assert port["culprit"]["path"] == "Model"
+    assert port["culprit"]["source"] == {"file": str(failing), "first": 11, "last": 11}
+    assert port["coverage"] == {"compared": 2, "expected": 2, "root": True}
+    assert port["at"] == {"file": str(failing), "first": 14, "last": 14}
+    assert [call["state"] for call in port["forward"]["own"]] == ["differs", "agrees"]
+    assert port["forward"]["elements"]["shape"] == [2, 4]
+
+
+def test_workers_of_xdist_send_the_same(pytester, failing):
+    pytester.runpytest("--tf-json=one.json")
+    pytester.runpytest_subprocess("-n", "2", "-p", "xdist", "--tf-json=two.json").assert_outcomes(failed=1, passed=1)
+
+    _, one = checks_of(pytester.path / "one.json")
+    _, two = checks_of(pytester.path / "two.json")
+    assert two == one
+
+
+def test_pages_of_workers_are_written_by_the_one_that_prints(pytester, failing):
+    result = pytester.runpytest_subprocess("-n", "2", "-p", "xdist", "--tf-html=page")
+
+    assert len(list((pytester.path / "page" / "checks").iterdir())) == 2
+    result.stdout.fnmatch_lines(["tfdebug page: file://*/page/index.html"])
+
+
+def test_the_end_of_a_run_says_where_page_and_file_are(pytester, failing):
+    result = pytester.runpytest("--tf-html=page", "--tf-json=checks.json")
+
+    result.stdout.fnmatch_lines(
+        [f"tfdebug page: {(pytester.path / 'page' / 'index.html').as_uri()}", "tfdebug checks: *"]
+    )
+    index = (pytester.path / "page" / "index.html").read_text()
+    assert "1 of 2 checks failed" in index
+    assert 'src="http' not in index
+    assert 'href="http' not in index
+
+
+def test_flags_have_ini_keys_relative_to_their_file(pytester, failing):
+    pytester.makeini("[pytest]\ntf_html = pages\ntf_json = checks.json\n")
+    (pytester.path / "below").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(pytester.path / "below")
+        pytester.runpytest("..")
+
+    assert (pytester.path / "pages" / "index.html").exists()
+    assert (pytester.path / "checks.json").exists()
+
+
+def test_a_file_that_cannot_be_written_is_said_in_a_sentence(pytester, failing):
+    (pytester.path / "taken").write_text("")
+
+    result = pytester.runpytest("--tf-json=taken/checks.json")
+
+    assert "Traceback" not in result.stderr.str() + result.stdout.str()
+    result.stderr.fnmatch_lines(["*Cannot write *taken/checks.json*"])
+
+
+def test_properties_reach_junit(pytester, failing):
+    pytester.runpytest("--junitxml=junit.xml")
+
+    cases = {case.get("name"): case for case in ET.parse(pytester.path / "junit.xml").iter("testcase")}  # noqa: S314 - own file
+    told = {each.get("name"): each.get("value") for each in cases["test_port"].iter("property")}
+    assert told == {"culprit": "Model", "file": str(failing), "lines": "11", "kind": "glue", "coverage": "2/2"}
+    assert not list(cases["test_finite"].iter("property"))
+
+
+def test_github_shows_every_failed_check_at_its_lines(pytester, failing, monkeypatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(pytester.path))
+
+    result = pytester.runpytest()
+
+    errors = [line for line in result.outlines if line.startswith("::error ")]
+    assert len(errors) == 1
+    assert errors[0].startswith(
+        "::error file=test_it.py,line=11,endLine=11,title=parity%3A test_it.py%3A%3Atest_port::Model diverges"
+    )
+
+
+def test_without_github_nothing_is_annotated(pytester, failing):
+    assert "::error" not in pytester.runpytest().stdout.str()
+
+
+def test_a_culprit_outside_of_the_repository_is_shown_at_the_test(pytester, monkeypatch):
+    pytester.makepyfile(
+        """
+        import pytest
+        import torch
+
+        @pytest.mark.overflow_free
+        def test_overflow():
+            torch.nn.Linear(2, 2)(torch.full((1, 2), float("inf")))
+        """
+    )
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+
+    result = pytester.runpytest()
+
+    result.stdout.fnmatch_lines(["::error file=*.py,line=6,endLine=6,title=overflow_free*"])
+
+
+@pytest.mark.parametrize(
+    ("marker", "body"),
+    [
+        ("overflow_free", 'torch.nn.Linear(2, 2)(torch.full((1, 2), float("inf")))'),
+        ("batch_invariant", "Batchy()(torch.arange(6.0).view(3, 2))"),
+    ],
+)
+def test_the_place_of_a_failure_is_the_line_that_called_the_model(pytester, marker, body):
+    pytester.makepyfile(
+        f"""
+        import pytest
+        import torch
+
+        class Batchy(torch.nn.Module):
+            def forward(self, hidden):
+                return hidden - hidden.mean(0)
+
+        def call():
+            {body}
+
+        @pytest.mark.{marker}
+        def test_it():
+            call()
+        """
+    )
+
+    [report] = pytester.inline_run().getreports("pytest_runtest_logreport")[1:2]
+
+    assert report.failed
+    assert (report.longrepr.reprcrash.path, report.longrepr.reprcrash.lineno) == (
+        str(next(pytester.path.glob("test_*.py"))),
+        9,
+    )
+
+
+def test_two_checks_of_one_test_have_a_record_each(pytester):
+    pytester.makepyfile(
+        """
+        import torch
+
+        def test_two(tf_golden):
+            model = torch.nn.Linear(2, 2)
+            torch.manual_seed(0)
+            torch.nn.init.normal_(model.weight)
+            torch.nn.init.normal_(model.bias)
+            for name in ("one", "other"):
+                tf_golden.check(model, torch.ones(1, 2), name=name)
+        """
+    )
+    pytester.runpytest("--tf-golden=update").assert_outcomes(passed=1)
+
+    pytester.runpytest("--tf-json=checks.json").assert_outcomes(passed=1)
+
+    document = json.loads((pytester.path / "checks.json").read_text())
+    assert [check["name"] for check in document["checks"]] == ["one", "other"]
+    assert len({check["id"] for check in document["checks"]}) == 2
+
+
+def test_secrets_of_the_command_line_stay_out_of_the_file(pytester, monkeypatch, failing):
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrstuv")
+
+    pytester.runpytest("--tf-json=checks.json", "-o", "junit_suite_name=hf_abcdefghijklmnopqrstuv")
+
+    assert "hf_abc" not in (pytester.path / "checks.json").read_text()
