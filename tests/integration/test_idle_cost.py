@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import sys
 
-HEAVY = ("torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub")
+HEAVY = ("torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub", "jinja2")
 SUITE = f"""
 import sys
 import pytest

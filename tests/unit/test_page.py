@@ -1,0 +1,101 @@
+"""Pages as text: what a browser is not needed for."""
+
+import json
+import sys
+
+import pytest
+
+from pytest_tfdebug.check_record import CheckRecord, CulpritRecord, ForwardRecord, Lines, SourceText
+from pytest_tfdebug.page import main
+from pytest_tfdebug.report.annotations import annotation
+from pytest_tfdebug.report.page.markdown import issue
+from pytest_tfdebug.report.page.render import render_check, render_index, summary
+
+RUN = {"command": ["pytest", "tests/a b.py"], "environment": {"torch": "2.13", "cuda": None}}
+
+
+def record(**changes):
+    given = {"test": "tests/test_it.py::test_port", "check": "parity", "status": "failed", "headline": "It differs."}
+    return CheckRecord(**{**given, **changes})
+
+
+def as_read(check):
+    return json.loads(json.dumps(check.to_dict()))
+
+
+def test_a_page_asks_for_nothing_from_a_network():
+    check = as_read(record(culprit=CulpritRecord("inner", "Linear", "module", source=Lines("/a/model.py", 3, 4))))
+
+    for page in (render_check(check), render_index([summary(check)], RUN)):
+        assert "http" not in page
+
+
+def test_what_could_end_a_script_is_escaped():
+    evil = "</script><script>alert(1)</script>"
+    check = as_read(record(headline=evil, text=evil, forward=ForwardRecord(sources=(SourceText(evil, 1, (evil,)), None))))
+
+    assert evil not in render_check(check)
+    assert evil not in render_index([summary(check)], RUN)
+
+
+def test_the_index_shows_the_command_as_it_is_typed():
+    assert "pytest &#39;tests/a b.py&#39;" in render_index([], RUN)
+
+
+def test_an_issue_holds_answer_lines_and_command():
+    source = SourceText("/home/me/model.py", 2, ("def forward(self, x):", "    return x + 1"), Lines("model.py", 3, 3))
+    check = as_read(record(diagnosis="One too many.", forward=ForwardRecord(sources=(source, None))))
+
+    text = issue(check, "pytest tests/test_it.py::test_port")
+
+    assert text.startswith("**It differs.**\n")
+    assert "One too many." in text
+    assert "Here, `model.py:3`\n\n```python\n    return x + 1\n```" in text
+    assert text.endswith("```\npytest tests/test_it.py::test_port\n```\n")
+
+
+def test_code_with_fences_stays_in_its_own():
+    source = SourceText("model.py", 1, ('text = "```"',), Lines("model.py", 1, 1))
+
+    assert "~~~~python" in issue(as_read(record(forward=ForwardRecord(sources=(source, None)))), "pytest")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [("{", "Cannot read"), ("[]", "no checks and no scan"), ('{"schema": 99, "checks": []}', "reads schema 1")],
+)
+def test_a_file_that_holds_no_checks_is_refused(tmp_path, capsys, content, told):
+    file = tmp_path / "checks.json"
+    file.write_text(content)
+
+    assert main([str(file), "--output", str(tmp_path / "page")]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_pages_are_made_from_a_file_of_another_machine(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    file = tmp_path / "checks.json"
+    run = {**RUN, "directory": "/", "rootdir": "/", "exit_status": 1}
+    file.write_text(json.dumps({"schema": 1, "generator": {}, "run": run, "checks": [as_read(record())]}))
+
+    assert main([str(file), "--output", str(tmp_path / "page")]) == 0
+
+    assert capsys.readouterr().out == (tmp_path / "page" / "index.html").as_uri() + "\n"
+    assert (tmp_path / "page" / "checks" / f"{record().slug}.html").exists()
+
+
+def test_an_annotation_escapes_what_github_reads(tmp_path):
+    file = tmp_path / "a,b:c.py"
+    file.write_text("")
+    check = record(headline="50% off\nor more", culprit=CulpritRecord("x", "X", "glue", source=Lines(str(file), 2, 3)))
+
+    line = annotation(check, str(tmp_path))
+
+    assert line.startswith("::error file=a%2Cb%3Ac.py,line=2,endLine=3,title=parity%3A tests/test_it.py%3A%3Atest_port::")
+    assert line.endswith("::50%25 off%0Aor more")
+
+
+def test_an_annotation_has_no_place_where_none_is_in_the_repository(tmp_path):
+    check = record(culprit=CulpritRecord("x", "X", "glue", source=Lines("/elsewhere/model.py", 2, 3)))
+
+    assert annotation(check, str(tmp_path)).startswith("::error title=")
