@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OK, FAILED, UNANSWERED = 0, 1, 2
 #: Characters in a line of the help.
 _WIDTH = 100
-_FORMATS = ("json", "csv", "markdown", "github")
+_FORMATS = ("json", "csv", "markdown", "github", "sarif")
 _SUFFIXES = {"csv": ".csv", "markdown": ".md"}
 _NAMES = {".json": "JSON", ".csv": "CSV", ".md": "Markdown"}
 
@@ -63,6 +63,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.format == "sarif" and not (options.baseline or options.base):
+        raise ScanError("--format sarif shows what a ratchet found; give --baseline FILE or --base REV.")
     earlier = _earlier(options)
     question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
     found = answer(question, is_cached=not options.no_cache)
@@ -158,8 +160,14 @@ def _compare(options: argparse.Namespace, found: Answer, earlier: dict[str, Any]
     if options.baseline:
         _check(options, earlier, now)
     changed = baseline.changes(earlier if options.test_method_name is None else _one(earlier, options), now)
-    is_github = options.format == "github"
-    _print(baseline.as_annotations(changed) if is_github else baseline.lines(changed, options.baseline or options.base))
+    if options.format == "sarif":
+        from pytest_tfdebug.scan.sarif import as_sarif
+
+        _print(as_sarif(changed))
+    elif options.format == "github":
+        _print(baseline.as_annotations(changed))
+    else:
+        _print(baseline.lines(changed, options.baseline or options.base))
     return FAILED if baseline.is_failure(changed) else OK
 
 
