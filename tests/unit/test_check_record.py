@@ -55,7 +55,9 @@ def test_a_record_is_what_the_schema_says():
 
     assert of_type(check, definitions["CheckRecord"], definitions)
     assert not of_type({**check, "status": "perhaps"}, definitions["CheckRecord"], definitions)
-    assert not of_type({**check, "surprise": 1}, definitions["CheckRecord"] | {"additionalProperties": {"enum": []}}, definitions)
+    assert not of_type(
+        {**check, "surprise": 1}, definitions["CheckRecord"] | {"additionalProperties": {"enum": []}}, definitions
+    )
 
 
 def test_numbers_that_json_does_not_have_are_words():

@@ -32,7 +32,9 @@ def test_a_page_asks_for_nothing_from_a_network():
 
 def test_what_could_end_a_script_is_escaped():
     evil = "</script><script>alert(1)</script>"
-    check = as_read(record(headline=evil, text=evil, forward=ForwardRecord(sources=(SourceText(evil, 1, (evil,)), None))))
+    check = as_read(
+        record(headline=evil, text=evil, forward=ForwardRecord(sources=(SourceText(evil, 1, (evil,)), None)))
+    )
 
     assert evil not in render_check(check)
     assert evil not in render_index([summary(check)], RUN)
@@ -91,7 +93,9 @@ def test_an_annotation_escapes_what_github_reads(tmp_path):
 
     line = annotation(check, str(tmp_path))
 
-    assert line.startswith("::error file=a%2Cb%3Ac.py,line=2,endLine=3,title=parity%3A tests/test_it.py%3A%3Atest_port::")
+    assert line.startswith(
+        "::error file=a%2Cb%3Ac.py,line=2,endLine=3,title=parity%3A tests/test_it.py%3A%3Atest_port::"
+    )
     assert line.endswith("::50%25 off%0Aor more")
 
 
