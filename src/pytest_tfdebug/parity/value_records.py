@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import linecache
-import math
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.check_record import Lines, ValueRecord
 from pytest_tfdebug.parity.explained import AGREE
-from pytest_tfdebug.parity.open_values import OpenValues
+from pytest_tfdebug.parity.open_values import TOLERANCES, OpenValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pytest_tfdebug.check_record import ValueState
     from pytest_tfdebug.parity.explained import Explained
@@ -34,35 +33,32 @@ class NearValues:
 
     def __init__(self, explained: Explained) -> None:
         assert explained.pair is not None  # noqa: S101 - the caller has looked
-        self.pair, self._finding = explained.pair, explained.finding
+        self.pair, finding = explained.pair, explained.finding
+        self._own = {value.index for value in finding.values} if finding is not None else set()
+        self._reference = {finding.reference.index} if finding is not None and finding.reference is not None else set()
         pairs = self.pair.pair_results(AGREE)
-        self.is_open = OpenValues(
-            self.pair.port,
-            self.pair.matches,
-            AGREE,
-            [mine for mine, _ in pairs.differing],
-            known=self.pair.weights.known,
-            right=self.pair.joined(AGREE),
-        )
-        self.is_open_there = OpenValues(
-            self.pair.reference,
-            self.pair.back_matches,
-            AGREE,
-            [theirs for _, theirs in pairs.differing],
-            known=self.pair.back.known,
+        results = [mine for mine, _ in pairs.differing], [theirs for _, theirs in pairs.differing]
+        # the verdict was reached at one of several tolerances: the first at which what it names has no partner
+        for self.tolerance in (AGREE, *TOLERANCES):
+            self.is_open, self.is_open_there = self._open(*results)
+            if self._own <= self.is_open.open and self._reference <= self.is_open_there.open:
+                break
+
+    def _open(self, mine: Sequence[int], theirs: Sequence[int]) -> tuple[OpenValues, OpenValues]:
+        pair, tolerance = self.pair, self.tolerance
+        right = pair.joined(tolerance)
+        return (
+            OpenValues(pair.port, pair.matches, tolerance, mine, known=pair.weights.known, right=right),
+            OpenValues(pair.reference, pair.back_matches, tolerance, theirs, known=pair.back.known),
         )
 
     def own(self) -> tuple[ValueRecord, ...]:
         """Return the port's values around those that the verdict names."""
-        finding = self._finding
-        meant = {value.index for value in finding.values} if finding is not None else set()
-        return _around(self.pair.port, self.pair.matches, self.is_open, meant)
+        return _around(self.pair.port, self.pair.matches, self.is_open, self._own)
 
     def reference(self) -> tuple[ValueRecord, ...]:
         """Return the reference's values around the first that the port never computes."""
-        finding = self._finding
-        meant = {finding.reference.index} if finding is not None and finding.reference is not None else set()
-        return _around(self.pair.reference, self.pair.back_matches, self.is_open_there, meant)
+        return _around(self.pair.reference, self.pair.back_matches, self.is_open_there, self._reference)
 
     def shares(self, report: ParityReport, paired: dict[int, tuple[int, float]]) -> dict[int, float | None]:
         """Return how far the output of each call is from the reference's, as a share of what counts as one.
@@ -112,7 +108,7 @@ def paired_by_values(report: ParityReport, near: NearValues) -> dict[int, tuple[
                 free = [maker for maker in makers.get(partner.place, ()) if maker not in taken]
                 if (call.path, call.call) in own and free:
                     taken.add(free[0])
-                    found[own[call.path, call.call]] = free[0], partner.distance / AGREE
+                    found[own[call.path, call.call]] = free[0], partner.distance / near.tolerance
                     break
     return found
 
@@ -132,8 +128,7 @@ def _around(side: Side, matches: Matches, opened: OpenValues, meant: set[int]) -
 
 def _record(value: Value, side: Side, matches: Matches, opened: OpenValues, meant: Iterable[int]) -> ValueRecord:
     line = value.lines[0] if value.lines else None
-    distance = matches.distance(value.index)
-    is_same = math.isfinite(distance) and distance <= AGREE
+    is_same = matches.distance(value.index) <= opened.tolerance
     state: ValueState = "same" if is_same else "open" if value.index in opened.open else "explained"
     return ValueRecord(
         value.index,

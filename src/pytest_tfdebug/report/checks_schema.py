@@ -57,11 +57,13 @@ def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN4
         return {"anyOf": [_of(each, definitions) for each in inner]}
     if origin is dict:
         return {"type": "object", "additionalProperties": _of(inner[1], definitions)}
-    if origin is tuple and inner[-1] is Ellipsis:
-        return {"type": "array", "items": _of(inner[0], definitions)}
     if origin is tuple:
-        items = [_of(each, definitions) for each in inner]
-        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+        items = [_of(each, definitions) for each in inner if each is not Ellipsis]
+        is_long = inner[-1] is Ellipsis
+        many = (
+            {"items": items[0]} if is_long else {"prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+        )
+        return {"type": "array", **many}
     assert is_dataclass(kind)  # noqa: S101 - nothing else is in a record
     name = kind.__name__  # type: ignore[union-attr] # a class, and no object of one
     if name not in definitions:

@@ -131,10 +131,12 @@ def _rounded(value: object) -> object:
 def _code(source: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if source is None:
         return None
-    marked = source["marked"]
+    marked, text = source["marked"], list(source["text"])
+    while text and not text[-1].strip():
+        text.pop()
     lines = [
-        (number, text, bool(marked) and marked["first"] <= number <= marked["last"])
-        for number, text in enumerate(source["text"], source["first"])
+        (number, line, bool(marked) and marked["first"] <= number <= marked["last"])
+        for number, line in enumerate(text, source["first"])
     ]
     return {"file": source["file"], "line": marked["first"] if marked else source["first"], "lines": lines}
 

@@ -65,7 +65,7 @@ document.addEventListener("DOMContentLoaded", () => {
       ["Difference, as a share of tolerance", share, tfdebug.shares, tfdebug.scale((power) => tfdebug.shares(10 ** power), -4, 5, "≤ 0.0001×", "100000×")],
     ]) {
       const canvas = make("canvas", { tabindex: "0", role: "img", "aria-label": `${title}: ${grid.rows} rows, ${grid.columns} columns. Arrow keys read the elements.` });
-      at("heats").append(make("figure", {}, make("figcaption", {}, title), canvas, make("div", { class: "axis" }, `${grid.axes.at(-1)} →`), scale));
+      at("heats").append(make("figure", {}, make("figcaption", {}, title), canvas, make("div", { class: "axis" }, `${grid.axes.slice(0, -1).join(" × ") || "one row"} ↓  ${grid.axes.at(-1)} →`), scale));
       maps.push(tfdebug.heat(canvas, grid.rows, grid.columns, (place) => values[place], paint, read, cell));
     }
     const made = new Set();
