@@ -241,3 +241,21 @@ def test_skips_of_the_run_have_a_page_beside_the_checks(pytester):
 
     assert "why it is so" in (pytester.path / "page" / "tests.html").read_text()
     assert 'href="tests.html"' in (pytester.path / "page" / "index.html").read_text()
+
+
+def test_a_golden_that_is_missing_is_a_failed_check(pytester):
+    write(pytester)
+
+    pytester.runpytest("--tf-json=checks.json").assert_outcomes(failed=1, passed=1)
+
+    _, checks = checks_of(pytester.path / "checks.json")
+    assert checks["test_port"]["status"] == "failed"
+    assert checks["test_port"]["headline"].endswith("test_port.safetensors does not exist.")
+
+
+def test_a_second_run_leaves_its_own_pages_alone(pytester, failing):
+    pytester.runpytest("--tf-html=page")
+    pytester.runpytest("--tf-html=page", "-k", "finite")
+
+    [page] = (pytester.path / "page" / "checks").iterdir()
+    assert page.name.startswith("test-finite-overflow-free-")

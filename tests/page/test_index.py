@@ -88,7 +88,7 @@ def test_the_culprit_is_one_click_away(index, checks):
 def test_lines_open_in_the_chosen_editor(index, checks):
     source = checks["test_scale_of_attention"]["culprit"]["source"]
     place = index.locator(".card", has_text="test_scale_of_attention").locator("a.place")
-    assert place.get_attribute("href") == f"vscode://file/{source['file']}:{source['first']}"
+    assert place.get_attribute("href") == f"vscode://file{source['file']}:{source['first']}"
 
     index.select_option("#editor", "pycharm")
     assert place.get_attribute("href").startswith("pycharm://open?file=")

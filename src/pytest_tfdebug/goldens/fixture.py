@@ -15,7 +15,7 @@ from pytest_tfdebug.goldens.passing import warnings_of
 from pytest_tfdebug.goldens.paths import golden_path, shown
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.provenance import changes, provenance
-from pytest_tfdebug.goldens.recorded_check import failing_elements, parity_record
+from pytest_tfdebug.goldens.recorded_check import failing_elements, parity_record, unchecked_record
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.settings import CheckSettings, settle
 from pytest_tfdebug.goldens.store import load, save
@@ -146,7 +146,9 @@ class Goldens:
             self._record(path, _recorded_model(model, reference), args, kwargs, settings)
             return None
         if not path.exists():
-            raise MissingGoldenError(self._missing(path))
+            missing = self._missing(path)
+            note(self._item, unchecked_record(self._item.nodeid, name, model, missing))
+            raise MissingGoldenError(missing)
         golden_file = self._load(path)
         self._check_rules(model, golden_file.trace, settings)
         is_explained = self._options.explain != "off"

@@ -70,6 +70,13 @@ def parity_record(
     )
 
 
+def unchecked_record(test: str, name: str | None, model: torch.nn.Module, reason: str) -> CheckRecord:
+    """Return the record of a check that had nothing to hold the model to, which is a failure."""
+    at, text = calling_line(is_library), reason
+    first = reason.partition("\n")[0]
+    return CheckRecord(test, "parity", "failed", first, name or "", type(model).__name__, at, text=text)
+
+
 def failing_elements(
     report: ParityReport, model: torch.nn.Module, inputs: Inputs, tolerances: Tolerances
 ) -> ElementGrid | None:

@@ -48,7 +48,8 @@ class Publisher:
         self._json = here / chosen.json if chosen.json else None
         self._is_worker = hasattr(config, "workerinput")
         self._annotations: list[str] = []
-        self._waiting = tempfile.TemporaryFile("w+", encoding="utf-8") if self._json is not None else None  # noqa: SIM115
+        is_written_here = self._json is not None and not self._is_worker
+        self._waiting = tempfile.TemporaryFile("w+", encoding="utf-8") if is_written_here else None  # noqa: SIM115
         self._site: Any = None
 
     @pytest.hookimpl(wrapper=True)
@@ -86,16 +87,17 @@ class Publisher:
 
     def _take(self, text: str) -> None:
         check = json.loads(text)
+        told = check.pop("annotation", None)
+        if told is not None and check["status"] == "failed":
+            self._annotations.append(told)
         if self._waiting is not None:
-            self._waiting.write(text + "\n")
+            self._waiting.write((text if told is None else json.dumps(check)) + "\n")
         if self._html is not None:
             if self._site is None:
                 from pytest_tfdebug.publish.site import Site
 
                 self._site = Site(self._html)
             self._site.add(check)
-        if check["status"] == "failed" and is_on_github():
-            self._annotations.append(check["annotation"])
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -16,7 +16,7 @@ class Site:
     """A directory of pages: an index, a page for each check, and what they share.
 
     Args:
-        folder: The directory; made where it does not exist. What is in it is replaced file by file.
+        folder: The directory; made where it does not exist. Pages of an earlier run in it are replaced or taken away.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,6 +38,9 @@ class Site:
             run: What is known of the run.
             scan: The scanner's report, which gets a page of its own.
         """
+        for page in (self._folder / "checks").glob("*-????????.html"):  # of an earlier run into the same directory
+            if page.stem not in self._cards:
+                page.unlink()
         if scan:
             write_text(self._folder / "tests.html", [render_scan(scan)])
         write_text(self._folder / "index.html", [render_index(list(self._cards.values()), run, has_scan=bool(scan))])

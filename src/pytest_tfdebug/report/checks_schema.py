@@ -29,7 +29,7 @@ def checks_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     check = _of(CheckRecord, definitions)
     record = definitions["CheckRecord"]
-    record["properties"] = {"id": {"type": "string"}, **record["properties"], "annotation": {"type": "string"}}
+    record["properties"] = {"id": {"type": "string"}, **record["properties"]}
     record["required"] = ["id", *record["required"]]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

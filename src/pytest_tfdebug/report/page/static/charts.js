@@ -2,12 +2,12 @@
 "use strict";
 {
   const { colour, make, number } = tfdebug;
-  const short = (value) => (!Number.isFinite(value) ? String(value) : value === 0 ? "0" : Math.abs(value) >= 1e4 || Math.abs(value) < 1e-3 ? value.toExponential(1) : String(+value.toPrecision(3)));
+  const short = (value) => (!Number.isFinite(value) ? String(value) : value === 0 ? "0" : Math.abs(value) >= 1e4 || Math.abs(value) < 1e-3 ? value.toExponential(1).replace(".0e", "e") : String(+value.toPrecision(3)));
   tfdebug.shown = short;
 
   function axis(label, more = {}) {
     const font = "12px system-ui, sans-serif";
-    return { label, labelSize: 22, labelFont: font, font, labelGap: 2, stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 }, ...more };
+    return { label, labelSize: 22, labelFont: font, font, labelGap: 2, stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 }, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : short(tick))), ...more };
   }
 
   // Draws again when the window or the theme changes; options() is asked anew for its colours.
@@ -97,7 +97,6 @@
     tfdebug.plot(place, () => ({
       scales: { x: { time: false, range: () => [edges[0], edges.at(-1)] } },
       axes: [axis(label), axis("elements", { size: 60 })],
-      legend: { show: true, live: false },
       series: [{ label: "" }, bars(names[0], "accent", names.length > 1 ? -1 : 0), ...(names.length > 1 ? [bars(names[1], "bad", 1)] : [])],
     }), () => [edges.slice(0, -1).map((edge) => edge + width / 2), found.expected, ...(names.length > 1 ? [found.actual] : [])]);
   };

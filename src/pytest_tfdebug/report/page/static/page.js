@@ -16,15 +16,19 @@ const tfdebug = {
   },
   say(text) { document.getElementById("said").textContent = text; },
   editors: {
-    vscode: (file, line) => `vscode://file/${file}:${line}`,
-    cursor: (file, line) => `cursor://file/${file}:${line}`,
-    zed: (file, line) => `zed://file/${file}:${line}`,
-    pycharm: (file, line) => `pycharm://open?file=${encodeURIComponent(file)}&line=${line}`,
-    idea: (file, line) => `idea://open?file=${encodeURIComponent(file)}&line=${line}`,
+    vscode: (file, line) => `vscode://file/${encodeURI(file)}:${line}`,
+    cursor: (file, line) => `cursor://file/${encodeURI(file)}:${line}`,
+    zed: (file, line) => `zed://file/${encodeURI(file)}:${line}`,
+    pycharm: (file, line) => `pycharm://open?file=${encodeURIComponent(file.includes(":") ? file : `/${file}`)}&line=${line}`,
+    idea: (file, line) => `idea://open?file=${encodeURIComponent(file.includes(":") ? file : `/${file}`)}&line=${line}`,
   },
   linkPlaces(within = document) {
     const link = tfdebug.editors[document.getElementById("editor").value];
-    for (const place of within.querySelectorAll("a[data-file]")) place.href = link(encodeURI(place.dataset.file), place.dataset.line);
+    for (const place of within.querySelectorAll("a[data-file]")) {
+      const file = place.dataset.file.replaceAll("\\", "/");
+      if (/^(\/|[A-Za-z]:\/)/.test(file)) place.href = link(file.replace(/^\//, ""), place.dataset.line);
+      else place.removeAttribute("href"); // where it is on this machine is not known
+    }
   },
   onTheme: [],
 };
