@@ -104,13 +104,14 @@ def test_flags_have_ini_keys_relative_to_their_file(pytester, failing):
     assert (pytester.path / "checks.json").exists()
 
 
-def test_a_file_that_cannot_be_written_is_said_in_a_sentence(pytester, failing):
+def test_a_place_that_cannot_be_written_is_said_before_anything_runs(pytester):
     (pytester.path / "taken").write_text("")
 
-    result = pytester.runpytest("--tf-json=taken/checks.json")
+    for flag in ("--tf-json=taken/checks.json", "--tf-html=taken"):
+        result = pytester.runpytest(flag)
 
-    assert "Traceback" not in result.stderr.str() + result.stdout.str()
-    result.stderr.fnmatch_lines(["*Cannot write *taken/checks.json*"])
+        assert "Traceback" not in result.stderr.str() + result.stdout.str()
+        result.stderr.fnmatch_lines(["*Cannot write into *taken: *. Name another place.*"])
 
 
 def test_properties_reach_junit(pytester, failing):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.check_record import CallPair, CallRecord, CoverageRecord, CulpritRecord, ForwardRecord, WorstRecord
@@ -13,12 +14,9 @@ from pytest_tfdebug.report.parity import facts_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_tfdebug.check_record import CallState, ElementGrid, PairedBy
+    from pytest_tfdebug.check_record import CallState, ElementGrid, PairedBy, SourceText
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.records import Call, CallComparison, Culprit, LeafComparison
-
-#: Said of a tensor whose form differs, or that only one side has: it is off by more than any tolerance.
-_NO_SHARE = None
 
 
 def culprit_record(culprit: Culprit | None) -> CulpritRecord | None:
@@ -69,7 +67,8 @@ def forward_record(report: ParityReport, elements: ElementGrid | None = None) ->
     is_by_values = len(more) > len(paired)
     pairs = (*paired, *more)
     beside = {pair.reference: pair.own for pair in pairs}
-    own = _own_calls(report, near.shares(report, by_values) if near is not None and is_by_values else {})
+    shares = near.shares(report, by_values) if near is not None else {}
+    own = _own_calls(report, shares, is_by_values=is_by_values)
     return ForwardRecord(
         own,
         _reference_calls(report, beside, own),
@@ -97,9 +96,17 @@ def _paired_by(item: CallComparison, suggested: dict[str, str]) -> PairedBy:
     return "suggested" if suggested and is_renamed else "name"
 
 
-def _own_calls(report: ParityReport, shares: dict[int, float | None]) -> tuple[CallRecord, ...]:
+def _own_calls(report: ParityReport, shares: dict[int, float | None], *, is_by_values: bool) -> tuple[CallRecord, ...]:
+    """Return the calls of the forward under test.
+
+    Args:
+        report: The comparison.
+        shares: Of the calls that no name pairs, how far their output is from the reference's.
+        is_by_values: Whether that is what ``share`` tells.
+    """
     ended = {item.call.index: place for place, item in enumerate(as_they_ended(report.calls))}
-    return tuple(_own_call(item, ended[item.call.index], shares) for item in report.calls)
+    own = tuple(_own_call(item, ended[item.call.index], shares) for item in report.calls)
+    return own if is_by_values else tuple(replace(each, share=None) if each.index in shares else each for each in own)
 
 
 def _own_call(item: CallComparison, ended: int, shares: dict[int, float | None]) -> CallRecord:
@@ -128,8 +135,8 @@ def decisive(leaves: Iterable[LeafComparison]) -> LeafComparison | None:
 def _figures(leaf: LeafComparison) -> tuple[float | None, float | None, float | None, float | None]:
     """Return share, greatest difference, what is allowed, and relative L2."""
     metrics = leaf.metrics
-    if metrics is None:
-        return (0.0, 0.0, None, 0.0) if leaf.is_measured and not leaf.problem else (_NO_SHARE, None, None, None)
+    if metrics is None:  # bit by bit equal, or of another form
+        return (0.0, 0.0, None, 0.0) if leaf.is_measured and not leaf.problem else (None, None, None, None)
     share = metrics.max_abs / metrics.allowed if metrics.allowed else (float("inf") if metrics.max_abs else 0.0)
     return share, metrics.max_abs, metrics.allowed, metrics.relative_l2
 
@@ -167,7 +174,7 @@ def _index_of_culprit(report: ParityReport) -> int | None:
     return None if found is None else found.index
 
 
-def _sources(report: ParityReport) -> tuple[ForwardSource, ForwardSource]:
+def _sources(report: ParityReport) -> tuple[SourceText | None, SourceText | None]:
     culprit = report.culprit
     if culprit is None:
         return None, None
@@ -178,9 +185,3 @@ def _sources(report: ParityReport) -> tuple[ForwardSource, ForwardSource]:
     own, other = source_text(culprit.source, around), source_text(culprit.reference, there)
     is_one_text = own is not None and other is not None and other.marked is None and other.text == own.text
     return own, None if is_one_text else other
-
-
-if TYPE_CHECKING:
-    from pytest_tfdebug.check_record import SourceText
-
-    ForwardSource = SourceText | None

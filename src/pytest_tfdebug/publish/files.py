@@ -33,6 +33,20 @@ def checks_file(run: Mapping[str, Any], checks: Iterable[str]) -> Iterator[str]:
     yield "\n ]\n}\n"
 
 
+def make_folder(folder: Path) -> None:
+    """Make a directory that files will be written into, before anything runs.
+
+    Raises:
+        pytest.UsageError: If it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise pytest.UsageError(
+            f"Cannot write into {folder}: {error.strerror or error}. Name another place."
+        ) from error
+
+
 def write_text(path: Path, pieces: Iterable[str]) -> None:
     """Write a file from pieces of text, replacing it as a whole.
 
@@ -52,4 +66,4 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
     except OSError as error:
         if name is not None:
             Path(name).unlink(missing_ok=True)
-        raise pytest.UsageError(f"Cannot write {path}: {error.strerror or error}. Name a writable place.") from error
+        raise pytest.UsageError(f"Cannot write {path}: {error.strerror or error}. Name another place.") from error

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import pytest
 from pytest_tfdebug.check_record import CheckRecord, Lines, plain
 from pytest_tfdebug.environment import environment, redact
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.publish.files import checks_file, write_text
+from pytest_tfdebug.publish.files import checks_file, make_folder, write_text
 from pytest_tfdebug.publish.note import NOTED, PUBLISHER
 from pytest_tfdebug.report.annotations import annotation
 
@@ -48,6 +49,9 @@ class Publisher:
         self._json = here / chosen.json if chosen.json else None
         self._is_worker = hasattr(config, "workerinput")
         self._annotations: list[str] = []
+        for folder in (self._html, self._json and self._json.parent):
+            if folder is not None and not self._is_worker:
+                make_folder(folder)
         is_written_here = self._json is not None and not self._is_worker
         self._waiting = tempfile.TemporaryFile("w+", encoding="utf-8") if is_written_here else None  # noqa: SIM115
         self._site: Any = None
@@ -142,18 +146,12 @@ def _record(record: CheckRecord, item: pytest.Item) -> dict[str, Any]:
     if record.at is None:
         _, line, _ = item.reportinfo()
         first = (line or 0) + 1
-        record = _replaced(record, at=Lines(str(item.path), first, first))
+        record = replace(record, at=Lines(str(item.path), first, first))
     return {**record.to_dict(), **({"annotation": _annotation(record, item)} if is_on_github() else {})}
 
 
 def _annotation(record: CheckRecord, item: pytest.Item) -> str:
     return annotation(record, os.environ.get("GITHUB_WORKSPACE") or str(item.config.rootpath))
-
-
-def _replaced(record: CheckRecord, **changes: Any) -> CheckRecord:  # noqa: ANN401 - any field
-    from dataclasses import replace
-
-    return replace(record, **changes)
 
 
 def _run(config: pytest.Config, status: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const byName = new Map(reference.map((call) => [call.index, call.name]));
     const told = (call) => [`${call.name} (${call.class})`, call.state + (beside.has(call.index) ? ` as ${byName.get(beside.get(call.index)[0])}` : ""),
       call.share === null ? "" : call.share === 0 ? "equal" : `${shown(call.share)} of tolerance`, call.maxAbs ? `max abs ${shown(call.maxAbs)}` : "", call.l2 ? `relative L2 ${shown(call.l2)}` : "", call.shape].filter(Boolean).join(" · ");
-    const drawn = own.filter((call) => call.state !== "not compared").sort((a, b) => a.ended - b.ended);
+    const drawn = own.filter((call) => call.state !== "not compared" && (call.state !== "agrees" || call.share !== null)).sort((a, b) => a.ended - b.ended);
     const curve = tfdebug.curve(at("curve"), drawn, data.culprit, (call) => { choose(call, false); at("modules").scrollIntoView(); }, (call) => { at("curve-readout").textContent = told(call); });
     at("curve-of").addEventListener("change", (event) => curve.filter((call) => event.target.value === "all" || call.parent === null || call.index === data.culprit || /\.\d+$/.test(call.path)));
     at("curve-table").closest("details").addEventListener("toggle", () => table(drawn), { once: true });
@@ -59,7 +59,7 @@ document.addEventListener("DOMContentLoaded", () => {
       at("heat-readout").textContent = `${where(row, column)}: expected ${shown(expected[place])}, actual ${shown(actual[place])}, difference ${shown(difference[place])} (${shown(share[place])} of tolerance)`;
     };
     const cell = Math.max(3, Math.min(18, 300 / grid.rows)), signed = tfdebug.signed(most);
-    for (const [title, values, paint, scale] of [
+    for (const [title, values, paint, scale] of grid.is_sample ? [] : [
       ["Expected", expected, signed, tfdebug.scale(signed, -most, most, shown(-most), shown(most))],
       ["Actual", actual, signed, tfdebug.scale(signed, -most, most, shown(-most), shown(most))],
       ["Difference, as a share of tolerance", share, tfdebug.shares, tfdebug.scale((power) => tfdebug.shares(10 ** power), -4, 5, "≤ 0.0001×", "100000×")],
@@ -70,6 +70,7 @@ document.addEventListener("DOMContentLoaded", () => {
     }
     const made = new Set();
     const draw = { scatter: () => tfdebug.scatter(at("scatter"), grid), histogram: () => { tfdebug.histogram(at("histogram"), grid.histogram, "value", ["expected", "actual"]); tfdebug.histogram(at("differences"), grid.differences, "absolute difference, power of 10", ["elements that differ"]); } };
+    if (grid.is_sample) { made.add("scatter"); draw.scatter(); }
     for (const option of document.querySelectorAll("input[name=elements]")) option.addEventListener("change", () => {
       for (const view of document.querySelectorAll("#elements [data-view]")) view.hidden = view.dataset.view !== option.value;
       if (draw[option.value] && !made.has(option.value)) { made.add(option.value); draw[option.value](); }
