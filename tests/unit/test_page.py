@@ -1,5 +1,6 @@
 """Pages as text: what a browser is not needed for."""
 
+import html
 import json
 import sys
 
@@ -60,6 +61,13 @@ def test_code_with_fences_stays_in_its_own():
     source = SourceText("model.py", 1, ('text = "```"',), Lines("model.py", 1, 1))
 
     assert "~~~~python" in issue(as_read(record(forward=ForwardRecord(sources=(source, None)))), "pytest")
+
+
+def test_rules_that_were_tried_can_be_copied_as_an_argument():
+    page = render_check(as_read(record(rename={"blocks.*": "model.layers.*", "head": "lm_head"})))
+
+    argument = html.unescape(page.partition("Copy rename=")[0].rpartition('data-copy="')[2].partition('"')[0])
+    assert argument == 'rename={"blocks.*": "model.layers.*", "head": "lm_head"}'
 
 
 @pytest.mark.parametrize(
