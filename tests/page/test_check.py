@@ -215,7 +215,9 @@ def test_overflow_shows_headroom_by_module(check_page):
 def test_an_overflow_that_happened_has_no_headroom_left(check_page):
     page = check_page("test_overflow")
 
+    assert page.inner_text("#answer").startswith("model.layers.1.mlp.down_proj Linear module")
     assert page.locator("#headroom-rows tr.is-culprit .bad").count() == 1
+    assert "inf of 512 elements" in page.inner_text("#facts")
 
 
 def test_a_load_shows_the_weights_that_did_not_fit(check_page):

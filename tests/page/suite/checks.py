@@ -91,22 +91,23 @@ def test_rows_alone(reference):
     reference(input_ids=IDS, attention_mask=torch.ones_like(IDS))
 
 
-def grown(reference, factor):
+def grown(reference, factor, *parts):
     model = copy.deepcopy(reference)
     with torch.no_grad():
-        model.model.layers[1].mlp.down_proj.weight.mul_(factor)
+        for part in parts:
+            model.model.layers[1].mlp.get_submodule(part).weight.mul_(factor)
     return model
 
 
 @pytest.mark.overflow_free(dtype="float16", headroom=4.0)
 def test_little_headroom(reference):
-    grown(reference, 9e6)(input_ids=IDS)
+    grown(reference, 9e6, "down_proj")(input_ids=IDS)
 
 
 @pytest.mark.overflow_free
 def test_overflow(reference):
     with torch.no_grad():
-        grown(reference, 1e6).half()(input_ids=IDS)
+        grown(reference, 2e4, "up_proj", "down_proj").half()(input_ids=IDS)
 
 
 @pytest.mark.overflow_free(dtype="float16")
