@@ -335,6 +335,7 @@ class CheckRecord:
         repeats: Number of forwards that were made again.
         golden: The golden's file.
         diagnosis: What is probably wrong, in a sentence, where more is known than where it is.
+        advice: What to do, in a sentence.
         notes: What else was observed, in sentences.
         rename: Rules for ``rename=`` that were tried.
         changed: What differs in the environment since the golden was recorded.
@@ -360,6 +361,7 @@ class CheckRecord:
     repeats: int = 0
     golden: str = ""
     diagnosis: str = ""
+    advice: str = ""
     notes: tuple[str, ...] = ()
     rename: dict[str, str] = field(default_factory=dict)
     changed: tuple[str, ...] = ()

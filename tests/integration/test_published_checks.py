@@ -132,7 +132,7 @@ def test_github_shows_every_failed_check_at_its_lines(pytester, failing, monkeyp
     errors = [line for line in result.outlines if line.startswith("::error ")]
     assert len(errors) == 1
     assert errors[0].startswith(
-        "::error file=test_it.py,line=11,endLine=11,title=parity%3A test_it.py%3A%3Atest_port::Model diverges"
+        "::error file=test_it.py,line=11,endLine=11,title=parity%3A test_it.py%3A%3Atest_port::test_it.py:11 in Model (Model): "
     )
 
 

@@ -113,6 +113,10 @@ def test_every_control_can_be_clicked(index):
     assert click_everything(index) >= 12
 
 
-def test_pictures(index, picture, sight, site):
-    picture(index, "page-index")
-    picture(sight(color_scheme="dark").open(site / "index.html"), "page-index-dark")
+@pytest.mark.parametrize(("scheme", "name"), [("light", "page-index"), ("dark", "page-index-dark")])
+def test_pictures(sight, site, picture, scheme, name):
+    page = sight(color_scheme=scheme).open(site / "index.html")
+
+    assert page.inner_text(".hero code").startswith("pytest tests/page/suite/checks.py")
+    page.evaluate("document.querySelector('.hero code').textContent = 'pytest --tf-html=tfdebug-page'")  # not ours here
+    picture(page, name)

@@ -61,6 +61,7 @@ def parity_record(
         worst_record(report),
         report.tensors,
         golden=golden,
+        advice=report.advice,
         notes=tuple(report.notes),
         rename=dict(report.suggested),
         changed=tuple(report.changed),
