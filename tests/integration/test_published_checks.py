@@ -193,6 +193,29 @@ def test_the_place_of_a_failure_is_the_line_that_called_the_model(pytester, mark
     )
 
 
+def test_a_call_that_transformers_makes_is_placed_where_the_test_asked_for_it(pytester):
+    pytester.makepyfile(
+        """
+        import pytest
+        import torch
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+
+        @pytest.mark.overflow_free
+        def test_it():
+            model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=1))
+            model.lm_head.weight.data.fill_(float("inf"))
+            model.generate(torch.ones(1, 2, dtype=torch.long), max_new_tokens=1, do_sample=False)
+        """
+    )
+
+    [report] = pytester.inline_run().getreports("pytest_runtest_logreport")[1:2]
+
+    assert report.failed
+    assert report.longrepr.reprcrash.lineno == 11
+
+
 def test_two_checks_of_one_test_have_a_record_each(pytester):
     pytester.makepyfile(
         """

@@ -18,7 +18,6 @@ from pytest_tfdebug.parity.forward_record import (
 from pytest_tfdebug.publish.note import calling_line
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.selection import Selection
-from pytest_tfdebug.tracing.sites import is_library
 from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def parity_record(
         headline(report),
         name or "",
         type(model).__name__,
-        calling_line(is_library),
+        calling_line(),
         culprit_record(report.culprit),
         coverage_record(report),
         worst_record(report),
@@ -73,7 +72,7 @@ def parity_record(
 
 def unchecked_record(test: str, name: str | None, model: torch.nn.Module, reason: str) -> CheckRecord:
     """Return the record of a check that had nothing to hold the model to, which is a failure."""
-    at, text = calling_line(is_library), reason
+    at, text = calling_line(), reason
     first = reason.partition("\n")[0]
     return CheckRecord(test, "parity", "failed", first, name or "", type(model).__name__, at, text=text)
 

@@ -15,7 +15,6 @@ from pytest_tfdebug.invariance.recorded_check import failed_record, passed_recor
 from pytest_tfdebug.options import NOTE, Options, marked, repro_root
 from pytest_tfdebug.publish.note import at_line, calling_line, note, wants_details
 from pytest_tfdebug.tracing.outermost import intercept_outermost
-from pytest_tfdebug.tracing.sites import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -53,7 +52,7 @@ class _Observer:
         watch(model, args, kwargs)
         if not self.is_repeating:
             return proceed()
-        self.at = self.at or calling_line(is_library)
+        self.at = self.at or calling_line()
         call, output = observe(model, args, kwargs, proceed)
         if isinstance(call, ObservedCall):
             self.calls.append(call)

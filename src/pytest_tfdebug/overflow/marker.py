@@ -13,7 +13,6 @@ from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
 from pytest_tfdebug.publish.note import at_line, calling_line, note, wants_details
-from pytest_tfdebug.tracing.sites import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -56,7 +55,7 @@ class _Calls:
 
     def keep(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a call in place of the one before it."""
-        self.at = self.at or calling_line(is_library)
+        self.at = self.at or calling_line()
         if self.root is None:
             return
         from pytest_tfdebug.tracing.kept_call import KeptCall

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import sysconfig
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,12 +14,16 @@ from pytest_tfdebug.check_record import CheckRecord, Lines
 from pytest_tfdebug.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from types import FrameType
 
     from _pytest._code.code import ExceptionChainRepr, ReprExceptionInfo
 
     _Shown = ReprExceptionInfo | ExceptionChainRepr
 
+#: Packages that are often worked on from a checkout; a line of theirs that calls a model is not the one that is meant.
+_LIBRARIES = frozenset({"pytest_tfdebug", "torch", "transformers"})
+#: Packages whose lines stand above every test.
+_RUNNERS = frozenset({"_pytest", "pluggy"})
 #: Records of the running test whose report has not been made yet.
 NOTED: pytest.StashKey[list[CheckRecord]] = pytest.StashKey()
 #: Name of the plugin that takes the records, where a page, a file or annotations are asked for.
@@ -34,16 +41,30 @@ def wants_details(config: pytest.Config) -> bool:
     return bool(chosen.html or chosen.json)
 
 
-def calling_line(is_own: Callable[[str], bool]) -> Lines | None:
-    """Return the line of the user's code that is running now, innermost first; None where there is none.
+def calling_line() -> Lines | None:
+    """Return the line of the user's code that is running now, the innermost one; None where there is none."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller's frame
+    while frame is not None and _package(frame) not in _RUNNERS:
+        if not _is_library(frame):
+            return Lines(frame.f_code.co_filename, frame.f_lineno, frame.f_lineno)
+        frame = frame.f_back
+    return None
 
-    Args:
-        is_own: Tells of a file whether it is a library's, whose lines nobody means.
-    """
-    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller's frame
-    while frame is not None and is_own(frame.f_code.co_filename):
-        frame = frame.f_back  # type: ignore[assignment] # None ends the loop
-    return None if frame is None else Lines(frame.f_code.co_filename, frame.f_lineno, frame.f_lineno)
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def _is_library(frame: FrameType) -> bool:
+    """Tell whether a frame runs what is installed, or transformers wherever its source is."""
+    return _package(frame) in _LIBRARIES or frame.f_code.co_filename.startswith(_installed())
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Return what the paths of installed files begin with, and of code that is in no file."""
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return (*(f"{folder}{os.sep}" for folder in folders), "<")
 
 
 def at_line(shown: _Shown, at: Lines | None) -> _Shown:
