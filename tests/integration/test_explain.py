@@ -50,7 +50,7 @@ def test_the_first_lines_name_the_line_of_the_port_and_of_the_reference(checked)
     result.stdout.fnmatch_lines(
         [
             "*llama_port.py:* in blocks.1.attention (Attention): *",
-            "E * Attention computes a value that the reference never does; what it is computed from agrees.",
+            "E * The port differs from its golden. What it is computed from agrees.",
             "E * here, llama_port.py:*",
             "E *scores = query @ key.mT * hidden.shape[[]-1] [*][*] -0.5",
             "E * reference, modeling_llama.py:*",

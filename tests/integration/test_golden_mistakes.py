@@ -183,7 +183,7 @@ def test_other_inputs_than_the_recorded_ones_are_named_as_such(pytester, suite):
     result.stdout.fnmatch_lines(
         [
             "*Sequential (Sequential): was given other inputs",
-            "*The model was given other inputs than the expected forward: [[]0] (shape (3, 4) instead of (2, 4)). Nothing*",
+            "*The model was given other inputs than the expected forward: [[]0] (shape*",
         ]
     )
 

@@ -100,7 +100,7 @@ def test_a_golden_of_other_ids_is_told_by_their_values(run, call):
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*Port (Port): was given other inputs"])
-    result.stdout.fnmatch_lines(["*given other inputs than the expected forward: [[]'ids'[]] (other values).*"])
+    result.stdout.fnmatch_lines(["*given other inputs than the expected forward:*"])
 
 
 def test_port_inputs_with_other_ids_than_the_references_are_told(run):
@@ -112,7 +112,7 @@ def test_port_inputs_with_other_ids_than_the_references_are_told(run):
     result.stdout.fnmatch_lines(
         [
             "*Port (Port): was given other inputs",
-            "*'ids' of port_inputs= has other values than the reference's input_ids. Nothing below can be judged.",
+            "*'ids' of port_inputs= has other values than the reference's input_ids.*",
         ]
     )
 
