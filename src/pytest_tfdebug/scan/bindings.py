@@ -11,15 +11,12 @@ import libcst as cst
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.outline import uncommented
-from pytest_tfdebug.scan.shortened import shorten
+from pytest_tfdebug.scan.relevant import Relevant, relevant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_tfdebug.scan.outline import Outline, Statement
-
-#: Characters that are not of a name, blanked, so that what is called stands between blanks and a bracket.
-_NO_NAMES = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) in "_.(")}
+    from pytest_tfdebug.scan.outline import Statement
 
 
 class Decorator(NamedTuple):
@@ -51,17 +48,15 @@ class Import(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where a function or class stands.
+    """What a function or class asks of its file.
 
     Attributes:
-        outline: Its file.
         note_bad: Is told what of it cannot be read, and the line.
-        is_ours: Tells whether a dotted name of the file is a function, class or value of the repository.
+        may_skip: Tells of a dotted name of the file whether calling it may skip.
     """
 
-    outline: Outline
     note_bad: Callable[[BadSourceError, int], None]
-    is_ours: Callable[[str], bool]
+    may_skip: Callable[[str], bool]
 
 
 class Function:
@@ -71,7 +66,7 @@ class Function:
         name: Its name.
         decorators: Its decorators, the outermost first.
         statement: Its definition.
-        source: Where it stands; None for a function of which nothing but its decorators is left.
+        source: Its file; None for a function of which nothing but its decorators is left.
     """
 
     def __init__(
@@ -87,94 +82,113 @@ class Function:
     @cached_property
     def text(self) -> str:
         """The source of the definition, without its decorators."""
-        if self._source is None:
-            return ""
-        return self._source.outline.text(self._statement.first, self._statement.last)
-
-    @cached_property
-    def calls(self) -> frozenset[str]:
-        """The dotted names before an opening bracket, anywhere in the body."""
-        words = (piece.rpartition(" ")[2] for piece in self.text.translate(_NO_NAMES).split("(")[1:-1])
-        return frozenset(word for word in words if word and not word[0].isdigit())
-
-    @cached_property
-    def raised(self) -> frozenset[str]:
-        """The dotted names after the word ``raise``, anywhere in the body."""
-        words = (
-            piece.translate(_NO_NAMES).replace("(", " ").split(" ", 1)[0] for piece in self.text.split("raise ")[1:]
-        )
-        return frozenset(word for word in words if word)
-
-    @cached_property
-    def takes_nothing(self) -> bool:
-        """Whether ``self`` is all that it takes."""
-        return self.text.partition("(")[2].partition(")")[0].strip() == "self"
+        return self._statement.source if self._source is not None else ""
 
     @cached_property
     def is_empty(self) -> bool:
         """Whether the body tests nothing: it holds but strings, ``pass``, ``...`` and a bare ``return``."""
         if self._source is None:
             return False
-        outline, statement = self._source.outline, self._statement
-        inside = statement.inline or outline.block(statement.first + 1, statement.last)
-        texts = {uncommented(each.text).strip() for each in inside}
-        if not all(map(_may_be_nothing, texts)):
-            return False
-        if texts <= {"pass", "...", "return"}:
-            return bool(texts)
-        node = self._parsed([self.text])
-        body = node.body.body if node is not None else ()
-        smalls = (
-            small for line in body for small in (line.body if isinstance(line, cst.SimpleStatementLine) else [line])
-        )
-        return bool(body) and all(map(_is_nothing, smalls))
+        texts = [uncommented(each.text).strip() for each in self._statement.block]
+        return bool(texts) and all(map(_does_nothing, texts))
 
     @cached_property
-    def _read(self) -> tuple[Any, list[int]]:
-        """The libcst node of what of the definition can matter to a skip, and the lines of its statements."""
-        if self._source is None:
-            return None, []
-        bounds = self._statement.first, self._statement.last
-        texts, lines = shorten(self._source.outline, *bounds, self._source.is_ours)
-        return self._parsed(texts), lines
+    def _relevant(self) -> Relevant:
+        return Relevant([]) if self._source is None else relevant(self._statement, self._source.may_skip)
 
     @property
-    def node(self) -> Any:  # noqa: ANN401 - libcst is not typed here
-        """The libcst node of what of the definition can matter to a skip; None where it cannot be read."""
-        return self._read[0]
+    def callees(self) -> frozenset[str]:
+        """The names by which the body calls what may skip, an empty one if it skips by itself; none if it cannot."""
+        return self._relevant.callees
 
-    def _parsed(self, texts: list[str]) -> Any:  # noqa: ANN401
+    @cached_property
+    def body(self) -> Body | None:
+        """What of the definition matters to a skip; None where nothing does, or it cannot be read."""
+        texts: list[str] = []
+        numbers: list[int] = []
+        outline = self._statement.outline
+        for at, is_emptied in self._relevant.lines:
+            texts += [outline.text(at, at + 1)] + [f"{' ' * outline.indents[at]} pass"] * is_emptied
+            numbers += [outline.line(at)] * (1 + is_emptied)
+        return self._read(texts, numbers) if texts else None
+
+    @cached_property
+    def whole(self) -> Body | None:
+        """All of the definition; None where it cannot be read."""
+        statement, outline = self._statement, self._statement.outline
+        every = range(statement.first, statement.last)
+        return self._read([outline.text(at, at + 1) for at in every], [outline.line(at) for at in every])
+
+    def _read(self, texts: list[str], lines: list[int]) -> Body | None:
         try:
-            for text in texts:
-                syntax.check_size(text)
-            text = "\n".join(texts)
-            node = syntax.parse(f"if 1:\n{text}\n" if text[:1].isspace() else f"{text}\n").body[0]
-            found = node.body.body[0] if isinstance(node, cst.If) else node
+            node = syntax.definition(texts)
         except BadSourceError as error:
             if self._source is not None:
                 self._source.note_bad(error, self.line)
             return None
-        return found if isinstance(found, cst.FunctionDef) else None
+        found: dict[int, int] = {}
+        _number(node.body, iter(lines[1:]), self.line, found)
+        return Body(node.body, found)
 
     @cached_property
     def params(self) -> tuple[str, ...]:
         """The names of the parameters."""
-        if self.node is None:
+        if self.takes_nothing:
+            return ("self",)
+        try:
+            params = syntax.definition([self._statement.text, " pass"]).params
+        except BadSourceError:  # which whoever reads the body notes
             return ()
-        params = self.node.params
         star = [params.star_arg] if isinstance(params.star_arg, cst.Param) else []
         kwarg = [params.star_kwarg] if params.star_kwarg else []
         every = (*params.posonly_params, *params.params, *star, *params.kwonly_params, *kwarg)
         return tuple(param.name.value for param in every)
 
     @cached_property
-    def lines(self) -> dict[int, int]:
-        """The line of each statement of the body, by ``id`` of its libcst node."""
-        node, lines = self._read
-        found: dict[int, int] = {}
-        if node is not None:
-            _number(node.body, iter(lines[1:]), self.line, found)
-        return found
+    def takes_nothing(self) -> bool:
+        """Whether ``self`` is all that it takes."""
+        return self._statement.text.partition("(")[2].partition(")")[0].strip() == "self"
+
+    def is_local(self, name: str) -> bool:
+        """Tell whether the body binds a name."""
+        return self.text.count(name) > 1 and name in self._bound
+
+    @cached_property
+    def _bound(self) -> frozenset[str]:
+        nodes = syntax.walk(self.whole.suite) if self.whole is not None else ()
+        return frozenset(name for node in nodes if isinstance(node, _BINDERS) for name in _names(node))
+
+
+class Body(NamedTuple):
+    """What libcst reads of a function: its suite, and the line of each statement by ``id`` of its node."""
+
+    suite: Any
+    lines: dict[int, int]
+
+
+#: Nodes with names in them that are bound.
+_BINDERS = (
+    cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.CompFor, cst.AsName, cst.NamedExpr, cst.ImportAlias,
+)  # fmt: skip
+
+
+def _names(node: Any) -> Iterator[str]:  # noqa: ANN401 - libcst is not typed here
+    """Yield the names that a node binds."""
+    if isinstance(node, cst.ImportAlias):
+        if node.asname is None:
+            yield node.evaluated_name.partition(".")[0]
+    elif isinstance(node, cst.AsName):
+        yield from _of_target(node.name)
+    elif not isinstance(node, cst.AnnAssign) or node.value is not None:
+        yield from _of_target(node.target)
+
+
+def _of_target(target: Any) -> Iterator[str]:  # noqa: ANN401
+    if isinstance(target, cst.Name):
+        yield target.value
+    elif isinstance(target, (cst.Tuple, cst.List)):
+        for element in target.elements:
+            yield from _of_target(element.value)
 
 
 def _number(suite: Any, numbers: Iterator[int], line: int, found: dict[int, int]) -> None:  # noqa: ANN401
@@ -192,19 +206,17 @@ def _number(suite: Any, numbers: Iterator[int], line: int, found: dict[int, int]
             _number(inner, numbers, line if own else next(numbers, line), found)
 
 
-def _may_be_nothing(text: str) -> bool:
-    """Tell, by how it begins, whether a statement may be one that does nothing."""
-    return text.startswith(('"', "'", "pass", "...", "return")) or text[:1] in "rRuUbBfF"
-
-
-def _is_nothing(node: Any) -> bool:  # noqa: ANN401
-    if isinstance(node, cst.Pass):
+def _does_nothing(text: str) -> bool:
+    """Tell whether a simple statement does nothing: it is a string, ``pass``, ``...`` or a bare ``return``."""
+    if text in {"pass", "...", "return", "return None"}:
         return True
-    if not isinstance(node, (cst.Expr, cst.Return)):
+    if text.lstrip("rRuUbBfF(")[:1] not in {'"', "'"}:
         return False
-    strings = (cst.SimpleString, cst.FormattedString, cst.ConcatenatedString, cst.Ellipsis)
-    is_none = isinstance(node.value, cst.Name) and node.value.value == "None"
-    return node.value is None or is_none or isinstance(node.value, strings)
+    try:
+        node = syntax.expression(text)
+    except BadSourceError:
+        return False
+    return isinstance(node, (cst.SimpleString, cst.FormattedString, cst.ConcatenatedString))
 
 
 class Class:
@@ -267,10 +279,7 @@ class Class:
 
     @cached_property
     def _block(self) -> list[Statement]:
-        if self._statement is None or self._source is None:
-            return []
-        inline = list(self._statement.inline)
-        return inline or self._source.outline.block(self._statement.first + 1, self._statement.last)
+        return self._statement.block if self._statement is not None else []
 
     @cached_property
     def members(self) -> dict[str, Binding]:
@@ -280,9 +289,9 @@ class Class:
     @cached_property
     def writes(self) -> frozenset[str]:
         """The attributes that its methods set on ``self`` or ``cls``, and the class body then does not decide."""
-        if self._statement is None or self._source is None:
+        if self._statement is None:
             return frozenset()
-        outline = self._source.outline
+        outline = self._statement.outline
         lines, starts = outline.lines, outline.starts[self._statement.first : self._statement.last]
         found: set[str] = set()
         for line in (lines[start] for start in starts):

@@ -11,7 +11,6 @@ from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Class, Function
 from pytest_tfdebug.scan.conditions import Condition, Guards, negated
 from pytest_tfdebug.scan.decorators import SKIP_CALLS
-from pytest_tfdebug.scan.shortened import NO_SKIPS
 from pytest_tfdebug.scan.states import Effect
 from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope
 from pytest_tfdebug.scan.workspace import External, Found
@@ -102,9 +101,8 @@ class Runner:
         self._running: set[tuple[int, int]] = set()
         self._asking: set[tuple[Linked, str]] = set()
         self._may: dict[int, bool] = {}
-        self._kept: dict[Any, list[Any]] = {}
-        self._nested: set[str] = set()
         decorators.follow, evaluator.has_effect = self.decorator, self.helper
+        workspace.may_skip = lambda file, dotted: self._may_skip(dotted, Scope(file))
 
     def test(self, definer: Linked, function: Function, cls: Linked) -> Outcome:
         """Return the outcome of the body of a method of a class that is called with nothing.
@@ -149,14 +147,17 @@ class Runner:
     def _followed(
         self, function: Function, scope: Scope, definer: Linked | None, *, is_decorator: bool
     ) -> tuple[list[Effect], End]:
-        frame = Frame(scope, function.lines, definer, (), [], is_decorator=is_decorator, depth=0, nested={})
-        end, _ = self._run(function.node.body, frame) if function.node is not None else (End.ON, [])
+        body = function.whole if is_decorator else function.body
+        if body is None:
+            return [], End.ON
+        frame = Frame(scope, body.lines, definer, (), [], is_decorator=is_decorator, depth=0, nested={})
+        end, _ = self._run(body.suite, frame)
         return frame.effects, end
 
     def _run(self, suite: Any, frame: Frame) -> Ending:  # noqa: ANN401 - libcst is not typed here
         ways: list[Way] = []
         entered = frame.guards
-        for node in _followed(suite) if frame.is_decorator else self._steps(suite, frame.scope.file):
+        for node in _statements(suite):
             end: End
             left: list[Way]
             end, left = _STATEMENTS[type(node)](self, node, frame)
@@ -169,43 +170,6 @@ class Runner:
             is_whole = end is not End.SKIPPED and all(how is not End.BROKE for _, how in ways)
             return end, [(entered, end)] if is_whole else ways
         return End.ON, ways
-
-    def _steps(self, suite: Any, file: File) -> list[Any]:  # noqa: ANN401
-        """Return the statements of a suite that can skip, or leave it, in some class."""
-        steps = self._kept.get(suite)
-        if steps is None:
-            kept = (node for node in _statements(suite) if self._is_step(node, file))
-            steps = self._kept[suite] = list(kept)
-        return steps
-
-    def _is_step(self, node: Any, file: File) -> bool:  # noqa: ANN401
-        if type(node) not in _STATEMENTS:
-            return False
-        if isinstance(node, (cst.Return, cst.Raise, cst.Break, cst.Continue)):
-            return True
-        if isinstance(node, cst.FunctionDef):
-            self._nested.add(node.name.value)
-        if isinstance(node, (cst.Expr, cst.Assign, cst.AnnAssign, cst.AugAssign)):
-            return self._can_skip(node.value, file)
-        return any(self._steps(suite, file) for suite in syntax.suites(node))
-
-    def _can_skip(self, node: Any, file: File) -> bool:  # noqa: ANN401, PLR0911 - one return for each kind
-        """Tell whether following an expression may lead to a skip in some class, whatever is local."""
-        if isinstance(node, cst.Await):
-            return self._can_skip(node.expression, file)
-        if isinstance(node, cst.BooleanOperation):
-            return self._can_skip(node.right, file)
-        if isinstance(node, cst.IfExp):
-            return self._can_skip(node.body, file) or self._can_skip(node.orelse, file)
-        if not isinstance(node, cst.Call):
-            return False
-        dotted = syntax.dotted(node.func)
-        first, _, rest = dotted.partition(".")
-        if not dotted or dotted.endswith(".skipTest"):
-            return True
-        if first in {"self", "cls"}:
-            return "." not in rest and not rest.startswith(NO_SKIPS)
-        return dotted in self._nested or self._may_skip(dotted, Scope(file))
 
     def _orelse(self, orelse: Any, frame: Frame) -> Ending:  # noqa: ANN401
         if orelse is None:
@@ -333,41 +297,31 @@ class Runner:
         return self._evaluate(value, line, frame), []
 
     def _is_idle(self, function: Function, scope: Scope) -> bool:
-        """Tell, without reading a body, that nothing in it could skip."""
-        text = function.text
-        if (
-            "super(" in text
-            or ".skipTest(" in text
-            or any(self._is_skip_error(name, scope) for name in function.raised)
-        ):
-            return False
-        return not any(self._may_skip(dotted, scope) for dotted in function.calls)
+        """Tell, without reading a body, that nothing in it could skip in a class."""
+        return not any(not dotted or self._may_skip(dotted, scope) for dotted in function.callees)
 
     def _is_skip_error(self, dotted: str, scope: Scope) -> bool:
         name = self._full_name(dotted, scope)
         return name.rpartition(".")[2] in _SKIP_ERRORS or f".{name}".endswith(".skip.Exception")
 
     def _may_skip(self, dotted: str, scope: Scope) -> bool:
-        """Tell whether what is called by a name could skip."""
+        """Tell whether what is called, or raised, by a name could skip."""
         first, _, rest = dotted.partition(".")
         if first in {"self", "cls"} and scope.cls is not None:
-            return not rest.startswith(NO_SKIPS) and self._asked_for(scope.cls, rest) is not None
+            return self._asked_for(scope.cls, rest) is not None
         symbol = self._workspace.resolve(scope.file, dotted)
-        if isinstance(symbol, External):
-            return symbol.name in SKIP_CALLS or symbol.name in _IMPORT_OR_SKIP
-        return isinstance(symbol, Found) and isinstance(symbol.binding, Function) and self._function_may(symbol)
+        if isinstance(symbol, Found) and isinstance(symbol.binding, Function):
+            return self._function_may(symbol.file, symbol.binding)
+        if isinstance(symbol, External) and (symbol.name in SKIP_CALLS or symbol.name in _IMPORT_OR_SKIP):
+            return True
+        return self._is_skip_error(dotted, scope)
 
-    def _function_may(self, found: Found) -> bool:
+    def _function_may(self, file: File, function: Function) -> bool:
         """Tell whether a function of a module could skip, by what its body calls."""
-        function = found.binding
-        if not isinstance(function, Function):
-            return False
         key = id(function)
         if key not in self._may:
             self._may[key] = False  # should it call itself
-            scope = Scope(found.file)
-            skips = ".skipTest(" in function.text or any(self._is_skip_error(name, scope) for name in function.raised)
-            self._may[key] = skips or any(self._may_skip(dotted, scope) for dotted in function.calls)
+            self._may[key] = not self._is_idle(function, Scope(file))
         return self._may[key]
 
     def _evaluate(self, node: Any, line: int, frame: Frame) -> End:  # noqa: ANN401
@@ -439,7 +393,7 @@ class Runner:
         symbol = self._workspace.resolve(frame.scope.file, dotted)
         if not isinstance(symbol, Found) or not isinstance(symbol.binding, Function) or frame.is_decorator:
             return End.ON
-        if dotted.partition(".")[0] in frame.scope.local or not self._function_may(symbol):
+        if dotted.partition(".")[0] in frame.scope.local or not self._function_may(symbol.file, symbol.binding):
             return End.ON
         return self._entered(symbol.file, symbol.binding, args, frame, is_method=False)
 
@@ -478,10 +432,8 @@ class Runner:
         self, file: File, function: Function, args: Sequence[Argument], frame: Frame, *, is_method: bool
     ) -> End:
         """Follow a call, with the parameters bound."""
-        if frame.depth >= _DEPTH or function.node is None:
-            return End.ON
-        is_idle = is_method and self._is_idle(function, Scope(file, frame.scope.cls, function=function))
-        if is_idle:
+        scope = Scope(file, frame.scope.cls, function=function)
+        if frame.depth >= _DEPTH or (is_method and self._is_idle(function, scope)) or function.body is None:
             return End.ON
         params = function.params[1:] if is_method and function.params[:1] in (("self",), ("cls",)) else function.params
         local: dict[str, Any] = {name: UNKNOWN for name in params if name not in {"self", "cls"}}
@@ -491,8 +443,8 @@ class Runner:
             if name in local:
                 is_self = syntax.dotted(value) in {"self", "cls"} and frame.scope.cls is not None
                 local[name] = SELF if is_self else self._evaluator.value(value, frame.scope)
-        scope = Scope(file, frame.scope.cls, local, function=function)
-        return self._inline(function.node.body, frame._replace(scope=scope, lines=function.lines, nested={}))
+        body, scope = function.body, scope._replace(local=local)
+        return self._inline(body.suite, frame._replace(scope=scope, lines=body.lines, nested={}))
 
     def _inline(self, suite: Any, frame: Frame) -> End:  # noqa: ANN401
         if frame.depth >= _DEPTH:
@@ -517,18 +469,10 @@ class Runner:
         return ""
 
 
-def _followed(suite: Any) -> Iterator[Any]:  # noqa: ANN401
-    """Yield the statements of a suite that are followed in a decorator."""
-    return (node for node in _statements(suite) if type(node) in _STATEMENTS)
-
-
 def _statements(suite: Any) -> Iterator[Any]:  # noqa: ANN401
-    """Yield the statements of a suite, those that share a line one by one."""
-    for node in suite.body:
-        if isinstance(node, cst.SimpleStatementLine):
-            yield from node.body
-        else:
-            yield node
+    """Return the statements of a suite that can lead to a skip or past one, those that share a line one by one."""
+    lines = (node.body if isinstance(node, cst.SimpleStatementLine) else [node] for node in suite.body)
+    return (node for line in lines for node in line if type(node) in _STATEMENTS)
 
 
 def _guard(node: Any, *, holds: bool) -> str:  # noqa: ANN401

@@ -11,14 +11,13 @@ from pytest_tfdebug.scan.bodies import End
 from pytest_tfdebug.scan.conditions import Condition
 from pytest_tfdebug.scan.definitions import Definition, Definitions
 from pytest_tfdebug.scan.found import Decided
-from pytest_tfdebug.scan.inherited import InheritedStates
 from pytest_tfdebug.scan.states import NOTHING, RAN, Applied, Effect, State, judged, of_body, of_variants
-from pytest_tfdebug.scan.values import CLASS_NAME, NAME
+from pytest_tfdebug.scan.values import CLASS_NAME
 from pytest_tfdebug.scan.workspace import Found
 
 if TYPE_CHECKING:
     from pytest_tfdebug.scan.bodies import Runner
-    from pytest_tfdebug.scan.classes import Kin, Linked, Question
+    from pytest_tfdebug.scan.classes import Kin, Linked
     from pytest_tfdebug.scan.decorators import Decorators
     from pytest_tfdebug.scan.expanded import Expansion, Slot
     from pytest_tfdebug.scan.values import Evaluator
@@ -29,7 +28,6 @@ _SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")
 _PLAIN_SETUPS = ("setup_class", "setup_method")
 #: Functions of which pytest calls the first that a module has, before its tests.
 _MODULE_SETUPS = ("setUpModule", "setup_module")
-_NO_QUESTIONS: frozenset[Question] = frozenset()
 
 
 class ClassStates:
@@ -38,7 +36,6 @@ class ClassStates:
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators, runner: Runner) -> None:
         self._workspace, self._decorators, self._runner = workspace, decorators, runner
         self._definitions = Definitions(workspace, evaluator, decorators)
-        self._inherited = InheritedStates(evaluator)
         self._bound: dict[Linked, set[str]] = {}
         self._expanded: dict[Kin, frozenset[str]] = {}
         self._on_kin: dict[Kin, list[Effect]] = {}
@@ -93,18 +90,14 @@ class ClassStates:
         base = judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN
         if CLASS_NAME in base.reason:
             base = base._replace(reason=base.reason.replace(CLASS_NAME, cls.name))
+        states = {test: self._state(cls, test, base) for test in tests}
         if base.state == "skipped":
-            return Decided(base, frozenset(), {test: self._state(cls, test, base)[0] for test in tests})
-        mine = tests & self._own(cls)
-        inherited = self._inherited.of(cls, tests - mine, base, lambda test: self._state(cls, test, base))
-        given = inherited.given.copy()
-        for test in mine.union(tests.difference(given, inherited.free)):
-            given[test] = self._state(cls, test, base)[0]
-        wanted = {test: state for test, state in given.items() if test in tests}
-        return Decided(base, (inherited.free.keys() & tests) - given.keys(), wanted)
+            return Decided(base, frozenset(), states)
+        given = {test: state for test, state in states.items() if state is not base}
+        return Decided(base, states.keys() - given.keys(), given)
 
-    def _state(self, cls: Linked, test: str, base: State) -> tuple[State, frozenset[Question]]:
-        """Return the state of a test of a class, and the questions about the class that it hangs on."""
+    def _state(self, cls: Linked, test: str, base: State) -> State:
+        """Return the state of a test of a class."""
         found = cls.find(test)
         if found is None or test in self._expanded_of(cls.kin) or self._definitions.expansion(*found) is not None:
             return self._of_variants(cls, test, base)
@@ -128,8 +121,8 @@ class ClassStates:
             self._bound[cls] = set(names).union(*map(_unnumbered, names))
         return self._bound[cls]
 
-    def _of_variants(self, cls: Linked, test: str, base: State) -> tuple[State, frozenset[Question]]:
-        """Return the state of a test of which some definition is expanded, and the questions that it hangs on."""
+    def _of_variants(self, cls: Linked, test: str, base: State) -> State:
+        """Return the state of a test of which some definition is expanded."""
         mro = cls.mro if test in self._own(cls) else cls.kin.mro
         key = (test, mro)
         if key not in self._slots:
@@ -146,43 +139,40 @@ class ClassStates:
                 if not slot.is_leftover or again(slot.definer, slot.binding)
             ]
         states: list[tuple[str, State]] = []
-        asked: list[frozenset[Question]] = []
         for slot, expansion in self._slots[key]:
             decorators = expansion.inner if expansion is not None else None
             definition = self._definitions.of(slot.name, slot.definer, slot.binding, decorators)
-            state, questions = self._of_definition(cls, definition, base)
-            states.append((slot.name, state))
-            asked.append(questions)
-        return of_variants(states), _NO_QUESTIONS.union(*asked)
+            states.append((slot.name, self._of_definition(cls, definition, base)))
+        return of_variants(states)
 
-    def _of_definition(self, cls: Linked, definition: Definition, base: State) -> tuple[State, frozenset[Question]]:
-        """Return the state that one definition gives a test of a class, and the questions that it hangs on."""
+    def _of_definition(self, cls: Linked, definition: Definition, base: State) -> State:
+        """Return the state that one definition gives a test of a class."""
         if base.state == "skipped":
-            return definition.vanished or base, _NO_QUESTIONS
-        state, questions = self._by_itself(cls, definition)
-        if state is None:
-            if definition.empty is None:
-                return base, questions
-            return definition.empty._replace(
-                condition=base.condition
-            ) if base.condition else definition.empty, questions
-        state = self._joined_with(state, base)
-        if CLASS_NAME in state.reason:
-            return state._replace(reason=state.reason.replace(CLASS_NAME, cls.name)), questions | {NAME}
-        return state, questions
+            return definition.vanished or base
+        state = self._by_itself(cls, definition)
+        if state is not None:
+            state = self._joined_with(state, base)
+            return (
+                state._replace(reason=state.reason.replace(CLASS_NAME, cls.name))
+                if CLASS_NAME in state.reason
+                else state
+            )
+        if definition.empty is None:
+            return base
+        return definition.empty._replace(condition=base.condition) if base.condition else definition.empty
 
-    def _by_itself(self, cls: Linked, definition: Definition) -> tuple[State | None, frozenset[Question]]:
-        """Return the state that one definition by itself gives a test of a class, and the questions it hangs on."""
+    def _by_itself(self, cls: Linked, definition: Definition) -> State | None:
+        """Return the state that one definition by itself gives a test of a class."""
         always = definition.vanished or definition.always
         if always is not None or definition.function is None:
-            return always or definition.state, _NO_QUESTIONS
-        effects, end, questions = self._runner.test(definition.definer, definition.function, cls)
+            return always or definition.state
+        effects, end, _ = self._runner.test(definition.definer, definition.function, cls)
         if not effects:
-            return definition.state, questions
+            return definition.state
         if id(effects) not in definition.states:
             body = of_body(effects, is_skipped=end is End.SKIPPED)
             definition.states[id(effects)] = judged([definition.method, body])
-        return definition.states[id(effects)], questions
+        return definition.states[id(effects)]
 
     def _joined_with(self, state: State, base: State) -> State:
         """Return a state to which the condition on the class is added, if it has one itself."""

@@ -26,12 +26,23 @@ class Statement(NamedTuple):
     ``inline`` holds the statements of a body on the header's own line.
     """
 
+    outline: Outline
     word: str
     text: str
     line: int
     first: int
     last: int
     inline: tuple[Statement, ...] = ()
+
+    @property
+    def block(self) -> list[Statement]:
+        """The statements of its body."""
+        return list(self.inline) or self.outline.block(self.first + 1, self.last)
+
+    @property
+    def source(self) -> str:
+        """The source of all its lines, with the indentation of the first."""
+        return self.outline.text(self.first, self.last)
 
 
 #: Keywords of statements with a block.
@@ -109,30 +120,29 @@ class Outline:
         text = self.text(first, first + 1).strip()
         line, word = self.starts[first] + 1, _word(text)
         if last == first + 1:
-            return _on_one_line(text, word, line, first)
-        return [Statement(word, text, line, first, last)]
+            return self._on_one_line(text, word, line, first)
+        return [Statement(self, word, text, line, first, last)]
 
-
-def _on_one_line(text: str, word: str, line: int, first: int) -> list[Statement]:
-    """Return the statements on a logical line without a block below it."""
-    last = first + 1
-    if word in COMPOUND:
-        at = _colon(text)
-        if at > 0 and not (word in _SOFT and not text[at + 1 :].strip()):
-            below = line + text.count("\n", 0, at)  # a header may have brackets or strings over several lines
-            inline = _on_one_line(rest, _word(rest), below, first) if (rest := text[at + 1 :].strip()) else ()
-            return [Statement(word, text[: at + 1], line, first, last, tuple(inline))]
-        word = "" if word in _SOFT else word
-    if ";" not in text or word == "@":
-        return [Statement(word, text, line, first, last)]
-    blanked = blank(text)
-    found, start = [], 0
-    for end in [*(index for index, mark in enumerate(blanked) if mark == ";"), len(text)]:
-        part = text[start:end].strip()
-        if blanked[start:end].strip():
-            found.append(Statement(_word(part), part, line + text.count("\n", 0, start), first, last))
-        start = end + 1
-    return found
+    def _on_one_line(self, text: str, word: str, line: int, first: int) -> list[Statement]:
+        """Return the statements on a logical line without a block below it."""
+        last = first + 1
+        if word in COMPOUND:
+            at = _colon(text)
+            if at > 0 and not (word in _SOFT and not text[at + 1 :].strip()):
+                below = line + text.count("\n", 0, at)  # a header may have brackets or strings over several lines
+                inline = self._on_one_line(rest, _word(rest), below, first) if (rest := text[at + 1 :].strip()) else ()
+                return [Statement(self, word, text[: at + 1], line, first, last, tuple(inline))]
+            word = "" if word in _SOFT else word
+        if ";" not in text or word == "@":
+            return [Statement(self, word, text, line, first, last)]
+        blanked = blank(text)
+        found, start = [], 0
+        for end in [*(index for index, mark in enumerate(blanked) if mark == ";"), len(text)]:
+            part = text[start:end].strip()
+            if blanked[start:end].strip():
+                found.append(Statement(self, _word(part), part, line + text.count("\n", 0, start), first, last))
+            start = end + 1
+        return found
 
 
 def _word(text: str) -> str:

@@ -37,20 +37,20 @@ class _Scope(NamedTuple):
     is_sure: bool = True
 
 
-def read(text: str, note_bad: Callable[[BadSourceError, int], None], is_ours: Callable[[str], bool]) -> Module:
+def read(text: str, note_bad: Callable[[BadSourceError, int], None], may_skip: Callable[[str], bool]) -> Module:
     """Return what a file binds.
 
     Args:
         text: Its source.
         note_bad: Is told of what cannot be read when it is asked for later, and its line.
-        is_ours: Tells whether a dotted name of the file is a function, class or value of the repository.
+        may_skip: Tells of a dotted name of the file whether calling it may skip.
 
     Raises:
         BadSourceError: If it cannot be cut into statements, or an import or assignment cannot be read.
     """
     outline = Outline(text)
     scope = _Scope({}, [], [])
-    _Reader(Source(outline, note_bad, is_ours)).bind_all(outline.block(0, len(outline)), scope, weak=False)
+    _Reader(Source(note_bad, may_skip)).bind_all(outline.block(0, len(outline)), scope, weak=False)
     return Module(scope.names, tuple(scope.stars), tuple(scope.calls))
 
 
@@ -93,14 +93,10 @@ class _Reader:
                 if word == "if":
                     never = _test(statement) in _NEVER
                 if word != "if" or not never:
-                    inside = list(statement.inline) or self._block(statement)
-                    self.bind_all(inside, scope._replace(calls=[], is_sure=False), weak=is_weak)
+                    self.bind_all(statement.block, scope._replace(calls=[], is_sure=False), weak=is_weak)
             else:
                 _bind_simple(statement, scope, weak=weak)
             decorators = []
-
-    def _block(self, statement: Statement) -> list[Statement]:
-        return self._source.outline.block(statement.first + 1, statement.last)
 
     def _define(self, statement: Statement, decorators: tuple[Decorator, ...], scope: _Scope, *, weak: bool) -> None:
         after = statement.text.partition(statement.word)[2].lstrip()

@@ -96,6 +96,22 @@ def statement(text: str) -> Any:  # noqa: ANN401
     return body[0]
 
 
+def definition(lines: list[str]) -> Any:  # noqa: ANN401
+    """Return the libcst node of a function from its logical lines, which may be indented.
+
+    Raises:
+        BadSourceError: As for :func:`parse`, or if it is none.
+    """
+    for line in lines:
+        check_size(line)
+    text = "\n".join(lines)
+    body = parse(f"if 1:\n{text}\n" if text[:1].isspace() else f"{text}\n").body
+    node = body[0].body.body[0] if isinstance(body[0], cst.If) else body[0]
+    if not isinstance(node, cst.FunctionDef):
+        raise BadSourceError("invalid syntax: no function")
+    return node
+
+
 def check_size(text: str) -> None:
     """Refuse a statement, or the header of one, that would take libcst more time or stack than there is.
 

@@ -9,7 +9,6 @@ import libcst as cst
 
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Class, Function, Value
-from pytest_tfdebug.scan.local_names import is_local
 from pytest_tfdebug.scan.syntax import MISSING
 from pytest_tfdebug.scan.workspace import Found
 
@@ -167,7 +166,7 @@ class Evaluator:
             return UNKNOWN
         if isinstance(found.binding, (Class, Function)):
             return found.binding
-        if not found.binding.is_sure or (scope.function is not None and is_local(first, scope.function)):
+        if not found.binding.is_sure or (scope.function is not None and scope.function.is_local(first)):
             return UNKNOWN
         return self.bound(found.file, found.binding, scope.depth + 1)
 

@@ -14,7 +14,7 @@ from pytest_tfdebug.scan.reader import check, read
 from pytest_tfdebug.scan.source import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from pytest_tfdebug.scan.bindings import Decorator
     from pytest_tfdebug.scan.tree import Tree
@@ -52,10 +52,15 @@ class Workspace:
         tree: Where the files are.
         models: The model test files, which may not be empty.
         is_checked: Whether every file is read whole, so that syntax errors inside functions are found too.
+
+    Attributes:
+        bad: The files that cannot be read, with the reason.
+        may_skip: Tells whether calling a dotted name of a file may skip; set by whoever follows bodies.
     """
 
     def __init__(self, tree: Tree, models: Collection[str] = (), *, is_checked: bool = False) -> None:
         self.bad: dict[str, str] = {}
+        self.may_skip: Callable[[File, str], bool] = lambda *_: True
         self._tree, self._models, self._is_checked = tree, models, is_checked
         self._read: dict[str, File | None] = {}
         self._packages: dict[tuple[str, str], str | None] = {}
@@ -114,13 +119,12 @@ class Workspace:
         if self._is_checked:
             check(text)
         return read(
-            text, lambda error, line: self.note_bad(path, error, line), lambda dotted: self._is_ours(path, dotted)
+            text, lambda error, line: self.note_bad(path, error, line), lambda dotted: self._may_skip(path, dotted)
         )
 
-    def _is_ours(self, path: str, dotted: str) -> bool:
-        """Tell whether a dotted name of a file is a function, class or value of the repository."""
+    def _may_skip(self, path: str, dotted: str) -> bool:
         file = self._read.get(path)
-        return file is not None and isinstance(self.resolve(file, dotted), Found)
+        return file is not None and self.may_skip(file, dotted)
 
     def resolve(self, file: File, dotted: str, depth: int = 0) -> Symbol | None:
         """Return what a dotted name of a module means, or None where its first part is not bound there."""
@@ -155,7 +159,8 @@ class Workspace:
 
     def _alias(self, file: File, value: Value, name: str, depth: int) -> Symbol | None:
         """Follow ``Base = ModelTesterMixin`` and ``Base = ModelTesterMixin if available() else object``."""
-        node = self.node(file, value)
+        may_be_alias = " if " in value.text or "(" not in value.text  # and so no large table
+        node = self.node(file, value) if may_be_alias else None
         while isinstance(node, cst.IfExp):
             node = node.body
         dotted = syntax.dotted(node)

@@ -1,0 +1,123 @@
+"""Which lines of a function can matter to a skip, so that libcst reads a fraction of it.
+
+A statement matters if it may skip or leave a block before its end, as far as its first words tell. What is in doubt is
+kept, with the headers around it; libcst says what it means. What follows the last statement that may skip is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.scan.outline import COMPOUND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pytest_tfdebug.scan.outline import Statement
+
+#: How the methods of ``unittest.TestCase`` begin that tests call on every other line, and that skip nothing.
+NO_SKIPS = ("assert", "fail", "subTest")
+#: What a statement may hold that skips wherever it stands, and what tells that not its first call alone may.
+_SKIPS = ("kip", "super(")
+_MORE_CALLS = ("await ", " and ", " or ", " if ", "lambda")
+_LEAVES = ("return", "raise", "break", "continue")
+#: Parts of a statement that another one began.
+_LATER_PARTS = frozenset({"elif", "else", "except", "finally"})
+#: Characters that are not of a name, blanked, so that what is called stands between blanks and a bracket.
+_NO_NAMES = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) in "_.(")}
+
+
+class Relevant(NamedTuple):
+    """What of a function, or of a statement in it, matters.
+
+    Attributes:
+        lines: The logical lines to keep, and whether a ``pass`` stands for the block below.
+        callees: The dotted names by which what may skip is called; an empty one where something skips by itself.
+    """
+
+    lines: list[tuple[int, bool]]
+    callees: frozenset[str] = frozenset()
+
+
+class _Reader(NamedTuple):
+    """Reads one function.
+
+    ``may_skip`` tells of a dotted name of the file whether calling it may skip; ``nested`` are the functions inside.
+    """
+
+    may_skip: Callable[[str], bool]
+    nested: set[str]
+
+    def statements(self, block: Iterable[Statement]) -> Iterator[Relevant]:
+        """Yield what matters of each statement of a block."""
+        parts: list[Statement] = []
+        for statement in block:
+            if parts and statement.word not in _LATER_PARTS:
+                yield self._whole(parts)
+                parts = []
+            if statement.word != "@":
+                parts.append(statement)
+        if parts:
+            yield self._whole(parts)
+
+    def _whole(self, parts: list[Statement]) -> Relevant:
+        """Return what matters of a statement of one or more parts: if one does, the headers of all."""
+        if parts[0].word not in COMPOUND:
+            callees = frozenset(self._called(parts[0].text))
+            matters = callees or parts[0].text.startswith(_LEAVES)
+            return Relevant([(parts[0].first, False)] if matters else [], callees)
+        inside = [joined(self.statements(part.block)) if part.word != "class" else Relevant([]) for part in parts]
+        if not any(each.lines for each in inside):
+            return Relevant([])
+        lines: list[tuple[int, bool]] = []
+        for part, each in zip(parts, inside, strict=True):
+            lines.append((part.first, not each.lines and not part.inline))
+            lines += each.lines if not part.inline else ()
+        return Relevant(lines, frozenset().union(*(each.callees for each in inside)))
+
+    def _called(self, text: str) -> Iterator[str]:
+        """Yield the names by which a simple statement calls what may skip."""
+        if text[0] in "\"'":  # a docstring
+            return
+        if any(sign in text for sign in _SKIPS):
+            yield ""
+            return
+        if any(sign in text for sign in _MORE_CALLS):
+            names = [piece.rpartition(" ")[2] for piece in text.translate(_NO_NAMES).split("(")[:-1]]
+        else:
+            target, equals, value = text.partition("=")
+            value = value if equals and "(" not in target else text
+            names = [value.partition("(")[0].rpartition("=")[2].removeprefix("return ").removeprefix("raise ").strip()]
+        yield from filter(self._may, names)
+
+    def _may(self, name: str) -> bool:
+        first, _, rest = name.partition(".")
+        if first in {"self", "cls"}:
+            return rest.isidentifier() and not rest.startswith(NO_SKIPS)
+        return name.replace(".", "").isidentifier() and (name in self.nested or self.may_skip(name))
+
+
+def relevant(header: Statement, may_skip: Callable[[str], bool]) -> Relevant:
+    """Return what of a function matters, its header first; no lines where nothing may skip.
+
+    Args:
+        header: The definition.
+        may_skip: Tells of a dotted name of the file whether calling it may skip.
+    """
+    outline = header.outline
+    starts = (outline.lines[outline.starts[number]].lstrip() for number in range(header.first + 1, header.last))
+    nested = {text.partition("def ")[2].partition("(")[0] for text in starts if text.startswith(("def ", "async def "))}
+    found = list(_Reader(may_skip, nested).statements(header.block))
+    while found and not found[-1].callees:
+        found.pop()
+    if not found:
+        return Relevant([])
+    body = joined(found)
+    return body._replace(lines=[(header.first, False), *(() if header.inline else body.lines)])
+
+
+def joined(found: Iterable[Relevant]) -> Relevant:
+    """Return what matters of several statements; lines that they share stand once."""
+    every = list(found)
+    lines = dict.fromkeys(line for each in every for line in each.lines)
+    return Relevant(list(lines), frozenset().union(*(each.callees for each in every)))
