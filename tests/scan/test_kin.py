@@ -89,7 +89,7 @@ def scanner(root):
 
 
 def states(scanned):
-    return {(cls.path, cls.name): cls.decided.states for model in scanned.models for cls in model.classes}
+    return {(cls.path, cls.name): cls.states for model in scanned.models for cls in model.classes}
 
 
 @pytest.mark.parametrize("tree", ["kin", "fixture_repo"])
@@ -134,7 +134,7 @@ class ModelTesterMixin:
     for order in (1, -1):
         whole, places = scanner(tmp_path)
         found = {
-            model.model: cls.decided.states["test_calls"]
+            model.model: cls.states["test_calls"]
             for model in whole.scan(places[::order]).models
             for cls in model.classes
         }
@@ -144,7 +144,7 @@ class ModelTesterMixin:
 def test_each_class_of_a_kin_has_its_own_answers(kin):
     whole, places = scanner(kin)
     found = {
-        cls.model: {test: state.reason for test, state in cls.decided.states.items()}
+        cls.model: {test: state.reason for test, state in cls.states.items()}
         for model in whole.scan(places).models
         for cls in model.classes
     }

@@ -1,20 +1,23 @@
-"""From the command line's question to its answer, through the cache where one is left."""
+"""From the command line's question to its answer: an earlier one that still stands, or a scan of what has changed."""
 
 from __future__ import annotations
 
 import os
-import zlib
+import sys
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_tfdebug.scan.cache import Cache, Head
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.tree import DiskTree
+from pytest_tfdebug.scan.files import stamp
+from pytest_tfdebug.scan.tree import DiskTree, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pytest_tfdebug.scan.cache import Cache, Head
     from pytest_tfdebug.scan.report import ScanResult
+    from pytest_tfdebug.scan.workers import Part
 
 
 class Question(NamedTuple):
@@ -36,124 +39,151 @@ class Answer:
 
     Args:
         question: What was asked.
-        head: What is known without the report.
         find: Returns what the scan found.
+        head: What is known without that; None where nothing is.
     """
 
-    def __init__(self, question: Question, head: Head, find: Callable[[], ScanResult]) -> None:
-        self.question, self._head, self._find = question, head, find
-        self.bad = head.bad
+    def __init__(self, question: Question, find: Callable[[], Part], head: Head | None = None) -> None:
+        self.question, self._find = question, find
+        self._kept, self.head = head, head or self._made()
+
+    @cached_property
+    def _part(self) -> Part:
+        return self._find()
+
+    def _made(self) -> Head:
+        lines = "\n".join(self._summary(verbose=False))
+        return Head(self._part.record, self.result.skipped_files, self.result.unresolved_bases, lines, 0, 0)
 
     @cached_property
     def result(self) -> ScanResult:
         """What the scan found."""
-        return self._find()
+        from pytest_tfdebug.scan.found import result
 
-    @cached_property
-    def json(self) -> bytes:
-        """The JSON report."""
-        from pytest_tfdebug.scan.report import encoded
-
-        return encoded(self.result.dumps())
+        return result(self._part.models, self._part.bad, self.question.test)
 
     @cached_property
     def report(self) -> dict[str, dict[str, Any]]:
         """The report as dictionaries."""
         return self.result.to_dict()
 
-    def is_at(self, path: str) -> bool:
-        """Tell whether a file holds the report already."""
-        from pytest_tfdebug.scan.files import stamp
+    def save(self, path: str) -> None:
+        """Write the JSON report where it is not already.
 
-        try:
-            return stamp(path) == (self._head.size, self._head.checksum) != (0, 0)
-        except OSError:
-            return False
+        Raises:
+            ScanError: If it cannot be written.
+        """
+        with suppress(OSError):
+            if stamp(path) == (self.head.size, self.head.checksum) != (0, 0):
+                return
+        from pytest_tfdebug.scan.report import chunks, write
+
+        size, checksum = write(path, chunks(self.result.tests))
+        self.head = self.head._replace(size=size, checksum=checksum)
+
+    def keep(self, cache: Cache) -> None:
+        """Keep what is new of the answer for the next scan."""
+        if self.head != self._kept:
+            from pytest_tfdebug.scan.rows import to_rows
+
+            cache.keep(self.question.name, self.head, to_rows(self._part.models, self._part.shared))
 
     @property
     def warnings(self) -> Iterator[str]:
         """Yield a line for each file that was left out and each base class that is not known."""
-        if self.bad:
-            yield f"warning: {len(self.bad)} file(s) left out:"
-            yield from (f"  {path}: {reason}" for path, reason in sorted(self.bad.items()))
-        if self._head.unresolved:
-            count = len(self._head.unresolved)
+        if self.head.bad:
+            yield f"warning: {len(self.head.bad)} file(s) left out:"
+            yield from (f"  {path}: {reason}" for path, reason in sorted(self.head.bad.items()))
+        if self.head.unresolved:
+            count = len(self.head.unresolved)
             yield f"warning: {count} base class(es) not found; the tests that they bring are not counted:"
-            yield from (f"  {base}" for base in self._head.unresolved)
+            yield from (f"  {base}" for base in self.head.unresolved)
 
     def summarize(self, *, verbose: bool = False) -> Iterable[str]:
         """Return the lines of the summary."""
-        return summary(self.result, self.question.test, verbose=True) if verbose else [self._head.summary]
+        return self._summary(verbose=True) if verbose else [self.head.summary]
+
+    def _summary(self, *, verbose: bool) -> Iterable[str]:
+        from pytest_tfdebug.scan import render
+
+        if self.question.test is not None:
+            return render.one_test(self.question.test, self.result[self.question.test].to_dict(), verbose=verbose)
+        if verbose:
+            return render.all_tests(self.report, verbose=True)
+        tests = self.result.tests.values()
+        return render.table(
+            (each.name, each.origin, render.counts(each.lists), each.skipped_proportion) for each in tests
+        )
 
 
-def summary(result: ScanResult, test: str | None, *, verbose: bool = False) -> Iterable[str]:
-    """Return the lines that sum a scan up."""
-    from pytest_tfdebug.scan import render
-
-    if test is not None:
-        return render.one_test(test, result[test].to_dict(), verbose=verbose)
-    if verbose:
-        return render.all_tests(result.to_dict(), verbose=True)
-    rows = (
-        (name, each.origin, render.counts(each.lists), each.skipped_proportion) for name, each in result.tests.items()
-    )
-    return render.table(rows)
-
-
-def answer(question: Question, *, is_cached: bool = True) -> Answer:
+def answer(question: Question, cache: Cache | None) -> Answer:
     """Scan a repository, or find that an earlier scan still stands.
+
+    Args:
+        question: What is asked.
+        cache: Where earlier answers are; None to ask none.
 
     Raises:
         ScanError: If there is no repository, no common test, or none of this name.
     """
     if not os.path.isdir(question.repo):
         raise ScanError(f"{question.repo} is not a directory; name the root of a repository with --repo.")
-    if not is_cached or question.is_strict:
-        return _fresh(question, None, None)
-    from pytest_tfdebug.scan.cache import Cache
-
-    cache = Cache(question.repo, question.models_dir)
-    head, tree = cache.head(question.name), DiskTree(question.repo)
-    if head is None or not head.record.has_listings_of(tree):
-        return _fresh(question, cache, None)
+    head, tree = cache.head(question.name) if cache is not None else None, DiskTree(question.repo)
+    if cache is None or head is None or not head.record.has_listings_of(tree):
+        return Answer(question, lambda: _scanned(question))
     changed = head.record.changed(tree)
     if changed:
-        return _fresh(question, cache, Earlier(head, cache.rows(question.name), changed))
-    return Answer(question, head, lambda: _again(question, cache))
+        return Answer(question, lambda: _updated(question, head, cache.rows(question.name), changed))
+    return Answer(question, lambda: _updated(question, head, cache.rows(question.name), changed), head)
 
 
-class Earlier(NamedTuple):
-    """An earlier answer of which some files have changed since."""
+def _scanned(question: Question) -> Part:
+    """Scan every model."""
+    from pytest_tfdebug.scan.layout import model_files
+    from pytest_tfdebug.scan.workers import Work, scan_shown
 
-    head: Head
-    rows: Any
-    changed: set[str]
+    tree = DiskTree(question.repo)
+    work = Work(question.repo, tuple(model_files(tree, question.models_dir)), question.test, question.is_strict)
+    _tell(len(work.places))
+    part = scan_shown(work, tree)
+    return part._replace(record=Record.union([part.record, tree.record]))
 
 
-def _again(question: Question, cache: Cache) -> ScanResult:
-    """Return what an earlier scan found; where that cannot be used, what a new one finds."""
-    from pytest_tfdebug.scan.found import result
+def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Part:  # noqa: ANN401 - whatever JSON holds
+    """Scan the models that rest on changed files, and take what an earlier scan found of the others.
+
+    Every model is scanned where a file has changed that belongs to none, or the rows are not what they should be.
+    """
+    from pytest_tfdebug.scan.layout import is_owned
     from pytest_tfdebug.scan.rows import MISTAKES, from_rows
+    from pytest_tfdebug.scan.workers import Part
 
-    head = cache.head(question.name)
     try:
-        return result(from_rows(cache.rows(question.name)), head.bad if head is not None else {}, question.test)
+        models, shared = from_rows(rows)
     except MISTAKES:
-        return _fresh(question, cache, None).result
+        return _scanned(question)
+    if not changed:
+        return Part(models, head.bad, head.record, shared)
+    from pytest_tfdebug.scan.layout import model_files
+    from pytest_tfdebug.scan.workers import Work, scan_here
+
+    tree = DiskTree(question.repo)
+    work = Work(question.repo, tuple(model_files(tree, question.models_dir)), question.test)
+    owned, by_model = frozenset(where.owned for where in work.places), work.by_model()
+    found = {model.model: model for model in models}
+    is_of_models = all(is_owned(path, owned) for path in changed)
+    if not is_of_models or found.keys() != by_model.keys() or "" in shared or not changed.isdisjoint(shared):
+        return _scanned(question)
+    hit = [model.model for model in models if model.uses is None or not changed.isdisjoint(model.uses)]
+    _tell(sum(len(by_model[model]) for model in hit))
+    part = scan_here(work, tree, hit)
+    found.update((model.model, model) for model in part.models)
+    gone = frozenset(where.owned for model in hit for where in by_model[model])
+    kept = {path: why for path, why in head.bad.items() if not is_owned(path, gone)}
+    record = Record.union([head.record, part.record, tree.record])
+    return Part(list(found.values()), kept | part.bad, record, sorted({*shared, *part.shared}))
 
 
-def _fresh(question: Question, cache: Cache | None, earlier: Earlier | None) -> Answer:
-    from pytest_tfdebug.scan.cache import Head
-    from pytest_tfdebug.scan.fresh import Fresh
-
-    found = Fresh(question.repo, question.models_dir, question.test, is_strict=question.is_strict)
-    if earlier is None or not found.update(earlier.rows, earlier.head.record, earlier.head.bad, earlier.changed):
-        found.scan()
-    lines = "\n".join(summary(found.result, question.test))
-    fields = found.record, found.result.skipped_files, found.result.unresolved_bases, lines
-    if cache is None:
-        return Answer(question, Head(*fields, 0, 0), lambda: found.result)
-    made = Answer(question, Head(*fields, 0, 0), lambda: found.result)
-    head = Head(*fields, len(made.json), zlib.crc32(made.json))
-    cache.keep(question.name, head, found.rows())
-    return made
+def _tell(files: int) -> None:
+    sys.stderr.write(f"🔬 Parsing {files} model test files once each...\n")
+    sys.stderr.flush()

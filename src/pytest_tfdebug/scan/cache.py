@@ -83,7 +83,7 @@ class Cache:
         if _size(parts) <= _MOST:
             with suppress(OSError):
                 os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-                replace(self._path, self._written())
+                replace(self._path, [self._written()])
 
     def _key(self, name: str) -> str:
         return f"{name} {self._models_dir}"

@@ -10,7 +10,6 @@ from pytest_tfdebug.scan.bindings import Decorator, Function, Value
 from pytest_tfdebug.scan.bodies import End
 from pytest_tfdebug.scan.conditions import Condition
 from pytest_tfdebug.scan.definitions import Definition, Definitions
-from pytest_tfdebug.scan.found import Decided
 from pytest_tfdebug.scan.states import NOTHING, RAN, Applied, Effect, State, judged, of_body, of_variants
 from pytest_tfdebug.scan.values import CLASS_NAME
 from pytest_tfdebug.scan.workspace import Found
@@ -37,6 +36,7 @@ class ClassStates:
         self._workspace, self._decorators, self._runner = workspace, decorators, runner
         self._definitions = Definitions(workspace, evaluator, decorators)
         self._bound: dict[Linked, set[str]] = {}
+        self._inherited: dict[Kin, dict[str, Definition]] = {}
         self._expanded: dict[Kin, frozenset[str]] = {}
         self._on_kin: dict[Kin, list[Effect]] = {}
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the definitions keep the states alive
@@ -85,23 +85,30 @@ class ClassStates:
         is_guarded = any(effect.guards or effect.is_guarded for effect in effects)
         return Applied("guard" if is_guarded else "body", tuple(effects))
 
-    def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Applied, ...]) -> Decided:
+    def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Applied, ...]) -> dict[str, State]:
         """Return the states of some tests that a class has, in a module that applies skips to all of them."""
         base = judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN
         if CLASS_NAME in base.reason:
             base = base._replace(reason=base.reason.replace(CLASS_NAME, cls.name))
-        states = {test: self._state(cls, test, base) for test in tests}
-        if base.state == "skipped":
-            return Decided(base, frozenset(), states)
-        given = {test: state for test, state in states.items() if state is not base}
-        return Decided(base, states.keys() - given.keys(), given)
+        inherited, own = self._inherited.setdefault(cls.kin, {}), self._own(cls)
+        states: dict[str, State] = {}
+        for test in tests:
+            definition = inherited.get(test) if test not in own else None
+            if definition is None:
+                states[test] = self._state(cls, test, base)
+            else:
+                states[test] = self._of_definition(cls, definition, base)
+        return states
 
     def _state(self, cls: Linked, test: str, base: State) -> State:
-        """Return the state of a test of a class."""
+        """Return the state of a test of a class, and note the definition for the classes that inherit the same."""
         found = cls.find(test)
         if found is None or test in self._expanded_of(cls.kin) or self._definitions.expansion(*found) is not None:
             return self._of_variants(cls, test, base)
-        return self._of_definition(cls, self._definitions.of(test, *found), base)
+        definition = self._definitions.of(test, *found)
+        if found[0] is not cls:
+            self._inherited[cls.kin][test] = definition
+        return self._of_definition(cls, definition, base)
 
     def _expanded_of(self, kin: Kin) -> frozenset[str]:
         """Return the tests of which a definition in the bases of a class is expanded."""

@@ -10,6 +10,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.answer import Answer, Question, answer
+from pytest_tfdebug.scan.cache import Cache
 from pytest_tfdebug.scan.errors import ScanError
 
 if TYPE_CHECKING:
@@ -67,13 +68,16 @@ def _run(options: argparse.Namespace) -> int:
         raise ScanError("--format sarif shows what a ratchet found; give --baseline FILE or --base REV.")
     earlier = _earlier(options)
     question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
-    found = answer(question, is_cached=not options.no_cache)
+    cache = None if options.no_cache or options.strict else Cache(options.repo, options.models_dir)
+    found = answer(question, cache)
     for warning in found.warnings:
         _tell(warning)
-    if options.strict and found.bad:
-        raise ScanError(f"{len(found.bad)} unreadable file(s), named above, with --strict.")
+    if options.strict and found.head.bad:
+        raise ScanError(f"{len(found.head.bad)} unreadable file(s), named above, with --strict.")
     target = _target(options, found)
     saved = [] if target is None else _save(target, options.format, found)
+    if cache is not None:
+        found.keep(cache)
     code = OK if earlier is None else _compare(options, found, earlier)
     if earlier is None:
         _print(_summary(options, found))
@@ -120,15 +124,14 @@ def _target(options: argparse.Namespace, found: Answer) -> str | None:
 
 def _save(target: str, form: str | None, found: Answer) -> list[str]:
     from pytest_tfdebug.scan import render
-    from pytest_tfdebug.scan.report import write_bytes, write_text
+    from pytest_tfdebug.scan.report import write
 
-    if not found.is_at(target):
-        write_bytes(target, found.json)
+    found.save(target)
     if form not in _SUFFIXES:
         return [target]
     other = os.path.splitext(target)[0] + _SUFFIXES[form]
-    write = {"csv": render.to_csv, "markdown": render.to_markdown}[form]
-    write_text(other, write(found.report))
+    to_text = {"csv": render.to_csv, "markdown": render.to_markdown}[form]
+    write(other, [to_text(found.report)])
     return [target, other]
 
 
@@ -137,7 +140,7 @@ def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
     from pytest_tfdebug.scan import render
 
     if options.format == "json":
-        return [found.json.decode().rstrip("\n")]
+        return [found.result.dumps().rstrip("\n")]
     if options.format == "csv":
         return [render.to_csv(found.report).rstrip("\n")]
     if options.format == "markdown":

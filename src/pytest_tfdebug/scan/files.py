@@ -6,6 +6,10 @@ import os
 import stat
 import zlib
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: Bytes that are compared at a time.
 _CHUNK = 1 << 18
@@ -56,33 +60,27 @@ def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
     return size, checksum
 
 
-def replace(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file, and its directory where there is none, atomically; one that holds the same already is left alone.
+def replace(path: str | os.PathLike[str], parts: Iterable[bytes]) -> tuple[int, int]:
+    """Write a file, and its directory where there is none, atomically.
+
+    Returns:
+        Its :func:`stamp`.
 
     Raises:
         OSError: If it cannot be written.
     """
-    if _holds(path, content):
-        return
     directory, name = os.path.split(os.fspath(path))
     os.makedirs(directory or ".", exist_ok=True)
     temporary = os.path.join(directory, f".{name}.{os.urandom(8).hex()}")
+    size = checksum = 0
     try:
         with open(temporary, "xb") as file:
-            file.write(content)
+            for part in parts:
+                file.write(part)
+                size, checksum = size + len(part), zlib.crc32(part, checksum)
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary)
         raise
-
-
-def _holds(path: str | os.PathLike[str], content: bytes) -> bool:
-    """Tell whether a file holds these bytes and no others."""
-    with suppress(OSError):
-        if not os.path.isfile(path) or os.stat(path).st_size != len(content):
-            return False
-        with open(path, "rb") as file:
-            view = memoryview(content)
-            return all(file.read(_CHUNK) == view[at : at + _CHUNK] for at in range(0, len(content), _CHUNK))
-    return False
+    return size, checksum

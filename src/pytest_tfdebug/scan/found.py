@@ -10,7 +10,6 @@ from pytest_tfdebug.scan.report import Case, CommonTest, ScanResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from collections.abc import Set as AbstractSet
 
     from pytest_tfdebug.scan.states import State
 
@@ -18,26 +17,13 @@ if TYPE_CHECKING:
 ORIGINS = {"ModelTesterMixin": "common", "GenerationTesterMixin": "GenerationMixin"}
 
 
-class Decided(NamedTuple):
-    """The states of the tests of a class: ``base`` that of those which their definition leaves alone."""
-
-    base: State
-    left: AbstractSet[str]
-    given: dict[str, State]
-
-    @property
-    def states(self) -> dict[str, State]:
-        """The state of each test."""
-        return {**dict.fromkeys(self.left, self.base), **self.given}
-
-
 class ClassTests(NamedTuple):
-    """A test class that pytest collects for a model, and what is decided of the common tests that it has."""
+    """A test class that pytest collects for a model, and the states of the common tests that it has."""
 
     model: str
     name: str
     path: str
-    decided: Decided
+    states: dict[str, State]
 
 
 class Mixin(NamedTuple):
@@ -88,10 +74,7 @@ def result(models: Sequence[ModelScan], bad: dict[str, str], test: str | None) -
     """
     cases: dict[str, list[Case]] = {}
     for cls in sorted((cls for model in models for cls in model.classes), key=attrgetter("model", "name")):
-        base = Case(cls.model, cls.name, cls.decided.base)
-        for name in cls.decided.left:
-            cases.setdefault(name, []).append(base)
-        for name, state in cls.decided.given.items():
+        for name, state in cls.states.items():
             cases.setdefault(name, []).append(Case(cls.model, cls.name, state))
     names = sorted(cases)
     mixins = {mixin for model in models for mixin in model.mixins}

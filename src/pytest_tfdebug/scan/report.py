@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache, cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
@@ -11,7 +12,7 @@ from pytest_tfdebug.scan.files import replace
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -205,21 +206,24 @@ class ScanResult:
         """
         from pathlib import Path
 
-        write_text(path, self.dumps())
+        write(path, chunks(self.tests))
         return Path(path)
 
     def dumps(self) -> str:
         """Return the JSON report as text: two spaces of indentation, a line for each class."""
-        return dumps(self.tests, {})
+        return "".join(chunks(self.tests))
 
 
-def dumps(tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]]) -> str:
-    """Return the JSON report of tests, each with further keys."""
+def chunks(
+    tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]] = MappingProxyType({})
+) -> Iterator[str]:
+    """Yield the JSON report of tests piece by piece, each test with further keys."""
     texts: dict[Any, str] = {}
-    entries = (
-        f"  {_encode(name)}: {{\n{_fields(test, texts, extra.get(name, {}))}\n  }}" for name, test in tests.items()
-    )
-    return "{\n" + ",\n".join(entries) + "\n}\n"
+    start = "{\n"
+    for name, test in tests.items():
+        yield f"{start}  {_encode(name)}: {{\n{_fields(test, texts, extra.get(name, {}))}\n  }}"
+        start = ",\n"
+    yield "\n}\n" if tests else "{\n\n}\n"
 
 
 def _fields(test: CommonTest, texts: dict[Any, str], extra: dict[str, Any]) -> str:
@@ -266,29 +270,17 @@ def _text(state: State) -> str:
     return f"{', '.join(fields)}}}"
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text so that the file is either all there or as it was.
+def write(path: str | os.PathLike[str], texts: Iterable[str]) -> tuple[int, int]:
+    """Write a text piece by piece, so that the file is either all there or as it was, and return its stamp.
 
-    Raises:
-        ScanError: If it cannot be written.
-    """
-    write_bytes(path, encoded(text))
-
-
-def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file so that it is either all there or as it was.
+    Half of a surrogate pair, which UTF-8 does not have, is written as an escape, as JSON does.
 
     Raises:
         ScanError: If it cannot be written.
     """
     try:
-        replace(path, content)
+        return replace(path, (text.encode(errors="backslashreplace") for text in texts))
     except OSError as error:
         raise ScanError(
             f"Cannot write {path}: {error.strerror or error}; name a writable directory with --output_dir."
         ) from error
-
-
-def encoded(text: str) -> bytes:
-    """Return text in UTF-8, which has half of a surrogate pair only as an escape, as JSON does."""
-    return text.encode(errors="backslashreplace")

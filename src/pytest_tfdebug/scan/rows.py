@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.conditions import Condition
-from pytest_tfdebug.scan.found import ClassTests, Decided, Mixin, ModelScan, Unresolved
+from pytest_tfdebug.scan.found import ClassTests, Mixin, ModelScan, Unresolved
 from pytest_tfdebug.scan.states import State
 
 if TYPE_CHECKING:
@@ -17,8 +17,13 @@ MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 _STATE = (str, str, str, str, str, int)
 
 
-def to_rows(models: Iterable[ModelScan]) -> dict[str, Any]:
-    """Return models as lists, texts and numbers; states and names of tests stand once and are pointed to."""
+def to_rows(models: Iterable[ModelScan], shared: list[str]) -> dict[str, Any]:
+    """Return what a scan found as lists, texts and numbers; states and names of tests stand once and are pointed to.
+
+    Args:
+        models: What it found of each model.
+        shared: The files of models that all models may rest on.
+    """
     tests: dict[str, int] = {}
     states: dict[State, int] = {}
     found = {}
@@ -26,29 +31,28 @@ def to_rows(models: Iterable[ModelScan]) -> dict[str, Any]:
         classes = []
         for cls in model.classes:
             given: dict[int, list[int]] = {}
-            for test, state in cls.decided.given.items():
+            for test, state in cls.states.items():
                 number = states.setdefault(state, len(states))
                 given.setdefault(number, []).append(tests.setdefault(test, len(tests)))
-            left = [tests.setdefault(test, len(tests)) for test in sorted(cls.decided.left)]
-            base = states.setdefault(cls.decided.base, len(states))
-            classes.append([cls.name, cls.path, base, left, list(given.items())])
+            classes.append([cls.name, cls.path, list(given.items())])
         mixins = [
             [mixin.origin, mixin.size, [tests.setdefault(test, len(tests)) for test in sorted(mixin.tests)]]
             for mixin in model.mixins
         ]
         found[model.model] = [classes, mixins, model.unresolved, model.uses]
-    return {"tests": list(tests), "states": list(states), "models": found}
+    return {"tests": list(tests), "states": list(states), "models": found, "shared": shared}
 
 
-def from_rows(rows: Any) -> list[ModelScan]:  # noqa: ANN401 - whatever JSON holds
-    """Return the models that rows hold.
+def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:  # noqa: ANN401 - whatever JSON holds
+    """Return the models that rows hold, and the files of models that all may rest on.
 
     Raises:
         ValueError: If the rows are not such as :func:`to_rows` makes, or another of ``MISTAKES``.
     """
     tests = [_text(test) for test in rows["tests"]]
     states = [_state(fields) for fields in rows["states"]]
-    return [_model(_text(model), fields, tests, states) for model, fields in rows["models"].items()]
+    models = [_model(_text(model), fields, tests, states) for model, fields in rows["models"].items()]
+    return models, [_text(path) for path in rows["shared"]]
 
 
 def _model(name: str, fields: Any, tests: list[str], states: list[State]) -> ModelScan:  # noqa: ANN401
@@ -63,12 +67,9 @@ def _model(name: str, fields: Any, tests: list[str], states: list[State]) -> Mod
 
 
 def _class(model: str, fields: Any, tests: list[str], states: list[State]) -> ClassTests:  # noqa: ANN401
-    name, path, base, left, given = fields
-    decided = {
-        test: state for number, some in given for state in _picked(states, [number]) for test in _picked(tests, some)
-    }
-    [own] = _picked(states, [base])
-    return ClassTests(model, _text(name), _text(path), Decided(own, frozenset(_picked(tests, left)), decided))
+    name, path, given = fields
+    found = {test: states[number] for number, some in given if number >= 0 for test in _picked(tests, some)}
+    return ClassTests(model, _text(name), _text(path), found)
 
 
 def _picked(items: list[Any], numbers: Any) -> list[Any]:  # noqa: ANN401
@@ -77,7 +78,7 @@ def _picked(items: list[Any], numbers: Any) -> list[Any]:  # noqa: ANN401
     Raises:
         ValueError: If a place is not a number from 0.
     """
-    if any(type(number) is not int or number < 0 for number in numbers):
+    if numbers and min(numbers) < 0:
         raise ValueError("not a place")
     return [items[number] for number in numbers]
 

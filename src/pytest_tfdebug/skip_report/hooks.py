@@ -120,10 +120,10 @@ def _location(longrepr: object) -> tuple[str, int, str]:
 def _write(part: Part, path: Path) -> None:
     """Write what a run saw as a scan's report."""
     from pytest_tfdebug.scan.errors import ScanError
-    from pytest_tfdebug.scan.report import dumps, write_text
+    from pytest_tfdebug.scan.report import chunks, write
 
     try:
-        write_text(path, dumps(*_report(part)))
+        write(path, chunks(*_report(part)))
     except ScanError as error:
         raise pytest.UsageError(str(error).replace("--output_dir", "--tf-skip-report")) from error
 
