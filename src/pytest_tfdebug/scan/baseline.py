@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from itertools import zip_longest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan import render
@@ -13,7 +13,7 @@ from pytest_tfdebug.scan.files import read
 from pytest_tfdebug.scan.report import STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
     from pathlib import Path
 
     _Entry: TypeAlias = Mapping[str, Any]
@@ -23,7 +23,7 @@ _FIELDS = frozenset({"model", "class", "state", "reason", "file", "line"})
 
 
 class Change(NamedTuple):
-    """A skip that differs from the earlier report: ``kind`` is ``new``, ``gone``, ``changed`` or ``no-reason``."""
+    """A skip that differs from the earlier report; ``earlier`` is its reason, or what it was called, there."""
 
     kind: str
     test: str
@@ -31,13 +31,31 @@ class Change(NamedTuple):
     earlier: str = ""
 
 
-#: What each kind of change is called, how GitHub shows it, and whether it fails the ratchet.
+class Kind(NamedTuple):
+    """What a kind of change is called, how GitHub shows it, and whether it fails the ratchet."""
+
+    title: str
+    level: str
+    fails: bool
+
+
 KINDS = {
-    "new": ("New skips", "error", True),
-    "no-reason": ("Skips without a reason", "error", True),
-    "changed": ("Changed reasons", "warning", False),
-    "gone": ("Gone skips", "notice", False),
+    "new": Kind("New skips", "error", fails=True),
+    "no-reason": Kind("Skips without a reason", "error", fails=True),
+    "renamed": Kind("Renamed skips", "notice", fails=False),
+    "changed": Kind("Changed reasons", "warning", fails=False),
+    "gone": Kind("Gone skips", "notice", fails=False),
 }
+#: What names a skip: its test, its model and its class.
+_Key: TypeAlias = "tuple[str, str, str]"
+_Skips: TypeAlias = "dict[_Key, list[_Skip]]"
+
+
+class _Skip(NamedTuple):
+    """An entry of a report, and what named it there."""
+
+    name: _Key
+    entry: _Entry
 
 
 def load(path: Path) -> dict[str, dict[str, Any]]:
@@ -63,41 +81,130 @@ def _are_entries(entries: object) -> bool:
     return isinstance(entries, list) and all(isinstance(entry, dict) and entry.keys() >= _FIELDS for entry in entries)
 
 
-def changes(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
-    """Return what differs between two reports; a test that only the earlier one has is compared with nothing."""
+def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reasons: bool = False) -> list[Change]:
+    """Return what differs between two reports.
+
+    What the earlier report holds is accepted as it is. A test, class or model that has another name now is renamed; a
+    test that only the earlier report has is compared with nothing.
+
+    Args:
+        earlier: The earlier report.
+        now: The later one.
+        strict_reasons: Whether every skip has to have a reason, those of the earlier report too.
+    """
     before, after = _skips(earlier), _skips(now)
-    pairs = [(key[0], *pair) for key in {**after, **before} for pair in _paired(before[key], after[key])]
-    found = [Change("new", test, entry) for test, was, entry in pairs if entry is not None and was is None]
-    found += [
-        Change("no-reason", test, entry)
-        for test, _, entry in pairs
-        if entry is not None and entry["state"] == "skipped" and not entry["reason"].strip()
-    ]
-    found += [
-        Change("changed", test, entry, was["reason"])
-        for test, was, entry in pairs
-        if was is not None and entry is not None and was["reason"] != entry["reason"]
-    ]
-    found += [
-        Change("gone", test, was) for test, was, entry in pairs if was is not None and entry is None and test in now
-    ]
-    return found
+    were, are = _known(earlier), _known(now)
+    for part in _NAMES:
+        before = _renamed(before, after, are, were, part)
+    found: list[Change] = []
+    for key in {**after, **before}:
+        for was, entry in _paired(before.get(key, []), after.get(key, [])):
+            found += _change(key, was, entry, now, strict_reasons=strict_reasons)
+    order = list(KINDS)
+    return sorted(found, key=lambda change: order.index(change.kind))
 
 
-def _skips(report: Mapping[str, Any]) -> defaultdict[tuple[str, str, str], list[_Entry]]:
-    found: defaultdict[tuple[str, str, str], list[_Entry]] = defaultdict(list)
+def without_reason(now: Mapping[str, Any]) -> list[Change]:
+    """Return the skips of a report that have no reason."""
+    return [change for change in changes(now, now, strict_reasons=True) if change.kind == "no-reason"]
+
+
+def _change(
+    key: _Key, was: _Skip | None, now: _Skip | None, report: Mapping[str, Any], *, strict_reasons: bool
+) -> Iterator[Change]:
+    """Yield what has become of a skip."""
+    if now is None:
+        if was is not None and key[0] in report:
+            yield Change("gone", key[0], was.entry)
+        return
+    entry, reason = now.entry, now.entry["reason"]
+    is_bare = entry["state"] == "skipped" and not reason.strip()
+    if was is None:
+        yield Change("new", key[0], entry)
+        return
+    earlier = was.entry["reason"]
+    if is_bare and (strict_reasons or earlier.strip()):
+        yield Change("no-reason", key[0], entry, earlier)
+    elif earlier != reason:
+        yield Change("changed", key[0], entry, earlier)
+    if was.name != key:
+        names = (old for old, name in zip(was.name, key, strict=True) if old != name)
+        yield Change("renamed", key[0], entry, ", ".join(names))
+
+
+def _skips(report: Mapping[str, Any]) -> _Skips:
+    found: _Skips = {}
     for test, values in report.items():
         for entry in values["tests"]:
             if entry["state"] in STOPPED:
-                found[test, entry["model"], entry["class"]].append(entry)
+                key = test, entry["model"], entry["class"]
+                found.setdefault(key, []).append(_Skip(key, entry))
     return found
 
 
-def _paired(before: list[_Entry], after: list[_Entry]) -> Iterator[tuple[_Entry | None, _Entry | None]]:
+class _Names(NamedTuple):
+    """A part of what names a skip that may have changed: how it is read, what else tells the skip, how it is put."""
+
+    of: Callable[[_Key], Hashable]
+    rest: Callable[[_Key], tuple[str, ...]]
+    put: Callable[[_Key, Any], _Key]
+
+
+_NAMES = (
+    _Names(lambda key: key[0], lambda key: key[1:2], lambda key, test: (test, *key[1:])),
+    _Names(lambda key: key[1], lambda key: key[:1], lambda key, model: (key[0], model, key[2])),
+    _Names(lambda key: key[1:], lambda key: key[:1], lambda key, cls: (key[0], *cls)),
+)
+
+
+def _known(report: Mapping[str, Any]) -> set[Hashable]:
+    """Return the tests, models and classes that a report names."""
+    models = {model for values in report.values() for key in ("models_ran", "models_skipped") for model in values[key]}
+    classes = {(entry["model"], entry["class"]) for values in report.values() for entry in values["tests"]}
+    return {*report, *models, *classes}
+
+
+def _renamed(before: _Skips, after: _Skips, gone_from: set[Hashable], new_to: set[Hashable], part: _Names) -> _Skips:
+    """Return the earlier skips under the names that they have now.
+
+    A name is another one's where it is gone and the other is new, and most skips of both are the same.
+
+    Args:
+        before: The earlier skips.
+        after: The later ones.
+        gone_from: What the later report names.
+        new_to: What the earlier report names.
+        part: Which names are looked at.
+    """
+    gone, new = _by_name(before, part, gone_from), _by_name(after, part, new_to)
+    alike = [(len(were & are), old, name) for old, were in gone.items() for name, are in new.items()]
+    names: dict[Hashable, Hashable] = {}
+    for same, old, name in sorted(alike, key=itemgetter(0), reverse=True):
+        is_most = 2 * same > max(len(gone[old]), len(new[name]))
+        if is_most and old not in names and name not in names.values():
+            names[old] = name
+    found: _Skips = {}
+    for key, entries in before.items():
+        old = part.of(key)
+        found.setdefault(part.put(key, names[old]) if old in names else key, []).extend(entries)
+    return found
+
+
+def _by_name(skips: _Skips, part: _Names, others: set[Hashable]) -> dict[Hashable, set[tuple[str, ...]]]:
+    """Return the skips of each name that is not one of some others, as what else tells them."""
+    found: dict[Hashable, set[tuple[str, ...]]] = {}
+    for key, entries in skips.items():
+        if part.of(key) not in others:
+            rest = part.rest(key)
+            found.setdefault(part.of(key), set()).update((*rest, skip.entry["reason"]) for skip in entries)
+    return found
+
+
+def _paired(before: list[_Skip], after: list[_Skip]) -> Iterator[tuple[_Skip | None, _Skip | None]]:
     """Yield the skips of the classes of one name, of which two files of a model may have one each, side by side."""
     moved, left = [], list(after)
     for was in before:
-        same = next((entry for entry in left if entry["file"] == was["file"]), None)
+        same = next((skip for skip in left if skip.entry["file"] == was.entry["file"]), None)
         if same is None:
             moved.append(was)
         else:
@@ -108,17 +215,19 @@ def _paired(before: list[_Entry], after: list[_Entry]) -> Iterator[tuple[_Entry 
 
 def is_failure(found: list[Change]) -> bool:
     """Tell whether changes fail the ratchet."""
-    return any(KINDS[change.kind][2] for change in found)
+    return any(KINDS[change.kind].fails for change in found)
 
 
-def lines(found: list[Change], against: str) -> Iterator[str]:
-    """Yield the changes as text."""
-    for kind, (title, _, _) in KINDS.items():
+def lines(found: list[Change], against: str = "", *, verbose: bool = False) -> Iterator[str]:
+    """Yield the changes as text: all new skips first, of the others the first few."""
+    for kind, (title, _, fails) in KINDS.items():
         of_kind = [change for change in found if change.kind == kind]
         if of_kind:
             yield f"{title} : {len(of_kind)}"
-        for change in of_kind:
-            yield f" - {_text(change)}"
+        shown = of_kind if fails or verbose else of_kind[: render.SHOWN]
+        yield from (f" - {_text(change)}" for change in shown)
+        if len(shown) < len(of_kind):
+            yield f" - ... {len(of_kind) - len(shown)} more, with --verbose"
     if not found:
         yield f"No skip has changed since {against}."
     elif is_failure(found):
@@ -130,6 +239,8 @@ def _text(change: Change) -> str:
     reason = entry["reason"] or "(no reason)"
     if change.kind == "changed":
         reason = f"{change.earlier or '(no reason)'} -> {reason}"
+    if change.kind == "renamed":
+        reason = f"was {change.earlier}"
     return f"{change.test} of {entry['model']}: {render.on_one_line(reason)}  ({entry['class']}, {render.place(entry)})"
 
 
@@ -137,4 +248,34 @@ def as_annotations(found: list[Change]) -> Iterator[str]:
     """Yield the changes as annotations that GitHub shows at their lines."""
     for change in found:
         title, level, _ = KINDS[change.kind]
-        yield render.annotation(level, change.entry, f"{title.rstrip('s')}: {change.test}")
+        yield render.annotation(level, change.entry, f"{title.removesuffix('s')}: {change.test}")
+
+
+def as_json(found: list[Change]) -> Iterator[str]:
+    """Yield the changes as a JSON list."""
+    yield json.dumps([_row(change) for change in found], indent=2)
+
+
+def as_csv(found: list[Change]) -> Iterator[str]:
+    """Yield the changes as a table of comma-separated values."""
+    yield render.csv_of(_COLUMNS, map(_row, found)).rstrip("\n")
+
+
+def as_markdown(found: list[Change]) -> Iterator[str]:
+    """Yield the changes as a table in markdown."""
+    yield "| change | test | model | reason | where |"
+    yield "| --- | --- | --- | --- | --- |"
+    for change in found:
+        entry = change.entry
+        reason = render.cell(entry["reason"])
+        yield f"| {change.kind} | `{change.test}` | {entry['model']} | {reason} | {render.place(entry)} |"
+
+
+#: ``--format`` -> how changes are printed.
+FORMATS = {"json": as_json, "csv": as_csv, "markdown": as_markdown, "github": as_annotations}
+_COLUMNS = ("change", "test", "earlier", "model", "class", "state", "form", "reason", "condition", "file", "line")
+
+
+def _row(change: Change) -> dict[str, Any]:
+    values = {"change": change.kind, "test": change.test, "earlier": change.earlier, **change.entry}
+    return {column: values[column] for column in _COLUMNS if column in values}

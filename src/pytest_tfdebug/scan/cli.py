@@ -53,9 +53,10 @@ def parser() -> argparse.ArgumentParser:
     add("--test_method_name", metavar="NAME", help="scan one common test, such as test_inputs_embeds")
     add("--output_dir", metavar="DIR", help="where the JSON report goes (default: the current directory)")
     add("--format", choices=_FORMATS, help="print this instead of the summary; csv and markdown are saved too")
-    add("--verbose", action="store_true", help="list everything that the summary counts")
+    add("--verbose", action="store_true", help="list everything that is counted or cut short")
     add("--no_cache", action="store_true", help="neither read nor write the cache")
     add("--strict", action="store_true", help="exit with 2 if a file cannot be read; checks the syntax of every file")
+    add("--strict-reasons", action="store_true", help="exit with 1 if any skip has no reason, old ones too")
     compare = found.add_mutually_exclusive_group()
     compare.add_argument("--baseline", metavar="FILE", help="compare with an earlier report; exit with 1 on a new skip")
     compare.add_argument("--base", metavar="REV", help="compare with a git revision; exit with 1 on a new skip")
@@ -64,8 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.format == "sarif" and not (options.baseline or options.base):
-        raise ScanError("--format sarif shows what a ratchet found; give --baseline FILE or --base REV.")
+    _check_options(options)
     earlier = _earlier(options)
     question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
     cache = None if options.no_cache or options.strict else Cache(options.repo, options.models_dir)
@@ -78,12 +78,25 @@ def _run(options: argparse.Namespace) -> int:
     saved = [] if target is None else _save(target, options.format, found)
     if cache is not None:
         found.keep(cache)
-    code = OK if earlier is None else _compare(options, found, earlier)
-    if earlier is None:
-        _print(_summary(options, found))
+    code = _show(options, found, earlier)
     for path in saved:
         _tell(f"📄 {_NAMES[os.path.splitext(path)[1]]} saved to {os.path.realpath(path)}")
     return code
+
+
+def _check_options(options: argparse.Namespace) -> None:
+    """Refuse options that do not go together.
+
+    Raises:
+        ScanError: If there are such.
+    """
+    if options.format == "sarif" and not (options.baseline or options.base):
+        raise ScanError("--format sarif shows what a ratchet found; give --baseline FILE or --base REV.")
+    for name in ("format", "strict_reasons") if options.against else ():
+        if getattr(options, name):
+            raise ScanError(
+                f"--{name.replace('_', '-')} does not go with --against, which prints where the two differ."
+            )
 
 
 def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
@@ -135,6 +148,48 @@ def _save(target: str, form: str | None, found: Answer) -> list[str]:
     return [target, other]
 
 
+def _show(options: argparse.Namespace, found: Answer, earlier: dict[str, Any] | None) -> int:
+    """Print what was asked for, and return the exit code."""
+    if earlier is None:
+        _print(_summary(options, found))
+        return _without_reason(options, found) if options.strict_reasons else OK
+    test, now = options.test_method_name, found.report
+    if options.against:
+        from pytest_tfdebug.scan.against import compare
+
+        result = compare(now, _only(earlier, test))
+        _print(result.lines())
+        return FAILED if result.disagreements else OK
+    from pytest_tfdebug.scan import baseline
+
+    if options.baseline:
+        _check(options, earlier, now)
+    changed = baseline.changes(_only(earlier, test), now, strict_reasons=options.strict_reasons)
+    if options.format == "sarif":
+        from pytest_tfdebug.scan.sarif import as_sarif
+
+        _print(as_sarif(changed))
+    elif options.format is not None:
+        _print(baseline.FORMATS[options.format](changed))
+    else:
+        _print(baseline.lines(changed, options.baseline or options.base, verbose=options.verbose))
+    return FAILED if baseline.is_failure(changed) else OK
+
+
+def _without_reason(options: argparse.Namespace, found: Answer) -> int:
+    """Tell of the skips without a reason, beside the report where that is printed."""
+    from pytest_tfdebug.scan import baseline
+
+    bare = baseline.without_reason(found.report)
+    lines = list(baseline.lines(bare)) if bare else []
+    if options.format is None:
+        _print(lines)
+    else:
+        for line in lines:
+            _tell(line)
+    return FAILED if bare else OK
+
+
 def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
     """Return what is printed: a summary, or the report in the form that was asked for."""
     from pytest_tfdebug.scan import render
@@ -150,30 +205,6 @@ def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
     return found.summarize(verbose=options.verbose)
 
 
-def _compare(options: argparse.Namespace, found: Answer, earlier: dict[str, Any]) -> int:
-    if options.against:
-        from pytest_tfdebug.scan.against import compare
-
-        result = compare(found.report, earlier if options.test_method_name is None else _one(earlier, options))
-        _print(result.lines())
-        return FAILED if result.disagreements else OK
-    from pytest_tfdebug.scan import baseline
-
-    now = found.report
-    if options.baseline:
-        _check(options, earlier, now)
-    changed = baseline.changes(earlier if options.test_method_name is None else _one(earlier, options), now)
-    if options.format == "sarif":
-        from pytest_tfdebug.scan.sarif import as_sarif
-
-        _print(as_sarif(changed))
-    elif options.format == "github":
-        _print(baseline.as_annotations(changed))
-    else:
-        _print(baseline.lines(changed, options.baseline or options.base))
-    return FAILED if baseline.is_failure(changed) else OK
-
-
 def _check(options: argparse.Namespace, earlier: dict[str, Any], now: dict[str, Any]) -> None:
     """Refuse to compare all tests with a report of one, or one test with a report that does not have it."""
     file, test = options.baseline, options.test_method_name
@@ -184,8 +215,9 @@ def _check(options: argparse.Namespace, earlier: dict[str, Any], now: dict[str, 
         raise ScanError(f"{file} has no test {test}; write a report of it, or of all tests, before the change.")
 
 
-def _one(earlier: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    return {name: values for name, values in earlier.items() if name == options.test_method_name}
+def _only(report: dict[str, Any], test: str | None) -> dict[str, Any]:
+    """Return what a report says of one test, or all of it."""
+    return {name: values for name, values in report.items() if test in (None, name)}
 
 
 def _print(lines: Iterable[str]) -> None:

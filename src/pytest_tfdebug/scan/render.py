@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 #: Reasons shown of one test without ``--verbose``.
 SHOWN = 10
@@ -109,16 +109,21 @@ def table(tests: Iterable[tuple[str, str, Mapping[str, int], float]]) -> Iterato
 
 def to_csv(report: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a row per test and class that does not simply run it."""
+    columns = ("test", "origin", "model", "class", "state", "form", "reason", "condition", "file", "line")
+    tests = ((test, report[test]) for test in by_proportion(report))
+    rows = ({"test": test, "origin": values["origin"], **entry} for test, values in tests for entry in values["tests"])
+    return csv_of(columns, rows)
+
+
+def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as comma-separated values below the names of the columns."""
     import csv
     import io
 
-    columns = ("test", "origin", "model", "class", "state", "form", "reason", "condition", "file", "line")
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
-    for test in by_proportion(report):
-        for entry in report[test]["tests"]:
-            writer.writerow({"test": test, "origin": report[test]["origin"], **entry})
+    writer.writerows(rows)
     return out.getvalue()
 
 
@@ -134,13 +139,14 @@ def to_markdown(report: Mapping[str, Mapping[str, Any]]) -> str:
         if entries:
             lines += ["", f"### {test}", "", "| model | state | reason | where |", "| --- | --- | --- | --- |"]
             lines += [
-                f"| {entry['model']} | {entry['state']} | {_cell(entry['reason'])} | {place(entry)} |"
+                f"| {entry['model']} | {entry['state']} | {cell(entry['reason'])} | {place(entry)} |"
                 for entry in entries
             ]
     return "\n".join(lines) + "\n"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """Return a text as it stands in a table of markdown."""
     return " ".join(text.split()).replace("|", "\\|")
 
 

@@ -1,0 +1,190 @@
+"""What fails a change that is compared with an earlier report, and what does not."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from pytest_tfdebug.scan.baseline import changes
+
+HEAD = "import unittest\nfrom ...test_modeling_common import ModelTesterMixin\n\n"
+CLASS = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
+SKIP = '@unittest.skip("{}")\n    def test_forward(self): pass'
+BARE = "@unittest.skip\n    def test_forward(self): pass"
+
+
+@pytest.fixture
+def small(repo):
+    return repo(
+        aleph=CLASS.format("A", SKIP.format("first")), beth=CLASS.format("B", BARE), gimel=CLASS.format("G", "pass")
+    )
+
+
+@pytest.fixture
+def ratchet(small, tmp_path, monkeypatch, capsys):
+    """Return a function that compares the tree with what it was at first, and returns the code and the output."""
+    from pytest_tfdebug.scan.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["--repo", str(small), "--output_dir", "base"]) == 0
+    capsys.readouterr()
+
+    def call(*options):
+        code = main(["--repo", str(small), "--baseline", "base/all_tests_scan_result.json", *options])
+        return code, capsys.readouterr().out
+
+    return call
+
+
+def source(root, model):
+    return root / "tests" / "models" / model / f"test_modeling_{model}.py"
+
+
+def test_a_skip_that_the_baseline_holds_without_a_reason_is_accepted(ratchet):
+    assert ratchet() == (0, "No skip has changed since base/all_tests_scan_result.json.\n")
+
+
+def test_strict_reasons_ask_for_the_reasons_that_the_baseline_lacks(ratchet):
+    code, out = ratchet("--strict-reasons")
+
+    assert code == 1
+    assert out.splitlines()[:2] == [
+        "Skips without a reason : 1",
+        " - test_forward of beth: (no reason)  (BTest, tests/models/beth/test_modeling_beth.py:8)",
+    ]
+
+
+def test_strict_reasons_without_a_baseline(small, tmp_path, monkeypatch, capsys):
+    from pytest_tfdebug.scan.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["--repo", str(small), "--strict-reasons"]) == 1
+    assert "Skips without a reason : 1" in capsys.readouterr().out
+    source(small, "beth").write_text(HEAD + CLASS.format("B", "pass"))
+
+    assert main(["--repo", str(small), "--strict-reasons"]) == 0
+
+
+def test_a_renamed_class_is_no_new_skip(small, ratchet):
+    file = source(small, "aleph")
+    file.write_text(file.read_text().replace("ATest", "AnotherTest"))
+
+    code, out = ratchet()
+
+    assert code == 0
+    assert out.splitlines() == [
+        "Renamed skips : 1",
+        " - test_forward of aleph: was ATest  (AnotherTest, tests/models/aleph/test_modeling_aleph.py:8)",
+    ]
+
+
+def test_a_renamed_model_is_no_new_skip(small, ratchet):
+    source(small, "aleph").rename(source(small, "aleph").with_name("test_modeling_alpha.py"))
+    (small / "tests/models/aleph").rename(small / "tests/models/alpha")
+
+    code, out = ratchet()
+
+    assert (code, out.splitlines()[0]) == (0, "Renamed skips : 1")
+    assert "was aleph" in out
+
+
+def test_a_renamed_test_is_no_new_skip(small, ratchet):
+    for file in (small / "tests").rglob("*.py"):
+        file.write_text(file.read_text().replace("test_forward", "test_backward"))
+
+    code, out = ratchet()
+
+    assert (code, out.splitlines()[0]) == (0, "Renamed skips : 2")
+    assert "test_backward of beth: was test_forward  (BTest" in out
+
+
+def test_a_skip_that_moves_to_another_test_of_the_same_tree_is_new(small, ratchet):
+    file = source(small, "aleph")
+    file.write_text(file.read_text().replace("test_forward", "test_attentions"))
+
+    code, out = ratchet()
+
+    assert code == 1
+    assert [line for line in out.splitlines() if line[0] != " "][:2] == ["New skips : 1", "Gone skips : 1"]
+
+
+def test_new_skips_come_first_and_once(small, ratchet):
+    source(small, "gimel").write_text(HEAD + CLASS.format("G", BARE))
+    source(small, "aleph").write_text(HEAD + CLASS.format("A", SKIP.format("another")))
+
+    code, out = ratchet()
+
+    assert code == 1
+    assert out.splitlines()[0] == "New skips : 1"
+    assert out.count("gimel:") == 1
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "markdown", "github"])
+def test_changes_in_the_form_that_is_asked_for(small, ratchet, form):
+    source(small, "gimel").write_text(HEAD + CLASS.format("G", SKIP.format("a|b")))
+
+    code, out = ratchet("--format", form)
+
+    assert code == 1
+    if form == "json":
+        [change] = json.loads(out)
+        assert (change["change"], change["test"], change["model"], change["reason"]) == (
+            "new",
+            "test_forward",
+            "gimel",
+            "a|b",
+        )
+    elif form == "csv":
+        [change] = csv.DictReader(io.StringIO(out))
+        assert (change["change"], change["test"], change["model"], change["reason"]) == (
+            "new",
+            "test_forward",
+            "gimel",
+            "a|b",
+        )
+    elif form == "markdown":
+        assert out.splitlines()[2:] == [
+            "| new | `test_forward` | gimel | a\\|b | tests/models/gimel/test_modeling_gimel.py:5 |"
+        ]
+    else:
+        assert out.startswith(
+            "::error file=tests/models/gimel/test_modeling_gimel.py,line=5,title=New skip%3A test_forward"
+        )
+
+
+@pytest.mark.parametrize("option", [("--format", "json"), ("--strict-reasons",)])
+def test_what_does_not_go_with_a_real_run_is_refused(small, tmp_path, capsys, option):
+    from pytest_tfdebug.scan.cli import main
+
+    assert main(["--repo", str(small), "--against", str(tmp_path / "run.json"), *option]) == 2
+    assert f"error: {option[0]} does not go with --against" in capsys.readouterr().err
+
+
+def entry(model, cls, reason="why"):
+    return {"model": model, "class": cls, "state": "skipped", "reason": reason, "file": f"{model}.py", "line": 1}
+
+
+def report(**tests):
+    models = sorted({each["model"] for entries in tests.values() for each in entries})
+    return {
+        name: {"models_ran": [], "models_skipped": models, "models_partially_skipped": [], "tests": entries}
+        for name, entries in tests.items()
+    }
+
+
+def test_a_test_that_most_models_skip_anew_is_no_other_by_another_name():
+    before = report(test_a=[entry("m", "MTest")])
+    after = report(test_b=[entry(model, "MTest") for model in "mno"])
+
+    assert {change.kind for change in changes(before, after)} == {"new"}
+
+
+def test_a_skip_whose_class_and_test_have_new_names_is_the_same():
+    before = report(test_a=[entry("m", "MTest"), entry("n", "NTest")], test_c=[entry("m", "MTest")])
+    after = report(test_b=[entry("m", "MTest"), entry("n", "OTest")], test_c=[entry("m", "MTest")])
+
+    assert [(change.kind, change.test, change.earlier) for change in changes(before, after)] == [
+        ("renamed", "test_b", "test_a"),
+        ("renamed", "test_b", "test_a, NTest"),
+    ]
