@@ -93,6 +93,23 @@ class Function:
         return bool(texts) and all(map(_does_nothing, texts))
 
     @cached_property
+    def does_nothing_but_skip(self) -> bool:
+        """Whether the body tests nothing, or all that it does is to skip."""
+        texts = [uncommented(each.text).strip() for each in self._statement.block]
+        left = [text for text in texts if not _does_nothing(text)]
+        return not left or (len(left) == 1 and left[0].startswith(("self.skipTest(", "pytest.skip(", "raise ")))
+
+    @cached_property
+    def docstring(self) -> str:
+        """The text of its docstring, on one line."""
+        text = next((uncommented(each.text).strip() for each in self._statement.block), "")
+        try:
+            value = syntax.constant(syntax.expression(text)) if text[:1] in {'"', "'"} else ""
+        except BadSourceError:
+            return ""
+        return " ".join(value.split()) if isinstance(value, str) else ""
+
+    @cached_property
     def _relevant(self) -> Relevant:
         return Relevant([]) if self._source is None else relevant(self._statement, self._source.may_skip)
 

@@ -30,11 +30,15 @@ _MODULE_SETUPS = ("setUpModule", "setup_module")
 
 
 class ClassStates:
-    """Decides states; what does not depend on the class is decided once."""
+    """Decides states; what does not depend on the class is decided once.
+
+    Attributes:
+        definitions: What definitions do by themselves.
+    """
 
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators, runner: Runner) -> None:
         self._workspace, self._decorators, self._runner = workspace, decorators, runner
-        self._definitions = Definitions(workspace, evaluator, decorators)
+        self.definitions = Definitions(workspace, evaluator, decorators)
         self._bound: dict[Linked, set[str]] = {}
         self._inherited: dict[Kin, dict[str, Definition]] = {}
         self._expanded: dict[Kin, frozenset[str]] = {}
@@ -103,9 +107,9 @@ class ClassStates:
     def _state(self, cls: Linked, test: str, base: State) -> State:
         """Return the state of a test of a class, and note the definition for the classes that inherit the same."""
         found = cls.find(test)
-        if found is None or test in self._expanded_of(cls.kin) or self._definitions.expansion(*found) is not None:
+        if found is None or test in self._expanded_of(cls.kin) or self.definitions.expansion(*found) is not None:
             return self._of_variants(cls, test, base)
-        definition = self._definitions.of(test, *found)
+        definition = self.definitions.of(test, *found)
         if found[0] is not cls:
             self._inherited[cls.kin][test] = definition
         return self._of_definition(cls, definition, base)
@@ -117,7 +121,7 @@ class ClassStates:
                 name
                 for linked in kin.mro
                 for name, member in linked.facts.members.items()
-                if name.startswith("test_") and self._definitions.expansion(linked, member) is not None
+                if name.startswith("test_") and self.definitions.expansion(linked, member) is not None
             )
         return self._expanded[kin]
 
@@ -125,7 +129,7 @@ class ClassStates:
         """Return the names of the tests that a class binds, also without the number that ``expand`` adds."""
         if cls not in self._bound:
             names = [name for name in cls.facts.members if name.startswith("test_")]
-            self._bound[cls] = set(names).union(*map(_unnumbered, names))
+            self._bound[cls] = set(names).union(*map(unnumbered, names))
         return self._bound[cls]
 
     def _of_variants(self, cls: Linked, test: str, base: State) -> State:
@@ -137,9 +141,9 @@ class ClassStates:
             expansions = {
                 id(binding): found
                 for definer, binding in cls.definitions(test)
-                if (found := self._definitions.expansion(definer, binding)) is not None
+                if (found := self.definitions.expansion(definer, binding)) is not None
             }
-            again = self._definitions.is_function_again
+            again = self.definitions.is_function_again
             self._slots[key] = [
                 (slot, expansions.get(id(slot.binding)))
                 for slot in expanded.slots(involved, test, expansions)
@@ -148,7 +152,7 @@ class ClassStates:
         states: list[tuple[str, State]] = []
         for slot, expansion in self._slots[key]:
             decorators = expansion.inner if expansion is not None else None
-            definition = self._definitions.of(slot.name, slot.definer, slot.binding, decorators)
+            definition = self.definitions.of(slot.name, slot.definer, slot.binding, decorators)
             states.append((slot.name, self._of_definition(cls, definition, base)))
         return of_variants(states)
 
@@ -193,7 +197,7 @@ class ClassStates:
 
 
 @cache
-def _unnumbered(test: str) -> tuple[str, ...]:
+def unnumbered(test: str) -> tuple[str, ...]:
     """Return the names that ``expand`` may have made a test's name of."""
     words = test.split("_")
     return tuple("_".join(words[:at]) for at, word in enumerate(words) if at and word.isdigit())

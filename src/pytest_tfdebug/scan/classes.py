@@ -132,6 +132,11 @@ class Linker:
         self._linked: dict[tuple[str, int, str], Linked | None] = {}
         self._kins: dict[tuple[tuple[Linked, ...], frozenset[str]], Kin] = {}
 
+    @property
+    def classes(self) -> list[Linked]:
+        """The classes that were linked."""
+        return [cls for cls in self._linked.values() if cls is not None]
+
     def link(self, found: Found) -> Linked | None:
         """Return a class with its bases; None while it is being linked, as a class cannot be its own base."""
         facts = found.binding

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.scan.answer import Answer, Question, answer
 from pytest_tfdebug.scan.cache import Cache
 from pytest_tfdebug.scan.errors import ScanError
+from pytest_tfdebug.scan.tree import DiskTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,11 +62,19 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("--baseline", metavar="FILE", help="compare with an earlier report; exit with 1 on a new skip")
     compare.add_argument("--base", metavar="REV", help="compare with a git revision; exit with 1 on a new skip")
     compare.add_argument("--against", metavar="FILE", help="compare with a report of pytest --tf-skip-report")
+    compare.add_argument(
+        "--fix", choices=("stale", "reasons"), help="show how to rewrite skips that skip nothing or say no why"
+    )
+    how = found.add_mutually_exclusive_group()
+    how.add_argument("--diff", action="store_true", help="print what --fix would change (default)")
+    how.add_argument("--write", action="store_true", help="let --fix rewrite the files")
     return found
 
 
 def _run(options: argparse.Namespace) -> int:
     _check_options(options)
+    if options.fix:
+        return _fix(options)
     earlier = _earlier(options)
     question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
     cache = None if options.no_cache or options.strict else Cache(options.repo, options.models_dir)
@@ -92,11 +101,41 @@ def _check_options(options: argparse.Namespace) -> None:
     """
     if options.format == "sarif" and not (options.baseline or options.base):
         raise ScanError("--format sarif shows what a ratchet found; give --baseline FILE or --base REV.")
-    for name in ("format", "strict_reasons") if options.against else ():
-        if getattr(options, name):
-            raise ScanError(
-                f"--{name.replace('_', '-')} does not go with --against, which prints where the two differ."
-            )
+    if (options.diff or options.write) and not options.fix:
+        raise ScanError(
+            "--diff and --write say what --fix does with its changes; name them with --fix stale or --fix reasons."
+        )
+    for name in ("against", "fix"):
+        others = ("format", "strict_reasons", *(["test_method_name", "output_dir", "strict"] if name == "fix" else []))
+        wrong = next((other for other in others if getattr(options, other)), None) if getattr(options, name) else None
+        if wrong is not None:
+            option = wrong if wrong in {"test_method_name", "output_dir"} else wrong.replace("_", "-")
+            raise ScanError(f"--{option} does not go with --{name}, which writes no report.")
+
+
+def _fix(options: argparse.Namespace) -> int:
+    """Show, or make, the changes to the source that are asked for."""
+    import datetime as dt
+
+    from pytest_tfdebug.scan.fix import rewrites
+
+    if not os.path.isdir(options.repo):
+        raise ScanError(f"{options.repo} is not a directory; name the root of a repository with --repo.")
+    today = dt.datetime.now(tz=dt.timezone.utc).date()
+    count = files = 0
+    for rewrite in rewrites(DiskTree(options.repo), options.models_dir, options.fix, today):
+        for finding in rewrite.findings:
+            _tell(f"{finding.path}:{finding.line}: {finding.text}")
+        count, files = count + len(rewrite.findings), files + 1
+        if rewrite.problem:
+            _tell(f"warning: {rewrite.problem}")
+        elif options.write:
+            rewrite.write(options.repo)
+        else:
+            _print(rewrite.diff())
+    done = "rewritten" if options.write else "to rewrite with --write"
+    _tell(f"{count} skip(s) in {files} file(s) {done}." if count else "Nothing to fix.")
+    return OK
 
 
 def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:

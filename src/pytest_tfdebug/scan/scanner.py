@@ -30,16 +30,24 @@ class Scanner:
     Args:
         workspace: The files of a repository.
         places: All of its model test files.
+
+    Attributes:
+        workspace: The files.
+        owned: The paths that belong to one model alone.
+        linker: The classes.
+        decorators: What decorators do.
+        runner: What bodies do.
+        states: What becomes of tests.
     """
 
     def __init__(self, workspace: Workspace, places: list[Place]) -> None:
-        self._workspace = workspace
-        self._owned = frozenset(found.owned for found in places)
-        self._linker = Linker(workspace)
+        self.workspace = workspace
+        self.owned = frozenset(found.owned for found in places)
+        self.linker = Linker(workspace)
         self._evaluator = Evaluator(workspace)
-        decorators = Decorators(workspace, self._evaluator)
-        runner = Runner(workspace, decorators, self._evaluator)
-        self._states = ClassStates(workspace, self._evaluator, decorators, runner)
+        self.decorators = Decorators(workspace, self._evaluator)
+        self.runner = Runner(workspace, self.decorators, self._evaluator)
+        self.states = ClassStates(workspace, self._evaluator, self.decorators, self.runner)
         self._models = f"{places[0].models}/" if places else ""
         self._imported: dict[str, list[str]] = {}
         self._mixin_tests: dict[Linked, frozenset[str]] = {}
@@ -58,8 +66,8 @@ class Scanner:
             try:
                 found = list(self._file(where, test))
             except RecursionError as error:
-                self._workspace.note_bad(where.path, error)
-            if where.path not in self._workspace.bad:
+                self.workspace.note_bad(where.path, error)
+            if where.path not in self.workspace.bad:
                 classes += found
         mixins = {
             Mixin(ORIGINS.get(cls.name, cls.name), len(cls.mro), tests)
@@ -72,7 +80,7 @@ class Scanner:
         """Return the bases of the test classes of the model that are neither in the repository nor known by name."""
         tests = set().union(*(cls.mro for cls, is_test_class in self._linked.items() if is_test_class))
         used = {(cls.file.path, cls.facts.line, cls.name) for cls in tests}
-        return [found for found in self._linker.unresolved if (found.path, found.line, found.cls) in used]
+        return [found for found in self.linker.unresolved if (found.path, found.line, found.cls) in used]
 
     def _uses(self, paths: list[str]) -> list[str] | None:
         """Return the files of models that some of them import, directly or not; None where that is not known."""
@@ -88,29 +96,29 @@ class Scanner:
 
     def used_by_all(self) -> list[str]:
         """Return the files of models that files of no model import; ``""`` where it may be any of them."""
-        shared = (file.path for file in self._workspace.files if not is_owned(file.path, self._owned))
+        shared = (file.path for file in self.workspace.files if not is_owned(file.path, self.owned))
         return sorted({path for each in shared for path in self._imports(each)})
 
     def _imports(self, path: str) -> list[str]:
         """Return the files of models that a file imports; ``""`` for a package that holds them all."""
         if path not in self._imported:
-            file = self._workspace.file(path)
-            paths = self._workspace.imports(file) if file is not None else ()
+            file = self.workspace.file(path)
+            paths = self.workspace.imports(file) if file is not None else ()
             packages = (f"{each.removesuffix('__init__.py')}" for each in paths)
             self._imported[path] = [
                 "" if self._models.startswith(package) else each
                 for each, package in zip(paths, packages, strict=True)
-                if is_owned(each, self._owned) or self._models.startswith(package)
+                if is_owned(each, self.owned) or self._models.startswith(package)
             ]
         return self._imported[path]
 
     def _file(self, where: Place, test: str | None) -> Iterator[ClassTests]:
-        file = self._workspace.file(where.path)
+        file = self.workspace.file(where.path)
         if file is None:
             return
-        on_module = self._states.on_module(file)
+        on_module = self.states.on_module(file)
         for name, found in self._classes(file, set()):
-            cls = None if self._is_alone(found) else self._linker.link(found)
+            cls = None if self._is_alone(found) else self.linker.link(found)
             if cls is None:
                 continue
             self._linked[cls] = cls.kin.is_test_case or name.startswith("Test") or self._linked.get(cls, False)
@@ -118,7 +126,7 @@ class Scanner:
             if not tests or not self._is_collected(name, cls):
                 continue
             wanted = tests if test is None else tests & {test}
-            yield ClassTests(where.model, name, where.path, self._states.of(cls, wanted, on_module))
+            yield ClassTests(where.model, name, where.path, self.states.of(cls, wanted, on_module))
 
     def _classes(self, file: File, seen: set[str]) -> Iterator[tuple[str, Found]]:
         """Yield the classes in a module's namespace, imported ones too, as pytest goes through it."""
@@ -128,7 +136,7 @@ class Scanner:
             if found is not None:
                 yield name, found
         for star in file.module.stars:
-            module = self._workspace.module(file.path, star)
+            module = self.workspace.module(file.path, star)
             if isinstance(module, File) and module.path not in seen and _is_of_tests(module.path):
                 others = self._classes(module, seen)
                 yield from ((name, found) for name, found in others if name not in file.module.names)
@@ -141,13 +149,13 @@ class Scanner:
         if isinstance(binding, Value) and not binding.text.replace(".", "").isidentifier():
             return None
         if isinstance(binding, Import):
-            path = self._workspace.module_path(file.path, binding.module) if binding.name else None
+            path = self.workspace.module_path(file.path, binding.module) if binding.name else None
             if path is None or not _is_of_tests(path):
                 return None
-            module = self._workspace.file(path)
-            symbol = self._workspace.exported(module, binding.name) if module is not None else None
+            module = self.workspace.file(path)
+            symbol = self.workspace.exported(module, binding.name) if module is not None else None
         else:
-            symbol = self._workspace.lookup(file, name)
+            symbol = self.workspace.lookup(file, name)
         return symbol if isinstance(symbol, Found) and isinstance(symbol.binding, Class) else None
 
     def _is_collected(self, name: str, cls: Linked) -> bool:
@@ -164,13 +172,13 @@ class Scanner:
     def _is_alone(self, found: Found) -> bool:
         """Tell whether a class has no bases and belongs to a model, so that it has no common test."""
         has_bases = isinstance(found.binding, Class) and found.binding.has_bases
-        return not has_bases and is_owned(found.file.path, self._owned)
+        return not has_bases and is_owned(found.file.path, self.owned)
 
     def _tests(self, cls: Linked) -> frozenset[str]:
         """Return the tests that a class defines for others to inherit; none if it belongs to a model."""
         if cls not in self._mixin_tests:
             names: Iterable[str] = ()
-            if not is_owned(cls.file.path, self._owned):
+            if not is_owned(cls.file.path, self.owned):
                 members = cls.facts.members.items()
                 names = (name for name, member in members if name.startswith("test_") and is_test(member))
             self._mixin_tests[cls] = frozenset(names)

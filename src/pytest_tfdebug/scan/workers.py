@@ -68,19 +68,23 @@ class Part(NamedTuple):
 
 
 class Session:
-    """A scan in one process, which keeps what it has read for the next models."""
+    """A scan in one process, which keeps what it has read for the next models.
+
+    Attributes:
+        scanner: What scans.
+    """
 
     def __init__(self, work: Work, tree: Tree) -> None:
         self._work, self._tree = work, tree
         places = list(work.places)
         self._workspace = Workspace(tree, {where.path for where in places}, is_checked=work.is_checked)
-        self._scanner = Scanner(self._workspace, places)
+        self.scanner = Scanner(self._workspace, places)
         self._by_model = work.by_model()
 
     def scan(self, models: Iterable[str]) -> Part:
         """Scan some models."""
-        found = [self._scanner.scan(model, self._by_model[model], self._work.test) for model in models]
-        return Part(found, self._workspace.bad, self._tree.record, self._scanner.used_by_all())
+        found = [self.scanner.scan(model, self._by_model[model], self._work.test) for model in models]
+        return Part(found, self._workspace.bad, self._tree.record, self.scanner.used_by_all())
 
 
 def scan_here(work: Work, tree: Tree, models: Iterable[str] | None = None) -> Part:

@@ -1,0 +1,163 @@
+"""Puts skips right in the source, with libcst: nothing else in a file changes."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from pytest_tfdebug.scan.errors import ScanError
+from pytest_tfdebug.scan.files import replace
+from pytest_tfdebug.scan.layout import model_files
+from pytest_tfdebug.scan.stale import StaleSkips
+from pytest_tfdebug.scan.workers import Session, Work
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pytest_tfdebug.scan.stale import Finding
+    from pytest_tfdebug.scan.tree import DiskTree
+
+
+def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> Iterator[Rewrite]:
+    """Yield every file of a repository that is to be rewritten.
+
+    Args:
+        tree: The repository.
+        models_dir: Where its models' tests are; found where it is not given.
+        kind: ``"stale"`` for what skips nothing any more, ``"reasons"`` for skips whose reason stands beside them.
+        today: The day to which ``until=`` is held.
+
+    Raises:
+        ScanError: If there are no model tests.
+    """
+    work = Work("", tuple(model_files(tree, models_dir)), None)
+    session = Session(work, tree)
+    session.scan(work.by_model())
+    skips = StaleSkips(session.scanner, tree, today)
+    found = skips.find() if kind == "stale" else sorted(skips.without_reason())
+    for path, findings in groupby(found, attrgetter("path")):
+        yield Rewrite(path, tree.read(path), list(findings))
+
+
+class Rewrite:
+    """A file with its findings put right.
+
+    Args:
+        path: Its path in the repository.
+        content: Its bytes.
+        findings: What to rewrite in it.
+
+    Attributes:
+        content: Its bytes as they should be; as they are where libcst cannot read the whole of it.
+        problem: Why it cannot, or nothing.
+    """
+
+    def __init__(self, path: str, content: bytes, findings: Sequence[Finding]) -> None:
+        self.path, self.findings, self.content, self.problem = path, findings, content, ""
+        self._before = self._after = ""
+        try:
+            self._rewrite(content)
+        except (cst.ParserSyntaxError, UnicodeError, RecursionError) as error:
+            self.problem = f"{path}: left as it is, as libcst cannot read all of it: {str(error).splitlines()[0]}"
+
+    def _rewrite(self, content: bytes) -> None:
+        wanted = [each for each in self.findings if each.reason != ""]
+        module = cst.parse_module(content)
+        changed = MetadataWrapper(module, unsafe_skip_copy=True).visit(_Rewriter(wanted))
+        self._before, self._after, self.content = module.code, changed.code, changed.bytes
+
+    def diff(self) -> Iterator[str]:
+        """Yield the lines of a unified diff."""
+        before, after = self._before.splitlines(), self._after.splitlines()
+        yield from difflib.unified_diff(before, after, f"a/{self.path}", f"b/{self.path}", lineterm="")
+
+    def write(self, root: str) -> None:
+        """Replace the file, which keeps its mode; what a link leads to is replaced, and not the link.
+
+        Raises:
+            ScanError: If it cannot be written.
+        """
+        target = Path(root, self.path).resolve()
+        try:
+            mode = target.stat().st_mode
+            replace(target, [self.content])
+            target.chmod(mode)
+        except OSError as error:
+            raise ScanError(f"Cannot write {self.path}: {error.strerror or error}.") from error
+
+
+class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed here
+    """Takes out definitions and decorators, and gives decorators a reason."""
+
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        super().__init__()
+        self._findings: Mapping[tuple[int, str], Finding] = {(each.line, each.name): each for each in findings}
+        self._removed: list[Any] = []
+
+    def _finding(self, node: Any, name: str = "") -> Finding | None:  # noqa: ANN401 - libcst is not typed here
+        return self._findings.get((self.get_metadata(PositionProvider, node).start.line, name))
+
+    def leave_FunctionDef(self, original_node: Any, updated_node: Any) -> Any:  # noqa: ANN401, N802 - libcst's name
+        """Take a function out."""
+        return self._out(original_node) if self._finding(original_node, original_node.name.value) else updated_node
+
+    def _out(self, node: Any) -> Any:  # noqa: ANN401
+        self._removed.append(node)
+        return cst.RemoveFromParent()
+
+    def leave_SimpleStatementLine(self, original_node: Any, updated_node: Any) -> Any:  # noqa: ANN401, N802
+        """Take assignments out, and the line where nothing is left on it."""
+        kept = [
+            updated
+            for small, updated in zip(original_node.body, updated_node.body, strict=True)
+            if not any(self._finding(small, name) for name in _targets(small))
+        ]
+        if not kept:
+            return self._out(original_node)
+        if len(kept) == len(original_node.body):
+            return updated_node
+        last = kept[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+        return updated_node.with_changes(body=[*kept[:-1], last])
+
+    def leave_Decorator(self, original_node: Any, updated_node: Any) -> Any:  # noqa: ANN401, N802
+        """Take a decorator out, or give it a reason."""
+        finding = self._finding(original_node)
+        if finding is None:
+            return updated_node
+        if finding.reason is None:
+            return cst.RemoveFromParent()
+        skip = updated_node.decorator
+        function = skip.func if isinstance(skip, cst.Call) else skip
+        reason = cst.SimpleString(json.dumps(finding.reason, ensure_ascii=False))
+        equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+        return updated_node.with_changes(
+            decorator=cst.Call(function, [cst.Arg(reason, keyword=cst.Name("reason"), equal=equal)])
+        )
+
+    def leave_IndentedBlock(self, original_node: Any, updated_node: Any) -> Any:  # noqa: ANN401, N802
+        """Leave no blank line at the top of a block whose first statement is gone."""
+        was = original_node.body[0]
+        if not updated_node.body or not any(was is each for each in self._removed):
+            return updated_node
+        first = updated_node.body[0]
+        kept = [line for line in first.leading_lines if line.comment is not None]
+        blank = [line for line in was.leading_lines if line.comment is None]
+        first = first.with_changes(leading_lines=[*blank, *kept])
+        return updated_node.with_changes(body=[first, *updated_node.body[1:]])
+
+
+def _targets(small: Any) -> list[str]:  # noqa: ANN401
+    """Return the names that an assignment binds."""
+    is_plain = isinstance(small, cst.Assign)
+    targets = [each.target for each in small.targets] if is_plain else [getattr(small, "target", None)]
+    return [target.value for target in targets if isinstance(target, cst.Name)]

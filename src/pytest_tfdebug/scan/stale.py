@@ -1,0 +1,254 @@
+"""Skips that skip nothing any more, and skips that could say why: what ``--fix`` rewrites."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import TestCase
+
+import libcst as cst
+
+from pytest_tfdebug.scan import syntax
+from pytest_tfdebug.scan.bindings import Function, Value
+from pytest_tfdebug.scan.class_states import unnumbered
+from pytest_tfdebug.scan.decorators import VERBS
+from pytest_tfdebug.scan.errors import BadSourceError
+from pytest_tfdebug.scan.layout import is_owned
+from pytest_tfdebug.scan.outline import uncommented
+from pytest_tfdebug.scan.source import decode
+from pytest_tfdebug.scan.workspace import External
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pytest_tfdebug.scan.bindings import Decorator
+    from pytest_tfdebug.scan.classes import Linked
+    from pytest_tfdebug.scan.scanner import Scanner
+    from pytest_tfdebug.scan.tree import Tree
+
+#: Words before the version that a skip is to end with, and words that may stand between.
+_UNTIL = frozenset({"until", "till", "before"})
+_BETWEEN = frozenset({"version", "release", "v", "the"})
+#: How comments begin that are for tools.
+_NO_REASONS = ("noqa", "type:", "fmt:", "pylint:", "pragma:", "copied from", "ignore copy")
+#: Files that name the version of a repository, besides ``__init__.py`` of its packages.
+_VERSIONED = ("setup.py", "pyproject.toml")
+
+
+class Finding(NamedTuple):
+    """Something to rewrite.
+
+    Attributes:
+        path: Its file.
+        line: The line of the ``def``, the assignment or the decorator.
+        name: What is defined there; empty for a decorator.
+        text: What is wrong with it.
+        reason: The reason to give a decorator, empty where none is known; None where all of it is to go.
+    """
+
+    path: str
+    line: int
+    name: str
+    text: str
+    reason: str | None = None
+
+
+class StaleSkips:
+    """Finds the stale skips of a repository whose models have been scanned.
+
+    Args:
+        scanner: What scanned them.
+        tree: The files of the repository.
+        today: The day to which ``until=`` is held.
+    """
+
+    def __init__(self, scanner: Scanner, tree: Tree, today: dt.date) -> None:
+        self._scanner, self._tree, self._today = scanner, tree, today
+        self._classes = [cls for cls in scanner.linker.classes if is_owned(cls.file.path, scanner.owned)]
+        self._heirs: dict[Linked, list[Linked]] = {}
+        for cls in scanner.linker.classes:
+            for base in cls.mro:
+                self._heirs.setdefault(base, []).append(cls)
+        self._version, self._package = _version(tree)
+
+    def find(self) -> list[Finding]:
+        """Return every override, flag and decorator that is stale, by place."""
+        found: list[Finding] = []
+        flags: list[tuple[Linked, str, Value]] = []
+        for cls in self._classes:
+            heirs = self._heirs[cls]
+            if not any(heir.kin.is_test_case or heir.name.startswith("Test") for heir in heirs):
+                continue
+            found += self._expired(cls, cls.facts.decorators)
+            for name, member in cls.facts.members.items():
+                is_needed = self._is_given(cls, name, heirs)
+                if isinstance(member, Function) and name.startswith("test_"):
+                    found += self._override(cls, name, member, is_needed=is_needed)
+                elif isinstance(member, Value) and not is_needed and _is_flag(name, member):
+                    flags.append((cls, name, member))
+        read = self._read({name for _, name, _ in flags})
+        found += (
+            Finding(cls.file.path, value.line, name, f"nothing reads the flag {name} of {cls.name}")
+            for cls, name, value in flags
+            if name not in read
+        )
+        return sorted(set(found), key=lambda each: each[:4])
+
+    def _is_given(self, cls: Linked, name: str, heirs: list[Linked]) -> bool:
+        """Tell whether a base gives a class, or one that inherits from it, this name; also where that is not known."""
+        names = (name, *unnumbered(name))
+        return any(not heir.kin.is_closed or any(heir.after(cls, each) is not None for each in names) for heir in heirs)
+
+    def _override(self, cls: Linked, name: str, function: Function, *, is_needed: bool) -> Iterator[Finding]:
+        """Yield the override of a test that skips what is not there, or skips it longer than it should."""
+        found = list(self._expired(cls, function.decorators))
+        if not is_needed and function.does_nothing_but_skip and self._is_skipped(cls, name, function):
+            text = f"{cls.name}.{name} skips a test that no base gives it"
+            yield Finding(cls.file.path, function.line, name, text)
+        elif found and is_needed and function.does_nothing_but_skip:
+            yield found[0]._replace(line=function.line, name=name)
+        else:
+            yield from found
+
+    def _is_skipped(self, cls: Linked, name: str, function: Function) -> bool:
+        definition = self._scanner.states.definitions.of(name, cls, function)
+        if definition.always is not None:
+            return True
+        effects, _, _ = self._scanner.runner.test(cls, function, cls)
+        return any(not effect.guards for effect in effects)
+
+    def _expired(self, cls: Linked, decorators: Iterable[Decorator]) -> Iterator[Finding]:
+        for decorator in decorators:
+            if "skip" not in decorator.text.lower():
+                continue
+            effects = self._scanner.decorators.of(cls.file, decorator, cls.facts)
+            end = _until(self._scanner.workspace.node(cls.file, decorator))
+            if any(effect.guards for effect in effects):
+                continue
+            if end and self._is_over(end):
+                yield Finding(cls.file.path, decorator.line, "", f"a skip of {cls.name} was to end with until={end!r}")
+            for effect in effects:
+                version = _version_in(effect.reason, self._package)
+                if version and self._is_past(version):
+                    text = f"a skip of {cls.name} was to end with {version}: {effect.reason}"
+                    yield Finding(cls.file.path, decorator.line, "", text)
+
+    def _is_over(self, end: str) -> bool:
+        try:
+            return dt.date.fromisoformat(end) < self._today
+        except ValueError:
+            return self._is_past(end)
+
+    def _is_past(self, version: str) -> bool:
+        """Tell whether the repository has reached a version; one in development has not reached its own."""
+        wanted, now = _numbers(version), _numbers(self._version)
+        if not wanted or not now:
+            return False
+        return wanted < now if "dev" in self._version else wanted <= now
+
+    def _read(self, names: set[str]) -> set[str]:
+        """Return the names that a file of the repository may read as an attribute or a string."""
+        found: set[str] = set()
+        for path in self._tree.files("") if names else ():
+            if not path.endswith(".py"):
+                continue
+            try:
+                text = self._tree.read(path).decode(errors="replace")
+            except BadSourceError:
+                continue
+            found.update(name for name in names - found if name in text and _is_read(text, name))
+        return found
+
+    def without_reason(self) -> Iterator[Finding]:
+        """Yield every decorator that skips without a reason, with the reason that a comment or docstring gives."""
+        for cls in self._classes:
+            functions = [member for member in cls.facts.members.values() if isinstance(member, Function)]
+            holders: list[tuple[str, tuple[Decorator, ...], str]] = [(cls.name, cls.facts.decorators, "")]
+            holders += [(f"{cls.name}.{each.name}", each.decorators, each.docstring) for each in functions]
+            for name, decorators, docstring in holders:
+                for decorator in decorators:
+                    if self._is_bare(cls, decorator):
+                        reason = self._comment(cls.file.path, decorator.line) or docstring
+                        text = f"{name} is skipped without a reason" + (
+                            "" if reason else ", and nothing beside it says why"
+                        )
+                        yield Finding(cls.file.path, decorator.line, "", text, reason)
+
+    def _comment(self, path: str, line: int) -> str:
+        """Return the comment on a line, or the one above it."""
+        lines = decode(self._tree.read(path)).split("\n")
+        own, above = lines[line - 1], lines[line - 2].strip() if line > 1 else ""
+        comments = (own[len(uncommented(own)) :], above if above.startswith("#") else "")
+        texts = (comment.lstrip("# ").strip() for comment in comments)
+        return next((text for text in texts if text and not text.lower().startswith(_NO_REASONS)), "")
+
+    def _is_bare(self, cls: Linked, decorator: Decorator) -> bool:
+        node = self._scanner.workspace.node(cls.file, decorator)
+        symbol = self._scanner.workspace.resolve(cls.file, syntax.dotted(getattr(node, "func", node)))
+        if not isinstance(symbol, External) or symbol.name not in VERBS or VERBS[symbol.name].condition is not None:
+            return False
+        return all(not effect.reason.strip() for effect in self._scanner.decorators.of(cls.file, decorator, cls.facts))
+
+
+def _is_flag(name: str, value: Value) -> bool:
+    """Tell whether a class attribute is a switch of a test suite, and none of ``unittest``."""
+    return value.text in {"True", "False", "None"} and not name.startswith("_") and not hasattr(TestCase, name)
+
+
+def _is_read(text: str, name: str) -> bool:
+    """Tell whether a name stands in a text other than where a class binds it."""
+    at = text.find(name)
+    while at >= 0:
+        before, after = text[at - 1 : at], text[at + len(name) : at + len(name) + 1]
+        if not (before.isidentifier() or before.isdigit() or after.isidentifier() or after.isdigit()):
+            line = text[text.rfind("\n", 0, at) + 1 : at]
+            rest = text[at + len(name) :].lstrip(" ")
+            is_bound = not line.strip() and rest[:1] in {"=", ":"} and rest[:2] != "=="
+            if not is_bound:
+                return True
+        at = text.find(name, at + 1)
+    return False
+
+
+def _until(node: Any) -> str:  # noqa: ANN401 - libcst is not typed here
+    """Return the ``until=`` of a decorator."""
+    args = syntax.arguments(node) if isinstance(node, cst.Call) else []
+    values = (syntax.constant(arg.value) for arg in args if arg.keyword == "until")
+    return next((value for value in values if isinstance(value, str)), "")
+
+
+def _version_in(reason: str, package: str) -> str:
+    """Return the version of the repository until which a reason asks for a skip."""
+    words = [word.strip(".,;:()[]'\"`").lower() for word in reason.split()]
+    for at, word in enumerate(words):
+        rest = [other for other in words[at + 1 :] if other not in {*_BETWEEN, package}] if word in _UNTIL else []
+        if rest and words[at + 1 :].index(rest[0]) <= len(_BETWEEN) and _numbers(rest[0]):
+            return rest[0]
+    return ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, of which there are two or more; nothing for what is none."""
+    found: list[int] = []
+    for part in version.removeprefix("v").split("."):
+        if not part.isdecimal():
+            break
+        found.append(int(part))
+    return tuple(found) if len(found) > 1 else ()
+
+
+def _version(tree: Tree) -> tuple[str, str]:
+    """Return the version and the name of the package that a repository holds; empty where they are not known."""
+    paths = [path for path in tree.files("src") if path.count("/") == 2 and path.endswith("/__init__.py")]  # noqa: PLR2004
+    for path in (*paths, *_VERSIONED):
+        try:
+            text = tree.read(path).decode(errors="replace") if tree.is_file(path) else ""
+        except BadSourceError:
+            continue
+        for line in text.splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() in {"__version__", "version"}:
+                version = value.partition("#")[0].strip(" ,'\"")
+                if _numbers(version):
+                    return version, path.split("/")[1] if "/" in path else ""
+    return "", ""
