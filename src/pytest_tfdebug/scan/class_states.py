@@ -10,13 +10,13 @@ from pytest_tfdebug.scan.bindings import Decorator, Function, Value
 from pytest_tfdebug.scan.bodies import End
 from pytest_tfdebug.scan.conditions import Condition
 from pytest_tfdebug.scan.definitions import Definition, Definitions
-from pytest_tfdebug.scan.states import NOTHING, RAN, Applied, Effect, State, judged, of_body, of_variants
+from pytest_tfdebug.scan.states import NOTHING, RAN, Applied, Skip, State, judged, of_body, of_variants
 from pytest_tfdebug.scan.values import CLASS_NAME
 from pytest_tfdebug.scan.workspace import Found
 
 if TYPE_CHECKING:
     from pytest_tfdebug.scan.bodies import Runner
-    from pytest_tfdebug.scan.classes import Kin, Linked
+    from pytest_tfdebug.scan.classes import Inherited, Linked
     from pytest_tfdebug.scan.decorators import Decorators
     from pytest_tfdebug.scan.expanded import Expansion, Slot
     from pytest_tfdebug.scan.values import Evaluator
@@ -40,61 +40,61 @@ class ClassStates:
         self._workspace, self._decorators, self._runner = workspace, decorators, runner
         self.definitions = Definitions(workspace, evaluator, decorators)
         self._bound: dict[Linked, set[str]] = {}
-        self._inherited: dict[Kin, dict[str, Definition]] = {}
-        self._expanded: dict[Kin, frozenset[str]] = {}
-        self._on_kin: dict[Kin, list[Effect]] = {}
+        self._inherited: dict[Inherited, dict[str, Definition]] = {}
+        self._expanded: dict[Inherited, frozenset[str]] = {}
+        self._on_inherited: dict[Inherited, list[Skip]] = {}
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the definitions keep the states alive
         self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
 
     def on_module(self, file: File) -> tuple[Applied, ...]:
         """Return the skips that a module applies to all tests that pytest collects in it, the nearest first."""
         mark = file.module.names.get("pytestmark")
-        effects: list[Effect] = []
+        skips: list[Skip] = []
         if isinstance(mark, Value) and mark.text:
-            effects.extend(self._decorators.of(file, Decorator(mark.text, mark.line)))
-        effects.extend(effect for call in file.module.calls for effect in self._decorators.module_skip(file, call))
+            skips.extend(self._decorators.of(file, Decorator(mark.text, mark.line)))
+        skips.extend(skip for call in file.module.calls for skip in self._decorators.module_skip(file, call))
         setups = (self._workspace.lookup(file, name) for name in _MODULE_SETUPS)
         setup = next((found for found in setups if isinstance(found, Found)), None)
-        return Applied("class-decorator", tuple(effects)), self._on_module_setup(setup)
+        return Applied("class-decorator", tuple(skips)), self._on_module_setup(setup)
 
     def _on_module_setup(self, setup: Found | None) -> Applied:
         if setup is None or not isinstance(setup.binding, Function) or setup.binding.decorators:
             return NOTHING
-        effects, end = self._runner.function(setup.file, setup.binding)
-        return of_body(effects, is_skipped=end is End.SKIPPED)
+        skips, end = self._runner.function(setup.file, setup.binding)
+        return of_body(skips, is_skipped=end is End.SKIPPED)
 
     def _on_class(self, cls: Linked) -> Applied:
         """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
-        if cls.kin not in self._on_kin:
-            self._on_kin[cls.kin] = [effect for base in cls.kin.mro for effect in self._on_one(base)]
-        effects = [*self._on_one(cls), *self._on_kin[cls.kin]]
-        kept = [effect for effect in effects if effect.kind == "pytest" or cls.kin.is_test_case]
+        if cls.inherited not in self._on_inherited:
+            self._on_inherited[cls.inherited] = [skip for base in cls.inherited.mro for skip in self._on_one(base)]
+        skips = [*self._on_one(cls), *self._on_inherited[cls.inherited]]
+        kept = [skip for skip in skips if skip.kind == "pytest" or cls.inherited.is_test_case]
         return Applied("class-decorator", tuple(kept))
 
-    def _on_one(self, cls: Linked) -> list[Effect]:
+    def _on_one(self, cls: Linked) -> list[Skip]:
         decorators = list(cls.facts.decorators)
         mark = cls.facts.members.get("pytestmark")
         if isinstance(mark, Value) and mark.text:
             decorators.append(Decorator(mark.text, mark.line))
-        return [effect for decorator in decorators for effect in self._decorators.of(cls.file, decorator)]
+        return [skip for decorator in decorators for skip in self._decorators.of(cls.file, decorator)]
 
     def _on_setup(self, cls: Linked) -> Applied:
         """Return the skips of the methods that run before each test of a class."""
-        effects: list[Effect] = []
-        for name in _SETUPS if cls.kin.is_test_case else _PLAIN_SETUPS:
+        skips: list[Skip] = []
+        for name in _SETUPS if cls.inherited.is_test_case else _PLAIN_SETUPS:
             found = cls.find(name)
             if found is not None and isinstance(found[1], Function):
                 skips, end, _ = self._runner.test(found[0], found[1], cls)
-                effects.extend(of_body(skips, is_skipped=end is End.SKIPPED).effects)
-        is_guarded = any(effect.guards or effect.is_guarded for effect in effects)
-        return Applied("guard" if is_guarded else "body", tuple(effects))
+                skips.extend(of_body(skips, is_skipped=end is End.SKIPPED).skips)
+        is_guarded = any(skip.guards or skip.is_guarded for skip in skips)
+        return Applied("guard" if is_guarded else "body", tuple(skips))
 
     def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Applied, ...]) -> dict[str, State]:
         """Return the states of some tests that a class has, in a module that applies skips to all of them."""
         base = judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN
         if CLASS_NAME in base.reason:
             base = base._replace(reason=base.reason.replace(CLASS_NAME, cls.name))
-        inherited, own = self._inherited.setdefault(cls.kin, {}), self._own(cls)
+        inherited, own = self._inherited.setdefault(cls.inherited, {}), self._own(cls)
         states: dict[str, State] = {}
         for test in tests:
             definition = inherited.get(test) if test not in own else None
@@ -107,23 +107,23 @@ class ClassStates:
     def _state(self, cls: Linked, test: str, base: State) -> State:
         """Return the state of a test of a class, and note the definition for the classes that inherit the same."""
         found = cls.find(test)
-        if found is None or test in self._expanded_of(cls.kin) or self.definitions.expansion(*found) is not None:
+        if found is None or test in self._expanded_of(cls.inherited) or self.definitions.expansion(*found) is not None:
             return self._of_variants(cls, test, base)
         definition = self.definitions.of(test, *found)
         if found[0] is not cls:
-            self._inherited[cls.kin][test] = definition
+            self._inherited[cls.inherited][test] = definition
         return self._of_definition(cls, definition, base)
 
-    def _expanded_of(self, kin: Kin) -> frozenset[str]:
+    def _expanded_of(self, inherited: Inherited) -> frozenset[str]:
         """Return the tests of which a definition in the bases of a class is expanded."""
-        if kin not in self._expanded:
-            self._expanded[kin] = frozenset(
+        if inherited not in self._expanded:
+            self._expanded[inherited] = frozenset(
                 name
-                for linked in kin.mro
+                for linked in inherited.mro
                 for name, member in linked.facts.members.items()
                 if name.startswith("test_") and self.definitions.expansion(linked, member) is not None
             )
-        return self._expanded[kin]
+        return self._expanded[inherited]
 
     def _own(self, cls: Linked) -> set[str]:
         """Return the names of the tests that a class binds, also without the number that ``expand`` adds."""
@@ -134,7 +134,7 @@ class ClassStates:
 
     def _of_variants(self, cls: Linked, test: str, base: State) -> State:
         """Return the state of a test of which some definition is expanded."""
-        mro = cls.mro if test in self._own(cls) else cls.kin.mro
+        mro = cls.mro if test in self._own(cls) else cls.inherited.mro
         key = (test, mro)
         if key not in self._slots:
             involved = tuple(linked for linked in mro if test in self._own(linked))
@@ -177,13 +177,13 @@ class ClassStates:
         always = definition.vanished or definition.always
         if always is not None or definition.function is None:
             return always or definition.state
-        effects, end, _ = self._runner.test(definition.definer, definition.function, cls)
-        if not effects:
+        skips, end, _ = self._runner.test(definition.definer, definition.function, cls)
+        if not skips:
             return definition.state
-        if id(effects) not in definition.states:
-            body = of_body(effects, is_skipped=end is End.SKIPPED)
-            definition.states[id(effects)] = judged([definition.method, body])
-        return definition.states[id(effects)]
+        if id(skips) not in definition.states:
+            body = of_body(skips, is_skipped=end is End.SKIPPED)
+            definition.states[id(skips)] = judged([definition.method, body])
+        return definition.states[id(skips)]
 
     def _joined_with(self, state: State, base: State) -> State:
         """Return a state to which the condition on the class is added, if it has one itself."""

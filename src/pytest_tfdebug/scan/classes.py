@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.bindings import Binding
     from pytest_tfdebug.scan.workspace import File, Workspace
 
-#: What is asked of a class: a kind and its arguments.
-Question: TypeAlias = "tuple[Any, ...]"
+#: What of a class an outcome may depend on: a kind and its arguments.
+Dependency: TypeAlias = "tuple[Any, ...]"
 
 #: Classes outside the repository that are ``unittest.TestCase``, by name.
 TEST_CASES = frozenset(
@@ -42,7 +42,7 @@ _ABSTRACT = frozenset({"abstractmethod", "abstractproperty", "abstractclassmetho
 _BUILTIN = frozenset({"object", "Exception", "dict", "list", "tuple", "str", "int", "float"})
 
 
-class Kin:
+class Inherited:
     """What classes with the same bases inherit.
 
     ``mro`` holds the classes of the repository that follow each of them in its MRO, ``externals`` the full names of
@@ -88,13 +88,13 @@ class Linked:
 
     def __init__(self, file: File, facts: Class) -> None:
         self.file, self.facts, self.name = file, facts, facts.name
-        self.told: dict[Question, Hashable] = {}
-        self.answers: dict[frozenset[Question], int] = {}
-        self.inherit(Kin((), frozenset()))
+        self.known: dict[Dependency, Hashable] = {}
+        self.resolved: dict[frozenset[Dependency], tuple[Hashable, ...]] = {}
+        self.inherit(Inherited((), frozenset()))
 
-    def inherit(self, kin: Kin) -> None:
+    def inherit(self, inherited: Inherited) -> None:
         """Give the class what it inherits."""
-        self.kin, self.mro = kin, (self, *kin.mro)
+        self.inherited, self.mro = inherited, (self, *inherited.mro)
 
     def definitions(self, name: str) -> Iterator[tuple[Linked, Binding]]:
         """Yield each class that binds a name, in the order in which Python looks, with what it binds."""
@@ -106,7 +106,7 @@ class Linked:
     def find(self, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that Python picks for a name."""
         own = self.facts.members.get(name)
-        return self.kin.members.get(name) if own is None else (self, own)
+        return self.inherited.members.get(name) if own is None else (self, own)
 
     def helper(self, name: str) -> tuple[Linked, Function] | None:
         """Return the method that Python picks for a name."""
@@ -120,7 +120,7 @@ class Linked:
 
     def writes(self, name: str) -> bool:
         """Tell whether a method of the class or its bases sets an attribute of this name."""
-        return name in self.facts.writes or name in self.kin.writes
+        return name in self.facts.writes or name in self.inherited.writes
 
 
 class Linker:
@@ -130,7 +130,7 @@ class Linker:
         self.unresolved: dict[Unresolved, None] = {}
         self._workspace = workspace
         self._linked: dict[tuple[str, int, str], Linked | None] = {}
-        self._kins: dict[tuple[tuple[Linked, ...], frozenset[str]], Kin] = {}
+        self._known: dict[tuple[tuple[Linked, ...], frozenset[str]], Inherited] = {}
 
     @property
     def classes(self) -> list[Linked]:
@@ -164,14 +164,14 @@ class Linker:
                 externals.add(base)
                 if not is_known(base):
                     self.unresolved[Unresolved(syntax.code(node), facts.name, file.path, facts.line)] = None
-        outside = frozenset(externals).union(*(base.kin.externals for base in bases))
-        linked.inherit(self._kin(_following(bases), outside))
+        outside = frozenset(externals).union(*(base.inherited.externals for base in bases))
+        linked.inherit(self._inherited(_following(bases), outside))
         return linked
 
-    def _kin(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> Kin:
-        found = self._kins.get((mro, externals))
+    def _inherited(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> Inherited:
+        found = self._known.get((mro, externals))
         if found is None:
-            found = self._kins[mro, externals] = Kin(mro, externals)
+            found = self._known[mro, externals] = Inherited(mro, externals)
         return found
 
     def _base(self, file: File, facts: Class, node: Any) -> Linked | str | None:  # noqa: ANN401, PLR0911 - one return for each case

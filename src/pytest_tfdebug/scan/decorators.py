@@ -9,7 +9,7 @@ import libcst as cst
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Class, Decorator, Function, Value
 from pytest_tfdebug.scan.conditions import is_condition, negated
-from pytest_tfdebug.scan.states import Effect
+from pytest_tfdebug.scan.states import Skip
 from pytest_tfdebug.scan.values import UNKNOWN, Scope
 from pytest_tfdebug.scan.workspace import External, File, Found
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DEPTH = 8  # of decorators that call decorators
 
 
-class Verb(NamedTuple):
+class SkipDecorator(NamedTuple):
     """A skip decorator: where its condition and reason are among its arguments, and whether it skips when true."""
 
     kind: str
@@ -33,22 +33,22 @@ class Verb(NamedTuple):
 
 
 #: Every decorator that skips, by full name; ``unittest.skip`` is found under any alias.
-VERBS = {
-    "pytest.mark.skip": Verb("pytest", None, 0),
-    "pytest.mark.skipif": Verb("pytest", 0, None),
-    "unittest.case.skip": Verb("unittest", None, 0),
-    "unittest.case.skipIf": Verb("unittest", 0, 1),
-    "unittest.case.skipUnless": Verb("unittest", 0, 1, skips_when=False),
-    "unittest.skip": Verb("unittest", None, 0),
-    "unittest.skipIf": Verb("unittest", 0, 1),
-    "unittest.skipUnless": Verb("unittest", 0, 1, skips_when=False),
+SKIP_DECORATORS = {
+    "pytest.mark.skip": SkipDecorator("pytest", None, 0),
+    "pytest.mark.skipif": SkipDecorator("pytest", 0, None),
+    "unittest.case.skip": SkipDecorator("unittest", None, 0),
+    "unittest.case.skipIf": SkipDecorator("unittest", 0, 1),
+    "unittest.case.skipUnless": SkipDecorator("unittest", 0, 1, skips_when=False),
+    "unittest.skip": SkipDecorator("unittest", None, 0),
+    "unittest.skipIf": SkipDecorator("unittest", 0, 1),
+    "unittest.skipUnless": SkipDecorator("unittest", 0, 1, skips_when=False),
 }
 #: Functions that skip the test that calls them.
 SKIP_CALLS = frozenset({"pytest.skip", "_pytest.outcomes.skip"})
 #: Decorators outside the repository that always skip.
 _ALWAYS = {"tooslow": "test is too slow"}
 #: Follows the body of a decorator that the repository defines, with its parameters, to the skips that it applies.
-Follow: TypeAlias = "Callable[[File, Function, dict[str, Any], int], list[Effect]]"
+Follow: TypeAlias = "Callable[[File, Function, dict[str, Any], int], list[Skip]]"
 
 
 class Decorators:
@@ -60,18 +60,18 @@ class Decorators:
     def __init__(self, workspace: Workspace, evaluator: Evaluator) -> None:
         self._workspace, self._evaluator = workspace, evaluator
         self.follow: Follow = lambda *_: []
-        self._known: dict[tuple[str, Decorator], tuple[Effect, ...]] = {}
-        self._plain: dict[tuple[str, str | int], list[Effect]] = {}  # by identity: a module keeps what it binds
+        self._known: dict[tuple[str, Decorator], tuple[Skip, ...]] = {}
+        self._plain: dict[tuple[str, str | int], list[Skip]] = {}  # by identity: a module keeps what it binds
 
-    def of(self, file: File, decorator: Decorator, body: Class | None = None) -> tuple[Effect, ...]:
+    def of(self, file: File, decorator: Decorator, body: Class | None = None) -> tuple[Skip, ...]:
         """Return the skips of one decorator of a module, or of the body of a class."""
         key = (file.path, decorator)
         if key not in self._known:
-            effects = self._of_text(file, decorator, body)
-            self._known[key] = tuple(each._replace(path=file.path, line=decorator.line) for each in effects)
+            skips = self._of_text(file, decorator, body)
+            self._known[key] = tuple(each._replace(path=file.path, line=decorator.line) for each in skips)
         return self._known[key]
 
-    def _of_text(self, file: File, decorator: Decorator, body: Class | None) -> list[Effect]:
+    def _of_text(self, file: File, decorator: Decorator, body: Class | None) -> list[Skip]:
         """Return the skips of a decorator's text; what is given constants alone has the same ones everywhere."""
         node = self._workspace.node(file, decorator)
         function = node.func if isinstance(node, cst.Call) else node
@@ -80,10 +80,10 @@ class Decorators:
         args = syntax.arguments(node) if isinstance(node, cst.Call) else []
         is_plain = all(syntax.constant(arg.value) is not syntax.MISSING for arg in args)
         if not isinstance(symbol, (External, Found)) or not is_plain:
-            return self.effects(node, Scope(file, body=body))
+            return self.skips(node, Scope(file, body=body))
         key = decorator.text, symbol.name if isinstance(symbol, External) else id(symbol.binding)
         if key not in self._plain:
-            self._plain[key] = self.effects(node, Scope(file))
+            self._plain[key] = self.skips(node, Scope(file))
         return self._plain[key]
 
     def is_mark(self, file: File, decorator: Decorator) -> bool:
@@ -92,7 +92,7 @@ class Decorators:
         symbol = self._workspace.resolve(file, syntax.dotted(node.func if isinstance(node, cst.Call) else node))
         return isinstance(symbol, External) and symbol.name.startswith("pytest.mark.")
 
-    def module_skip(self, file: File, call: Decorator) -> list[Effect]:
+    def module_skip(self, file: File, call: Decorator) -> list[Skip]:
         """Return the skip of a ``pytest.skip(..., allow_module_level=True)`` at the top of a module."""
         node = self._workspace.node(file, call)
         if not isinstance(node, cst.Call):
@@ -101,9 +101,9 @@ class Decorators:
         if not isinstance(symbol, External) or symbol.name not in SKIP_CALLS:
             return []
         reason = self._evaluator.words(node.args[0].value, Scope(file)) if node.args else ""
-        return [Effect(reason, (), file.path, call.line, "pytest")]
+        return [Skip(reason, (), file.path, call.line, "pytest")]
 
-    def effects(self, node: Any, scope: Scope) -> list[Effect]:  # noqa: ANN401 - libcst is not typed here
+    def skips(self, node: Any, scope: Scope) -> list[Skip]:  # noqa: ANN401 - libcst is not typed here
         """Return the skips of a decorator expression."""
         if scope.depth > _DEPTH:
             return []
@@ -111,36 +111,36 @@ class Decorators:
         if isinstance(node, cst.Call):
             return self._called(node, scope)
         if isinstance(node, cst.Lambda):
-            return self.effects(node.body, scope)
+            return self.skips(node.body, scope)
         if isinstance(node, cst.IfExp):
-            branches = [effect for branch in (node.body, node.orelse) for effect in self.effects(branch, scope)]
-            return [effect._replace(guards=effect.guards or ("a ternary",)) for effect in branches]
+            branches = [skip for branch in (node.body, node.orelse) for skip in self.skips(branch, scope)]
+            return [skip._replace(guards=skip.guards or ("a ternary",)) for skip in branches]
         if isinstance(node, (cst.List, cst.Tuple)):
-            return [effect for item in node.elements for effect in self.effects(item.value, scope)]
+            return [skip for item in node.elements for skip in self.skips(item.value, scope)]
         dotted = syntax.dotted(node)
         return self._named(dotted, (), scope) if dotted else []
 
-    def _called(self, node: Any, scope: Scope) -> list[Effect]:  # noqa: ANN401
+    def _called(self, node: Any, scope: Scope) -> list[Skip]:  # noqa: ANN401
         args, dotted = syntax.arguments(node), syntax.dotted(node.func)
         if dotted.endswith("parametrize"):
-            return [effect for arg in args[1:2] for effect in self._parameters(arg.value, scope)]
+            return [skip for arg in args[1:2] for skip in self._parameters(arg.value, scope)]
         if dotted:
             found = self._named(dotted, args, scope)
             if found or dotted.rpartition(".")[2] in {"expand", "patch"}:
                 return found
         else:
-            found = self.effects(node.func, scope)
+            found = self.skips(node.func, scope)
         for arg in args:  # require_torch(require_accelerate(test_case))
             if isinstance(arg.value, (cst.Call, cst.Lambda)):
-                found = [*found, *self.effects(arg.value, scope)]
+                found = [*found, *self.skips(arg.value, scope)]
         return found
 
-    def _parameters(self, node: Any, scope: Scope) -> list[Effect]:  # noqa: ANN401
+    def _parameters(self, node: Any, scope: Scope) -> list[Skip]:  # noqa: ANN401
         """Return the skips that ``pytest.param(..., marks=...)`` puts on some parameters of a test."""
         if scope.depth > _DEPTH:
             return []
         if isinstance(node, (cst.List, cst.Tuple)):
-            return [effect for item in node.elements for effect in self._parameters(item.value, scope)]
+            return [skip for item in node.elements for skip in self._parameters(item.value, scope)]
         dotted = syntax.dotted(node)
         if dotted:
             symbol = self._workspace.resolve(scope.file, dotted)
@@ -151,27 +151,25 @@ class Decorators:
             return []
         marks = [arg.value for arg in syntax.arguments(node) if arg.keyword == "marks"]
         return [
-            effect._replace(
-                guards=("for some parameters", *effect.guards) if effect.guards else ("only some parameters",)
-            )
+            skip._replace(guards=("for some parameters", *skip.guards) if skip.guards else ("only some parameters",))
             for mark in marks
-            for effect in self.effects(mark, scope)
+            for skip in self.skips(mark, scope)
         ]
 
-    def _named(self, dotted: str, args: Sequence[Argument], scope: Scope) -> list[Effect]:
+    def _named(self, dotted: str, args: Sequence[Argument], scope: Scope) -> list[Skip]:
         symbol = self._workspace.resolve(scope.file, dotted) if dotted not in scope.local else None
         name = symbol.name if isinstance(symbol, External) else dotted
-        if isinstance(symbol, External) and symbol.name in VERBS:
-            return self._verb(VERBS[symbol.name], args, scope)
+        if isinstance(symbol, External) and symbol.name in SKIP_DECORATORS:
+            return self._direct(SKIP_DECORATORS[symbol.name], args, scope)
         found = self._defined(symbol, args, scope)
         last = name.rpartition(".")[2]
         if found or name.startswith(("pytest.mark.", "unittest.")) or not is_condition(last):
-            return [effect._replace(guards=effect.guards and (last + _given(args),)) for effect in found]
+            return [skip._replace(guards=skip.guards and (last + _given(args),)) for skip in found]
         if isinstance(symbol, External) and last in _ALWAYS:
-            return [Effect(_ALWAYS[last], (), "", 0)]
-        return [] if dotted in scope.local else [Effect("", (last + _given(args),), "", 0)]
+            return [Skip(_ALWAYS[last], (), "", 0)]
+        return [] if dotted in scope.local else [Skip("", (last + _given(args),), "", 0)]
 
-    def _defined(self, symbol: Symbol | None, args: Sequence[Argument], scope: Scope) -> list[Effect]:
+    def _defined(self, symbol: Symbol | None, args: Sequence[Argument], scope: Scope) -> list[Skip]:
         """Return the skips of a decorator that the repository defines."""
         if not isinstance(symbol, Found):
             return []
@@ -180,7 +178,7 @@ class Decorators:
             return self.follow(symbol.file, symbol.binding, local, scope.depth)
         if isinstance(symbol.binding, Value):
             node = self._workspace.node(symbol.file, symbol.binding)
-            return self.effects(node, Scope(symbol.file, depth=scope.depth))
+            return self.skips(node, Scope(symbol.file, depth=scope.depth))
         return []
 
     def _bound(self, function: Function, args: Sequence[Argument], scope: Scope) -> dict[str, Any]:
@@ -193,22 +191,22 @@ class Decorators:
                 local[name] = self._evaluator.value(value, scope)
         return local
 
-    def _verb(self, verb: Verb, args: Sequence[Argument], scope: Scope) -> list[Effect]:
+    def _direct(self, decorator: SkipDecorator, args: Sequence[Argument], scope: Scope) -> list[Skip]:
         positional = [arg.value for arg in args if not arg.keyword]
         keywords = {arg.keyword: arg.value for arg in args if arg.keyword}
         given = keywords.get("reason")
-        if given is None and verb.reason is not None and len(positional) > verb.reason:
-            given = positional[verb.reason]
+        if given is None and decorator.reason is not None and len(positional) > decorator.reason:
+            given = positional[decorator.reason]
         reason = self._evaluator.words(given, scope) if given is not None else ""
-        plain = Effect(reason, (), "", 0, verb.kind)
+        plain = Skip(reason, (), "", 0, decorator.kind)
         tested = keywords.get("condition") or (positional[0] if positional else None)
-        if verb.condition is None or tested is None:
+        if decorator.condition is None or tested is None:
             return [plain]
         truth = self._evaluator.truth(tested, scope)
-        if truth is None or (verb.kind == "pytest" and isinstance(syntax.constant(tested), str)):
+        if truth is None or (decorator.kind == "pytest" and isinstance(syntax.constant(tested), str)):
             text = syntax.source(tested)
-            return [plain._replace(guards=(text if verb.skips_when else negated(text),))]
-        return [plain] if truth is verb.skips_when else []
+            return [plain._replace(guards=(text if decorator.skips_when else negated(text),))]
+        return [plain] if truth is decorator.skips_when else []
 
 
 def _given(args: Sequence[Argument]) -> str:

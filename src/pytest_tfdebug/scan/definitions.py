@@ -11,7 +11,7 @@ from pytest_tfdebug.scan.bindings import Class, Decorator, Function, Value
 from pytest_tfdebug.scan.classes import Linked
 from pytest_tfdebug.scan.conditions import UNCONDITIONAL
 from pytest_tfdebug.scan.outline import squeeze
-from pytest_tfdebug.scan.states import NOTHING, Applied, Effect, State, judged
+from pytest_tfdebug.scan.states import NOTHING, Applied, Skip, State, judged
 from pytest_tfdebug.scan.values import Scope, Unknown
 from pytest_tfdebug.scan.workspace import Found
 
@@ -79,12 +79,12 @@ class Definitions:
         """
         decorators = leftover.decorators if isinstance(leftover, Function) else ()
         is_marked = any(self._decorators.is_mark(definer.file, decorator) for decorator in decorators)
-        return is_marked or bool(self._on_method(definer, decorators, ()).effects)
+        return is_marked or bool(self._on_method(definer, decorators, ()).skips)
 
     def _read(
         self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None
     ) -> Definition:
-        extra: tuple[Effect, ...] = ()
+        extra: tuple[Skip, ...] = ()
         seen: set[int] = set()
         while isinstance(binding, Value):
             if id(binding) in seen:  # names that are bound to each other
@@ -94,8 +94,8 @@ class Definitions:
             if target is None:
                 reason = f"{name} = {squeeze(binding.text)}" if binding.text else ""
                 return _vanished(definer, reason, binding.line)
-            effects, found = target
-            extra += effects
+            skips, found = target
+            extra += skips
             if found is None:
                 return _defined(definer, None, Applied("decorator", extra), None)
             definer, binding = found
@@ -106,19 +106,17 @@ class Definitions:
             return _vanished(definer, "", binding.line)
         method = self._on_method(definer, decorators, extra)
         empty = None
-        if not method.effects and binding.is_empty:
+        if not method.skips and binding.is_empty:
             empty = State("empty", "empty", "", UNCONDITIONAL, definer.file.path, binding.line)
         return _defined(definer, binding, method, empty)
 
-    def _on_method(self, definer: Linked, decorators: Iterable[Decorator], extra: tuple[Effect, ...]) -> Applied:
-        effects = [
-            effect for decorator in decorators for effect in self._decorators.of(definer.file, decorator, definer.facts)
+    def _on_method(self, definer: Linked, decorators: Iterable[Decorator], extra: tuple[Skip, ...]) -> Applied:
+        skips = [
+            skip for decorator in decorators for skip in self._decorators.of(definer.file, decorator, definer.facts)
         ]
-        return Applied("decorator", (*effects, *extra))
+        return Applied("decorator", (*skips, *extra))
 
-    def _function(
-        self, definer: Linked, value: Value
-    ) -> tuple[tuple[Effect, ...], tuple[Linked, Binding] | None] | None:
+    def _function(self, definer: Linked, value: Value) -> tuple[tuple[Skip, ...], tuple[Linked, Binding] | None] | None:
         """Return the function that a name is bound to by assignment and the skips put on it; None for no function."""
         node = self._workspace.node(definer.file, value)
         if node is None:
@@ -129,14 +127,14 @@ class Definitions:
         if isinstance(node, cst.Call):
             if makes_no_function(syntax.dotted(node.func)):
                 return None
-            effects = self._decorators.effects(node, Scope(definer.file))
-            return tuple(each._replace(path=definer.file.path, line=value.line) for each in effects), None
+            skips = self._decorators.skips(node, Scope(definer.file))
+            return tuple(each._replace(path=definer.file.path, line=value.line) for each in skips), None
         dotted = syntax.dotted(node)
         return self._referred(definer, value, dotted) if dotted else ((), None)
 
     def _referred(
         self, definer: Linked, value: Value, dotted: str
-    ) -> tuple[tuple[Effect, ...], tuple[Linked, Binding] | None] | None:
+    ) -> tuple[tuple[Skip, ...], tuple[Linked, Binding] | None] | None:
         member = value.previous if value.previous is not None else definer.facts.members.get(dotted)
         if member is not None and member is not value:
             return (), (definer, member)

@@ -18,7 +18,7 @@ from pytest_tfdebug.scan.workspace import File, Found
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.scan.classes import Kin
+    from pytest_tfdebug.scan.classes import Inherited
     from pytest_tfdebug.scan.found import Unresolved
     from pytest_tfdebug.scan.layout import Place
     from pytest_tfdebug.scan.workspace import Workspace
@@ -51,7 +51,7 @@ class Scanner:
         self._models = f"{places[0].models}/" if places else ""
         self._imported: dict[str, list[str]] = {}
         self._mixin_tests: dict[Linked, frozenset[str]] = {}
-        self._kin_tests: dict[Kin, frozenset[str]] = {}
+        self._inherited_tests: dict[Inherited, frozenset[str]] = {}
         self._linked: dict[Linked, bool] = {}  # classes of the model that is scanned, and whether they are tests
 
     def scan(self, model: str, places: Iterable[Place], test: str | None) -> ModelScan:
@@ -121,8 +121,8 @@ class Scanner:
             cls = None if self._is_alone(found) else self.linker.link(found)
             if cls is None:
                 continue
-            self._linked[cls] = cls.kin.is_test_case or name.startswith("Test") or self._linked.get(cls, False)
-            tests = self._tests(cls) | self._inherited(cls.kin)
+            self._linked[cls] = cls.inherited.is_test_case or name.startswith("Test") or self._linked.get(cls, False)
+            tests = self._tests(cls) | self._inherited(cls.inherited)
             if not tests or not self._is_collected(name, cls):
                 continue
             wanted = tests if test is None else tests & {test}
@@ -163,7 +163,7 @@ class Scanner:
         marked = self._evaluator.attribute(cls, "__test__") if next(cls.definitions("__test__"), None) else None
         if marked is False:
             return False
-        if cls.kin.is_test_case:
+        if cls.inherited.is_test_case:
             return not _is_abstract(cls)
         if not name.startswith("Test") and marked is not True:
             return False
@@ -184,15 +184,11 @@ class Scanner:
             self._mixin_tests[cls] = frozenset(names)
         return self._mixin_tests[cls]
 
-    def _inherited(self, kin: Kin) -> frozenset[str]:
+    def _inherited(self, inherited: Inherited) -> frozenset[str]:
         """Return the tests that the bases of a class define for others to inherit."""
-        if kin not in self._kin_tests:
-            first = kin.mro[0] if kin.mro else None
-            if first is not None and first.kin in self._kin_tests and first.kin.mro == kin.mro[1:]:  # its only base
-                self._kin_tests[kin] = self._tests(first) | self._kin_tests[first.kin]
-            else:
-                self._kin_tests[kin] = frozenset().union(*map(self._tests, kin.mro))
-        return self._kin_tests[kin]
+        if inherited not in self._inherited_tests:
+            self._inherited_tests[inherited] = frozenset().union(*map(self._tests, inherited.mro))
+        return self._inherited_tests[inherited]
 
 
 def _mixin_order(mixin: Mixin) -> tuple[str, int, list[str]]:
@@ -206,7 +202,7 @@ def _is_of_tests(path: str) -> bool:
 
 def _is_abstract(cls: Linked) -> bool:
     """Tell whether a class has abstract methods left and a metaclass that counts them."""
-    if not (cls.kin.counts_abstract or any(map(is_abstract_base, cls.facts.metaclasses))):
+    if not (cls.inherited.counts_abstract or any(map(is_abstract_base, cls.facts.metaclasses))):
         return False
     members = cls.facts.members
-    return any(map(is_abstract, members.values())) or not cls.kin.abstract <= members.keys()
+    return any(map(is_abstract, members.values())) or not cls.inherited.abstract <= members.keys()

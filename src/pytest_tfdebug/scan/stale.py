@@ -11,7 +11,7 @@ import libcst as cst
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Function, Value
 from pytest_tfdebug.scan.class_states import unnumbered
-from pytest_tfdebug.scan.decorators import VERBS
+from pytest_tfdebug.scan.decorators import SKIP_DECORATORS
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.layout import is_owned
 from pytest_tfdebug.scan.outline import uncommented
@@ -77,7 +77,7 @@ class StaleSkips:
         flags: list[tuple[Linked, str, Value]] = []
         for cls in self._classes:
             heirs = self._heirs[cls]
-            if not any(heir.kin.is_test_case or heir.name.startswith("Test") for heir in heirs):
+            if not any(heir.inherited.is_test_case or heir.name.startswith("Test") for heir in heirs):
                 continue
             found += self._expired(cls, cls.facts.decorators)
             for name, member in cls.facts.members.items():
@@ -97,7 +97,8 @@ class StaleSkips:
     def _is_given(self, cls: Linked, name: str, heirs: list[Linked]) -> bool:
         """Tell whether a base gives a class, or one that inherits from it, this name; also where that is not known."""
         names = (name, *unnumbered(name))
-        return any(not heir.kin.is_closed or any(heir.after(cls, each) is not None for each in names) for heir in heirs)
+        is_open = any(not heir.inherited.is_closed for heir in heirs)
+        return is_open or any(heir.after(cls, each) is not None for heir in heirs for each in names)
 
     def _override(self, cls: Linked, name: str, function: Function, *, is_needed: bool) -> Iterator[Finding]:
         """Yield the override of a test that skips what is not there, or skips it longer than it should."""
@@ -114,23 +115,23 @@ class StaleSkips:
         definition = self._scanner.states.definitions.of(name, cls, function)
         if definition.always is not None:
             return True
-        effects, _, _ = self._scanner.runner.test(cls, function, cls)
-        return any(not effect.guards for effect in effects)
+        skips, _, _ = self._scanner.runner.test(cls, function, cls)
+        return any(not skip.guards for skip in skips)
 
     def _expired(self, cls: Linked, decorators: Iterable[Decorator]) -> Iterator[Finding]:
         for decorator in decorators:
             if "skip" not in decorator.text.lower():
                 continue
-            effects = self._scanner.decorators.of(cls.file, decorator, cls.facts)
+            skips = self._scanner.decorators.of(cls.file, decorator, cls.facts)
             end = _until(self._scanner.workspace.node(cls.file, decorator))
-            if any(effect.guards for effect in effects):
+            if any(skip.guards for skip in skips):
                 continue
             if end and self._is_over(end):
                 yield Finding(cls.file.path, decorator.line, "", f"a skip of {cls.name} was to end with until={end!r}")
-            for effect in effects:
-                version = _version_in(effect.reason, self._package)
+            for skip in skips:
+                version = _version_in(skip.reason, self._package)
                 if version and self._is_past(version):
-                    text = f"a skip of {cls.name} was to end with {version}: {effect.reason}"
+                    text = f"a skip of {cls.name} was to end with {version}: {skip.reason}"
                     yield Finding(cls.file.path, decorator.line, "", text)
 
     def _is_over(self, end: str) -> bool:
@@ -163,15 +164,14 @@ class StaleSkips:
         """Yield every decorator that skips without a reason, with the reason that a comment or docstring gives."""
         for cls in self._classes:
             functions = [member for member in cls.facts.members.values() if isinstance(member, Function)]
-            holders: list[tuple[str, tuple[Decorator, ...], str]] = [(cls.name, cls.facts.decorators, "")]
+            holders = [(cls.name, cls.facts.decorators, "")]
             holders += [(f"{cls.name}.{each.name}", each.decorators, each.docstring) for each in functions]
             for name, decorators, docstring in holders:
                 for decorator in decorators:
                     if self._is_bare(cls, decorator):
                         reason = self._comment(cls.file.path, decorator.line) or docstring
-                        text = f"{name} is skipped without a reason" + (
-                            "" if reason else ", and nothing beside it says why"
-                        )
+                        rest = "" if reason else ", and nothing beside it says why"
+                        text = f"{name} is skipped without a reason{rest}"
                         yield Finding(cls.file.path, decorator.line, "", text, reason)
 
     def _comment(self, path: str, line: int) -> str:
@@ -185,9 +185,10 @@ class StaleSkips:
     def _is_bare(self, cls: Linked, decorator: Decorator) -> bool:
         node = self._scanner.workspace.node(cls.file, decorator)
         symbol = self._scanner.workspace.resolve(cls.file, syntax.dotted(getattr(node, "func", node)))
-        if not isinstance(symbol, External) or symbol.name not in VERBS or VERBS[symbol.name].condition is not None:
+        skip = SKIP_DECORATORS.get(symbol.name) if isinstance(symbol, External) else None
+        if skip is None or skip.condition is not None:
             return False
-        return all(not effect.reason.strip() for effect in self._scanner.decorators.of(cls.file, decorator, cls.facts))
+        return all(not skip.reason.strip() for skip in self._scanner.decorators.of(cls.file, decorator, cls.facts))
 
 
 def _is_flag(name: str, value: Value) -> bool:

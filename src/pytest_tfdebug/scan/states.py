@@ -26,7 +26,7 @@ class State(NamedTuple):
 RAN = State("ran")
 
 
-class Effect(NamedTuple):
+class Skip(NamedTuple):
     """A skip: unconditional where there are no ``guards``, also where it stands under one that always holds.
 
     ``kind`` is ``"unittest"`` or ``"pytest"``: whose skip it is, which decides whether a plain class heeds it.
@@ -44,32 +44,32 @@ class Applied(NamedTuple):
     """The skips of one kind that apply to a test, and the form to report them under."""
 
     form: str
-    effects: tuple[Effect, ...]
+    skips: tuple[Skip, ...]
 
 
 NOTHING = Applied("decorator", ())
 
 
-def of_body(effects: Sequence[Effect], *, is_skipped: bool) -> Applied:
+def of_body(skips: Sequence[Skip], *, is_skipped: bool) -> Applied:
     """Return the skips of a body; only the one that ends it every time, where there is one."""
     if is_skipped:
-        always = next((effect for effect in effects if not effect.guards), None)
-        effects = [always or effects[0]._replace(guards=(), is_guarded=True)]
-    is_guarded = any(effect.guards or effect.is_guarded for effect in effects)
-    return Applied("guard" if is_guarded else "body", tuple(effects))
+        always = next((skip for skip in skips if not skip.guards), None)
+        skips = [always or skips[0]._replace(guards=(), is_guarded=True)]
+    is_guarded = any(skip.guards or skip.is_guarded for skip in skips)
+    return Applied("guard" if is_guarded else "body", tuple(skips))
 
 
 def judged(applied: Sequence[Applied]) -> State | None:
     """Return the state that the skips on a test give it, the nearest first; None where they leave it alone."""
-    found = [(form, effect) for form, effects in applied for effect in effects]
+    found = [(form, skip) for form, skips in applied for skip in skips]
     if not found:
         return None
-    for form, effect in found:
-        if not effect.guards:
-            return State("skipped", form, effect.reason, UNCONDITIONAL, effect.path, effect.line)
+    for form, skip in found:
+        if not skip.guards:
+            return State("skipped", form, skip.reason, UNCONDITIONAL, skip.path, skip.line)
     form, first = found[0]
-    reason = next((effect.reason for _, effect in found if effect.reason), "")
-    condition = Condition.of(effect.guards for _, effect in found)
+    reason = next((skip.reason for _, skip in found if skip.reason), "")
+    condition = Condition.of(skip.guards for _, skip in found)
     return State("conditional", form, reason, condition, first.path, first.line)
 
 

@@ -15,7 +15,7 @@ from pytest_tfdebug.scan.workspace import Found
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from pytest_tfdebug.scan.classes import Linked, Question
+    from pytest_tfdebug.scan.classes import Dependency, Linked
     from pytest_tfdebug.scan.workspace import File, Workspace
 
 _DEPTH = 12  # of constants defined by constants
@@ -24,7 +24,7 @@ _LONGEST, _WIDEST = 10_000, 3
 
 #: Stands in a reason for the name of the class, so that classes can share what a body does to them.
 CLASS_NAME = "\x02"
-#: What is asked of a class whose name matters: no other class answers alike.
+#: The dependency on the name of a class, which no other class has.
 NAME = ("name",)
 _CLASS_NAMES = frozenset({"self.__class__.__name__", "cls.__name__"})
 
@@ -62,17 +62,15 @@ class Evaluator:
     """Evaluates expressions against the constants of a repository and the attributes of a class.
 
     Attributes:
-        asked: What classes were asked since this was last emptied.
-        has_effect: Tells whether the method that a class has under a name could skip; it returns the method or None.
+        dependencies: What of classes was looked up since this was last emptied.
+        skipping_helper: Returns the method that a class has under a name, if it could skip.
     """
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._attributes: dict[int, Any] = {}
-        self._ordered: dict[frozenset[Question], tuple[Question, ...]] = {}
-        self._numbers: dict[tuple[Hashable, ...], int] = {}
-        self.asked: set[Question] = set()
-        self.has_effect: Callable[[Linked, str], tuple[Linked, Function] | None] = lambda cls, name: cls.helper(name)
+        self.dependencies: set[Dependency] = set()
+        self.skipping_helper: Callable[[Linked, str], tuple[Linked, Function] | None] = lambda *_: None
 
     def bound(self, file: File, value: Value, depth: int = 0) -> Any:  # noqa: ANN401 - a value is of any type
         """Return the value that a name of a module is bound to."""
@@ -113,7 +111,7 @@ class Evaluator:
 
     def attribute(self, cls: Linked, name: str) -> Any:  # noqa: ANN401
         """Return the value that a class's MRO gives an attribute of its instances, or ``UNKNOWN``."""
-        self.asked.add(("value", name))
+        self.dependencies.add(("value", name))
         found = cls.find(name)
         if found is None or cls.writes(name):
             return UNKNOWN
@@ -124,23 +122,18 @@ class Evaluator:
             self._attributes[id(binding)] = self.bound(definer.file, binding, depth=1)
         return self._attributes[id(binding)]
 
-    def answer(self, cls: Linked, questions: frozenset[Question]) -> int:
-        """Return a number for how a class answers questions: classes with the same number answer alike."""
-        if not questions:
-            return 0
-        number = cls.answers.get(questions)
-        if number is None:
-            answers = self.told(cls, self._ordered.setdefault(questions, tuple(questions)))
-            number = cls.answers[questions] = self._numbers.setdefault(answers, len(self._numbers) + 1)
-        return number
+    def resolved(self, cls: Linked, dependencies: frozenset[Dependency]) -> tuple[Hashable, ...]:
+        """Return what a class has for some dependencies; classes for which it is the same share an outcome."""
+        found = cls.resolved.get(dependencies)
+        if found is None:
+            found = cls.resolved[dependencies] = tuple([self.resolve(cls, each) for each in dependencies])
+        return found
 
-    def told(self, cls: Linked, questions: Sequence[Question]) -> tuple[Hashable, ...]:
-        """Return what a class answers to each of some questions."""
-        told = cls.told
-        for question in questions:
-            if question not in told:
-                told[question] = _QUESTIONS[question[0]](self, cls, *question[1:])
-        return tuple([told[question] for question in questions])
+    def resolve(self, cls: Linked, dependency: Dependency) -> Hashable:
+        """Return what a class has for a dependency; a definition is told by its identity."""
+        if dependency not in cls.known:
+            cls.known[dependency] = _DEPENDENCIES[dependency[0]](self, cls, *dependency[1:])
+        return cls.known[dependency]
 
     def reference(self, dotted: str, scope: Scope) -> Any:  # noqa: ANN401
         """Return the value of a name."""
@@ -151,7 +144,7 @@ class Evaluator:
             return UNKNOWN if rest else scope.local[first]
         if first in {"self", "cls"} and scope.cls is not None:
             if f"{first}.{rest}" in _CLASS_NAMES:
-                self.asked.add(NAME)
+                self.dependencies.add(NAME)
                 return scope.cls.name
             return self.attribute(scope.cls, rest) if rest and "." not in rest else UNKNOWN
         member = scope.body.members.get(dotted) if scope.body is not None else None
@@ -360,7 +353,7 @@ def _lookup(evaluator: Evaluator, name: str, args: Sequence[syntax.Argument], sc
     attribute = syntax.constant(args[1].value)
     if not isinstance(attribute, str):
         return UNKNOWN
-    evaluator.asked.update((("has", attribute), ("value", attribute)))
+    evaluator.dependencies.update((("has", attribute), ("value", attribute)))
     if scope.cls.find(attribute) is not None:
         return True if name == "hasattr" else evaluator.attribute(scope.cls, attribute)
     if not _lacks(scope.cls, attribute):
@@ -372,7 +365,7 @@ def _lookup(evaluator: Evaluator, name: str, args: Sequence[syntax.Argument], sc
 
 def _lacks(cls: Linked, name: str) -> bool:
     """Tell whether the instances of a class surely have no attribute of this name."""
-    return cls.kin.is_closed and cls.find(name) is None and not cls.writes(name)
+    return cls.inherited.is_closed and cls.find(name) is None and not cls.writes(name)
 
 
 def _has_unknown(values: list[Any]) -> bool:
@@ -396,10 +389,10 @@ def _frozen(value: Any) -> Hashable:  # noqa: ANN401
     return value if value is None or isinstance(value, (str, int, float, bool)) else id(value)
 
 
-#: What a class can be asked -> how it answers; a definition answers with its identity.
-_QUESTIONS: dict[str, Callable[..., Hashable]] = {
+#: Kind of a dependency -> what a class has for it; a definition is told by its identity.
+_DEPENDENCIES: dict[str, Callable[..., Hashable]] = {
     "after": lambda _, cls, definer, name: _identity(cls.after(definer, name)),
-    "helper": lambda evaluator, cls, name: _identity(evaluator.has_effect(cls, name)),
+    "helper": lambda evaluator, cls, name: _identity(evaluator.skipping_helper(cls, name)),
     "has": lambda _, cls, name: (cls.find(name) is not None, _lacks(cls, name)),
     "name": lambda _, cls: cls.name,
     "value": lambda evaluator, cls, name: _frozen(evaluator.attribute(cls, name)),

@@ -6,7 +6,7 @@ from pytest_tfdebug.scan.layout import model_files
 from pytest_tfdebug.scan.tree import DiskTree
 from pytest_tfdebug.scan.workers import Session, Work
 
-#: Classes of one kin that answer in different ways what the mixin's tests ask.
+#: Classes of one mixin that answer in different ways what the mixin's tests ask.
 ANSWERS = {
     "a": "",
     "b": "has_attentions = False",
@@ -70,7 +70,7 @@ class ModelTesterMixin:
 
 
 @pytest.fixture
-def kin(tmp_path):
+def mixin_repo(tmp_path):
     tests = tmp_path / "tests"
     for model, body in ANSWERS.items():
         file = tests / "models" / model / f"test_modeling_{model}.py"
@@ -92,7 +92,7 @@ def states(scanned):
     return {(cls.path, cls.name): cls.states for model in scanned.models for cls in model.classes}
 
 
-@pytest.mark.parametrize("tree", ["kin", "fixture_repo"])
+@pytest.mark.parametrize("tree", ["mixin_repo", "fixture_repo"])
 def test_a_class_has_the_states_that_it_has_alone(tree, request):
     root = request.getfixturevalue(tree)
     alone = {}
@@ -141,8 +141,8 @@ class ModelTesterMixin:
         assert [found[model].state for model in "abc"] == ["ran", "ran", "skipped"]
 
 
-def test_each_class_of_a_kin_has_its_own_answers(kin):
-    whole, places = scanner(kin)
+def test_each_class_of_a_mixin_has_its_own_answers(mixin_repo):
+    whole, places = scanner(mixin_repo)
     found = {
         cls.model: {test: state.reason for test, state in cls.states.items()}
         for model in whole.scan(places).models
