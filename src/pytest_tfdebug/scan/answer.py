@@ -154,7 +154,6 @@ def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Pa
 
     Every model is scanned where a file has changed that belongs to none, or the rows are not what they should be.
     """
-    from pytest_tfdebug.scan.layout import is_owned
     from pytest_tfdebug.scan.rows import MISTAKES, from_rows
     from pytest_tfdebug.scan.workers import Part
 
@@ -162,26 +161,20 @@ def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Pa
         models, shared = from_rows(rows)
     except MISTAKES:
         return _scanned(question)
+    earlier = Part(models, head.bad, head.record, shared)
     if not changed:
-        return Part(models, head.bad, head.record, shared)
+        return earlier
     from pytest_tfdebug.scan.layout import model_files
-    from pytest_tfdebug.scan.workers import Work, scan_here
+    from pytest_tfdebug.scan.workers import Work, hit, scan_changed
 
     tree = DiskTree(question.repo)
     work = Work(question.repo, tuple(model_files(tree, question.models_dir)), question.test)
-    owned, by_model = frozenset(where.owned for where in work.places), work.by_model()
-    found = {model.model: model for model in models}
-    is_of_models = all(is_owned(path, owned) for path in changed)
-    if not is_of_models or found.keys() != by_model.keys() or "" in shared or not changed.isdisjoint(shared):
+    models_hit = hit(work, work, earlier, changed)
+    if models_hit is None:
         return _scanned(question)
-    hit = [model.model for model in models if model.uses is None or not changed.isdisjoint(model.uses)]
-    _tell(sum(len(by_model[model]) for model in hit))
-    part = scan_here(work, tree, hit)
-    found.update((model.model, model) for model in part.models)
-    gone = frozenset(where.owned for model in hit for where in by_model[model])
-    kept = {path: why for path, why in head.bad.items() if not is_owned(path, gone)}
-    record = Record.union([head.record, part.record, tree.record])
-    return Part(list(found.values()), kept | part.bad, record, sorted({*shared, *part.shared}))
+    by_model = work.by_model()
+    _tell(sum(len(by_model[model]) for model in models_hit))
+    return scan_changed(work, tree, earlier, models_hit)
 
 
 def _tell(files: int) -> None:

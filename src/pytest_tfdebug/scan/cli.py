@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 OK, FAILED, UNANSWERED = 0, 1, 2
 #: Characters in a line of the help.
 _WIDTH = 100
+#: Options -> others that mean nothing beside them.
+_ALONE = {
+    "against": ("format", "strict_reasons"),
+    "fix": ("format", "strict_reasons", "strict", "test_method_name"),
+    "history": ("format", "strict_reasons", "strict"),
+}
 _FORMATS = ("json", "csv", "markdown", "github", "sarif")
 _SUFFIXES = {"csv": ".csv", "markdown": ".md"}
-_NAMES = {".json": "JSON", ".csv": "CSV", ".md": "Markdown"}
+_NAMES = {".json": "JSON", ".csv": "CSV", ".md": "Markdown", ".html": "HTML"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,9 +68,11 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("--baseline", metavar="FILE", help="compare with an earlier report; exit with 1 on a new skip")
     compare.add_argument("--base", metavar="REV", help="compare with a git revision; exit with 1 on a new skip")
     compare.add_argument("--against", metavar="FILE", help="compare with a report of pytest --tf-skip-report")
+    compare.add_argument("--history", metavar="REV..REV", help="write the share of skips of each commit")
     compare.add_argument(
         "--fix", choices=("stale", "reasons"), help="show how to rewrite skips that skip nothing or say no why"
     )
+    add("--every", type=int, default=1, metavar="N", help="of --history take every N-th commit")
     how = found.add_mutually_exclusive_group()
     how.add_argument("--diff", action="store_true", help="print what --fix would change (default)")
     how.add_argument("--write", action="store_true", help="let --fix rewrite the files")
@@ -75,6 +83,8 @@ def _run(options: argparse.Namespace) -> int:
     _check_options(options)
     if options.fix:
         return _fix(options)
+    if options.history:
+        return _history(options)
     earlier = _earlier(options)
     question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
     cache = None if options.no_cache or options.strict else Cache(options.repo, options.models_dir)
@@ -88,8 +98,7 @@ def _run(options: argparse.Namespace) -> int:
     if cache is not None:
         found.keep(cache)
     code = _show(options, found, earlier)
-    for path in saved:
-        _tell(f"📄 {_NAMES[os.path.splitext(path)[1]]} saved to {os.path.realpath(path)}")
+    _told(saved)
     return code
 
 
@@ -105,12 +114,11 @@ def _check_options(options: argparse.Namespace) -> None:
         raise ScanError(
             "--diff and --write say what --fix does with its changes; name them with --fix stale or --fix reasons."
         )
-    for name in ("against", "fix"):
-        others = ("format", "strict_reasons", *(["test_method_name", "output_dir", "strict"] if name == "fix" else []))
+    for name, others in _ALONE.items():
         wrong = next((other for other in others if getattr(options, other)), None) if getattr(options, name) else None
         if wrong is not None:
-            option = wrong if wrong in {"test_method_name", "output_dir"} else wrong.replace("_", "-")
-            raise ScanError(f"--{option} does not go with --{name}, which writes no report.")
+            option = wrong if wrong == "test_method_name" else wrong.replace("_", "-")
+            raise ScanError(f"--{option} does not go with --{name}.")
 
 
 def _fix(options: argparse.Namespace) -> int:
@@ -135,6 +143,25 @@ def _fix(options: argparse.Namespace) -> int:
             _print(rewrite.diff())
     done = "rewritten" if options.write else "to rewrite with --write"
     _tell(f"{count} skip(s) in {files} file(s) {done}." if count else "Nothing to fix.")
+    if options.output_dir is not None:
+        found = answer(Question(options.repo, options.models_dir), None)
+        _told(_save(os.path.join(os.path.expanduser(options.output_dir), f"{found.question.name}.json"), None, found))
+    return OK
+
+
+def _history(options: argparse.Namespace) -> int:
+    """Write the share of skips of each commit of a range, and print that of all tests."""
+    from pytest_tfdebug.scan import history
+    from pytest_tfdebug.scan.report import write
+
+    found = history.history(
+        options.repo, options.history, options.test_method_name, every=options.every, models_dir=options.models_dir
+    )
+    target = os.path.join(os.path.expanduser(options.output_dir or "."), "scan_history")
+    write(f"{target}.json", [found.to_json()])
+    write(f"{target}.html", [found.to_html()])
+    _print(found.lines())
+    _told([f"{target}.json", f"{target}.html"])
     return OK
 
 
@@ -149,14 +176,12 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
         return baseline.load(Path(file))
     if options.base is None:
         return None
-    from pathlib import Path
-
     from pytest_tfdebug.scan.api import scan_tree
     from pytest_tfdebug.scan.tree import GitTree
 
     if not os.path.isdir(options.repo):
         raise ScanError(f"{options.repo} is not a directory; name the root of a repository with --repo.")
-    with GitTree(Path(options.repo), options.base) as tree:
+    with GitTree(options.repo, options.base) as tree:
         found = scan_tree(tree, None, options.models_dir)
     for path, reason in found.skipped_files.items():
         _tell(f"warning: left out of {options.base}: {path}: {reason}")
@@ -262,6 +287,11 @@ def _only(report: dict[str, Any], test: str | None) -> dict[str, Any]:
 def _print(lines: Iterable[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
+
+
+def _told(saved: list[str]) -> None:
+    for path in saved:
+        _tell(f"📄 {_NAMES[os.path.splitext(path)[1]]} saved to {os.path.realpath(path)}")
 
 
 def _tell(line: str) -> None:

@@ -12,7 +12,6 @@ from pytest_tfdebug.scan.files import read
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
     from types import TracebackType
 
     from typing_extensions import Self
@@ -185,19 +184,48 @@ def _summary(names: dict[str, str]) -> str:
     return digest("\n".join([name + kind for name, kind in names.items()]).encode(errors="surrogateescape"))
 
 
+def git(root: str, *arguments: str) -> bytes:
+    """Return what a command of git writes.
+
+    Raises:
+        ScanError: If there is no git, or it fails.
+    """
+    import subprocess
+
+    try:
+        done = subprocess.run(["git", "-C", root, *arguments], check=True, capture_output=True)  # noqa: S603, S607 - git, with arguments of our own
+    except FileNotFoundError as error:
+        raise ScanError("git is not installed; --base and --history need it.") from error
+    except subprocess.CalledProcessError as error:
+        raise ScanError(f"{root} is not a git repository: {error.stderr.decode(errors='replace').strip()}") from error
+    return done.stdout
+
+
 #: Symlinks that may lead to each other.
 _LINKS = 40
 
 
 class GitTree:
-    """A revision, read from git's object store."""
+    """A revision, read from git's object store.
 
-    def __init__(self, root: Path, revision: str) -> None:
+    Args:
+        root: The repository.
+        revision: A commit, or what git resolves to one.
+        contents: What blobs hold, by name, if some have been read; it grows.
+
+    Attributes:
+        blobs: The name of the blob that each file is.
+        contents: What the blobs hold that were read.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], revision: str, contents: dict[str, bytes] | None = None) -> None:
         self._root = os.fspath(root)
         self._commit = self._resolved(revision)
-        listing = os.fsdecode(self._git("ls-tree", "-r", "-z", self._commit))
+        listing = os.fsdecode(git(self._root, "ls-tree", "-r", "-z", self._commit))
         entries = [entry.partition("\t")[::2] for entry in listing.split("\0") if entry]
-        self._files = frozenset(path for _, path in entries)
+        self.contents = {} if contents is None else contents
+        self.blobs = {path: kind.split()[2] for kind, path in entries}
+        self._files = self.blobs.keys()
         self._links = frozenset(path for kind, path in entries if kind.startswith("120000"))
         self._dirs = frozenset(
             path[:index] for path in self._files for index, character in enumerate(path) if character == "/"
@@ -205,22 +233,11 @@ class GitTree:
         self._batch: subprocess.Popen[bytes] | None = None
 
     def _resolved(self, revision: str) -> str:
-        self._git("rev-parse", "--git-dir")
+        git(self._root, "rev-parse", "--git-dir")
         try:
-            return self._git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
+            return git(self._root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
         except ScanError as error:
             raise ScanError(f"{revision!r} is not a revision of {self._root}; `git branch -a` lists some.") from error
-
-    def _git(self, *arguments: str) -> bytes:
-        import subprocess
-
-        try:
-            done = subprocess.run(["git", "-C", self._root, *arguments], check=True, capture_output=True)  # noqa: S603, S607 - git, with arguments of our own
-        except FileNotFoundError as error:
-            raise ScanError("git is not installed; --base needs it.") from error
-        except subprocess.CalledProcessError as error:
-            raise ScanError(f"{self._root} is not a git repository: {error.stderr.decode().strip()}") from error
-        return done.stdout
 
     @property
     def record(self) -> Record:
@@ -253,7 +270,10 @@ class GitTree:
         """Return a file's bytes, those that a symlink leads to."""
         for _ in range(_LINKS):
             if path not in self._links:
-                return self._blob(path)
+                name = self.blobs.get(path, "")
+                if name not in self.contents:
+                    self.contents[name] = self._blob(path)
+                return self.contents[name]
             path = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(self._blob(path))))
         raise BadSourceError("a symlink that leads to itself")
 

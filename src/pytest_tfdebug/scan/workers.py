@@ -11,6 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from pytest_tfdebug.scan.layout import is_owned
 from pytest_tfdebug.scan.scanner import Scanner
 from pytest_tfdebug.scan.tree import DiskTree, Record
 from pytest_tfdebug.scan.workspace import Workspace
@@ -90,6 +91,33 @@ class Session:
 def scan_here(work: Work, tree: Tree, models: Iterable[str] | None = None) -> Part:
     """Scan some models, or all, in this process."""
     return Session(work, tree).scan(work.by_model() if models is None else models)
+
+
+def hit(before: Work, work: Work, earlier: Part, changed: set[str]) -> list[str] | None:
+    """Return the models that have to be scanned after a change; None where all have to be.
+
+    Args:
+        before: What was scanned.
+        work: What is to be scanned now.
+        earlier: What was found.
+        changed: The files that are not what they were.
+    """
+    owned = frozenset(where.owned for where in (*before.places, *work.places))
+    is_of_models = all(is_owned(path, owned) for path in changed)
+    if not is_of_models or "" in earlier.shared or not changed.isdisjoint(earlier.shared):
+        return None
+    found = {model.model: model.uses for model in earlier.models}
+    return [model for model in work.by_model() if not changed.isdisjoint(found.get(model) or changed)]
+
+
+def scan_changed(work: Work, tree: Tree, earlier: Part, models: list[str]) -> Part:
+    """Scan some models, and take what an earlier scan found of the others."""
+    part, by_model = scan_here(work, tree, models), work.by_model()
+    found = {model.model: model for model in (*earlier.models, *part.models) if model.model in by_model}
+    gone = frozenset(where.owned for model in models for where in by_model[model])
+    kept = {path: why for path, why in earlier.bad.items() if not is_owned(path, gone)}
+    record = Record.union([earlier.record, part.record, tree.record])
+    return Part(list(found.values()), kept | part.bad, record, sorted({*earlier.shared, *part.shared}))
 
 
 def scan_shown(work: Work, tree: DiskTree) -> Part:
