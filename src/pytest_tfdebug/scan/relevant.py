@@ -63,7 +63,7 @@ class _Reader(NamedTuple):
     def _whole(self, parts: list[Statement]) -> Relevant:
         """Return what matters of a statement of one or more parts: if one does, the headers of all."""
         if parts[0].word not in COMPOUND:
-            callees = frozenset(self._called(parts[0].text))
+            callees = frozenset(self._callees(parts[0].text))
             matters = callees or parts[0].text.startswith(_LEAVES)
             return Relevant([(parts[0].first, False)] if matters else [], callees)
         inside = [joined(self.statements(part.block)) if part.word != "class" else Relevant([]) for part in parts]
@@ -75,26 +75,33 @@ class _Reader(NamedTuple):
             lines += each.lines if not part.inline else ()
         return Relevant(lines, frozenset().union(*(each.callees for each in inside)))
 
-    def _called(self, text: str) -> Iterator[str]:
+    def _callees(self, text: str) -> Iterator[str]:
         """Yield the names by which a simple statement calls what may skip."""
         if text[0] in "\"'":  # a docstring
             return
         if any(sign in text for sign in _SKIPS):
             yield ""
             return
+        names: Iterable[str]
         if any(sign in text for sign in _MORE_CALLS):
-            names = [piece.rpartition(" ")[2] for piece in text.translate(_NO_NAMES).split("(")[:-1]]
+            names = _called(text)
         else:
             target, equals, value = text.partition("=")
             value = value if equals and "(" not in target else text
             names = [value.partition("(")[0].rpartition("=")[2].removeprefix("return ").removeprefix("raise ").strip()]
-        yield from filter(self._may, names)
+        yield from filter(self.may, names)
 
-    def _may(self, name: str) -> bool:
+    def may(self, name: str) -> bool:
+        """Tell whether calling a name may skip."""
         first, _, rest = name.partition(".")
         if first in {"self", "cls"}:
             return rest.isidentifier() and not rest.startswith(NO_SKIPS)
         return name.replace(".", "").isidentifier() and (name in self.nested or self.may_skip(name))
+
+
+def _called(text: str) -> Iterator[str]:
+    """Return the dotted names before a bracket, anywhere in a text."""
+    return (piece.rpartition(" ")[2] for piece in text.translate(_NO_NAMES).split("(")[:-1])
 
 
 def relevant(header: Statement, may_skip: Callable[[str], bool]) -> Relevant:
@@ -104,6 +111,9 @@ def relevant(header: Statement, may_skip: Callable[[str], bool]) -> Relevant:
         header: The definition.
         may_skip: Tells of a dotted name of the file whether calling it may skip.
     """
+    source, reader = header.source, _Reader(may_skip, set())
+    if not any(sign in source for sign in (*_SKIPS, "raise ")) and not any(map(reader.may, _called(source))):
+        return Relevant([])
     outline = header.outline
     starts = (outline.lines[outline.starts[number]].lstrip() for number in range(header.first + 1, header.last))
     nested = {text.partition("def ")[2].partition("(")[0] for text in starts if text.startswith(("def ", "async def "))}
