@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.found import result
-from pytest_tfdebug.scan.layout import is_owned, model_files
+from pytest_tfdebug.scan.layout import model_files
 from pytest_tfdebug.scan.tree import GitTree, git
 from pytest_tfdebug.scan.workers import Work, hit, scan_changed, scan_here
 
@@ -149,15 +149,19 @@ def _part(work: Work, tree: GitTree, before: tuple[Work, Part, dict[str, str]] |
     if before is None:
         return scan_here(work, tree)
     earlier_work, earlier, blobs = before
-    paths = (path for path, _ in blobs.items() ^ tree.blobs.items() if path.endswith(".py"))
-    changed = set(paths)
-    models = hit(earlier_work, work, earlier, changed)
-    kept = {model.model for model in earlier.models}
-    added = {path for path in changed if path not in blobs or path not in tree.blobs}
-    new = frozenset(where.owned for where in work.places if where.model not in kept)
-    if models is None or not all(is_owned(path, new) for path in added):  # what comes or goes may be what others import
-        return scan_here(work, tree)
-    return scan_changed(work, tree, earlier, models)
+    differing = {path for path, _ in blobs.items() ^ tree.blobs.items()}
+    moved = {path for path in differing if path not in blobs or path not in tree.blobs}
+    if any(place in earlier.record.listings for path in moved for place in _above(path)):
+        return scan_here(work, tree)  # what was looked for and not found is there now
+    models = hit(earlier_work, work, earlier, differing & earlier.record.contents.keys())
+    return scan_here(work, tree) if models is None else scan_changed(work, tree, earlier, models)
+
+
+def _above(path: str) -> Iterator[str]:
+    """Yield a path and the directories above it."""
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
 
 
 def _commits(root: str, span: str, every: int) -> list[tuple[str, str]]:

@@ -224,6 +224,8 @@ class GitTree:
         listing = os.fsdecode(git(self._root, "ls-tree", "-r", "-z", self._commit))
         entries = [entry.partition("\t")[::2] for entry in listing.split("\0") if entry]
         self.contents = {} if contents is None else contents
+        self._missed: dict[str, str] = {}
+        self._read: dict[str, str] = {}
         self.blobs = {path: kind.split()[2] for kind, path in entries}
         self._files = self.blobs.keys()
         self._links = frozenset(path for kind, path in entries if kind.startswith("120000"))
@@ -241,8 +243,8 @@ class GitTree:
 
     @property
     def record(self) -> Record:
-        """Nothing: a revision never changes."""
-        return Record({}, {})
+        """What was looked for and not found, in place of the listings, and the blobs of the files that were read."""
+        return Record(dict(self._missed), dict(self._read))
 
     def __enter__(self) -> Self:
         return self
@@ -260,20 +262,26 @@ class GitTree:
 
     def is_file(self, path: str) -> bool:
         """Tell whether a path is a file."""
-        return path in self._files
+        return self._noted(path, is_there=path in self._files)
 
     def is_dir(self, path: str) -> bool:
         """Tell whether a path is a directory."""
-        return path in self._dirs
+        return self._noted(path, is_there=path in self._dirs)
+
+    def _noted(self, path: str, *, is_there: bool) -> bool:
+        if not is_there:
+            self._missed[path] = ""
+        return is_there
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes, those that a symlink leads to."""
         for _ in range(_LINKS):
             if path not in self._links:
-                name = self.blobs.get(path, "")
+                name = self._read[path] = self.blobs.get(path, "")
                 if name not in self.contents:
                     self.contents[name] = self._blob(path)
                 return self.contents[name]
+            self._read[path] = self.blobs[path]
             path = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(self._blob(path))))
         raise BadSourceError("a symlink that leads to itself")
 

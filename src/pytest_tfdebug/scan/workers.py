@@ -106,8 +106,12 @@ def hit(before: Work, work: Work, earlier: Part, changed: set[str]) -> list[str]
     is_of_models = all(is_owned(path, owned) for path in changed)
     if not is_of_models or "" in earlier.shared or not changed.isdisjoint(earlier.shared):
         return None
-    found = {model.model: model.uses for model in earlier.models}
-    return [model for model in work.by_model() if not changed.isdisjoint(found.get(model) or changed)]
+    found, were = {model.model: model.uses for model in earlier.models}, before.by_model()
+    return [
+        model
+        for model, places in work.by_model().items()
+        if were.get(model) != places or (uses := found.get(model)) is None or not changed.isdisjoint(uses)
+    ]
 
 
 def scan_changed(work: Work, tree: Tree, earlier: Part, models: list[str]) -> Part:
