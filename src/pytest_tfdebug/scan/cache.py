@@ -20,7 +20,7 @@ from pytest_tfdebug.scan.tree import Record, digest
 
 #: Answers that are kept, and bytes of all together; one of transformers takes 2 MB.
 _ANSWERS, _MOST = 8, 64_000_000
-_MARK = "pytest-tfdebug scan 2"
+_MARK = "pytest-tfdebug scan 3"
 
 
 class Head(NamedTuple):
@@ -89,34 +89,25 @@ class Cache:
         return f"{name} {self._models_dir}"
 
     def _written(self) -> bytes:
-        """Return the file: a line about its parts, its checksum before it, and the parts."""
-        index = [
-            [key, *(item for part in pair for item in (len(part), zlib.crc32(part)))]
-            for key, pair in self._parts.items()
-        ]
+        """Return the file: a line about its parts after its own checksum, and a line for each part."""
+        index = [[key, *map(zlib.crc32, pair)] for key, pair in self._parts.items()]
         line = _dumped([_MARK, self._version, index])
-        return b"".join(
-            [b"%08x " % zlib.crc32(line), line, b"\n", *(part for pair in self._parts.values() for part in pair)]
-        )
+        parts = (part for pair in self._parts.values() for part in pair)
+        return b"\n".join([b"%08x %b" % (zlib.crc32(line), line), *parts])
 
     def _read(self) -> dict[str, tuple[bytes, bytes]]:
-        content = memoryview(read(self._path, 2 * _MOST))
-        end = bytes(content[: _MOST // 8]).find(b"\n")
-        line = bytes(content[9:end])
-        if end < 0 or content[:9] != b"%08x " % zlib.crc32(line):
+        line, *parts = read(self._path, 2 * _MOST).split(b"\n")
+        if line[:9] != b"%08x " % zlib.crc32(line[9:]):
             return {}
-        mark, version, index = json.loads(line)
+        mark, version, index = json.loads(line[9:])
         if (mark, version) != (_MARK, self._version):
             return {}
-        found: dict[str, tuple[bytes, bytes]] = {}
-        at = end + 1
-        for key, *sizes in index:
-            first, first_sum, second, second_sum = map(int, sizes)
-            pair = bytes(content[at : at + first]), bytes(content[at + first : at + first + second])
-            at += first + second
-            if (zlib.crc32(pair[0]), zlib.crc32(pair[1])) == (first_sum, second_sum):
-                found[str(key)] = pair
-        return found
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return {
+            str(key): pair
+            for (key, *checksums), pair in zip(index, pairs, strict=True)
+            if [zlib.crc32(part) for part in pair] == checksums
+        }
 
 
 def _size(parts: dict[str, tuple[bytes, bytes]]) -> int:

@@ -25,14 +25,18 @@ def to_rows(models: Iterable[ModelScan], shared: list[str]) -> dict[str, Any]:
         shared: The files of models that all models may rest on.
     """
     tests: dict[str, int] = {}
-    states: dict[State, int] = {}
+    states: list[State] = []
+    numbers: dict[int, int] = {}  # by identity, which the models keep
     found = {}
     for model in models:
         classes = []
         for cls in model.classes:
             given: dict[int, list[int]] = {}
             for test, state in cls.states.items():
-                number = states.setdefault(state, len(states))
+                number = numbers.get(id(state))
+                if number is None:
+                    number = numbers[id(state)] = len(states)
+                    states.append(state)
                 given.setdefault(number, []).append(tests.setdefault(test, len(tests)))
             classes.append([cls.name, cls.path, list(given.items())])
         mixins = [
@@ -40,7 +44,7 @@ def to_rows(models: Iterable[ModelScan], shared: list[str]) -> dict[str, Any]:
             for mixin in model.mixins
         ]
         found[model.model] = [classes, mixins, model.unresolved, model.uses]
-    return {"tests": list(tests), "states": list(states), "models": found, "shared": shared}
+    return {"tests": list(tests), "states": states, "models": found, "shared": shared}
 
 
 def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:  # noqa: ANN401 - whatever JSON holds
