@@ -200,3 +200,14 @@ def test_encoding_line_ends_and_mode_stay(repo, tmp_path, monkeypatch):
 def test_options_that_do_not_go_together(fixture_repo, capsys, options, message):
     assert main(["--repo", str(fixture_repo), *options]) == 2
     assert f"error: {message}" in capsys.readouterr().err
+
+
+def test_a_report_is_written_only_where_it_is_asked_for(repo, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    root = repo(COMMON, m=CLASS + "    pass\n", n="x = (\n")
+
+    assert main(["--repo", str(root), "--fix", "stale", "--output_dir", "out"]) == 0
+
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["all_tests_scan_result.json"]
+    assert not list(tmp_path.glob("*.json"))
+    assert "warning: left out: tests/models/n/test_modeling_n.py: line " in capsys.readouterr().err

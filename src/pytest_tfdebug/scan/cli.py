@@ -70,7 +70,9 @@ def parser() -> argparse.ArgumentParser:
     compare.add_argument("--against", metavar="FILE", help="compare with a report of pytest --tf-skip-report")
     compare.add_argument("--history", metavar="REV..REV", help="write the share of skips of each commit")
     compare.add_argument(
-        "--fix", choices=("stale", "reasons"), help="show how to rewrite skips that skip nothing or say no why"
+        "--fix",
+        choices=("stale", "reasons"),
+        help="show how to take out skips that skip nothing, or to say why others skip",
     )
     add("--every", type=int, default=1, metavar="N", help="of --history take every N-th commit")
     how = found.add_mutually_exclusive_group()
@@ -130,22 +132,25 @@ def _fix(options: argparse.Namespace) -> int:
     if not os.path.isdir(options.repo):
         raise ScanError(f"{options.repo} is not a directory; name the root of a repository with --repo.")
     today = dt.datetime.now(tz=dt.timezone.utc).date()
-    count = files = 0
-    for rewrite in rewrites(DiskTree(options.repo), options.models_dir, options.fix, today):
+    found, bad = rewrites(DiskTree(options.repo), options.models_dir, options.fix, today)
+    for path, reason in sorted(bad.items()):
+        _tell(f"warning: left out: {path}: {reason}")
+    for rewrite in found:
         for finding in rewrite.findings:
             _tell(f"{finding.path}:{finding.line}: {finding.text}")
-        count, files = count + len(rewrite.findings), files + 1
         if rewrite.problem:
             _tell(f"warning: {rewrite.problem}")
         elif options.write:
             rewrite.write(options.repo)
         else:
             _print(rewrite.diff())
+    count, files = sum(len(rewrite.findings) for rewrite in found), len(found)
     done = "rewritten" if options.write else "to rewrite with --write"
     _tell(f"{count} skip(s) in {files} file(s) {done}." if count else "Nothing to fix.")
     if options.output_dir is not None:
-        found = answer(Question(options.repo, options.models_dir), None)
-        _told(_save(os.path.join(os.path.expanduser(options.output_dir), f"{found.question.name}.json"), None, found))
+        report = answer(Question(options.repo, options.models_dir), None)
+        target = os.path.join(os.path.expanduser(options.output_dir), f"{report.question.name}.json")
+        _told(_save(target, None, report))
     return OK
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.tree import DiskTree
 
 
-def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> Iterator[Rewrite]:
-    """Yield every file of a repository that is to be rewritten.
+def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> tuple[list[Rewrite], dict[str, str]]:
+    """Return every file of a repository that is to be rewritten, and those that were left out, with the reason.
 
     Args:
         tree: The repository.
@@ -40,11 +40,11 @@ def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> Iter
     """
     work = Work("", tuple(model_files(tree, models_dir)), None)
     session = Session(work, tree)
-    session.scan(work.by_model())
+    bad = session.scan(work.by_model()).bad
     skips = StaleSkips(session.scanner, tree, today)
     found = skips.find() if kind == "stale" else sorted(skips.without_reason())
-    for path, findings in groupby(found, attrgetter("path")):
-        yield Rewrite(path, tree.read(path), list(findings))
+    by_path = groupby(found, attrgetter("path"))
+    return [Rewrite(path, tree.read(path), list(findings)) for path, findings in by_path], bad
 
 
 class Rewrite:
