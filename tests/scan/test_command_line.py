@@ -356,6 +356,10 @@ def test_a_baseline_is_never_overwritten(small, run, tmp_path):
             '{"test_a": {"models_ran": [], "models_skipped": [], "models_partially_skipped": [], "tests": [{}]}}',
             "is not a report of this scanner",
         ),
+        (
+            '{"test_a": {"models_ran": [[]], "models_skipped": 1, "models_partially_skipped": [], "tests": []}}',
+            "is not a report of this scanner",
+        ),
     ],
 )
 def test_a_baseline_that_is_none(small, run, tmp_path, content, message):

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     _Entry: TypeAlias = Mapping[str, Any]
 
-_KEYS = frozenset({"models_ran", "models_skipped", "models_partially_skipped", "tests"})
-_FIELDS = frozenset({"model", "class", "state", "reason", "file", "line"})
+#: What a report has to say of a test, and of a class.
+_MODELS = ("models_ran", "models_skipped", "models_partially_skipped")
+_TEXTS = ("model", "class", "state", "reason", "file")
 
 
 class Change(NamedTuple):
@@ -70,15 +71,26 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
         raise ScanError(f"Cannot read {path}: {error.strerror or error}; run the scan once to write it.") from error
     except (ValueError, RecursionError) as error:
         raise ScanError(f"{path} is not JSON ({error}); write it with python -m pytest_tfdebug.scan.") from error
-    tests = report.values() if isinstance(report, dict) else [None]
-    if not all(isinstance(test, dict) and test.keys() >= _KEYS and _are_entries(test["tests"]) for test in tests):
+    if not isinstance(report, dict) or not all(map(_is_test, report.values())):
         raise ScanError(f"{path} is not a report of this scanner; write it with python -m pytest_tfdebug.scan.")
     found: dict[str, dict[str, Any]] = report
     return found
 
 
-def _are_entries(entries: object) -> bool:
-    return isinstance(entries, list) and all(isinstance(entry, dict) and entry.keys() >= _FIELDS for entry in entries)
+def _is_test(test: object) -> bool:
+    """Tell whether what JSON holds is what a report says of a test."""
+    if not isinstance(test, dict) or not test.keys() >= {*_MODELS, "tests"}:
+        return False
+    entries = test["tests"]
+    return all(_are(str, test[key]) for key in _MODELS) and _are(dict, entries) and all(map(_is_entry, entries))
+
+
+def _is_entry(entry: dict[str, Any]) -> bool:
+    return entry.keys() >= {*_TEXTS, "line"} and all(isinstance(entry[key], str) for key in _TEXTS)
+
+
+def _are(kind: type, items: object) -> bool:
+    return isinstance(items, list) and all(isinstance(item, kind) for item in items)
 
 
 def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reasons: bool = False) -> list[Change]:
@@ -159,7 +171,7 @@ _NAMES = (
 
 def _known(report: Mapping[str, Any]) -> set[Hashable]:
     """Return the tests, models and classes that a report names."""
-    models = {model for values in report.values() for key in ("models_ran", "models_skipped") for model in values[key]}
+    models = {model for values in report.values() for key in _MODELS for model in values[key]}
     classes = {(entry["model"], entry["class"]) for values in report.values() for entry in values["tests"]}
     return {*report, *models, *classes}
 
