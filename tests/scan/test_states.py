@@ -470,6 +470,21 @@ def test_an_expanded_test(repo, body, expected):
     assert list(scan(root)) == ["test_forward"]
 
 
+def test_a_body_indented_with_tabs_of_which_a_part_is_left_out(repo):
+    body = """
+	def test_forward(self):
+		if OFF:
+			x = 1
+		elif sys.flags.quiet:
+			self.skipTest("why")
+"""
+    root = repo(m=f"OFF = bool(sys.flags.quiet)\nclass MTest(ModelTesterMixin, unittest.TestCase):{body}")
+
+    [case] = scan(root)["test_forward"].cases
+
+    assert (case.state.state, case.state.reason) == ("conditional", "why")
+
+
 def test_a_class_imported_from_another_model_is_collected_again(repo):
     root = repo(
         m='class MTest(ModelTesterMixin, unittest.TestCase):\n    @unittest.skip("why")\n    def test_forward(self): pass\n',

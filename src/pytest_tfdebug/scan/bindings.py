@@ -125,24 +125,33 @@ class Function:
         numbers: list[int] = []
         outline = self._statement.outline
         for at, is_emptied in self._relevant.lines:
-            texts += [outline.text(at, at + 1)] + [f"{' ' * outline.indents[at]} pass"] * is_emptied
+            text = outline.text(at, at + 1)
+            texts += [text] + [f"{text[: outline.indents[at]]} pass"] * is_emptied
             numbers += [outline.line(at)] * (1 + is_emptied)
-        return self._read(texts, numbers) if texts else None
+        return self._noted(texts, numbers) if texts else None
 
     @cached_property
     def whole(self) -> Body | None:
         """All of the definition; None where it cannot be read."""
-        statement, outline = self._statement, self._statement.outline
-        every = range(statement.first, statement.last)
-        return self._read([outline.text(at, at + 1) for at in every], [outline.line(at) for at in every])
+        return self._noted(*self._every)
 
-    def _read(self, texts: list[str], lines: list[int]) -> Body | None:
+    @property
+    def _every(self) -> tuple[list[str], list[int]]:
+        """All logical lines of the definition, and their numbers."""
+        outline, every = self._statement.outline, range(self._statement.first, self._statement.last)
+        return [outline.text(at, at + 1) for at in every], [outline.line(at) for at in every]
+
+    def _noted(self, texts: list[str], lines: list[int]) -> Body | None:
+        """Return what libcst reads in logical lines; None, and a note, where it cannot."""
         try:
-            node = syntax.definition(texts)
+            return self._read(texts, lines)
         except BadSourceError as error:
             if self._source is not None:
                 self._source.note_bad(error, self.line)
             return None
+
+    def _read(self, texts: list[str], lines: list[int]) -> Body:
+        node = syntax.definition(texts)
         found: dict[int, int] = {}
         _number(node.body, iter(lines[1:]), self.line, found)
         return Body(node.body, found)
@@ -167,12 +176,15 @@ class Function:
         return self._statement.text.partition("(")[2].partition(")")[0].strip() == "self"
 
     def is_local(self, name: str) -> bool:
-        """Tell whether the body binds a name."""
-        return self.text.count(name) > 1 and name in self._bound
+        """Tell whether the body binds a name; it may where not all of it can be read."""
+        return self.text.count(name) > 1 and (self._bound is None or name in self._bound)
 
     @cached_property
-    def _bound(self) -> frozenset[str]:
-        nodes = syntax.walk(self.whole.suite) if self.whole is not None else ()
+    def _bound(self) -> frozenset[str] | None:
+        try:
+            nodes = syntax.walk(self._read(*self._every).suite)
+        except BadSourceError:
+            return None
         return frozenset(name for node in nodes if isinstance(node, _BINDERS) for name in _names(node))
 
 

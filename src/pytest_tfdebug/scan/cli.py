@@ -58,7 +58,11 @@ def parser() -> argparse.ArgumentParser:
     add("--repo", default=".", metavar="DIR", help="root of the repository (default: the current directory)")
     add("--models-dir", default="", metavar="DIR", help="where its models' tests are, if not found by themselves")
     add("--test_method_name", metavar="NAME", help="scan one common test, such as test_inputs_embeds")
-    add("--output_dir", metavar="DIR", help="where the JSON report goes (default: the current directory)")
+    add(
+        "--output_dir",
+        metavar="DIR",
+        help="where reports go (default: the current directory; a comparison and --fix write none)",
+    )
     add("--format", choices=_FORMATS, help="print this instead of the summary; csv and markdown are saved too")
     add("--verbose", action="store_true", help="list everything that is counted or cut short")
     add("--no_cache", action="store_true", help="neither read nor write the cache")
