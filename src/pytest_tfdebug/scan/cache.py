@@ -20,7 +20,7 @@ from pytest_tfdebug.scan.tree import Record, digest
 
 #: Answers that are kept, and bytes of all together; one of transformers takes 2 MB.
 _ANSWERS, _MOST = 8, 64_000_000
-_MARK = "pytest-tfdebug scan 3"
+_MARK = "pytest-tfdebug scan 2"
 
 
 class Head(NamedTuple):
