@@ -83,6 +83,30 @@ class Statistics(NamedTuple):
     non_finite: int
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Digest:
+    """What is kept of a tensor that is not kept whole; :mod:`pytest_tfdebug.tracing.digest` makes it.
+
+    Complex numbers are pairs of elements here.
+
+    Args:
+        elements: Its elements at seeded places, in its dtype, ``(kept,)``.
+        sums: Sums of all its elements with seeded signs, ``(buckets,)``: a change of any element changes one.
+        norm: Root of the sum of the squares of its finite elements.
+        tops: The largest elements of its rows, in its dtype, ``(tops,)``; empty for most tensors.
+        top_places: Where these stand, in the order of the elements, int64.
+        added: Axis and start of the part that the elements are taken from, where a step added it to a cache; None where
+            they are taken from the whole tensor.
+    """
+
+    elements: Tensor
+    sums: Tensor
+    norm: float
+    tops: Tensor
+    top_places: Tensor
+    added: tuple[int, int] | None = None
+
+
 @dataclass(slots=True)
 class TensorRecord:
     """One leaf of a call's inputs or outputs.
@@ -91,8 +115,10 @@ class TensorRecord:
         leaf: Leaf path: how to reach the tensor in the nested value; empty when the value is the tensor.
         shape: Shape, in elements.
         dtype: Name without the ``torch.`` prefix, ``"float32"``.
-        tensor: The values as they were when they were recorded; None when they cannot be kept (meta tensors).
+        tensor: The values as they were when they were recorded; None when they cannot be kept (meta tensors), or a
+            golden holds a digest of them.
         statistics: Known summary, or None until :func:`pytest_tfdebug.tracing.statistics.summarize` fills it.
+        digest: What is kept in place of the tensor.
     """
 
     leaf: str
@@ -100,6 +126,12 @@ class TensorRecord:
     dtype: str
     tensor: Tensor | None = field(repr=False)
     statistics: Statistics | None = field(default=None, repr=False)
+    digest: Digest | None = field(default=None, repr=False)
+
+    @property
+    def held(self) -> Tensor | Digest | None:
+        """The tensor or its digest: the same object in every record that shows the same tensor."""
+        return self.digest if self.tensor is None else self.tensor
 
 
 class Write(NamedTuple):
@@ -176,6 +208,8 @@ class Metrics(NamedTuple):
         cosine: Cosine between the two tensors, flattened; information only, never a verdict.
         non_finite_expected: inf and nan elements of the expected tensor.
         non_finite_actual: inf and nan elements of the actual tensor.
+        sampled: Elements that were compared one by one, where the expected tensor is not kept whole: what is said of
+            all of them is then an estimate, and a greatest difference the greatest that was seen; 0 where all were.
     """
 
     mismatched: int
@@ -190,6 +224,7 @@ class Metrics(NamedTuple):
     cosine: float
     non_finite_expected: int
     non_finite_actual: int
+    sampled: int = 0
 
 
 #: What a leaf comparison found: nothing, values outside tolerance, or tensors that cannot be laid side by side.

@@ -1,14 +1,11 @@
 """What modules write into the caches that they are given is recorded, and explains what differs in them at the end."""
 
-import json
-
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import DynamicCache
 
+from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, Trace, compare, record, trace
 from pytest_tfdebug.parity.compare import conclude, start_comparison
 from pytest_tfdebug.parity.coverage import RecordedModules
@@ -165,17 +162,15 @@ def test_writes_survive_a_file(tmp_path):
     )
 
 
-@pytest.mark.parametrize("writes", [{}, [[None]], [["0", []]], [[0, ["leaf", [1], "float32", "not there", None]]]])
+@pytest.mark.parametrize("writes", [{}, [[None]], [["0", []]], [[0, ["leaf", 99]]]])
 def test_damaged_writes_are_a_damaged_file(tmp_path, writes):
     path = tmp_path / "t.safetensors"
     trace(Model(), X).save(path)
-    with safe_open(path, "pt") as opened:
-        ((key, text),) = opened.metadata().items()
-    document = json.loads(text)
+    document, tensors = opened(path)
     document["calls"][1]["writes"] = writes
-    save_file(load_file(path), path, {key: json.dumps(document)})
+    rewritten(path, document, tensors)
 
-    with pytest.raises(GoldenError, match=r"damaged|does not hold"):
+    with pytest.raises(GoldenError, match=r"damaged|names tensor 99"):
         Trace.load(path)
 
 

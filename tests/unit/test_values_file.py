@@ -9,11 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, Trace, trace
 from pytest_tfdebug.tracing.values_file import NUMBERS, TABLE, decode_values, encode_values
 
@@ -56,13 +55,11 @@ def load(tmp_path_factory):
     path = tmp_path_factory.mktemp("files") / "trace.safetensors"
     model = Model()
     trace(model, X).save(path)
-    with safe_open(path, framework="pt") as opened:
-        metadata = opened.metadata()
-    tensors = load_file(path)
+    document, tensors = opened(path)
 
     def replaced(**changed):
         changed = {{"table": TABLE, "numbers": NUMBERS}[name]: tensor for name, tensor in changed.items()}
-        save_file(tensors | changed, path, metadata=metadata)
+        rewritten(path, document, tensors | changed)
         return Trace.load(path)
 
     return replaced
@@ -259,7 +256,7 @@ def test_another_document_is_refused(load, text):
 
 
 def test_a_compressed_bomb_is_refused(load, monkeypatch):
-    monkeypatch.setattr("pytest_tfdebug.tracing.values_file._LARGEST", 1_000_000)
+    monkeypatch.setattr("pytest_tfdebug.tracing.packing.LARGEST", 1_000_000)
 
     with pytest.raises(GoldenError, match="more than 1000000 bytes"):
         load(table=packed(b" " * 50_000_000))

@@ -1,8 +1,9 @@
 """Trace <-> safetensors file.
 
-A file holds each distinct tensor once, under the name of the first leaf that showed it; ``__metadata__`` has one entry,
-``tfdebug``, a JSON document with the call tree, the statistics and whatever the caller adds. The same trace gives the
-same bytes. Files are untrusted: nothing is unpickled, and the document is checked against the tensors it names.
+``__metadata__`` has one entry, ``tfdebug``: the version of the format, the texts that the caller adds and the
+checksums. The call tree and whatever else the caller adds are a compressed JSON document, a tensor among the others.
+The same trace gives the same bytes. Files are untrusted: nothing is unpickled, and the document is checked against the
+tensors it names. ``docs/golden-format.md`` is the specification.
 """
 
 from __future__ import annotations
@@ -18,19 +19,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.tracing.document import FORMAT, decode, encode
+from pytest_tfdebug.tracing.budget import shown_size
+from pytest_tfdebug.tracing.checksums import verify, with_checksums
+from pytest_tfdebug.tracing.document import FORMAT, MOST_CALLS, decode, encode
+from pytest_tfdebug.tracing.packing import packed, unpacked
 from pytest_tfdebug.tracing.rerun import Recorded
-from pytest_tfdebug.tracing.values_file import decode_values, encode_values
+from pytest_tfdebug.tracing.values_file import decode_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import torch
 
-    from pytest_tfdebug.tracing.operators import Values
     from pytest_tfdebug.tracing.trace import Trace
 
-_KEY = "tfdebug"
+_KEY, _CALL = "tfdebug", '"path"'
+#: Name of the tensor that is the document; no call's path begins like this.
+_DOCUMENT = "#document"
+#: Bytes of a document of as many calls as are read.
+_LONGEST_DOCUMENT = 100_000_000
+#: Bytes of a header that takes no longer to read than a run has for each golden.
+_LONGEST_HEADER = 8_000_000
 #: What a document that is not of its form leads to.
 _DAMAGED = (KeyError, TypeError, ValueError, OverflowError, RecursionError, IndexError, StopIteration, zlib.error)
 #: Ending of the files that are being written; one that old was left by a process that was killed.
@@ -44,37 +53,56 @@ class TraceFile:
     Args:
         trace: The trace; its tensors are mapped from the file.
         extra: What the writer added: provenance, fingerprints, tolerances.
+        version: Of its format.
     """
 
     trace: Trace
     extra: dict[str, Any] = field(default_factory=dict)
+    version: int = FORMAT
 
 
 def write(
-    path: str | os.PathLike[str], trace: Trace, extra: dict[str, Any] | None = None, values: Values | None = None
-) -> None:
+    path: str | os.PathLike[str],
+    trace: Trace,
+    extra: dict[str, Any] | None = None,
+    table: Mapping[str, torch.Tensor] | None = None,
+    *,
+    max_size: int | None = None,
+) -> int:
     """Write a trace, in one step: the file is the old one or the new one, never a part.
 
     Args:
         path: The file.
         trace: The trace.
         extra: What else is to be kept: provenance, fingerprints, tolerances.
-        values: What the forward's operators computed.
+        table: What the forward's operators computed, as :func:`.values_file.encode_values` gives it.
+        max_size: Bytes that the file may take.
+
+    Returns:
+        The bytes that it takes.
 
     Raises:
-        GoldenError: If the file cannot be written.
+        GoldenError: If the file cannot be written, or would be larger than it may be.
     """
     from safetensors.torch import save_file
 
     tensors, document = encode(trace)
-    if values is not None:
-        tensors |= encode_values(values)
-    text = json.dumps({**document, "extra": extra or {}}, separators=(",", ":"), allow_nan=True)
-    replace_atomically(Path(path), lambda temporary: save_file(tensors, temporary, metadata={_KEY: text}))
+    tensors[_DOCUMENT] = packed({**document, "extra": extra or {}})
+    tensors |= table or {}
+    told = {key: value for key, value in (extra or {}).items() if isinstance(value, str)}
+    header = with_checksums({"format": FORMAT, "extra": told}, tensors)
+    size = len(header) + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    if max_size is not None and size > max_size:
+        raise GoldenError(
+            f"{path} would take {shown_size(size)}, and tf_golden_max_size is {shown_size(max_size)}.\n"
+            'Record less (a smaller input, level="layers", no store="full"), or raise tf_golden_max_size.'
+        )
+    replace_atomically(Path(path), lambda temporary: save_file(tensors, temporary, metadata={_KEY: header}))
+    return size
 
 
 def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
-    """Read a trace.
+    """Read a trace, of this format or an earlier one.
 
     Args:
         path: The file.
@@ -86,11 +114,33 @@ def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
     """
     file = Path(path)
     text, tensors = _open(file)
+    header, version = _header(file, text, tensors)
+    try:
+        document = header if version == 1 else unpacked(tensors.pop(_DOCUMENT), _LONGEST_DOCUMENT)
+        extra = document["extra"]
+        if not isinstance(extra, dict):
+            raise TypeError(f"'extra' is {type(extra).__name__}")
+        values = decode_values(tensors)
+        trace = decode(document, tensors, kind)
+        trace.again = None if values is None else Recorded(values)
+        return TraceFile(trace, extra, version)
+    except GoldenError as error:
+        raise GoldenError(f"{file}: {error}") from error
+    except _DAMAGED as error:
+        raise GoldenError(f"{file} has damaged {_KEY!r} metadata: {type(error).__name__}: {error}.") from error
+
+
+def _header(file: Path, text: str | None, tensors: dict[str, torch.Tensor]) -> tuple[dict[str, Any], int]:
+    """Return the header of a file and the version of its format, once its checksums were found right."""
+    if text is None and _DOCUMENT in tensors:
+        raise GoldenError(f"{file} is damaged: it has no {_KEY!r} metadata.\nTake it from version control once more.")
     if text is None:
         raise GoldenError(f"{file} is a safetensors file of another program: it has no {_KEY!r} metadata.")
+    if text.count(_CALL) > MOST_CALLS:  # in format 1 the calls stand here, and take seconds to read
+        raise GoldenError(f"{file} holds {text.count(_CALL):,} calls; up to {MOST_CALLS:,} are read.")
     try:
-        document = json.loads(text)
-        version = document["format"]
+        header = json.loads(text)
+        version = header["format"]
     except _DAMAGED as error:
         raise GoldenError(f"{file} has damaged {_KEY!r} metadata: {error}.") from error
     if type(version) is not int or not 1 <= version <= FORMAT:
@@ -98,30 +148,34 @@ def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
             f"{file} has format version {version!r}; this version of pytest-tfdebug reads up to {FORMAT}.\n"
             "Upgrade pytest-tfdebug, or record the file again with the version in use."
         )
-    try:
-        extra = document["extra"]
-        if not isinstance(extra, dict):
-            raise TypeError(f"'extra' is {type(extra).__name__}")
-        values = decode_values(tensors)
-        trace = decode(document, tensors, kind)
-        trace.again = None if values is None else Recorded(values)
-        return TraceFile(trace, extra)
-    except GoldenError as error:
-        raise GoldenError(f"{file}: {error}") from error
-    except _DAMAGED as error:
-        raise GoldenError(f"{file} has damaged {_KEY!r} metadata: {type(error).__name__}: {error}.") from error
+    if version > 1:
+        try:
+            verify(header, tensors)
+        except GoldenError as error:
+            raise GoldenError(f"{file} {error}") from error
+    return header, version
 
 
 def read_extra(path: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Return what the writer of a file added, without its tensors; None if the file is no trace of ours."""
+    """Return the texts among what the writer of a file added, its test say; None if the file is no trace of ours.
+
+    Only the header is read, and one that is too long for a golden is not.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
+        if _header_size(path) > _LONGEST_HEADER:
+            return None
         with safe_open(path, framework="numpy") as opened:
             extra = json.loads((opened.metadata() or {}).get(_KEY, "null"))["extra"]
     except (SafetensorError, OSError, *_DAMAGED):
         return None
     return extra if isinstance(extra, dict) else None
+
+
+def _header_size(path: str | os.PathLike[str]) -> int:
+    with Path(path).open("rb") as file:
+        return int.from_bytes(file.read(8), "little")
 
 
 def replace_atomically(path: Path, fill: Callable[[str], object]) -> None:

@@ -1,6 +1,7 @@
-"""The JSON document of a trace file: the call tree, with tensors by name.
+"""The JSON document of a trace file: the call tree, with tensors by their place in a table.
 
 It is read from files that anyone may have written: every value is checked to be of its kind before it is used.
+``docs/golden-format.md`` is its specification.
 """
 
 from __future__ import annotations
@@ -8,88 +9,101 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Call, Site, SourceRange, Statistics, TensorRecord, Write
-from pytest_tfdebug.tracing.capture import dtype_name
-from pytest_tfdebug.tracing.statistics import summarize
+from pytest_tfdebug.tracing.stored_tensors import TensorReader, TensorWriter, named_tensor
+from pytest_tfdebug.tracing.typed import each, optional, texts, typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
+
     from pytest_tfdebug.tracing.trace import Trace
 
-_T = TypeVar("_T")
 #: Version of the document; a reader refuses a newer one.
-FORMAT = 1
-#: Dtypes that safetensors does not take, or not in every version, and that of the pairs that are stored for them.
-_COMPLEX = {"complex32": torch.float16, "complex64": torch.float32, "complex128": torch.float64}
+FORMAT = 2
+#: Calls that a file may hold: more take longer to read than anyone waits for a golden.
+MOST_CALLS = 20_000
 
 
 def encode(trace: Trace) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Return the distinct tensors of a trace by name, and the document that describes it."""
-    summarize(trace.records())
-    names: dict[int, str] = {}
-    tensors: dict[str, torch.Tensor] = {}
-    owners: dict[int, str] = {}
+    """Return the tensors of a file by name, and the document that describes a trace.
 
-    def name_of(call: Call, direction: str, record: TensorRecord) -> str | None:
-        if record.tensor is None:
-            return None
-        if id(record.tensor) not in names:
-            name = f"{call.path}#{call.call}.{direction}{record.leaf}"
-            names[id(record.tensor)] = name
-            tensors[name] = _storable(record.tensor, owners, name)
-        return names[id(record.tensor)]
+    Raises:
+        GoldenError: If the trace has more than :data:`MOST_CALLS` calls.
+    """
+    if len(trace.calls) > MOST_CALLS:
+        raise GoldenError(
+            f"The trace has {len(trace.calls):,} calls; a file holds up to {MOST_CALLS:,}.\n"
+            'Record fewer modules (level="layers", include=, exclude=) or fewer forwards.'
+        )
+    writer = TensorWriter()
+    document = {**outline(trace, writer.place), "tensors": writer.entries}
+    return writer.finish(), document
 
-    calls = [_encode_call(call, name_of) for call in trace.calls]
-    document = {
-        "format": FORMAT,
+
+def outline(trace: Trace, place: Callable[[TensorRecord, str], int] = lambda _record, _name: 0) -> dict[str, Any]:
+    """Return a document without the table of tensors.
+
+    Args:
+        trace: The trace.
+        place: Gives the place of a tensor in that table.
+    """
+    return {
         "model_class": trace.model_class,
         "notes": list(trace.notes),
         "aliases": trace.aliases,
         "modules": trace.modules,
-        "calls": calls,
+        "unrecorded": trace.unrecorded,
+        "calls": [_encode_call(call, place) for call in trace.calls],
     }
-    if trace.unrecorded:
-        document["unrecorded"] = trace.unrecorded
-    return tensors, document
 
 
 def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor], kind: type[Trace]) -> Trace:
     """Return the trace that a document and its tensors describe.
 
+    Args:
+        document: That of a file of this format, or of format 1, which has the form of each tensor beside each leaf.
+        tensors: Those of the file, by name.
+        kind: The class ``Trace``.
+
     Raises:
         GoldenError: If they disagree.
         KeyError, TypeError, ValueError, OverflowError, RecursionError: If the document is not of its form.
     """
-    calls = [_decode_call(typed(dict, entry), tensors) for entry in typed(list, document["calls"])]
+    entries = typed(list, document["calls"])
+    if len(entries) > MOST_CALLS:
+        raise GoldenError(f"it holds {len(entries):,} calls; up to {MOST_CALLS:,} are read.")
+    reader = _leaf_reader(document, tensors)
+    calls = [_decode_call(typed(dict, entry), reader) for entry in entries]
     for position, call in enumerate(calls):
         if call.index != position or (call.parent is not None and not 0 <= call.parent < position):
             raise GoldenError(f"the call tree is not in order at call {position}.")
         call.depth = 0 if call.parent is None else calls[call.parent].depth + 1
-    aliases = {path: _texts(others) for path, others in typed(dict, document["aliases"]).items()}
+    aliases = {path: texts(others) for path, others in typed(dict, document["aliases"]).items()}
     model_class = typed(str, document["model_class"])
-    unrecorded = _texts(document.get("unrecorded", []))
-    return kind(model_class, calls, _texts(document["notes"]), aliases, _texts(document["modules"]), unrecorded)
+    unrecorded = texts(document.get("unrecorded", []))
+    return kind(model_class, calls, texts(document["notes"]), aliases, texts(document["modules"]), unrecorded)
 
 
-def _storable(tensor: torch.Tensor, owners: dict[int, str], name: str) -> torch.Tensor:
-    """Return the tensor as safetensors takes it: on its own, contiguous storage; complex numbers as pairs."""
-    dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.resolve_neg()
-    pointer = dense.untyped_storage()._cdata  # noqa: SLF001 - identity without touching the (shared) data
-    whole = dense.is_contiguous() and dense.numel() * dense.element_size() == dense.untyped_storage().nbytes()
-    if whole and owners.setdefault(pointer, name) == name:
-        return dense
-    return dense.contiguous().clone()
+def _leaf_reader(document: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Callable[[list[Any]], TensorRecord]:
+    if "tensors" not in document:
+        return lambda entry: _decode_old_leaf(entry, tensors)
+    reader = TensorReader(typed(list, document["tensors"]), tensors)
+
+    def read(entry: list[Any]) -> TensorRecord:
+        leaf, place = entry
+        return reader.record(typed(str, leaf), place)
+
+    return read
 
 
-def _encode_call(call: Call, name_of: Callable[[Call, str, TensorRecord], str | None]) -> dict[str, Any]:
+def _encode_call(call: Call, place: Callable[[TensorRecord, str], int]) -> dict[str, Any]:
     def leaf(record: TensorRecord, direction: str) -> list[Any]:
-        return [record.leaf, list(record.shape), record.dtype, name_of(call, direction, record), record.statistics]
+        return [record.leaf, place(record, f"{call.path}#{call.call}.{direction}{record.leaf}")]
 
     entry = {
         "path": call.path,
@@ -124,9 +138,9 @@ def portable(file: str) -> str:
     return os.path.basename(file)  # noqa: PTH119
 
 
-def _decode_call(entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Call:
-    inputs = _decode_leaves(entry["inputs"], tensors)
-    outputs = None if entry["outputs"] is None else _decode_leaves(entry["outputs"], tensors)
+def _decode_call(entry: dict[str, Any], read: Callable[[list[Any]], TensorRecord]) -> Call:
+    inputs = _decode_leaves(entry["inputs"], read)
+    outputs = None if entry["outputs"] is None else _decode_leaves(entry["outputs"], read)
     return Call(
         index=typed(int, entry["index"]),
         path=typed(str, entry["path"]),
@@ -137,12 +151,12 @@ def _decode_call(entry: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Cal
         site=_decode_site(entry["site"]),
         inner_site=_decode_site(entry["inner_site"]),
         source=SourceRange(*each((str, int, int), entry["source"])) if entry["source"] is not None else None,
-        parameters=_texts(entry["parameters"]),
+        parameters=texts(entry["parameters"]),
         has_children=typed(bool, entry["has_children"]),
         inputs=inputs,
         outputs=outputs,
         skeleton=_decode_skeleton(typed(dict, entry["skeleton"]), inputs, outputs),
-        writes=tuple(_decode_write(typed(list, write), tensors) for write in typed(list, entry.get("writes", []))),
+        writes=tuple(_decode_write(typed(list, write), read) for write in typed(list, entry.get("writes", []))),
         error=optional(str, entry["error"]),
     )
 
@@ -176,56 +190,22 @@ def _check_skeleton(bare: object, leaves: int) -> None:
         typed(str, bare)
 
 
-def _decode_leaves(entries: object, tensors: dict[str, torch.Tensor]) -> tuple[TensorRecord, ...]:
-    return tuple(_decode_leaf(typed(list, entry), tensors) for entry in typed(list, entries))
+def _decode_leaves(entries: object, read: Callable[[list[Any]], TensorRecord]) -> tuple[TensorRecord, ...]:
+    return tuple(read(typed(list, entry)) for entry in typed(list, entries))
 
 
-def _decode_write(entry: list[Any], tensors: dict[str, torch.Tensor]) -> Write:
+def _decode_write(entry: list[Any], read: Callable[[list[Any]], TensorRecord]) -> Write:
     before, leaf = entry
-    return Write(_decode_leaf(typed(list, leaf), tensors), optional(int, before))
+    return Write(read(typed(list, leaf)), optional(int, before))
 
 
-def _decode_leaf(entry: list[Any], tensors: dict[str, torch.Tensor]) -> TensorRecord:
+def _decode_old_leaf(entry: list[Any], tensors: dict[str, torch.Tensor]) -> TensorRecord:
     leaf, shape, dtype, name, summary = entry
-    record = TensorRecord(
-        typed(str, leaf), tuple(typed(int, size) for size in typed(list, shape)), typed(str, dtype), None
-    )
+    sizes = tuple(typed(int, size) for size in typed(list, shape))
+    record = TensorRecord(typed(str, leaf), sizes, typed(str, dtype), None)
     if summary is not None:
         *numbers, non_finite = each((float, float, float, float, int), summary)
         record.statistics = Statistics._make([*map(float, numbers), non_finite])
-    if name is None:
-        return record
-    if typed(str, name) not in tensors:
-        raise GoldenError(f"the metadata names a tensor {name!r} that the file does not hold.")
-    tensor = tensors[name]
-    if dtype in _COMPLEX and tensor.dtype == _COMPLEX[dtype] and tensor.shape[-1:] == (2,):
-        tensor = torch.view_as_complex(tensor)
-    held = dtype_name(tensor.dtype)
-    if tuple(tensor.shape) != record.shape or held != dtype:
-        raise GoldenError(
-            f"the metadata says {dtype}{list(shape)} for {name!r} and the file holds {held}{list(tensor.shape)}."
-        )
-    record.tensor = tensor
+    if name is not None:
+        record.tensor = named_tensor(typed(str, name), record, tensors)
     return record
-
-
-def typed(kind: type[_T], value: object) -> _T:
-    """Return a value that is of its kind; a whole number may stand for a float, a truth value for no number."""
-    accepted = (int, float) if kind is float else kind
-    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"{str(value)[:40]!r} is not of type {kind.__name__}")
-    return cast("_T", value)
-
-
-def optional(kind: type[_T], value: object) -> _T | None:
-    """Return a value that is of its kind, or None."""
-    return None if value is None else typed(kind, value)
-
-
-def each(kinds: tuple[type, ...], values: object) -> list[Any]:
-    """Return the entries of a list, each of its own kind."""
-    return [typed(kind, value) for kind, value in zip(kinds, typed(list, values), strict=True)]
-
-
-def _texts(values: object) -> tuple[str, ...]:
-    return tuple(typed(str, value) for value in typed(list, values))

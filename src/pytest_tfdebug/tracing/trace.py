@@ -10,6 +10,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.records import Write
+from pytest_tfdebug.tracing.budget import parse_size
 from pytest_tfdebug.tracing.capture import Captures, tensor_record
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.rerun import Recorded, Rerun
@@ -21,7 +22,7 @@ from pytest_tfdebug.tracing.statistics import summarize
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pandas as pd
 
@@ -101,15 +102,25 @@ class Trace:
         frame: pd.DataFrame = pd.DataFrame(list(trace_rows(self.calls)), columns=list(COLUMNS))
         return frame
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, budget: str | int | None = None) -> None:
         """Write the trace to a safetensors file, atomically; ``Trace.load`` reads it back.
+
+        Args:
+            path: The file.
+            budget: About how much it may take, ``"1 MB"`` or bytes: inputs are then kept whole, outputs in part, and of
+                the rest digests, as in a golden. Without one every element is kept.
 
         Raises:
             GoldenError: If the file cannot be written.
+            TFDebugError: If ``budget`` is no size.
         """
         from pytest_tfdebug.tracing.codec import write
+        from pytest_tfdebug.tracing.room import within
+        from pytest_tfdebug.tracing.values_file import encode_values
 
-        write(path, self, values=self.again.values() if self.again is not None else None)
+        values = self.again.values() if self.again is not None else None
+        table = None if values is None else encode_values(values)
+        write(path, self if budget is None else within(self, parse_size(budget, "budget"), table), table=table)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
@@ -142,14 +153,16 @@ class Trace:
 class _Keeper:
     """The consumer that keeps everything."""
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
+    def __init__(self, trace: Trace, on_call: Callable[[Trace, Call], None] | None) -> None:
+        self._trace, self._on_call = trace, on_call
         self._captures = Captures()
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         call.inputs = self._keep(leaves)
         call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
         self._trace.calls.append(call)
+        if self._on_call is not None:
+            self._on_call(self._trace, call)
 
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
         call.outputs = self._keep(leaves)
@@ -224,8 +237,27 @@ def trace(
         TFDebugError: If ``model`` is not a module, a glob matches nothing, or the model is compiled in place.
     """
     check_model(model, {"include": include, "exclude": exclude, "level": level}, "trace")
+    return recorded_forward(model, args, kwargs, selection(include, exclude, level))
+
+
+def recorded_forward(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    picked: Selection,
+    on_call: Callable[[Trace, Call], None] | None = None,
+) -> Trace:
+    """Run one forward without gradients and record it; see :func:`trace`.
+
+    Args:
+        model: The root.
+        args: Positional inputs.
+        kwargs: Keyword inputs.
+        picked: Which modules are recorded.
+        on_call: Told of each call as it begins.
+    """
     again = Rerun(model, args, kwargs)
-    with preserved(model), torch.no_grad(), _recording(model, selection(include, exclude, level)) as recorded:
+    with preserved(model), torch.no_grad(), _recording(model, picked, on_call) as recorded:
         model(*args, **kwargs)
     recorded.again = again
     return recorded
@@ -255,9 +287,11 @@ def check_model(model: object, own: Mapping[str, object], function: str) -> None
 
 
 @contextmanager
-def _recording(model: torch.nn.Module, picked: Selection) -> Iterator[Trace]:
+def _recording(
+    model: torch.nn.Module, picked: Selection, on_call: Callable[[Trace, Call], None] | None = None
+) -> Iterator[Trace]:
     recorded = Trace("")
-    keeper = _Keeper(recorded)
+    keeper = _Keeper(recorded, on_call)
     recorder = Recorder(model, keeper, picked, keeper.wrote)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)

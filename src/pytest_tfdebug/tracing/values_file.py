@@ -6,26 +6,24 @@ installed. It is read from files that anyone may have written: every entry is ch
 
 from __future__ import annotations
 
-import json
-import zlib
 from math import prod
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
 from pytest_tfdebug.records import Call, Site, SourceRange
-from pytest_tfdebug.tracing.document import each, optional, portable, typed
+from pytest_tfdebug.tracing.document import portable
 from pytest_tfdebug.tracing.fingerprints import MOMENTS, Fingerprint
 from pytest_tfdebug.tracing.operators import Line, Origin, Value, Values
+from pytest_tfdebug.tracing.packing import packed, unpacked
 from pytest_tfdebug.tracing.slicing import statement_lines, text_of
+from pytest_tfdebug.tracing.typed import each, optional, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Names of the two tensors; no call's path begins like this.
 TABLE, NUMBERS = "#values.table", "#values.numbers"
-#: A table of 100,000 values takes about 20 MB; more than this is refused.
-_LARGEST = 200_000_000
 #: Characters that are kept of a statement.
 _LONGEST_TEXT = 400
 #: Statements of more lines are kept by the line that ran.
@@ -55,9 +53,7 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
             for name, (fingerprint, shape) in values.parameters.items()
         ],
     }
-    text = json.dumps(table, separators=(",", ":")).encode()
-    packed = torch.frombuffer(bytearray(zlib.compress(text, 9)), dtype=torch.uint8)
-    return {TABLE: packed, NUMBERS: torch.tensor(numbers, dtype=torch.float32)}
+    return {TABLE: packed(table), NUMBERS: torch.tensor(numbers, dtype=torch.float32)}
 
 
 def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
@@ -66,16 +62,12 @@ def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
     Raises:
         KeyError, TypeError, ValueError, IndexError, zlib.error: If they are not of their form.
     """
-    packed, numbers = tensors.pop(TABLE, None), tensors.pop(NUMBERS, None)
-    if packed is None or numbers is None:
+    table, numbers = tensors.pop(TABLE, None), tensors.pop(NUMBERS, None)
+    if table is None or numbers is None:
         return None
-    if packed.dtype != torch.uint8 or numbers.dtype != torch.float32:
+    if numbers.dtype != torch.float32:
         raise TypeError("the table of values has another dtype")
-    unpack = zlib.decompressobj()
-    text = unpack.decompress(packed.numpy().tobytes(), _LARGEST)
-    if unpack.unconsumed_tail:
-        raise ValueError(f"the table of values holds more than {_LARGEST} bytes")
-    return _Reader(json.loads(text), numbers.tolist()).values()
+    return _Reader(unpacked(table), numbers.tolist()).values()
 
 
 def _encode_line(line: Line) -> list[Any]:

@@ -1,0 +1,195 @@
+"""What is kept of a tensor that is not kept whole: elements at seeded places, and sums that every element goes into.
+
+Places and signs follow from the number of elements alone, so that nothing but the numbers is stored, a port's tensor is
+looked at in the same places, and a smaller digest holds the first elements of a larger one. The sums are an AMS sketch
+(Alon, Matias, Szegedy 1996, "The space complexity of approximating the frequency moments"): with random signs the
+squares of the differences of the sums add up, on average, to the squares of the differences of all elements.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pytest_tfdebug.records import Digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Elements that are kept of every tensor, however little room there is.
+FEWEST = 64
+#: Sums of a tensor of floating point, and of one whose elements are equal or not.
+BUCKETS, EXACT_BUCKETS = 32, 4
+#: Elements of a piece that is widened at once.
+_PIECE = 2**19
+#: Numbers that stand in a sum for nan, inf and -inf: one that moves changes two sums.
+_HOLES = {"nan": 1.0, "posinf": 2.0, "neginf": -2.0}
+_MASK = (1 << 64) - 1
+_FLOAT32_MAX = 3e38
+
+
+def digest_of(
+    tensor: torch.Tensor,
+    kept: int,
+    *,
+    at: torch.Tensor | None = None,
+    added: tuple[int, int] | None = None,
+    with_norm: bool = True,
+) -> Digest:
+    """Return the digest of a tensor, on the CPU.
+
+    Args:
+        tensor: Any strided tensor.
+        kept: How many of its elements are kept.
+        at: Places of further elements, the largest of the rows; see :func:`top_places`.
+        added: Axis and start of the part that the elements are taken from.
+        with_norm: Compute the norm, which takes as long as the rest; it is NaN otherwise.
+    """
+    sums = signed_sums(tensor)
+    if sums.dtype == torch.float64 and tensor.dtype not in (torch.float64, torch.complex128):
+        sums = sums.float() if bool((sums.abs() < _FLOAT32_MAX).all()) else sums
+    at = torch.empty(0, dtype=torch.int64) if at is None else at
+    tops = _flat(tensor)[at.to(tensor.device)]
+    norm = norm_of(tensor) if with_norm else math.nan
+    return Digest(elements_of(tensor, kept, added).cpu(), sums.cpu(), norm, tops.cpu(), at.cpu(), added)
+
+
+def part_of(tensor: torch.Tensor, added: tuple[int, int] | None) -> torch.Tensor:
+    """Return the part of a tensor that a step added to it: from a place along an axis on; all of it without one."""
+    return tensor if added is None else tensor.narrow(added[0], added[1], tensor.shape[added[0]] - added[1])
+
+
+def elements_of(tensor: torch.Tensor, kept: int, added: tuple[int, int] | None = None) -> torch.Tensor:
+    """Return the elements of a tensor at its first seeded places; all of them, in order, where there are no more."""
+    part = _flat(part_of(tensor, added))
+    return part if kept >= part.numel() else part[places(part.numel(), kept).to(part.device)]
+
+
+def place_of(position: int, shape: tuple[int, ...], kept: int, added: tuple[int, int] | None) -> tuple[int, ...]:
+    """Return the index in a tensor of one of the elements of its digest.
+
+    Args:
+        position: Which of its elements.
+        shape: The tensor's shape; complex numbers are pairs.
+        kept: Number of its elements.
+        added: As in the digest.
+    """
+    axis, start = added or (0, 0)
+    part = tuple(size - (start if place == axis and added else 0) for place, size in enumerate(shape))
+    total = math.prod(part)
+    place = position if kept >= total else int(places(total, kept)[position])
+    index = [int(each) for each in np.unravel_index(place, part)]
+    if added:
+        index[axis] += start
+    return tuple(index)
+
+
+@lru_cache(maxsize=256)
+def places(total: int, kept: int) -> torch.Tensor:
+    """Return the first seeded places among a number of elements, int64: SplitMix64 seeded with that number."""
+    return torch.from_numpy((_scrambled(total, kept) % np.uint64(total)).astype(np.int64))
+
+
+def top_places(tensor: torch.Tensor, rows: int, each: int) -> torch.Tensor:
+    """Return where the largest elements of some rows of a tensor stand, in the order of the elements, int64.
+
+    Args:
+        tensor: Any tensor; its rows are along its last axis.
+        rows: How many of them, spread over all.
+        each: How many elements of each.
+    """
+    width = tensor.shape[-1] if tensor.dim() else 1
+    if not rows or not each or not tensor.is_floating_point():
+        return torch.empty(0, dtype=torch.int64)
+    table = tensor.detach().reshape(-1, width)
+    chosen = torch.arange(rows, device=tensor.device) * len(table) // rows
+    columns = table[chosen].float().topk(min(each, width), dim=1).indices
+    return (chosen[:, None] * width + columns).flatten().cpu()
+
+
+def signed_sums(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the sums of a tensor's elements with seeded signs, float64.
+
+    Element ``i`` goes into bucket ``i % 32`` with the sign of row ``i // 32``. Whole numbers and truth values, which
+    are equal or not, go into four buckets, each row times a seeded odd number, modulo 2**64: int64.
+    """
+    flat = _flat(tensor)
+    if not tensor.is_floating_point() and not tensor.is_complex():
+        return _exact_sums(flat)
+    sums = _float_sums(flat)
+    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, _HOLES)
+
+
+def norm_of(tensor: torch.Tensor) -> float:
+    """Return the root of the sum of the squares of a tensor's finite elements; 0 for whole numbers."""
+    if not tensor.is_floating_point() and not tensor.is_complex():
+        return 0.0
+    squares = 0.0
+    for rows, _ in rows_of(_flat(tensor), BUCKETS):
+        norm = torch.linalg.vector_norm(rows)
+        squares += (
+            float(norm if torch.isfinite(norm) else torch.linalg.vector_norm(rows.nan_to_num(0.0, 0.0, 0.0))) ** 2
+        )
+    return math.sqrt(squares)
+
+
+def _float_sums(flat: torch.Tensor, holes: dict[str, float] | None = None) -> torch.Tensor:
+    sums = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device)
+    for rows, signs in rows_of(flat, BUCKETS):
+        sums += signs.to(rows.device, torch.float64) @ (rows if holes is None else rows.nan_to_num(**holes))
+    return sums
+
+
+def _exact_sums(flat: torch.Tensor) -> torch.Tensor:
+    sums = torch.zeros(EXACT_BUCKETS, dtype=torch.int64, device=flat.device)
+    for start, piece in _pieces(flat.to(torch.int64), EXACT_BUCKETS):
+        factors = _factors(start // EXACT_BUCKETS + len(piece))[start // EXACT_BUCKETS :].to(flat.device)
+        sums += (piece * factors[:, None]).sum(0)
+    return sums
+
+
+def rows_of(flat: torch.Tensor, buckets: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield a flat tensor of floating point in rows of buckets, as float64, and each row's sign."""
+    for start, piece in _pieces(flat, buckets):
+        yield piece.double(), _signs(start // buckets + len(piece))[start // buckets :].to(flat.device)
+
+
+def _pieces(flat: torch.Tensor, buckets: int) -> Iterator[tuple[int, torch.Tensor]]:
+    for start in range(0, flat.numel(), _PIECE):
+        piece = flat[start : start + _PIECE]
+        rest = -piece.numel() % buckets
+        if rest:
+            piece = torch.cat((piece, piece.new_zeros(rest)))
+        yield start, piece.view(-1, buckets)
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.resolve_neg()
+    return dense.detach().reshape(-1)
+
+
+def _signs(count: int) -> torch.Tensor:
+    return _all_signs(max(_PIECE // BUCKETS, 1 << (count - 1).bit_length()))[:count]
+
+
+@lru_cache(maxsize=2)
+def _all_signs(count: int) -> torch.Tensor:
+    return torch.from_numpy(1 - 2 * (_scrambled(0, count) >> np.uint64(63)).astype(np.int8))
+
+
+def _factors(count: int) -> torch.Tensor:
+    return torch.from_numpy((_scrambled(0, count) | np.uint64(1)).astype(np.int64))
+
+
+def _scrambled(seed: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Return the first numbers of SplitMix64 (Steele, Lea, Flood 2014), which no version of a library changes."""
+    with np.errstate(over="ignore"):
+        state = np.uint64(seed & _MASK) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        scrambled: np.ndarray[tuple[int], np.dtype[np.uint64]] = state ^ (state >> np.uint64(31))
+    return scrambled
