@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.tracing.redact import REDACTED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -76,7 +78,7 @@ def _flat(path: str, bare: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - 
 
 
 def _differ(own: str, expected: str) -> bool:
-    if own == expected or _TENSOR in (own, expected):
+    if own == expected or _TENSOR in (own, expected) or REDACTED in (own, expected):
         return False
     numbers = _number(own), _number(expected)
     return None in numbers or not isclose(*numbers, rel_tol=1e-6)  # type: ignore[arg-type] # neither is None

@@ -130,5 +130,5 @@ def _wraps_paired(tree: CallTree, item: CallComparison) -> bool:
 
 def is_identity(call: Call) -> bool:
     """Tell whether a call returned what it was given (dropout in eval mode): leaving it out changes nothing."""
-    given = {id(record.tensor) for record in call.inputs}
-    return bool(call.outputs) and all(id(record.tensor) in given for record in call.outputs or ())
+    given = {id(record.held) for record in call.inputs}
+    return bool(call.outputs) and all(id(record.held) in given for record in call.outputs or ())

@@ -189,7 +189,7 @@ class _Known:
 
     def get(self, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance) -> LeafComparison | None:
         tensor = actual.tensor
-        made = self._made.get((id(tensor), id(expected.tensor), tolerance))
+        made = self._made.get((id(tensor), id(expected.held), tolerance))
         if made is None or tensor is None or made[0]() is not tensor or made[1] != version(tensor):
             return None
         return made[2]
@@ -198,8 +198,8 @@ class _Known:
         self, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance, comparison: LeafComparison
     ) -> None:
         tensor = actual.tensor
-        if tensor is not None and expected.tensor is not None and not tensor.is_inference():
-            key = id(tensor), id(expected.tensor), tolerance
+        if tensor is not None and expected.held is not None and not tensor.is_inference():
+            key = id(tensor), id(expected.held), tolerance
             self._made[key] = weakref.ref(tensor), version(tensor), comparison
 
 

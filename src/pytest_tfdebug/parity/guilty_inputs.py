@@ -25,7 +25,7 @@ class GuiltyInputs:
         around = {item.call.index for index in wrong for item in tree.around(index)}
         right = [item for item in tree.compared.calls if item.outputs and item.call.index not in around]
         self._tensors = {
-            id(leaf.expected.tensor)
+            id(leaf.expected.held)
             for item in right
             for leaf in item.inputs
             if leaf.problem and leaf.expected is not None
@@ -48,7 +48,7 @@ class GuiltyInputs:
                 leaf.problem == "values"
                 or (leaf.problem and (item.is_of_one_class or forms) and _can_be_given(item, leaf))
             )
-            and (leaf.problem in forms or leaf.expected is None or id(leaf.expected.tensor) not in self._tensors)
+            and (leaf.problem in forms or leaf.expected is None or id(leaf.expected.held) not in self._tensors)
         ]
 
     def arguments(self, item: CallComparison) -> dict[str, tuple[str, str]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.parity.pieces import DEVICE_PIECE, filled, index_of, pieces
+from pytest_tfdebug.parity.sampled import measure_digest, measure_digests
 from pytest_tfdebug.parity.tolerance import NOISE_REACH
 from pytest_tfdebug.records import LeafComparison, Metrics
 from pytest_tfdebug.tracing.statistics import widen
@@ -52,12 +53,23 @@ def compare_leaf(
     """
     problem: Problem = "shape" if actual.shape != expected.shape else "dtype" if actual.dtype != expected.dtype else ""
     metrics, is_measured = None, False
-    if problem != "shape" and actual.tensor is not None and expected.tensor is not None:
-        is_measured = True
+    if problem != "shape" and actual.held is not None and expected.held is not None:
         with torch.no_grad() if torch.is_grad_enabled() else nullcontext():
-            agrees, metrics = _measure(expected.tensor, actual.tensor, tolerance)
-        problem = problem or ("" if agrees else "values")
+            found = _found(actual, expected, tolerance)
+        if found is not None:
+            is_measured = True
+            agrees, metrics = found
+            problem = problem or ("" if agrees else "values")
     return LeafComparison(direction, actual.leaf, problem, actual.shape, actual.dtype, expected, metrics, is_measured)
+
+
+def _found(actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance) -> tuple[bool, Metrics | None] | None:
+    """Measure two tensors or what is kept of them; None where too little is kept of both."""
+    if actual.tensor is None:
+        return measure_digests(expected, actual, tolerance)
+    if expected.tensor is None:
+        return measure_digest(expected, actual.tensor, tolerance)
+    return _measure(expected.tensor, actual.tensor, tolerance)
 
 
 def is_within(expected: torch.Tensor, actual: torch.Tensor, atol: float) -> bool:

@@ -145,15 +145,18 @@ def describe(leaf: LeafComparison) -> Iterator[str]:
     metrics = leaf.metrics
     if metrics is None:
         return
-    share = metrics.mismatched / metrics.total
-    yield f"Mismatched elements: {metrics.mismatched} / {metrics.total} ({share:.1%})"
+    share, is_estimate = metrics.mismatched / metrics.total, metrics.sampled > 0
+    seen = f", estimated from the {metrics.sampled} that the golden keeps" if is_estimate else ""
+    yield f"Mismatched elements: {'about ' * is_estimate}{metrics.mismatched} / {metrics.total} ({share:.1%}){seen}"
+    place = f"at index {metrics.max_abs_index}" if metrics.max_abs_index or not is_estimate else "beside those kept"
     yield (
-        f"Greatest absolute difference: {metrics.max_abs:.3g} at index {metrics.max_abs_index} "
+        f"Greatest absolute difference: {'at least ' * is_estimate}{metrics.max_abs:.3g} {place} "
         f"(up to {metrics.allowed:.1e} allowed)"
     )
     if not isnan(metrics.max_rel):
         yield f"Greatest relative difference: {metrics.max_rel:.3g} at index {metrics.max_rel_index}"
-    yield f"RMSE {metrics.rmse:.3g}, relative L2 {metrics.relative_l2:.3g}, cosine {metrics.cosine:.6f}"
+    by_sums = ", estimated from sums over all elements" if is_estimate else ""
+    yield f"RMSE {metrics.rmse:.3g}, relative L2 {metrics.relative_l2:.3g}, cosine {metrics.cosine:.6f}{by_sums}"
     if metrics.non_finite_expected or metrics.non_finite_actual:
         yield f"Non-finite elements: {metrics.non_finite_actual}, expected {metrics.non_finite_expected}"
 

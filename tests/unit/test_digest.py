@@ -1,0 +1,193 @@
+"""What is kept of a tensor that is not kept whole, and what a comparison with it sees."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_tfdebug.parity.metrics import compare_leaf
+from pytest_tfdebug.parity.tolerance import DEFAULTS, Tolerance
+from pytest_tfdebug.records import TensorRecord
+from pytest_tfdebug.tracing.digest import digest_of, elements_of, norm_of, place_of, places, signed_sums, top_places
+from pytest_tfdebug.tracing.statistics import summarize
+
+FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+
+
+def whole(tensor):
+    return TensorRecord("", tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor)
+
+
+def kept(tensor, count=64, **options):
+    record = whole(tensor)
+    summarize([record])
+    record.digest, record.tensor = digest_of(tensor, count, **options), None
+    return record
+
+
+def compared(expected, actual, tolerance=None):
+    return compare_leaf("output", whole(actual), expected, tolerance or DEFAULTS.get(expected.dtype, Tolerance(0, 0)))
+
+
+def activations(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def test_places_and_sums_are_those_of_every_version():
+    """A file that was written by this version is read by later ones: what follows from no file must not change."""
+    assert places(1000, 6).tolist() == [776, 655, 121, 959, 551, 186]
+    squares = torch.arange(100.0) ** 2
+    assert signed_sums(squares)[:4].tolist() == [-4096.0, -4096.0, -4096.0, -4096.0]
+    assert norm_of(squares) == pytest.approx(math.sqrt(sum(n**4 for n in range(100))))
+    assert signed_sums(torch.arange(6)).tolist() == [
+        -5052342058641680428,
+        755408806501731192,
+        -4305071314101888162,
+        -6457606971152832243,
+    ]
+
+
+def test_a_smaller_digest_holds_the_first_elements_of_a_larger_one():
+    tensor = activations(30, 40)
+
+    assert torch.equal(elements_of(tensor, 64), elements_of(tensor, 200)[:64])
+    assert torch.equal(elements_of(tensor, 1200), tensor.flatten())
+
+
+@pytest.mark.parametrize("added", [None, (1, 3)])
+@pytest.mark.parametrize("count", [5, 64, 10_000])
+def test_the_index_of_a_kept_element_is_where_it_stands(count, added):
+    tensor = torch.arange(4 * 7 * 6.0).view(4, 7, 6)
+    elements = elements_of(tensor, count, added)
+
+    assert [tensor[place_of(n, (4, 7, 6), len(elements), added)] for n in range(len(elements))] == elements.tolist()
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.complex64, torch.int64, torch.bool])
+def test_equal_tensors_agree_without_a_difference(dtype):
+    tensor = (activations(50, 60) * 3).to(dtype)
+
+    found = compared(kept(tensor), tensor.clone())
+
+    assert (found.problem, found.metrics, found.is_measured) == ("", None, True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), place=st.integers(0, 64 * 512 - 1), sign=st.sampled_from([-1, 1]))
+def test_one_element_that_changed_is_seen_wherever_it_stands(seed, place, sign):
+    tensor = activations(64, 512, seed=seed)
+    changed = tensor.clone()
+    changed.view(-1)[place] += 0.01 * sign
+
+    found = compared(kept(tensor), changed)
+
+    assert found.problem == "values"
+    assert found.metrics.mismatched >= 1
+    assert found.metrics.max_abs == pytest.approx(0.01, rel=0.01)
+    assert found.metrics.relative_l2 == pytest.approx(0.01 / float(tensor.norm()), rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.bool])
+def test_one_whole_number_that_changed_is_seen(dtype):
+    tensor = (activations(100, 100) * 5).to(dtype)
+    for place in (0, 4_999, 9_999):
+        changed = tensor.clone().view(-1)
+        changed[place] = ~changed[place] if dtype is torch.bool else changed[place] + 1
+
+        assert compared(kept(tensor), changed.view(100, 100)).problem == "values"
+
+
+@pytest.mark.parametrize("hole", [math.nan, math.inf, -math.inf])
+def test_a_hole_that_moved_is_seen_and_one_that_did_not_agrees(hole):
+    tensor = activations(64, 512)
+    tensor[3, 100] = hole
+    moved = tensor.clone()
+    moved[3, 100], moved[5, 200] = moved[5, 200].clone(), hole
+
+    assert compared(kept(tensor), tensor.clone()).problem == ""
+    assert compared(kept(tensor), moved).problem == "values"
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("seed", range(5))
+def test_differences_that_are_allowed_of_every_element_agree(dtype, seed):
+    """Each element moves by almost what it may; a sum of so many moves far more than one element may."""
+    tensor = activations(64, 512, seed=seed, dtype=dtype)
+    tolerance = DEFAULTS[str(dtype).removeprefix("torch.")]
+    allowed = tolerance.atol + tolerance.rtol * tensor.double().abs()
+    spread = torch.rand(64, 512, generator=torch.Generator().manual_seed(seed + 1)).double() * 1.6 - 0.8
+    moved = (tensor.double() + allowed * spread).to(dtype)
+
+    assert compared(whole(tensor), moved).problem == ""
+    assert compared(kept(tensor), moved).problem == ""
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1])
+def test_few_elements_that_move_by_what_they_may_agree(share):
+    tensor = activations(256, 512)
+    picked = torch.rand(256, 512, generator=torch.Generator().manual_seed(3)) < share
+    moved = tensor + picked * 0.9e-5
+
+    assert compared(kept(tensor), moved).problem == ""
+
+
+def test_what_is_estimated_is_close_to_what_is_measured():
+    tensor = activations(256, 512)
+    noise = activations(256, 512, seed=9) * 1e-2
+    moved = tensor + noise
+
+    estimated, measured = compared(kept(tensor, 400), moved).metrics, compared(whole(tensor), moved).metrics
+
+    assert estimated.sampled == 400
+    assert measured.sampled == 0
+    assert estimated.relative_l2 == pytest.approx(measured.relative_l2, rel=0.5)
+    assert estimated.rmse == pytest.approx(measured.rmse, rel=0.5)
+    assert estimated.mismatched == pytest.approx(measured.mismatched, rel=0.05)
+    assert estimated.cosine == pytest.approx(measured.cosine, abs=1e-3)
+    assert estimated.max_abs <= measured.max_abs
+    assert abs(float((moved - tensor)[estimated.max_abs_index])) == pytest.approx(estimated.max_abs)
+
+
+def test_the_largest_elements_of_rows_are_compared_too():
+    logits = activations(32, 1000)
+    expected = kept(logits, at=top_places(logits, 32, 4))
+    best = logits.argmax(1)
+    changed = logits.clone()
+    changed[7, best[7]] -= 0.5
+
+    found = compared(expected, changed)
+
+    assert len(expected.digest.tops) == 128
+    assert found.metrics.max_abs_index == (7, int(best[7]))
+    assert found.metrics.max_abs == pytest.approx(0.5)
+
+
+def test_another_shape_or_dtype_is_told_as_ever():
+    expected = kept(activations(64, 512))
+
+    assert compared(expected, activations(512, 64)).problem == "shape"
+    assert compared(expected, activations(64, 512).double()).problem == "dtype"
+    assert compared(expected, activations(64, 512).long()).problem == "dtype"
+
+
+def test_rows_in_another_order_differ():
+    tensor = activations(64, 512)
+
+    assert compared(kept(tensor), tensor.flip(0).contiguous()).problem == "values"
+    assert compared(kept(tensor), tensor.T.contiguous().T).problem == ""
+
+
+def test_two_digests_are_compared_by_what_both_hold():
+    tensor = activations(64, 512)
+    changed = tensor.clone()
+    changed[40, 7] += 0.01
+
+    def held_to(actual):
+        return compare_leaf("output", actual, kept(tensor, 64), DEFAULTS["float32"])
+
+    assert held_to(kept(tensor, 200)).problem == ""
+    assert held_to(kept(tensor, 200)).is_measured
+    assert held_to(kept(changed, 200)).problem == "values"
+    assert compare_leaf("output", kept(changed), whole(tensor), DEFAULTS["float32"]).problem == "values"
