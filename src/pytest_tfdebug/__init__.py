@@ -24,6 +24,7 @@ _PUBLIC: dict[str, str] = {
     "Divergence": "records",
     "Fault": "frames",
     "GoldenError": "errors",
+    "GoldenSizeWarning": "errors",
     "Goldens": "goldens.fixture",
     "InternalWarning": "errors",
     "InvarianceError": "errors",

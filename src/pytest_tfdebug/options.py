@@ -158,6 +158,9 @@ INI = (
         "share of a golden's calls below which a passing check warns, from 0 to 1 (default: 0.5)",
     ),
     ("tf_golden_internal", "what becomes of equal outputs with differences inside: warn (default) or fail"),
+    ("tf_golden_budget", "about how much a golden may take, as in '1 MB' (the default) or '64 kB'"),
+    ("tf_golden_store", "what a golden keeps: what fits into tf_golden_budget (bounded, the default) or all (full)"),
+    ("tf_golden_max_size", "size above which a golden is not written (default: 100 MB)"),
 )
 
 #: Key under which a test's notes travel to the terminal summary, also from xdist workers.
@@ -165,8 +168,8 @@ NOTE = "tfdebug_note"
 
 MARKERS: dict[str, str] = {
     "tf_golden": (
-        "tf_golden(*, rtol, atol, tolerances, rename, include, exclude, level, internal, min_coverage): "
-        "defaults of golden checks."
+        "tf_golden(*, rtol, atol, tolerances, rename, include, exclude, level, internal, min_coverage, "
+        "store, redact): defaults of golden checks."
     ),
     "clean_load": "clean_load(*, allow=()): fail if a model loads with missing, unexpected or mismatched weights.",
     "overflow_free": (
@@ -309,6 +312,9 @@ class Options(NamedTuple):
     golden_tolerances: str | None
     golden_min_coverage: str | None
     golden_internal: str | None
+    golden_budget: str | None
+    golden_store: str | None
+    golden_max_size: str | None
     triage: str
     env: bool
     offline: bool

@@ -36,7 +36,7 @@ def checked(pytester):
 
     def check(bug, *options):
         pytester.makepyfile(test_it=TEST.format(**bug))
-        pytester.runpytest("--tf-golden=update").assert_outcomes(passed=1)
+        pytester.runpytest("--tf-golden=update").assert_outcomes(failed=1)
         result = pytester.runpytest(*options)
         result.assert_outcomes(failed=1)
         return result
@@ -109,7 +109,7 @@ def test_port(tf_golden):
 def test_the_references_text_is_that_of_the_golden_and_not_of_what_is_installed(pytester):
     pytester.syspathinsert()
     pytester.makepyfile(here=REFERENCE.format(gate="torch.tanh(wide)"), test_it=PORT)
-    pytester.runpytest_subprocess("--tf-golden=update").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("--tf-golden=update").assert_outcomes(failed=1)
     pytester.makepyfile(here="# moved\n" * 30 + REFERENCE.format(gate="torch.sigmoid(wide)"))
 
     result = pytester.runpytest_subprocess()

@@ -3,11 +3,13 @@
 Each stage is tested in one process, and the last test has them all at once under pytest-xdist.
 """
 
+import json
+
 import pytest
 import torch
-from safetensors import safe_open
 
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
+from golden_files import header_of, opened
 
 PORT = """
 import os
@@ -251,18 +253,16 @@ def test_off_skips_the_checks(run):
 
 def test_the_file_holds_the_tree_the_weights_and_where_it_comes_from(pytester, run):
     run("--tf-golden=update")
-    with safe_open(goldens(pytester)["test_it/test_port.safetensors"], framework="pt") as opened:
-        import json
+    file = goldens(pytester)["test_it/test_port.safetensors"]
+    document, tensors = opened(file)
 
-        document = json.loads(opened.metadata()["tfdebug"])
-        assert "blocks.0.up#0.output" in opened.keys()  # noqa: SIM118 - a file handle, no dict
-
-    assert document["format"] == 1
+    assert "blocks.0.up#0.output" in tensors
+    assert header_of(file)["format"] == 2
     assert [call["path"] for call in document["calls"]][:3] == ["Port", "blocks.0", "blocks.0.norm"]
     assert document["extra"]["test"] == "test_it.py::test_port"
     assert "blocks.0.up.weight" in document["extra"]["weights"]
     assert document["extra"]["provenance"]["torch"] == torch.__version__
-    assert str(pytester.path) not in json.dumps(document)
+    assert str(pytester.path) not in json.dumps([document, header_of(file)])
 
 
 def test_under_xdist_workers_write_the_same_files_and_the_run_says_it_once(pytester, run, monkeypatch):

@@ -194,7 +194,7 @@ def test_other_inputs_than_the_recorded_ones_are_named_as_such(pytester, suite):
         (b"", "*test_it.safetensors (0 bytes) is empty, truncated or not a safetensors file*"),
         (b"GIF89a, not a golden at all", "*is empty, truncated or not a safetensors file*"),
         ("foreign", "*test_it.safetensors is a safetensors file of another program: it has no 'tfdebug' metadata."),
-        ("newer", "*has format version 99; this version of pytest-tfdebug reads up to 1.*"),
+        ("newer", "*has format version 99; this version of pytest-tfdebug reads up to 2.*"),
         ("trace", "*test_it.safetensors is a trace, not a golden: it does not say 'test'."),
     ],
 )

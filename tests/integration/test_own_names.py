@@ -227,7 +227,7 @@ def test_a_golden_names_the_lines_of_a_port_with_other_names(pytester):
             tf_golden.check(port, reference=reference, input_ids=torch.arange(3, 19).view(2, 8))
         """
     )
-    pytester.runpytest("--tf-golden=update").assert_outcomes(passed=1)
+    pytester.runpytest("--tf-golden=update").assert_outcomes(failed=1)
 
     result = pytester.runpytest()
 
@@ -271,7 +271,7 @@ def test_a_forward_that_cannot_be_made_again_leaves_the_first_report(pytester):
             tf_golden.check(port, reference=reference, input_ids=torch.arange(3, 19).view(2, 8))
         """
     )
-    pytester.runpytest("--tf-golden=update").assert_outcomes(passed=1)
+    pytester.runpytest("--tf-golden=update").assert_outcomes(failed=1)
 
     result = pytester.runpytest()
 

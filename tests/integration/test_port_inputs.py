@@ -150,7 +150,7 @@ def test_port_inputs_need_a_reference(run):
 def test_the_repro_carries_the_ports_own_inputs(run, pytester):
     call = "Port(reference, 2.0), reference=reference, input_ids=ids, port_inputs={'ids': ids}"
 
-    result = run(call, "--tf-repro", recorded=call)
+    result = run(call, "--tf-repro", recorded=call.replace(", 2.0", ""))
     (script,) = pytester.path.glob("tfdebug-repro/*/repro.py")
 
     result.assert_outcomes(failed=1)

@@ -10,7 +10,7 @@ import torch
 
 import pytest_tfdebug
 from measuring.work import Kind, Place
-from pytest_tfdebug.goldens.fixture import _compare_with
+from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.port_call import PortCall
 from pytest_tfdebug.goldens.settings import CheckSettings
 from pytest_tfdebug.goldens.store import load, save
@@ -59,7 +59,7 @@ def _loaded_golden_check(work: Work, place: Place) -> Callable[[], object]:
 
 def _check(golden: TraceFile, work: Work) -> None:
     settings = CheckSettings(Tolerances(), None, (), (), "all")
-    report = _compare_with(golden, work.model, PortCall((), dict(work.inputs)), settings)
+    report = compare_with(golden, work.model, PortCall((), dict(work.inputs)), settings)
     assert report.ok  # noqa: S101 - what is measured must compare something
     assert report.tensors  # noqa: S101
 

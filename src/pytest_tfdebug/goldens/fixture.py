@@ -3,53 +3,49 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError, TFDebugError
-from pytest_tfdebug.goldens.fingerprint import common, differing, fingerprint
+from pytest_tfdebug.errors import GoldenError, GoldenSizeWarning, MissingGoldenError, ParityError, TFDebugError
+from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.passing import warnings_of
 from pytest_tfdebug.goldens.paths import golden_path, shown
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
-from pytest_tfdebug.goldens.provenance import changes, provenance
-from pytest_tfdebug.goldens.recorded_check import failing_elements, parity_record, unchecked_record
+from pytest_tfdebug.goldens.progress import Progress
+from pytest_tfdebug.goldens.recorded_check import parity_record, unchecked_record
+from pytest_tfdebug.goldens.repro import write_golden_repro
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.settings import CheckSettings, settle
 from pytest_tfdebug.goldens.store import load, save
 from pytest_tfdebug.options import Options, repro_root
-from pytest_tfdebug.parity.compare import conclude, coverage_of, start_comparison
-from pytest_tfdebug.parity.drift import assess
-from pytest_tfdebug.parity.explained import NOT_AGAIN, Explained, explain
-from pytest_tfdebug.parity.pairing import with_input_names
-from pytest_tfdebug.parity.rename import renamer
 from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
-from pytest_tfdebug.parity.tolerance import DEFAULTS, flattened
 from pytest_tfdebug.publish.note import note, wants_details
-from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.running import RUNNING
-from pytest_tfdebug.tracing.leaves import walk
-from pytest_tfdebug.tracing.recorder import Recorder
+from pytest_tfdebug.tracing.budget import shown_size
 from pytest_tfdebug.tracing.rerun import Rerun
-from pytest_tfdebug.tracing.selection import modules_of, names_of, selection
-from pytest_tfdebug.tracing.state import autocast_of, preserved
-from pytest_tfdebug.tracing.trace import check_model, trace
+from pytest_tfdebug.tracing.selection import names_of, selection
+from pytest_tfdebug.tracing.trace import check_model, recorded_forward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from pytest_tfdebug.parity.comparator import Comparator, Compared
+    from pytest_tfdebug.goldens.settings import Store
     from pytest_tfdebug.parity.internal import Internal
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.codec import TraceFile
     from pytest_tfdebug.tracing.selection import Level
     from pytest_tfdebug.tracing.trace import Trace
 
 _VERBOSE = 2
+#: Bytes above which a golden that was written gives a warning.
+_LARGE = 10_000_000
 
 
 class Goldens:
@@ -82,12 +78,15 @@ class Goldens:
         port_inputs: Mapping[str, Any] | tuple[Any, ...] | None = None,
         internal: Internal | None = None,
         min_coverage: float | None = None,
+        store: Store | None = None,
+        redact: bool | str | tuple[str, ...] | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> ParityReport | None:
         """Hold a forward to the golden of this test.
 
-        With ``--tf-golden=update`` the reference (the model itself without one) runs and is recorded; otherwise the
-        model runs and is compared with the file, and the reference does not run at all.
+        With ``--tf-golden=update`` the reference (the model itself without one) runs and is recorded, and a model that
+        has a reference is then held to it. Otherwise the model runs and is compared with the file, and the reference
+        does not run at all.
 
         Args:
             model: The implementation under test.
@@ -107,10 +106,12 @@ class Goldens:
                 with an :class:`InternalWarning`, ``"fail"`` fails.
             min_coverage: Share of the golden's calls, from 0 to 1, below which a check that passes gives a
                 :class:`CoverageWarning`.
+            store: ``"bounded"`` keeps of a forward what fits into ``tf_golden_budget``, ``"full"`` every element.
+            redact: Names of string inputs whose text is left out of the golden; True for all of them.
             **kwargs: Keyword inputs.
 
         Returns:
-            The report of a comparison; None when the golden was recorded.
+            The report of a comparison; None when the golden was recorded and there is no reference.
 
         Raises:
             ParityError: If the forward diverges; the message names the culprit.
@@ -128,6 +129,8 @@ class Goldens:
             "level": level,
             "internal": internal,
             "min_coverage": min_coverage,
+            "store": store,
+            "redact": redact,
         }
         own = {**arguments, "reference": reference, "name": name, "port_inputs": port_inputs}
         check_model(model, {key: value for key, value in own.items() if value is not None}, "check")
@@ -137,14 +140,23 @@ class Goldens:
             self._options.golden_tolerances,
             ini_min_coverage=self._options.golden_min_coverage,
             ini_internal=self._options.golden_internal,
+            ini_store={
+                "store": self._options.golden_store,
+                "budget": self._options.golden_budget,
+                "max_size": self._options.golden_max_size,
+            },
         )
         path = self._claim(name)
         if self._options.golden == "off":
             pytest.skip("--tf-golden=off")
         called = _called(model, args, kwargs, reference, port_inputs)
         if self._options.golden == "update" or (self._options.golden == "missing" and not path.exists()):
+            inputs = Rerun(model, called.args, called.kwargs)  # a forward may write to what it was given
             self._record(path, _recorded_model(model, reference), args, kwargs, settings)
-            return None
+            if reference is None:
+                return None
+            args, kwargs = inputs.inputs()
+            called = replace(called, args=args, kwargs=kwargs)
         if not path.exists():
             missing = self._missing(path)
             note(self._item, unchecked_record(self._item.nodeid, name, model, missing))
@@ -153,7 +165,7 @@ class Goldens:
         self._check_rules(model, golden_file.trace, settings)
         is_explained = self._options.explain != "off"
         in_detail = wants_details(self._item.config)
-        report = _compare_with(golden_file, model, called, settings, is_explained=is_explained, in_detail=in_detail)
+        report = compare_with(golden_file, model, called, settings, is_explained=is_explained, in_detail=in_detail)
         self._session.add(_outcome(str(path), self._item.nodeid, report, called.note))
         for warning in warnings_of(report, type(model).__name__, settings, is_explained=is_explained):
             warnings.warn(warning, stacklevel=2)
@@ -167,7 +179,9 @@ class Goldens:
             )
             root = repro_root(self._item.config)
             if root is not None:
-                report.facts.append(f"  {self._write_repro(root, path, model, called, settings)}")
+                test = self._item.nodeid
+                told = write_golden_repro(root, path, test, model=model, called=called, settings=settings)
+                report.facts.append(f"  {told}")
             report.facts.append(f"  Golden: {shown(path, self._item.config)}")
         shown_path = str(shown(path, self._item.config))
         note(self._item, parity_record(self._item.nodeid, name, model, shown_path, report, in_detail=in_detail))
@@ -200,41 +214,27 @@ class Goldens:
     def _record(
         self, path: Path, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], settings: CheckSettings
     ) -> None:
-        picked = {"include": settings.include, "exclude": settings.exclude, "level": settings.level}
-        recorded = trace(model, *args, **picked, **kwargs)  # type: ignore[arg-type] # a dict has one value type
-        written = save(path, recorded, model, self._item.nodeid)
-        self._session.add(Outcome(str(path), self._item.nodeid, written.status, written.review))
+        __tracebackhide__ = True
+        test = self._item.nodeid
+        progress = Progress(self._item.config, test)
+        seen: set[str] = set()
 
-    def _write_repro(
-        self, root: Path, path: Path, model: torch.nn.Module, called: PortCall, settings: CheckSettings
-    ) -> str:
-        from pytest_tfdebug.repro.write import FailedCall, write_repro
+        def tell(recorded: Trace, call: Call) -> None:
+            seen.add(call.path)
+            progress.step("module", len(seen), 1 + len(recorded.modules) - len(recorded.unrecorded))
 
-        if settings.rename is not None and callable(settings.rename):
-            return "No repro: rename= is a function; a dict can be written."
-        allowed, own = flattened(settings.tolerances), names_of(model)
-        options = {
-            "rtol": allowed.rtol,
-            "atol": allowed.atol,
-            "tolerances": {
-                key: (pair.rtol, pair.atol)
-                for key, pair in allowed.overrides
-                if key in DEFAULTS or missed(key, own) is None
-            },
-            "rename": None if settings.rename is None else dict(settings.rename),
-            "internal": settings.internal,
-        }
-        picked = "".join(f", {name}={value!r}" for name, value in _picked(settings).items())
-        check = (
-            'expected = pytest_tfdebug.Trace.load(HERE / "golden.safetensors")',
-            f"actual = pytest_tfdebug.trace(model, *args, **kwargs{picked})",
-            f"report = pytest_tfdebug.compare(expected, actual, **{options!r})",
-            "print(report)",
-            "sys.exit(not report.ok)",
-        )
-        files, autocast = {"golden.safetensors": path}, autocast_of(model)
-        failed = FailedCall(self._item.nodeid, "parity", model, called.args, called.kwargs, check, files, autocast)
-        return write_repro(root, failed)
+        picked = selection(settings.include, settings.exclude, settings.level)
+        recorded = recorded_forward(model, args, kwargs, picked, tell)
+        written = save(path, recorded, model, test, kept=settings.kept, progress=progress)
+        self._session.add(Outcome(str(path), test, written.status, written.review))
+        if written.size > _LARGE:
+            told = f"{shown(path, self._item.config)} takes {shown_size(written.size)}"
+            advice = (
+                'without store="full" a golden takes about tf_golden_budget'
+                if settings.kept.budget is None
+                else ("the model's inputs are kept whole: smaller ones make a smaller golden")
+            )
+            warnings.warn(GoldenSizeWarning(f"{told}: large for a file to commit; {advice}."), stacklevel=3)
 
     def _missing(self, path: Path) -> str:
         return (
@@ -321,113 +321,3 @@ def _called(
             "Give reference=, or the model's inputs alone."
         )
     return PortCall(args, kwargs)
-
-
-def _picked(settings: CheckSettings) -> dict[str, str | tuple[str, ...]]:
-    """Return what a trace of the port leaves out; globs are over the paths of the reference, so only without rename."""
-    picked: dict[str, str | tuple[str, ...]] = {} if settings.level == "all" else {"level": settings.level}
-    if settings.rename is None:
-        globs = {"include": settings.include, "exclude": settings.exclude}
-        picked |= {name: (glob,) if isinstance(glob, str) else tuple(glob) for name, glob in globs.items() if glob}
-    return picked
-
-
-def _compare_with(
-    golden_file: TraceFile,
-    model: torch.nn.Module,
-    called: PortCall,
-    settings: CheckSettings,
-    *,
-    is_explained: bool = True,
-    in_detail: bool = False,
-) -> ParityReport:
-    """Run a model and compare each tensor with its golden while it is alive; once more to explain a failure."""
-    modules = modules_of(model)
-    again = Rerun(model, called.args, called.kwargs)
-    notes: list[str] = [*golden_file.trace.notes, *filter(None, [called.note])]
-    expected_trace = with_input_names(golden_file.trace, called.names)
-
-    def held_under(names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[Comparator, Any]:
-        picked = selection(
-            settings.include,
-            settings.exclude,
-            settings.level,
-            renamer(names),
-            among=coverage_of(golden_file.trace).has,
-            elsewhere=golden_file.trace.modules,
-        )
-        watched = picked.pick(model, modules.by_path)
-        comparator = start_comparison(
-            expected_trace,
-            names,
-            settings.tolerances,
-            modules=list(modules.by_path),
-            aliases=modules.aliases,
-            unrecorded=modules.by_path.keys() - watched.keys(),
-        )
-        recorder = Recorder(model, comparator, picked, comparator.wrote)
-        notes.extend(recorder.notes)
-        with preserved(model), torch.no_grad(), recorder:
-            return comparator, model(*inputs[0], **inputs[1])
-
-    comparator, output = held_under(settings.rename, (called.args, called.kwargs))
-
-    def under_rules(rules: dict[str, str]) -> Compared | None:
-        if callable(settings.rename):
-            return None
-        try:
-            return held_under({**(settings.rename or {}), **rules}, again.inputs())[0].finish()
-        except Exception:  # noqa: BLE001 - a forward that cannot be made again must not cost the report on the first
-            return None
-
-    def second_look(fails: bool | None) -> Explained | None:  # noqa: FBT001 - a callback
-        expected = golden_file.trace.again.values() if golden_file.trace.again is not None else None
-        if expected is None or not is_explained:
-            return None
-        actual = again.values([leaf.tensor for leaf in walk(output)])
-        if actual is None:
-            return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
-        return explain(expected, actual, fails=fails)
-
-    report = conclude(comparator, tuple(notes), second_look, under_rules, internal=settings.internal)
-    if not report.ok:
-        _look_into(report, golden_file, model, called, settings)
-    if not report.ok and in_detail:
-        report.elements = failing_elements(report, model, again.inputs(), settings.tolerances)
-    return report
-
-
-def _look_into(
-    report: ParityReport, golden_file: TraceFile, model: torch.nn.Module, called: PortCall, settings: CheckSettings
-) -> None:
-    """Say what the inputs, the weights and the environment have to do with a failure."""
-    if called.other is not None:
-        own, theirs = called.other
-        told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
-        root = type(model).__name__
-        report.culprit = Culprit(root, "inputs", None, told, root, None)
-    report.facts += _circumstances(golden_file, model, report, renamer(settings.rename))
-
-
-def _circumstances(
-    golden_file: TraceFile, model: torch.nn.Module, report: ParityReport, to_golden: Callable[[str], str]
-) -> list[str]:
-    """Say whether weights and environment are those of the golden."""
-    recorded, present = golden_file.extra["weights"], fingerprint(model)
-    wrong = differing(recorded, present, to_golden)
-    culprit = report.culprit
-    own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
-    if own:
-        told = f"  The weights differ, not the code: {own[0]!r} is not the recorded one"
-        lines = [told + (f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else ".")]
-    elif wrong:
-        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        lines = [f"  Weights that are not the recorded ones: {wrong[0]!r}{more}."]
-    elif common(recorded, present, to_golden):
-        lines = ["  The weights are the recorded ones, where their names agree."]
-    else:
-        lines = ["  No weight has the name of a recorded one: give rename= to have them compared."]
-    since = list(changes(golden_file.extra["provenance"], provenance(model)))
-    report.changed, report.other_weights = since, wrong
-    lines += [f"  Changed since it was recorded: {'; '.join(since)}."] if since else []
-    return [*lines, f"  {assess(report, since, wrong)}"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -11,6 +11,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.options import refuse_unknown
 from pytest_tfdebug.parity.internal import checked_internal
 from pytest_tfdebug.parity.tolerance import Tolerances, layered, tolerances
+from pytest_tfdebug.tracing.budget import DEFAULT, parse_size
 from pytest_tfdebug.tracing.globs import checked
 
 if TYPE_CHECKING:
@@ -21,9 +22,41 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.selection import Level
 
 #: What a check takes besides the model and its inputs, and a ``tf_golden`` marker as a default for its test.
-KEYWORDS = ("rtol", "atol", "tolerances", "rename", "include", "exclude", "level", "internal", "min_coverage")
+KEYWORDS = (
+    "rtol",
+    "atol",
+    "tolerances",
+    "rename",
+    "include",
+    "exclude",
+    "level",
+    "internal",
+    "min_coverage",
+    "store",
+    "redact",
+)
+#: What a golden keeps: what fits into its budget, or every element.
+Store = Literal["bounded", "full"]
+_STORES = ("bounded", "full")
 #: Share of a golden's calls below which a check that passes warns.
 MIN_COVERAGE = 0.5
+#: Bytes above which a golden is not written: GitHub refuses files of more than 100 MiB.
+MAX_SIZE = 100_000_000
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is kept of a forward that is recorded.
+
+    Args:
+        budget: About how many bytes the golden may take; None to keep every element.
+        max_size: Bytes above which it is not written.
+        redact: Names of string inputs whose text is left out; True for all of them.
+    """
+
+    budget: int | None = DEFAULT
+    max_size: int | None = MAX_SIZE
+    redact: bool | tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,6 +71,7 @@ class CheckSettings:
         level: Which modules.
         internal: What becomes of equal outputs with differences inside.
         min_coverage: Share of the golden's calls below which a check that passes warns.
+        kept: What is kept of a forward that is recorded.
         own_globs: Globs of the tolerances that the check or its marker gives: each must match a module.
         ini_globs: Those of the ini file, which holds for other tests too.
     """
@@ -49,6 +83,7 @@ class CheckSettings:
     level: Level
     internal: Internal = "warn"
     min_coverage: float = MIN_COVERAGE
+    kept: Kept = Kept()
     own_globs: tuple[str, ...] = ()
     ini_globs: tuple[str, ...] = ()
 
@@ -60,6 +95,7 @@ def settle(
     *,
     ini_min_coverage: str | None = None,
     ini_internal: str | None = None,
+    ini_store: Mapping[str, str | None] | None = None,
 ) -> CheckSettings:
     """Merge the arguments of a check with the test's marker and the ini file.
 
@@ -69,6 +105,7 @@ def settle(
         ini_tolerances: Text of the ini key, lines of ``<dtype or glob>: <rtol> <atol>``.
         ini_min_coverage: Text of the ini key, a number from 0 to 1.
         ini_internal: Text of the ini key, ``warn`` or ``fail``.
+        ini_store: Texts of the ini keys ``store``, ``budget`` and ``max_size``.
 
     Raises:
         pytest.UsageError: If the marker has positional or unknown arguments, or the ini text cannot be read.
@@ -88,6 +125,7 @@ def settle(
         chosen["level"] or "all",
         chosen["internal"] or of_ini["internal"],
         of_ini["min_coverage"] if chosen["min_coverage"] is None else chosen["min_coverage"],
+        _kept(chosen["store"], chosen["redact"], ini_store or {}),
         (*given.globs, *by_marker.globs),
         by_ini.globs,
     )
@@ -104,8 +142,20 @@ def _of_ini(min_coverage: str | None, internal: str | None) -> dict[str, Any]:
     return found
 
 
+def _kept(store: Store | None, redact: Any, ini: Mapping[str, str | None]) -> Kept:  # noqa: ANN401 - checked before
+    try:
+        chosen = store or ini.get("store") or "bounded"
+        _check({"store": chosen})
+        budget = parse_size(ini.get("budget") or DEFAULT, "budget =")
+        max_size = parse_size(ini.get("max_size") or MAX_SIZE, "max_size =")
+    except TFDebugError as error:
+        raise pytest.UsageError(f"tf_golden_{error}") from error
+    names = (redact,) if isinstance(redact, str) else redact if isinstance(redact, bool) else tuple(redact or ())
+    return Kept(None if chosen == "full" else budget, max_size, names)
+
+
 def _check(given: Mapping[str, Any]) -> None:
-    """Refuse values of ``internal`` and ``min_coverage`` that make no sense.
+    """Refuse values of ``internal``, ``min_coverage``, ``store`` and ``redact`` that make no sense.
 
     Raises:
         TFDebugError: As said.
@@ -115,6 +165,15 @@ def _check(given: Mapping[str, Any]) -> None:
     share = given.get("min_coverage")
     if share is not None and not (isinstance(share, (int, float)) and 0 <= share <= 1):
         raise TFDebugError(f"min_coverage={share!r} is not a number from 0 to 1.")
+    store, redact = given.get("store"), given.get("redact")
+    if store is not None and store not in _STORES:
+        raise TFDebugError(f"store={store!r} is not one of {', '.join(map(repr, _STORES))}.")
+    if not (redact is None or isinstance(redact, (bool, str)) or _are_names(redact)):
+        raise TFDebugError(f"redact={redact!r} is no name of an input, list of names, or True.")
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, (tuple, list)) and all(isinstance(name, str) for name in value)
 
 
 def parse_tolerances(text: str | None) -> dict[str, tuple[float, float]]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-
-import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.fingerprint import fingerprint
 from pytest_tfdebug.goldens.provenance import provenance
+from pytest_tfdebug.goldens.same import is_same
+from pytest_tfdebug.goldens.settings import Kept
 from pytest_tfdebug.parity.compare import compare
 from pytest_tfdebug.records import FORMS
+from pytest_tfdebug.tracing.budget import shown_size
 from pytest_tfdebug.tracing.codec import TraceFile, read, write
-from pytest_tfdebug.tracing.document import encode
+from pytest_tfdebug.tracing.document import FORMAT
+from pytest_tfdebug.tracing.redact import redacted, string_inputs
+from pytest_tfdebug.tracing.room import within
 from pytest_tfdebug.tracing.trace import Trace
+from pytest_tfdebug.tracing.values_file import encode_values
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import torch
+
+    from pytest_tfdebug.goldens.progress import Progress
 
 Status = Literal["new", "changed", "unchanged"]
 #: Tensors of a changed golden that the summary lists.
@@ -33,10 +39,12 @@ class Written:
     Args:
         status: ``new``, ``changed`` or ``unchanged``; an unchanged file is left alone.
         review: What changed, a line each: the worst tensors with their old range and greatest difference.
+        size: Bytes of the file.
     """
 
     status: Status
     review: tuple[str, ...] = ()
+    size: int = 0
 
 
 def load(path: Path) -> TraceFile:
@@ -46,7 +54,7 @@ def load(path: Path) -> TraceFile:
         GoldenError: If it cannot be read, or holds no tensor.
     """
     golden = read(path, Trace)
-    if not any(record.tensor is not None for record in golden.trace.records()):
+    if not any(record.held is not None for record in golden.trace.records()):
         raise GoldenError(f"{path} holds no tensor: a check against it would check nothing.")
     for key, kind in (("test", str), ("weights", dict), ("provenance", dict)):
         if not isinstance(golden.extra.get(key), kind):
@@ -54,7 +62,15 @@ def load(path: Path) -> TraceFile:
     return golden
 
 
-def save(path: Path, trace: Trace, model: torch.nn.Module, test: str) -> Written:
+def save(
+    path: Path,
+    trace: Trace,
+    model: torch.nn.Module,
+    test: str,
+    *,
+    kept: Kept | None = None,
+    progress: Progress | None = None,
+) -> Written:
     """Write a golden unless the file holds these very tensors.
 
     Args:
@@ -62,58 +78,67 @@ def save(path: Path, trace: Trace, model: torch.nn.Module, test: str) -> Written
         trace: The recorded forward.
         model: The model that ran, for the fingerprint of its weights.
         test: Node id of the test.
+        kept: What is kept of the forward.
+        progress: Told how far it is.
 
     Raises:
-        GoldenError: If the trace holds no tensor, or the file cannot be written; the old one is then untouched.
+        GoldenError: If the trace holds no tensor, or the file cannot be written or would be larger than it may be; the
+            old one is then untouched.
+        TFDebugError: If an input that is to be redacted does not exist.
     """
-    if not any(record.tensor is not None for record in trace.records()):
+    if not any(record.held is not None for record in trace.records()):
         raise GoldenError(f"The forward of {trace.model_class} showed no tensor: there is nothing to record in {path}.")
-    extra = {"test": test, "weights": fingerprint(model), "provenance": provenance(model)}
+    kept = kept or Kept()
+    extra = {
+        "test": test,
+        "weights": fingerprint(model),
+        "provenance": provenance(model),
+        "kept": {"budget": kept.budget},
+    }
+    new = redacted(trace, kept.redact)
     try:
         old: TraceFile | None = read(path, Trace) if path.exists() else None
         problem = ""
     except GoldenError as error:
         old, problem = None, str(error)
-    if old is not None and _is_same(old, trace, extra):
-        return Written("unchanged")
+    if old is not None and is_same(old, new, extra):
+        return Written("unchanged", size=path.stat().st_size)
     existed = path.exists()
-    review = tuple(_review(old.trace, trace)) if old is not None else (problem,) if problem else ()
+    review = tuple(_review(old, trace)) if old is not None else (problem,) if problem else ()
     old = None  # the old file is mapped into memory: let it go before it is replaced
-    write(path, trace, extra, trace.again.values() if trace.again is not None else None)
-    return Written("changed" if existed else "new", review)
+    size = _write(path, new, extra, kept, progress)
+    return Written("changed" if existed else "new", (*review, *_told(new, size)), size)
 
 
-def _is_same(old: TraceFile, trace: Trace, extra: dict[str, Any]) -> bool:
-    """Tell whether a golden holds these tensors in this call tree.
-
-    Lines of source that moved are no change, nor is the last digit of a summary: with another number of threads it is
-    added up in another order.
-    """
-    if any(old.extra.get(key) != extra[key] for key in ("test", "weights")):
-        return False
-    (old_tensors, old_document), (tensors, document) = encode(old.trace), encode(trace)
-    if _tree(old_document) != _tree(document) or old_tensors.keys() != tensors.keys():
-        return False
-    return all(_same_bytes(old_tensors[name], tensor) for name, tensor in tensors.items())
+def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, progress: Progress | None) -> int:
+    if progress is not None:
+        progress.tell("its operators")
+    values = trace.again.values() if trace.again is not None else None
+    table = None if values is None else encode_values(values)
+    if kept.budget is not None:
+        trace = within(trace, kept.budget, table, extra, lambda done, of: _step(progress, done, of))
+    if progress is not None:
+        progress.tell(f"writing {path.name}")
+    return write(path, trace, extra, table, max_size=kept.max_size)
 
 
-def _tree(document: dict[str, Any]) -> str:
-    places = ("site", "inner_site", "source")
-    calls = [
-        {key: value for key, value in call.items() if key not in places}
-        | {key: call[key] and [leaf[:-1] for leaf in call[key]] for key in ("inputs", "outputs")}
-        | {"writes": [(before, leaf[:-1]) for before, leaf in call.get("writes", ())]}
-        for call in document["calls"]
-    ]
-    return json.dumps({**document, "calls": calls}, sort_keys=True)
+def _step(progress: Progress | None, done: int, of: int) -> None:
+    if progress is not None:
+        progress.step("tensor", done, of)
 
 
-def _same_bytes(old: torch.Tensor, new: torch.Tensor) -> bool:
-    return bool(old.flatten().view(torch.uint8).equal(new.cpu().flatten().view(torch.uint8)))
+def _told(trace: Trace, size: int) -> list[str]:
+    """Return what is to be known of a golden before it is committed: its size, and the text that it holds."""
+    texts = string_inputs(trace)
+    if not texts:
+        return [shown_size(size)]
+    names = ", ".join(texts)
+    return [shown_size(size), f"it holds the text of {names}, readable by anyone; redact={[*texts]!r} leaves it out"]
 
 
-def _review(old: Trace, new: Trace) -> list[str]:
+def _review(old_file: TraceFile, new: Trace) -> list[str]:
     """Say which tensors moved most, so that an update can be reviewed by its numbers."""
+    old = old_file.trace
     try:
         report = compare(old, new, internal="fail")
     except TFDebugError:
@@ -137,6 +162,8 @@ def _review(old: Trace, new: Trace) -> list[str]:
     lines += (
         [f"{len(old_names - new_names)} calls gone, {len(new_names - old_names)} new"] if old_names != new_names else []
     )
+    if not lines and old_file.version < FORMAT:
+        lines.append(f"tensors are equal; format {old_file.version} became {FORMAT}")
     if not lines:
-        lines.append("tensors are equal; weights, test or call sites changed")
+        lines.append("tensors are equal; weights, test, call sites or what is kept of the tensors changed")
     return lines

@@ -1,0 +1,142 @@
+"""A model held to its golden: one forward, compared while it runs, and once more where it fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.goldens.fingerprint import common, differing, fingerprint
+from pytest_tfdebug.goldens.provenance import changes, provenance
+from pytest_tfdebug.goldens.recorded_check import failing_elements
+from pytest_tfdebug.parity.compare import conclude, coverage_of, start_comparison
+from pytest_tfdebug.parity.drift import assess
+from pytest_tfdebug.parity.explained import NOT_AGAIN, Explained, explain
+from pytest_tfdebug.parity.pairing import with_input_names
+from pytest_tfdebug.parity.rename import renamer
+from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.tracing.leaves import walk
+from pytest_tfdebug.tracing.recorder import Recorder
+from pytest_tfdebug.tracing.rerun import Rerun
+from pytest_tfdebug.tracing.selection import modules_of, selection
+from pytest_tfdebug.tracing.state import preserved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_tfdebug.goldens.port_call import PortCall
+    from pytest_tfdebug.goldens.settings import CheckSettings
+    from pytest_tfdebug.parity.comparator import Comparator, Compared
+    from pytest_tfdebug.parity.rename import Rename
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.tracing.codec import TraceFile
+
+
+def compare_with(
+    golden_file: TraceFile,
+    model: torch.nn.Module,
+    called: PortCall,
+    settings: CheckSettings,
+    *,
+    is_explained: bool = True,
+    in_detail: bool = False,
+) -> ParityReport:
+    """Run a model and compare each tensor with its golden while it is alive; once more to explain a failure.
+
+    Args:
+        golden_file: The golden.
+        model: The model under test.
+        called: How it is called.
+        settings: What was asked for.
+        is_explained: Whether to run it once more where it fails.
+        in_detail: Whether to run it for the elements of the first tensor that differs, too.
+    """
+    modules = modules_of(model)
+    again = Rerun(model, called.args, called.kwargs)
+    notes: list[str] = [*golden_file.trace.notes, *filter(None, [called.note])]
+    expected_trace = with_input_names(golden_file.trace, called.names)
+
+    def held_under(names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[Comparator, Any]:
+        picked = selection(
+            settings.include,
+            settings.exclude,
+            settings.level,
+            renamer(names),
+            among=coverage_of(golden_file.trace).has,
+            elsewhere=golden_file.trace.modules,
+        )
+        watched = picked.pick(model, modules.by_path)
+        comparator = start_comparison(
+            expected_trace,
+            names,
+            settings.tolerances,
+            modules=list(modules.by_path),
+            aliases=modules.aliases,
+            unrecorded=modules.by_path.keys() - watched.keys(),
+        )
+        recorder = Recorder(model, comparator, picked, comparator.wrote)
+        notes.extend(recorder.notes)
+        with preserved(model), torch.no_grad(), recorder:
+            return comparator, model(*inputs[0], **inputs[1])
+
+    comparator, output = held_under(settings.rename, (called.args, called.kwargs))
+
+    def under_rules(rules: dict[str, str]) -> Compared | None:
+        if callable(settings.rename):
+            return None
+        try:
+            return held_under({**(settings.rename or {}), **rules}, again.inputs())[0].finish()
+        except Exception:  # noqa: BLE001 - a forward that cannot be made again must not cost the report on the first
+            return None
+
+    def second_look(fails: bool | None) -> Explained | None:  # noqa: FBT001 - a callback
+        expected = golden_file.trace.again.values() if golden_file.trace.again is not None else None
+        if expected is None or not is_explained:
+            return None
+        actual = again.values([leaf.tensor for leaf in walk(output)])
+        if actual is None:
+            return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
+        return explain(expected, actual, fails=fails)
+
+    report = conclude(comparator, tuple(notes), second_look, under_rules, internal=settings.internal)
+    if not report.ok:
+        _look_into(report, golden_file, model, called, settings)
+    if not report.ok and in_detail:
+        report.elements = failing_elements(report, model, again.inputs(), settings.tolerances)
+    return report
+
+
+def _look_into(
+    report: ParityReport, golden_file: TraceFile, model: torch.nn.Module, called: PortCall, settings: CheckSettings
+) -> None:
+    """Say what the inputs, the weights and the environment have to do with a failure."""
+    if called.other is not None:
+        own, theirs = called.other
+        told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
+        root = type(model).__name__
+        report.culprit = Culprit(root, "inputs", None, told, root, None)
+    report.facts += _circumstances(golden_file, model, report, renamer(settings.rename))
+
+
+def _circumstances(
+    golden_file: TraceFile, model: torch.nn.Module, report: ParityReport, to_golden: Callable[[str], str]
+) -> list[str]:
+    """Say whether weights and environment are those of the golden."""
+    recorded, present = golden_file.extra["weights"], fingerprint(model)
+    wrong = differing(recorded, present, to_golden)
+    culprit = report.culprit
+    own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
+    if own:
+        told = f"  The weights differ, not the code: {own[0]!r} is not the recorded one"
+        lines = [told + (f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else ".")]
+    elif wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        lines = [f"  Weights that are not the recorded ones: {wrong[0]!r}{more}."]
+    elif common(recorded, present, to_golden):
+        lines = ["  The weights are the recorded ones, where their names agree."]
+    else:
+        lines = ["  No weight has the name of a recorded one: give rename= to have them compared."]
+    since = list(changes(golden_file.extra["provenance"], provenance(model)))
+    report.changed, report.other_weights = since, wrong
+    lines += [f"  Changed since it was recorded: {'; '.join(since)}."] if since else []
+    return [*lines, f"  {assess(report, since, wrong)}"]

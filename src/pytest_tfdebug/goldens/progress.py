@@ -1,0 +1,59 @@
+"""A line on the terminal while a recording takes long."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+#: Seconds before the first line, between two on a terminal, and between two in a log.
+_FIRST, _ON_TERMINAL, _IN_LOG = 2.0, 0.5, 10.0
+
+
+class Progress:
+    """Tells how far a recording is, once it has taken two seconds; nothing in a worker of pytest-xdist.
+
+    Args:
+        config: Of the run.
+        test: Node id of the test.
+    """
+
+    def __init__(self, config: pytest.Config, test: str) -> None:
+        self._config, self._test = config, test
+        self._next = time.monotonic() + _FIRST
+
+    def step(self, what: str, done: int, of: int) -> None:
+        """Tell that the recording is at one of a number of things.
+
+        Args:
+            what: Of what there is a number: ``module``.
+            done: Which of them.
+            of: How many there are.
+        """
+        if time.monotonic() >= self._next:
+            self.tell(f"{what} {done} of {of}")
+
+    def tell(self, what: str) -> None:
+        """Tell what the recording is at, if it has taken long."""
+        now = time.monotonic()
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if now < self._next or reporter is None:
+            return
+        self._next = now + (_ON_TERMINAL if reporter.isatty else _IN_LOG)
+        capture = self._config.pluginmanager.get_plugin("capturemanager")
+        line = f"recording {self._test}: {what}"
+        if capture is None:
+            _write(reporter, line)
+        else:
+            with capture.global_and_fixture_disabled():
+                _write(reporter, line)
+
+
+def _write(reporter: pytest.TerminalReporter, line: str) -> None:
+    if reporter.isatty:
+        reporter.rewrite(line, erase=True)
+    else:
+        reporter.ensure_newline()
+        reporter.write_line(line)
