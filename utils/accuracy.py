@@ -3,6 +3,7 @@
 Every bug of ``fixtures/bugs.py`` goes into a copy of its model; each tool sees the right and the wrong model and the
 same inputs. ``named``: the answer is the module whose code or parameters are wrong (for this package the kind too).
 ``named or inside``: it is that module or one within it, which is all that a tool without glue can say of glue.
+``golden of 64 kB``: the right model is a golden that keeps so much beside its table of operators.
 ``without names``: every module of the wrong model has another name, as in an independent port, and no ``rename=`` says
 which is which. With ``--ports``: the table of ``tests/ports`` instead, and its options.
 """
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 import pytest_tfdebug
 from bugs import BUGS  # type: ignore[import-not-found]  # the folder is put on the path above
 from models import IS_V5, build  # type: ignore[import-not-found]
+from pytest_tfdebug.tracing.budget import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,14 @@ def ours(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any],
     report = pytest_tfdebug.compare(
         pytest_tfdebug.trace(right, **inputs), pytest_tfdebug.trace(wrong, **inputs), internal="fail"
     )
+    return report.culprit.path if report.culprit is not None and _is_kind(report.culprit.kind, bug) else None
+
+
+def within_64_kb(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any], bug: Any) -> str | None:  # noqa: ANN401
+    """Return the module that this package names, if the kind is right too, from a golden of 64 kB."""
+    recorded = pytest_tfdebug.trace(right, **inputs)
+    held = replace(bounded(recorded, 64_000), again=recorded.again)
+    report = pytest_tfdebug.compare(held, pytest_tfdebug.trace(wrong, **inputs), internal="fail")
     return report.culprit.path if report.culprit is not None and _is_kind(report.culprit.kind, bug) else None
 
 
@@ -86,7 +96,11 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     bugs = [bug for bug in BUGS if IS_V5 or not bug.needs_v5]
-    tools: dict[str, Callable[..., str | None]] = {"pytest-tfdebug": ours, "  without names": without_names}
+    tools: dict[str, Callable[..., str | None]] = {
+        "pytest-tfdebug": ours,
+        "  golden of 64 kB": within_64_kb,
+        "  without names": without_names,
+    }
     if find_spec("pytest_torch"):
         tools |= {
             "pytest-torch, leaves": pytest_torch(leaf_only=True),
