@@ -99,6 +99,14 @@ def test_one_whole_number_that_changed_is_seen(dtype):
         assert compared(kept(tensor), changed.view(100, 100)).problem == "values"
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint64])
+def test_dtypes_that_few_operators_take_are_kept_and_compared(dtype):
+    tensor = (activations(64, 64) * 3).abs().to(dtype)
+
+    assert compared(kept(tensor), tensor.clone()).problem == ""
+    assert compared(kept(tensor), (activations(64, 64, seed=1) * 3).abs().to(dtype)).problem == "values"
+
+
 @pytest.mark.parametrize("hole", [math.nan, math.inf, -math.inf])
 def test_a_hole_that_moved_is_seen_and_one_that_did_not_agrees(hole):
     tensor = activations(64, 512)

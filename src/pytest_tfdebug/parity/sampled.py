@@ -65,7 +65,7 @@ def measure_digest(
             squares += each.square_().sum(0).cpu()
         return _Allowed(largest, squares.sqrt())
 
-    holes = int((~torch.isfinite(actual)).sum()) if actual.is_floating_point() else 0
+    holes = int((~torch.isfinite(widen(actual))).sum()) if actual.is_floating_point() else 0
     return _Looked(expected, kept, replace(own, norm=norm_of(actual)), holes).measure(tolerance, allowed)
 
 
