@@ -47,6 +47,7 @@ _PUBLIC: dict[str, str] = {
     "assert_save_load_invariant": "invariance.api",
     "compare": "parity.compare",
     "detect_overflow": "overflow.guard",
+    "fill": "goldens.weights",
     "golden": "goldens.fixture",
     "overflow_guard": "overflow.guard",
     "record": "tracing.trace",

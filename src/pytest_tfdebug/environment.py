@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.errors import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -171,13 +173,6 @@ def redact(text: str) -> str:
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text
-
-
-def printable(text: str) -> str:
-    """Return the text on one line, with every character that could steer a terminal or a parser written out."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
 
 
 def _version(distribution: str) -> str | None:

@@ -9,7 +9,29 @@ from __future__ import annotations
 from typing import Any
 
 
-class TFDebugError(Exception):
+def printable(text: str, *, keep: str = "") -> str:
+    """Return the text with every character that could steer a terminal or a parser written out.
+
+    Args:
+        text: What a model, a test or a file is called, or says.
+        keep: Characters that stay, such as line breaks.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+class _Shown:
+    """An error or warning that shows names of modules, tests and files as they are, and obeys none of them."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(printable(arg, keep="\n\t") if isinstance(arg, str) else arg for arg in args))
+
+
+class TFDebugError(_Shown, Exception):
     """Something was asked of the package that it cannot do; the message says what to do instead."""
 
 
@@ -21,7 +43,7 @@ class MissingGoldenError(GoldenError, AssertionError):
     """A test has no golden yet: the check fails, and its message says what to type."""
 
 
-class ParityError(AssertionError):
+class ParityError(_Shown, AssertionError):
     """A forward differs from what it is held to.
 
     Args:
@@ -34,7 +56,7 @@ class ParityError(AssertionError):
         self.report = report
 
 
-class ActivationOverflowError(AssertionError):
+class ActivationOverflowError(_Shown, AssertionError):
     """A value is not finite, or too close to the end of its dtype's range, or nothing was watched.
 
     Args:
@@ -52,7 +74,7 @@ class BatchLimitError(TFDebugError):
     """A run was stopped after the forward that ``abort_after_batch`` names."""
 
 
-class InvarianceError(AssertionError):
+class InvarianceError(_Shown, AssertionError):
     """A model gives another answer when it is asked in another way, or nothing could be asked again.
 
     Args:
@@ -67,7 +89,7 @@ class InvarianceError(AssertionError):
         self.culprit, self.call, self.outcome = culprit, call, outcome
 
 
-class TFDebugWarning(UserWarning):
+class TFDebugWarning(_Shown, UserWarning):
     """Something that is worth knowing and does not fail a check."""
 
 

@@ -58,16 +58,23 @@ FLAGS = (
     Flag(
         "golden",
         "--tf-golden",
-        "check against goldens, write them all (update), write only those that do not exist (missing), or skip (off)",
+        "check against goldens, write them all (update), write those that do not exist (missing), write what would "
+        "change beside them (pending; see python -m pytest_tfdebug.review), or skip (off)",
         default="check",
-        choices=("check", "update", "missing", "off"),
+        choices=("check", "update", "missing", "pending", "off"),
     ),
     Flag(
         "golden_dir",
         "--tf-golden-dir",
-        "directory of the goldens (default: goldens/ beside the test file)",
-        metavar="DIR",
+        "directory of the goldens, or a URL that fsspec knows (default: goldens/ beside the test file)",
+        metavar="DIR|URL",
         is_path=True,
+    ),
+    Flag(
+        "golden_variant",
+        "--tf-golden-variant",
+        "which of a test's goldens to check or write: device, dtype or a name; without it the plain one is checked",
+        metavar="VARIANT",
     ),
     Flag(
         "golden_prune",
@@ -304,6 +311,7 @@ class Options(NamedTuple):
 
     golden: str
     golden_dir: str | None
+    golden_variant: str | None
     golden_prune: bool
     explain: str
     repro: str | None
@@ -373,7 +381,7 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
         value = getattr(config.known_args_namespace, f"tf_{flag.dest}", None)
     if value is None:
         value = config.getini(flag.ini)
-        if value and flag.is_path:
+        if value and flag.is_path and "://" not in value:
             value = str((config.inipath.parent if config.inipath else config.rootpath) / value)
     if value is None or value == "":
         return flag.default

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_tfdebug import options
-from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.errors import TFDebugError, printable
+from pytest_tfdebug.goldens.collected import Collected
 from pytest_tfdebug.running import RUNNING
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ MARKER_PLUGINS: dict[str, str] = {
 
 _GOLDEN_SESSION = "pytest_tfdebug.goldens.session"
 _NOTES = "pytest_tfdebug.publish.note"
-#: Every collected test, before any is left out.
-_COLLECTED: pytest.StashKey[tuple[pytest.Item, ...]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -73,14 +72,27 @@ def pytest_configure(config: pytest.Config) -> None:
         _register(config, "pytest_tfdebug.publish.hooks")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
-    """Register the hooks behind each marker that a collected test carries."""
-    config.stash[_COLLECTED] = tuple(items)
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Note which test files are collected whole: only their goldens can be known to be of no test."""
+    report = yield
+    Collected.of(collector.config).note(collector, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: Sequence[pytest.Item]
+) -> Generator[None, object, object]:
+    """Register the hooks behind each marker that a collected test carries, before any test is left out."""
+    Collected.of(config).items = tuple(items)
     carried = {marker.name for item in items for marker in item.iter_markers()}
     for marker, module in MARKER_PLUGINS.items():
         if marker in carried:
             _register(config, module)
+    return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -160,7 +172,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Find the goldens whose test is gone."""
     goldens = _golden_session(session.config)
     if goldens is not None:
-        goldens.finish(session, session.config.stash.get(_COLLECTED, ()))
+        goldens.finish(session)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
+    """Tell a worker what was typed: it does not see the command line."""
+    modes = import_module("pytest_tfdebug.goldens.modes")
+    node.workerinput[modes.TYPED] = modes.is_typed(node.config)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -178,7 +197,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         _write(terminalreporter, "tfdebug environment", goldens.failed_environment(config))
         _write(terminalreporter, "tfdebug goldens", list(goldens.summary(config)))
         for line in goldens.covered(config):
-            terminalreporter.write_line(line)
+            terminalreporter.write_line(printable(line))
     notes = [
         f"{report.nodeid}: {value}"
         for report in terminalreporter.getreports("passed")
@@ -189,10 +208,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Sequence[str]) -> None:
-    """Write a section, if it has lines."""
+    """Write a section, if it has lines; names in them cannot steer the terminal."""
     if lines:
         terminalreporter.section(title)
-        terminalreporter.write_line("\n".join(lines))
+        terminalreporter.write_line(printable("\n".join(lines), keep="\n"))
 
 
 def _golden_session(config: pytest.Config) -> Any:  # noqa: ANN401 - the module, if this run has to do with goldens

@@ -202,8 +202,7 @@ def test_only_missing_goldens_are_written_when_asked_for_those(pytester, run):
 def test_goldens_of_deleted_tests_are_listed_and_deleted_only_when_asked(pytester, run):
     run("--tf-golden=update")
     pytester.makepyfile(test_it=TESTS.split("@pytest.mark.parametrize", maxsplit=1)[0])
-    (pytester.path / "test_other.py").unlink()
-    gone = [name for name in FILES if name != "test_it/test_port.safetensors"]
+    gone = [name for name in FILES if name.startswith("test_it/") and name != "test_it/test_port.safetensors"]
 
     checked = run()
     updated = run("--tf-golden=update")
@@ -216,8 +215,22 @@ def test_goldens_of_deleted_tests_are_listed_and_deleted_only_when_asked(pyteste
     updated.stdout.fnmatch_lines([told])
     assert kept == FILES
     pruned.stdout.fnmatch_lines(["Deleted, for their tests no longer exist:"])
-    assert list(goldens(pytester)) == ["test_it/test_port.safetensors"]
-    assert not (pytester.path / "goldens/test_other").exists()
+    assert list(goldens(pytester)) == ["test_it/test_port.safetensors", "test_other/test_port.safetensors"]
+
+
+def test_goldens_of_a_deleted_test_file_are_named_and_stay(pytester, run):
+    run("--tf-golden=update")
+    (pytester.path / "test_other.py").unlink()
+
+    result = run("--tf-golden=update", "--tf-golden-prune")
+
+    result.stdout.fnmatch_lines(
+        [
+            "No test of this run uses these; they are never deleted:",
+            "  goldens/test_other (1 golden): there is no test_other.py beside its directory.",
+        ]
+    )
+    assert list(goldens(pytester)) == FILES
 
 
 def test_goldens_of_tests_that_were_left_out_are_not_called_orphans(pytester, run):
@@ -269,7 +282,7 @@ def test_under_xdist_workers_write_the_same_files_and_the_run_says_it_once(pytes
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as many as here
     gone = pytester.makepyfile(test_gone=(pytester.path / "test_other.py").read_text())
     run("--tf-golden=update")
-    gone.unlink()
+    gone.write_text("")
     alone = {name: data for name, (data, _) in content(pytester).items() if "gone" not in name}
     files = goldens(pytester)
     files["test_it/test_port.safetensors"].write_bytes(b"cut")

@@ -12,8 +12,7 @@ from torch import nn
 
 from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, TFDebugError, Trace, compare, trace
-from pytest_tfdebug.tracing import codec
-from pytest_tfdebug.tracing.codec import TraceFile, read, read_extra, replace_atomically, write
+from pytest_tfdebug.tracing.codec import TraceFile, read, read_extra, write
 
 
 class Pair(nn.Module):
@@ -269,25 +268,6 @@ def test_a_class_name_from_a_file_leads_no_export_out_of_its_directory(stored, t
     assert [file.parent for file in map(type(path), written)] == [tmp_path / "in"] * 2
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, OSError(28, "No space left on device")])
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, error):
-    path = tmp_path / "t"
-    path.write_text("old")
-
-    def fill(temporary):
-        with open(temporary, "w") as file:  # noqa: PTH123
-            file.write("half")
-        raise error
-
-    with pytest.raises(GoldenError if isinstance(error, OSError) else error) as caught:
-        replace_atomically(path, fill)
-
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-    if isinstance(error, OSError):
-        assert str(caught.value) == f"{path} cannot be written: No space left on device."
-
-
 def test_an_error_of_safetensors_while_writing_is_one_of_ours(tmp_path, monkeypatch):
     import safetensors.torch
     from safetensors import SafetensorError
@@ -300,17 +280,6 @@ def test_an_error_of_safetensors_while_writing_is_one_of_ours(tmp_path, monkeypa
     with pytest.raises(GoldenError, match=r"t cannot be written: Error while serializing: I/O error: No space left.$"):
         recorded().save(tmp_path / "t")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_killed_process_left_is_swept_when_it_is_old(tmp_path):
-    old, new = (tmp_path / f".{name}{codec._PARTIAL}" for name in ("old", "new"))
-    for path in (old, new):
-        path.write_text("half")
-    os.utime(old, (0, 0))
-
-    recorded().save(tmp_path / "t")
-
-    assert sorted(path.name for path in tmp_path.iterdir()) == [new.name, "t"]
 
 
 def test_a_file_has_the_permissions_of_other_new_files(tmp_path):

@@ -12,8 +12,10 @@ import torch
 
 from pytest_tfdebug.errors import GoldenError, GoldenSizeWarning, MissingGoldenError, ParityError, TFDebugError
 from pytest_tfdebug.goldens.held_model import compare_with
+from pytest_tfdebug.goldens.modes import RECORDING, golden_mode, missing, to_accept
 from pytest_tfdebug.goldens.passing import warnings_of
-from pytest_tfdebug.goldens.paths import golden_path, shown
+from pytest_tfdebug.goldens.paths import shown
+from pytest_tfdebug.goldens.pending import note_errors
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.progress import Progress
 from pytest_tfdebug.goldens.recorded_check import parity_record, unchecked_record
@@ -21,6 +23,7 @@ from pytest_tfdebug.goldens.repro import write_golden_repro
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.settings import CheckSettings, settle
 from pytest_tfdebug.goldens.store import load, save
+from pytest_tfdebug.goldens.variants import variants
 from pytest_tfdebug.options import Options, repro_root
 from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
 from pytest_tfdebug.publish.note import note, wants_details
@@ -32,8 +35,8 @@ from pytest_tfdebug.tracing.trace import check_model, recorded_forward
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
+    from pytest_tfdebug.goldens.place import Place
     from pytest_tfdebug.goldens.settings import Store
     from pytest_tfdebug.parity.internal import Internal
     from pytest_tfdebug.parity.rename import Rename
@@ -80,6 +83,7 @@ class Goldens:
         min_coverage: float | None = None,
         store: Store | None = None,
         redact: bool | str | tuple[str, ...] | None = None,
+        variant: str | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> ParityReport | None:
         """Hold a forward to the golden of this test.
@@ -108,6 +112,9 @@ class Goldens:
                 :class:`CoverageWarning`.
             store: ``"bounded"`` keeps of a forward what fits into ``tf_golden_budget``, ``"full"`` every element.
             redact: Names of string inputs whose text is left out of the golden; True for all of them.
+            variant: Which of the test's goldens: ``"device"``, ``"dtype"`` or a name (``test_port@cuda.safetensors``).
+                Without it, the one for the model's device or dtype if there is one. A check takes the plain golden
+                where there is no such variant.
             **kwargs: Keyword inputs.
 
         Returns:
@@ -132,7 +139,7 @@ class Goldens:
             "store": store,
             "redact": redact,
         }
-        own = {**arguments, "reference": reference, "name": name, "port_inputs": port_inputs}
+        own = {**arguments, "reference": reference, "name": name, "port_inputs": port_inputs, "variant": variant}
         check_model(model, {key: value for key, value in own.items() if value is not None}, "check")
         settings = settle(
             self._item,
@@ -146,44 +153,48 @@ class Goldens:
                 "max_size": self._options.golden_max_size,
             },
         )
-        path = self._claim(name)
-        if self._options.golden == "off":
+        mode = golden_mode(self._item.config)
+        if mode == "off":
             pytest.skip("--tf-golden=off")
+        chosen = self._options.golden_variant if variant is None else variant
+        place = self._claim(model, name, chosen, is_recorded=mode in RECORDING)
         called = _called(model, args, kwargs, reference, port_inputs)
-        if self._options.golden == "update" or (self._options.golden == "missing" and not path.exists()):
-            inputs = Rerun(model, called.args, called.kwargs)  # a forward may write to what it was given
-            self._record(path, _recorded_model(model, reference), args, kwargs, settings)
-            if reference is None:
+        # a forward may write to what it was given
+        inputs = Rerun(model, called.args, called.kwargs) if mode in RECORDING else None
+        if inputs is not None and not (mode == "missing" and place.exists()):
+            target = place.pending if mode == "pending" else place
+            self._record(place, target, _recorded_model(model, reference), args, kwargs, settings=settings)
+            if reference is None and mode != "pending":
                 return None
-            args, kwargs = inputs.inputs()
-            called = replace(called, args=args, kwargs=kwargs)
-        if not path.exists():
-            missing = self._missing(path)
-            note(self._item, unchecked_record(self._item.nodeid, name, model, missing))
-            raise MissingGoldenError(missing)
-        golden_file = self._load(path)
+            called = _anew(called, inputs)
+        if not place.exists():
+            told = missing(self._item, place)
+            note(self._item, unchecked_record(self._item.nodeid, name, model, told))
+            raise MissingGoldenError(told)
+        golden_file = self._load(place)
         self._check_rules(model, golden_file.trace, settings)
         is_explained = self._options.explain != "off"
         in_detail = wants_details(self._item.config)
         report = compare_with(golden_file, model, called, settings, is_explained=is_explained, in_detail=in_detail)
-        self._session.add(_outcome(str(path), self._item.nodeid, report, called.note))
+        self._session.add(_outcome(str(place), self._item.nodeid, report, called.note))
+        if mode == "pending" and reference is not None and place.pending.exists():
+            fresh = _anew(called, inputs)
+            note_errors(
+                place, report, compare_with(self._load(place.pending), model, fresh, settings, is_explained=False)
+            )
         for warning in warnings_of(report, type(model).__name__, settings, is_explained=is_explained):
             warnings.warn(warning, stacklevel=2)
         if not report.ok:
             self._session.note_environment(model)
             report.subject = f"The {'port' if reference is not None else 'model'} differs from its golden"
-            report.advice = (
-                "To accept the new values, run with --tf-golden=update."
-                if reference is None
-                else "Mend the port: the golden is its reference's."
-            )
+            report.advice = to_accept(self._item.config, is_reference=reference is not None)
             root = repro_root(self._item.config)
             if root is not None:
                 test = self._item.nodeid
-                told = write_golden_repro(root, path, test, model=model, called=called, settings=settings)
+                told = write_golden_repro(root, place.fetch(), test, model=model, called=called, settings=settings)
                 report.facts.append(f"  {told}")
-            report.facts.append(f"  Golden: {shown(path, self._item.config)}")
-        shown_path = str(shown(path, self._item.config))
+            report.facts.append(f"  Golden: {shown(str(place), self._item.config)}")
+        shown_path = shown(str(place), self._item.config)
         note(self._item, parity_record(self._item.nodeid, name, model, shown_path, report, in_detail=in_detail))
         if not report.ok:
             verbose = self._item.config.get_verbosity() >= _VERBOSE
@@ -198,9 +209,11 @@ class Goldens:
         for glob in settings.ini_globs:
             self._session.note_rule(glob, missed(glob, own))
 
-    def _claim(self, name: str | None) -> Path:
+    def _claim(self, model: torch.nn.Module, name: str | None, variant: str | None, *, is_recorded: bool) -> Place:
         __tracebackhide__ = True
-        path = golden_path(self._item, self._options.golden_dir, name)
+        place = self._session.place(
+            self._item, name, variants(model, variant), is_new=variant is not None and is_recorded
+        )
         if name in self._names:
             which = f"name={name!r}" if name else "no name"
             raise GoldenError(
@@ -208,12 +221,22 @@ class Goldens:
                 "Give each check of a test a name=... of its own."
             )
         self._names.add(name)
-        self._session.claim(path, self._item.nodeid)
-        return path
+        self._session.claim(str(place), self._item.nodeid)
+        if is_recorded:
+            self._session.sweep(place)
+        return place
 
     def _record(
-        self, path: Path, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], settings: CheckSettings
+        self,
+        place: Place,
+        target: Place,
+        model: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        settings: CheckSettings,
     ) -> None:
+        """Record a forward as a golden, or beside it to be reviewed; nothing where that would change nothing."""
         __tracebackhide__ = True
         test = self._item.nodeid
         progress = Progress(self._item.config, test)
@@ -225,10 +248,15 @@ class Goldens:
 
         picked = selection(settings.include, settings.exclude, settings.level)
         recorded = recorded_forward(model, args, kwargs, picked, tell)
-        written = save(path, recorded, model, test, kept=settings.kept, progress=progress)
-        self._session.add(Outcome(str(path), test, written.status, written.review))
+        with target.staged(place) as file:
+            written = save(file, recorded, model, test, kept=settings.kept, progress=progress)
+        is_pending = target is not place
+        if not is_pending or written.status == "unchanged":
+            place.drop_pending()
+        if not is_pending or written.status != "unchanged":
+            self._session.add(Outcome(str(target), test, "pending" if is_pending else written.status, written.review))
         if written.size > _LARGE:
-            told = f"{shown(path, self._item.config)} takes {shown_size(written.size)}"
+            told = f"{shown(str(target), self._item.config)} takes {shown_size(written.size)}"
             advice = (
                 'without store="full" a golden takes about tf_golden_budget'
                 if settings.kept.budget is None
@@ -236,16 +264,12 @@ class Goldens:
             )
             warnings.warn(GoldenSizeWarning(f"{told}: large for a file to commit; {advice}."), stacklevel=3)
 
-    def _missing(self, path: Path) -> str:
-        return (
-            f"{self._item.nodeid} has no golden yet: {shown(path, self._item.config)} does not exist.\n"
-            f"To record it, run: pytest {quote(self._item.nodeid)} --tf-golden=missing"
-        )
-
-    def _load(self, path: Path) -> TraceFile:
+    def _load(self, place: Place) -> TraceFile:
         __tracebackhide__ = True
+        file = place.fetch()
         try:
-            return load(path)
+            with place.names(file):
+                return load(file)
         except GoldenError as error:
             again = f"To record it again, run: pytest {quote(self._item.nodeid)} --tf-golden=update"
             raise GoldenError(f"{error}\n{again}") from error
@@ -275,6 +299,12 @@ def golden() -> Goldens:
 
 
 _GOLDENS: pytest.StashKey[Goldens] = pytest.StashKey()
+
+
+def _anew(called: PortCall, inputs: Rerun) -> PortCall:
+    """Return a call with its inputs as they were before the first forward."""
+    args, kwargs = inputs.inputs()
+    return replace(called, args=args, kwargs=kwargs)
 
 
 def _recorded_model(

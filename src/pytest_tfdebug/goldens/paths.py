@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.errors import TFDebugError, printable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 #: Characters that every file system takes; others become ``_`` and the name gets a hash, so that it stays unique.
@@ -22,38 +21,81 @@ SUFFIX = ".safetensors"
 
 def directory_of(item: pytest.Item, golden_dir: str | None) -> Path:
     """Return the golden directory of a test: ``goldens/`` beside its file, or the one asked for."""
+    return directory_of_file(item.path, item.config, golden_dir)
+
+
+def directory_of_file(file: Path, config: pytest.Config, golden_dir: str | None) -> Path:
+    """Return the golden directory of a test file."""
     if golden_dir is not None:
-        return (item.config.invocation_params.dir / golden_dir).resolve()
-    return item.path.parent / "goldens"
+        return (config.invocation_params.dir / golden_dir).resolve()
+    return file.parent / "goldens"
+
+
+def folder_of_file(file: Path, config: pytest.Config, golden_dir: str | None) -> Path:
+    """Return the folder in the golden directory that holds the goldens of a test file."""
+    return directory_of_file(file, config, golden_dir) / _safe(file.stem)
 
 
 def golden_path(item: pytest.Item, golden_dir: str | None, name: str | None) -> Path:
     """Return ``<golden dir>/<test file stem>/<test name with parameter id>[.<name>].safetensors``.
 
+    Raises:
+        TFDebugError: If ``name`` is empty or holds a path separator.
+    """
+    return directory_of(item, golden_dir) / golden_name(item, name)
+
+
+def golden_name(item: pytest.Item, name: str | None, *, variant: str = "", has_twin: bool = False) -> str:
+    """Return what a test's golden is called within its golden directory.
+
     Tests of a class are named ``Class.test``. Nothing that a parameter id holds leads out of the directory.
+
+    Args:
+        item: The test.
+        name: Tells several goldens of one test apart.
+        variant: Tells the goldens of several environments apart.
+        has_twin: Whether another test has this name in another case: it gets a hash, for file systems that take both
+            for one.
 
     Raises:
         TFDebugError: If ``name`` is empty or holds a path separator.
     """
-    if name is not None and not (isinstance(name, str) and name and not _UNSAFE.search(name) and name[0] != "."):
+    if name is not None and not (isinstance(name, str) and is_file_name(name)):
         raise TFDebugError(f"name={name!r} of a golden is made of letters, digits and -_=,+@[] (no path separators).")
+    test = label_of(item)
+    label = _safe(f"{test}.{name}" if name else test, is_unique=not has_twin)
+    return f"{_safe(item.path.stem)}/{label}{f'@{variant}' if variant else ''}{SUFFIX}"
+
+
+def is_file_name(text: str) -> bool:
+    """Tell whether a text can stand in the name of a golden as it is."""
+    return bool(text) and not _UNSAFE.search(text) and text[0] != "."
+
+
+def is_url(golden_dir: str | None) -> bool:
+    """Tell whether a golden directory is a URL."""
+    return golden_dir is not None and "://" in golden_dir
+
+
+def label_of(item: pytest.Item) -> str:
+    """Return the test's name within its file: ``Class.test[parameter id]``."""
     classes = item.nodeid.removesuffix(item.name).partition("::")[2].split("::")
-    test = ".".join([*filter(None, classes), item.name])  # a parameter id may hold "::" as well
-    label = f"{test}.{name}" if name else test
-    return directory_of(item, golden_dir) / _safe(item.path.stem) / f"{_safe(label)}{SUFFIX}"
+    return ".".join([*filter(None, classes), item.name])  # a parameter id may hold "::" as well
 
 
-def _safe(text: str) -> str:
+def _safe(text: str, *, is_unique: bool = True) -> str:
     cleaned = _UNSAFE.sub("_", text)
-    if cleaned == text and len(text.encode()) <= _LONGEST and not text.startswith("."):
+    if is_unique and cleaned == text and len(text.encode()) <= _LONGEST and not text.startswith("."):
         return text
     short = cleaned.lstrip(".").encode()[:_LONGEST].decode("utf-8", "ignore")
     return f"{short}-{blake2b(text.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
 
 
-def shown(path: Path, config: pytest.Config) -> str:
-    """Return a path as a user would type it from where pytest was started."""
+def shown(path: Path | str, config: pytest.Config) -> str:
+    """Return a path as a user would type it from where pytest was started; a URL as it is."""
+    if is_url(str(path)):
+        return printable(str(path))
     try:
-        return str(path.relative_to(config.invocation_params.dir))
+        return printable(str(Path(path).relative_to(config.invocation_params.dir)))
     except ValueError:
-        return str(path)
+        return printable(str(path))

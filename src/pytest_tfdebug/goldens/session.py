@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_tfdebug.environment import environment, lines
-from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.goldens.paths import SUFFIX, directory_of, shown
+from pytest_tfdebug.errors import GoldenError, printable
+from pytest_tfdebug.goldens.collected import has_twin as is_twin
+from pytest_tfdebug.goldens.modes import golden_mode
+from pytest_tfdebug.goldens.paths import directory_of, golden_name, is_url, shown
+from pytest_tfdebug.goldens.place import Directory, LocalDirectory, Place
+from pytest_tfdebug.goldens.unclaimed import Unclaimed, find_unclaimed
 from pytest_tfdebug.goldens.unmatched import warn_of_unmatched
 from pytest_tfdebug.options import Options
+from pytest_tfdebug.tracing.codec import read_extra
+from pytest_tfdebug.tracing.replacing import sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import torch
 
+    from pytest_tfdebug.goldens.remote import RemoteDirectory
+
 #: Where a worker of pytest-xdist leaves its part for the process that prints.
 WORKER_KEY = "tfdebug_goldens"
+#: What became of goldens that a run wrote.
+_WRITTEN = ("new", "changed", "unchanged", "pending")
+#: How a run ends that was not stopped.
+_ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,7 @@ class Outcome:
     Args:
         path: Its file.
         test: Node id of the test.
-        status: ``new``, ``changed``, ``unchanged``, ``checked`` or ``failed``.
+        status: ``new``, ``changed``, ``unchanged``, ``pending``, ``checked`` or ``failed``.
         review: What changed, in lines.
         note: How the port was called, where that is not how its reference is; a sentence.
         compared: Calls of the golden that a check compared.
@@ -59,20 +72,24 @@ class GoldenSession:
     Args:
         outcomes: What became of each golden, in the order of the tests.
         claims: Golden file -> node id of the test that uses it.
-        stale: Goldens whose test no longer exists.
+        unclaimed: Goldens whose test no longer exists, and what else no test uses.
         clashes: Sentences about files that two tests use, and warnings that were asked to be errors.
         pruned: Goldens that were deleted.
+        swept: Folders in which what killed runs had left was looked for.
         environment: The environment in which a check failed first, in lines.
         rules: Globs of the ini file's tolerances -> None where a check matched it, else a hint on it.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
     claims: dict[str, str] = field(default_factory=dict)
-    stale: list[str] = field(default_factory=list)
+    unclaimed: Unclaimed = field(default_factory=Unclaimed)
     clashes: list[str] = field(default_factory=list)
     pruned: list[str] = field(default_factory=list)
+    swept: set[Path] = field(default_factory=set)
     environment: list[str] = field(default_factory=list)
     rules: dict[str, str | None] = field(default_factory=dict)
+    _owners: dict[str, str] = field(default_factory=dict)
+    _remote: dict[str, RemoteDirectory] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: pytest.Config) -> GoldenSession:
@@ -94,15 +111,61 @@ class GoldenSession:
         if not self.environment:
             self.environment = list(lines(environment(model, with_git=True)))
 
-    def claim(self, path: Path, test: str) -> None:
+    def claim(self, path: str, test: str) -> None:
         """Note that a test uses a file.
 
         Raises:
             GoldenError: If another test uses it.
         """
-        owner = self.claims.setdefault(str(path), test)
+        owner = self._claim(path, test)
         if owner != test:
-            raise GoldenError(_clash(str(path), owner, test))
+            raise GoldenError(_clash(path, owner, test))
+
+    def _claim(self, path: str, test: str) -> str:
+        """Return the test that a file belongs to, whatever its case: some file systems see no difference."""
+        self.claims.setdefault(path, test)
+        return self._owners.setdefault(path.casefold(), test)
+
+    def place(self, item: pytest.Item, name: str | None, variants: tuple[str, ...], *, is_new: bool) -> Place:
+        """Return where a test's golden is kept: that of the first variant that there is, else the plain one.
+
+        Args:
+            item: The test.
+            name: Tells several goldens of one test apart.
+            variants: The variants to look for.
+            is_new: Whether the first variant is to be written, if there is none yet.
+
+        Raises:
+            TFDebugError: If ``name`` cannot stand in that of a file.
+            GoldenError: If what is there is no golden, or the directory cannot be reached.
+        """
+        directory, has_twin = self._directory(item), is_twin(item)
+        special = [Place(directory, golden_name(item, name, variant=it, has_twin=has_twin)) for it in variants]
+        plain = Place(directory, golden_name(item, name, has_twin=has_twin))
+        chosen = special[0] if is_new else next((place for place in special if place.exists()), plain)
+        if has_twin and not chosen.exists():
+            earlier = Place(directory, golden_name(item, name))
+            if earlier.exists() and (read_extra(earlier.fetch()) or {}).get("test") == item.nodeid:
+                return earlier  # from before there was a test of the same name in another case
+        return chosen
+
+    def _directory(self, item: pytest.Item) -> Directory:
+        golden_dir = Options.of(item.config).golden_dir
+        if golden_dir is None or not is_url(golden_dir):
+            return LocalDirectory(directory_of(item, golden_dir))
+        if golden_dir not in self._remote:
+            from pytest_tfdebug.goldens.remote import RemoteDirectory
+
+            self._remote[golden_dir] = RemoteDirectory(golden_dir)
+        return self._remote[golden_dir]
+
+    def sweep(self, place: Place) -> None:
+        """Delete what runs that were killed have left beside a golden, once for each folder."""
+        if isinstance(place.directory, LocalDirectory):
+            folder = place.fetch().parent
+            if folder not in self.swept:
+                self.swept.add(folder)
+                sweep(folder)
 
     def merge(self, part: str) -> None:
         """Add what a worker found."""
@@ -110,10 +173,10 @@ class GoldenSession:
         for outcome in data["outcomes"]:
             self.outcomes.append(Outcome(**{**outcome, "review": tuple(outcome["review"])}))
         for path, test in data["claims"].items():
-            owner = self.claims.setdefault(path, test)
+            owner = self._claim(path, test)
             if owner != test:
                 self.clashes.append(_clash(path, *sorted((owner, test))))
-        self.stale = sorted({*self.stale, *data["stale"]})
+        self.unclaimed.merge(Unclaimed(**data["unclaimed"]))
         self.environment = self.environment or data["environment"]
         for glob, missed in data["rules"].items():
             self.note_rule(glob, missed)
@@ -124,7 +187,7 @@ class GoldenSession:
             {
                 "outcomes": [asdict(item) for item in self.outcomes],
                 "claims": self.claims,
-                "stale": self.stale,
+                "unclaimed": asdict(self.unclaimed),
                 "environment": self.environment,
                 "rules": self.rules,
             }
@@ -139,58 +202,65 @@ def is_active(config: pytest.Config) -> bool:
     return _SESSION in config.stash or Options.of(config).golden_prune
 
 
-def finish(session: pytest.Session, collected: Sequence[pytest.Item]) -> None:
+def finish(session: pytest.Session) -> None:
     """Look for goldens without a test, once the tests have run; a worker hands its part over.
 
     Args:
         session: The run. It fails if two tests in different workers used one golden.
-        collected: Every test that the run collected, those that it then left out too.
     """
     config = session.config
-    found = GoldenSession.of(config)
-    if collected and not _is_narrowed(config):
-        found.stale = sorted(_unclaimed(config, collected, found))
+    options, found = Options.of(config), GoldenSession.of(config)
+    if session.exitstatus in _ENDED:
+        found.unclaimed.merge(find_unclaimed(config, options.golden_dir))
     workeroutput = getattr(config, "workeroutput", None)
     if workeroutput is not None:
         workeroutput[WORKER_KEY] = found.to_json()
         return
-    found.stale = [path for path in found.stale if path not in found.claims]
-    options = Options.of(config)
-    if options.golden == "update" and options.golden_prune:
-        found.pruned, found.stale = found.stale, []
-        _delete(found.pruned)
+    unclaimed = found.unclaimed
+    unclaimed.stale = [path for path in unclaimed.stale if path not in found.claims]
+    if golden_mode(config) == "update" and options.golden_prune and session.exitstatus in _ENDED:
+        found.pruned, unclaimed.stale = unclaimed.stale, []
+        found.clashes += _delete(found.pruned)
     found.clashes += warn_of_unmatched(session, found.rules)
     if found.clashes and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _delete(paths: Sequence[str]) -> None:
-    for path in map(Path, paths):
-        path.unlink(missing_ok=True)
-        if not any(path.parent.iterdir()):
+def _delete(paths: list[str]) -> Iterator[str]:
+    """Delete goldens and the folders that this empties; yield a sentence for each that stays, and drop it."""
+    for path in map(Path, tuple(paths)):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            paths.remove(str(path))
+            yield f"{printable(str(path))} cannot be deleted: {error.strerror}."
+        with suppress(OSError):  # it holds other files
             path.parent.rmdir()
 
 
 def summary(config: pytest.Config) -> Iterator[str]:
     """Yield the lines of the terminal summary; none when every golden was checked and is in use."""
     found = GoldenSession.of(config)
-    written = sorted(
-        (item for item in found.outcomes if item.status not in ("checked", "failed")), key=lambda item: item.path
-    )
-    counts = {status: sum(item.status == status for item in written) for status in ("new", "changed", "unchanged")}
+    written = sorted((item for item in found.outcomes if item.status in _WRITTEN), key=lambda item: item.path)
+    counts = {status: sum(item.status == status for item in written) for status in _WRITTEN}
     if written:
         yield ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     for item in written:
         if item.status != "unchanged":
-            yield f"  {item.status:<8} {shown(Path(item.path), config)}"
+            yield f"  {item.status:<8} {shown(item.path, config)}"
             yield from (f"           {line}" for line in item.review)
+    if counts["pending"]:
+        yield "To review what is pending, run: python -m pytest_tfdebug.review"
     yield from found.clashes
     if found.pruned:
         yield "Deleted, for their tests no longer exist:"
-    elif found.stale:
+    elif found.unclaimed.stale:
         yield "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
-    for path in found.pruned or found.stale:
-        yield f"  {shown(Path(path), config)}"
+    for path in found.pruned or found.unclaimed.stale:
+        yield f"  {shown(path, config)}"
+    if found.unclaimed.left:
+        yield "No test of this run uses these; they are never deleted:"
+        yield from (f"  {line}" for line in found.unclaimed.left)
 
 
 def covered(config: pytest.Config) -> Iterator[str]:
@@ -223,44 +293,3 @@ def _clash(path: str, first: str, second: str) -> str:
         f"Two tests write one golden, {path}:\n  {first}\n  {second}\n"
         "Give one of their checks a name=... of its own, or leave out --tf-golden-dir: the default is beside each file."
     )
-
-
-def _is_narrowed(config: pytest.Config) -> bool:
-    """Tell whether the run did not collect all tests of its files, so that a test that is not there may exist."""
-    return bool(config.getoption("lf", default=False)) or any("::" in argument for argument in config.args)
-
-
-def _unclaimed(config: pytest.Config, collected: Sequence[pytest.Item], found: GoldenSession) -> Iterator[str]:
-    """Yield the goldens that no test can have written: when in doubt, a golden is in use.
-
-    A golden knows the node id of its test, which begins at the root directory of the run that recorded it. Only the
-    file's name and what follows it are the same from wherever pytest is started.
-    """
-    from pytest_tfdebug.tracing.codec import read_extra
-
-    golden_dir = Options.of(config).golden_dir
-    tests = {_portable(item.nodeid) for item in collected}
-    files = {file for file, _ in tests}
-    for directory in {directory_of(item, golden_dir) for item in collected}:
-        for path in directory.glob(f"*/*{SUFFIX}"):
-            if str(path) in found.claims:
-                continue
-            extra: dict[str, Any] | None = read_extra(path)
-            recorded = (extra or {}).get("test")
-            if not isinstance(recorded, str) or _portable(recorded) in tests:
-                continue
-            if _portable(recorded)[0] in files or not _exists(recorded.partition("::")[0], directory, config):
-                yield str(path)
-
-
-def _portable(nodeid: str) -> tuple[str, str]:
-    file, _, test = nodeid.partition("::")
-    return file.rpartition("/")[2], test
-
-
-def _exists(file: str, directory: Path, config: pytest.Config) -> bool:
-    """Tell whether a test file exists, from this run's root directory or another one, or beside its goldens."""
-    parts = file.split("/")
-    above = [root / file for root in (config.rootpath, *config.rootpath.parents)]
-    below = [config.rootpath.joinpath(*parts[start:]) for start in range(1, len(parts))]
-    return any(place.exists() for place in (*above, *below, directory.parent / parts[-1]))

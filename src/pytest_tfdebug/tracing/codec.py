@@ -9,11 +9,7 @@ tensors it names. ``docs/golden-format.md`` is the specification.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-import time
 import zlib
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +19,13 @@ from pytest_tfdebug.tracing.budget import shown_size
 from pytest_tfdebug.tracing.checksums import verify, with_checksums
 from pytest_tfdebug.tracing.document import FORMAT, MOST_CALLS, decode, encode
 from pytest_tfdebug.tracing.packing import packed, unpacked
+from pytest_tfdebug.tracing.replacing import replace_atomically
 from pytest_tfdebug.tracing.rerun import Recorded
 from pytest_tfdebug.tracing.values_file import decode_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    import os
+    from collections.abc import Mapping
 
     import torch
 
@@ -42,8 +40,6 @@ _LONGEST_DOCUMENT = 100_000_000
 _LONGEST_HEADER = 8_000_000
 #: What a document that is not of its form leads to.
 _DAMAGED = (KeyError, TypeError, ValueError, OverflowError, RecursionError, IndexError, StopIteration, zlib.error)
-#: Ending of the files that are being written; one that old was left by a process that was killed.
-_PARTIAL, _ABANDONED_AFTER = ".tfdebug-partial", 3600.0
 
 
 @dataclass
@@ -176,48 +172,6 @@ def read_extra(path: str | os.PathLike[str]) -> dict[str, Any] | None:
 def _header_size(path: str | os.PathLike[str]) -> int:
     with Path(path).open("rb") as file:
         return int.from_bytes(file.read(8), "little")
-
-
-def replace_atomically(path: Path, fill: Callable[[str], object]) -> None:
-    """Let ``fill`` write a temporary file beside ``path``, then put it in its place.
-
-    Raises:
-        GoldenError: If the directory or the file cannot be written; the old file is then untouched.
-    """
-    from safetensors import SafetensorError
-
-    temporary: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path.parent)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=_PARTIAL)
-        os.close(handle)
-        fill(temporary)
-        os.chmod(temporary, 0o666 & ~_umask())  # noqa: PTH101 - mkstemp makes files private
-        os.replace(temporary, path)  # noqa: PTH105
-        temporary = None
-    except OSError as error:
-        raise GoldenError(f"{path} cannot be written: {error.strerror or error}.") from error
-    except SafetensorError as error:
-        raise GoldenError(f"{path} cannot be written: {error}.") from error
-    finally:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)  # noqa: PTH108
-
-
-def _sweep(directory: Path) -> None:
-    """Delete what a process that was killed while it wrote has left here."""
-    for left in directory.glob(f".*{_PARTIAL}"):
-        with suppress(OSError):  # another process may have finished or swept it
-            if time.time() - left.stat().st_mtime > _ABANDONED_AFTER:
-                left.unlink()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _open(file: Path) -> tuple[str | None, dict[str, torch.Tensor]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -115,9 +116,11 @@ class Trace:
             TFDebugError: If ``budget`` is no size.
         """
         from pytest_tfdebug.tracing.codec import write
+        from pytest_tfdebug.tracing.replacing import sweep
         from pytest_tfdebug.tracing.room import within
         from pytest_tfdebug.tracing.values_file import encode_values
 
+        sweep(Path(path).parent)
         values = self.again.values() if self.again is not None else None
         table = None if values is None else encode_values(values)
         write(path, self if budget is None else within(self, parse_size(budget, "budget"), table), table=table)

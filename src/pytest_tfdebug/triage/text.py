@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pytest_tfdebug.environment import printable, redact
+from pytest_tfdebug.environment import redact
+from pytest_tfdebug.errors import printable
 
 #: Characters of one shown value, of one line, and lines of one report.
 VALUE_LIMIT = 160

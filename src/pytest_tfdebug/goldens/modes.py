@@ -1,0 +1,66 @@
+"""What ``--tf-golden`` means for a run: on a CI server only a flag that somebody typed records."""
+
+from __future__ import annotations
+
+import os
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.goldens.paths import shown
+from pytest_tfdebug.options import Options
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_tfdebug.goldens.place import Place
+
+#: Modes that write.
+RECORDING = frozenset({"update", "missing", "pending"})
+_FLAG = "--tf-golden"
+#: Where a worker of pytest-xdist finds whether the flag was typed.
+TYPED = "tfdebug_typed"
+_FALSE = frozenset({"", "0", "false", "no", "off"})
+
+
+def golden_mode(config: pytest.Config) -> str:
+    """Return the mode of a run: that of the flag or the ini key; ``check`` where that would record unasked on CI.
+
+    Nobody reads what a CI server writes to an ini file's wish: a golden that is missing there would pass for ever.
+    """
+    mode = Options.of(config).golden
+    return "check" if mode in RECORDING and is_ci() and not is_typed(config) else mode
+
+
+def is_ci() -> bool:
+    """Tell whether this is a CI server."""
+    return os.environ.get("CI", "").strip().lower() not in _FALSE
+
+
+def is_typed(config: pytest.Config) -> bool:
+    """Tell whether the flag stands on the command line itself, not in ``addopts`` or ``PYTEST_ADDOPTS``.
+
+    A worker of pytest-xdist is told by the process that started it.
+    """
+    told: bool | None = getattr(config, "workerinput", {}).get(TYPED)
+    arguments = map(str, config.invocation_params.args)
+    return any(it == _FLAG or it.startswith(f"{_FLAG}=") for it in arguments) if told is None else told
+
+
+def missing(item: pytest.Item, place: Place) -> str:
+    """Say that a test has no golden yet, and what to type."""
+    mode, asked = golden_mode(item.config), Options.of(item.config).golden
+    told = f"{item.nodeid} has no golden yet: {shown(str(place), item.config)} does not exist.\n"
+    if mode == "pending":
+        return f"{told}What would be recorded waits beside it. To review it, run: python -m pytest_tfdebug.review"
+    if asked != mode:
+        told += f"  {_FLAG}={asked} that nobody typed records nothing on a CI server (CI={os.environ['CI']}).\n"
+    return f"{told}To record it, run: pytest {quote(item.nodeid)} {_FLAG}=missing"
+
+
+def to_accept(config: pytest.Config, *, is_reference: bool) -> str:
+    """Say what to do about new values: a reference's golden is right, and that of the model itself may be replaced."""
+    if golden_mode(config) == "pending":
+        return "To accept the new values, run: python -m pytest_tfdebug.review"
+    if is_reference:
+        return "Mend the port: the golden is its reference's."
+    return f"To accept the new values, run with {_FLAG}=update."

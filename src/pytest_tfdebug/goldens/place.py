@@ -1,0 +1,199 @@
+"""Where one golden is kept, whatever keeps it: a directory of this machine, or a URL."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.tracing.replacing import replace_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Ending of what waits beside a golden to be reviewed.
+PENDING = ".pending"
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+class Directory(Protocol):
+    """What keeps goldens by names such as ``test_port/test_port.safetensors``."""
+
+    def named(self, name: str) -> str:
+        """Return what a golden is called in messages: a path or a URL."""
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is such a golden.
+
+        Raises:
+            GoldenError: If there is something else, or that cannot be known.
+        """
+
+    def fetch(self, name: str) -> Path:
+        """Return the file of a golden on this machine."""
+
+    def put(self, name: str, file: Path) -> None:
+        """Put a copy of a file in the place of a golden, in one step."""
+
+    def remove(self, name: str) -> None:
+        """Delete a golden; one that is not there is no error."""
+
+
+@dataclass(frozen=True)
+class LocalDirectory:
+    """A directory of this machine.
+
+    Args:
+        root: Its path.
+    """
+
+    root: Path
+
+    def named(self, name: str) -> str:
+        """Return the golden's path."""
+        return str(self.root / name)
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is such a golden, and that it can be read."""
+        return is_readable_golden(self.root / name)
+
+    def fetch(self, name: str) -> Path:
+        """Return the golden's path."""
+        return self.root / name
+
+    def put(self, name: str, file: Path) -> None:
+        """Put a copy of a file in the place of a golden."""
+        replace_atomically(self.root / name, lambda temporary: shutil.copyfile(file, temporary))
+
+    def remove(self, name: str) -> None:
+        """Delete a golden."""
+        path = self.root / name
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise GoldenError(f"{path} cannot be deleted: {error.strerror}.") from error
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one golden is kept.
+
+    Args:
+        directory: What keeps it.
+        name: Its name there.
+    """
+
+    directory: Directory
+    name: str
+
+    def __str__(self) -> str:
+        return self.directory.named(self.name)
+
+    @property
+    def pending(self) -> Place:
+        """Where a new golden waits beside this one to be reviewed."""
+        return Place(self.directory, f"{self.name}{PENDING}")
+
+    def exists(self) -> bool:
+        """Tell whether there is a golden, and that it can be read.
+
+        Raises:
+            GoldenError: If there is something else, or that cannot be known.
+        """
+        return self.directory.has(self.name)
+
+    def fetch(self) -> Path:
+        """Return the golden's file on this machine."""
+        return self.directory.fetch(self.name)
+
+    @property
+    def pending_errors(self) -> Place:
+        """Where it is noted how far the port is from the golden, and from the one that waits."""
+        return Place(self.directory, f"{self.pending.name}.json")
+
+    def remove(self) -> None:
+        """Delete the golden."""
+        self.directory.remove(self.name)
+
+    def drop_pending(self) -> None:
+        """Delete what waits beside the golden."""
+        self.pending.remove()
+        self.pending_errors.remove()
+
+    @contextmanager
+    def staged(self, start: Place) -> Iterator[Path]:
+        """Give a file of this machine to write to, which begins as a copy of another golden, if there is one.
+
+        What stands in it at the end is put in this place, if it is another file by then. A golden that is written
+        again on this machine needs no copy: it is given itself.
+        """
+        if start == self and isinstance(self.directory, LocalDirectory):
+            yield self.fetch()
+            return
+        with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
+            file = Path(folder) / "golden"
+            if start.exists():
+                shutil.copyfile(start.fetch(), file)
+            before = _identity(file)
+            with self.names(file):
+                yield file
+            if _identity(file) != before:
+                self.directory.put(self.name, file)
+
+    @contextmanager
+    def names(self, file: Path) -> Iterator[None]:
+        """Call a file of this machine by the golden's own name in errors."""
+        try:
+            yield
+        except GoldenError as error:
+            raise type(error)(str(error).replace(str(file), str(self))) from error
+
+
+def is_readable_golden(path: Path) -> bool:
+    """Tell whether a path is a file that can be read.
+
+    It opens nothing that is no regular file: opening a FIFO waits until somebody writes to it.
+
+    Raises:
+        GoldenError: If there is something else, something that cannot be read, or a git-lfs pointer.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise GoldenError(f"{path} is {_kind(mode)}, no golden.")
+        with path.open("rb") as file:
+            if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
+                raise GoldenError(
+                    f"{path} is a git-lfs pointer: the golden itself was not downloaded.\n"
+                    "To download it, run: git lfs pull"
+                )
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if path.is_symlink():
+            raise GoldenError(f"{path} is a symlink to {os.readlink(path)}, which does not exist.") from error  # noqa: PTH115 - as it is written
+        return False
+    except OSError as error:
+        raise GoldenError(f"{path} cannot be read: {error.strerror}.") from error
+    return True
+
+
+def _kind(mode: int) -> str:
+    kinds = (
+        (stat.S_ISDIR, "a directory"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+    )
+    return next((text for is_kind, text in kinds if is_kind(mode)), "a device")
+
+
+def _identity(file: Path) -> tuple[int, int, int] | None:
+    try:
+        known = file.stat()
+    except FileNotFoundError:
+        return None
+    return known.st_ino, known.st_size, known.st_mtime_ns

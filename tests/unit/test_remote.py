@@ -1,0 +1,185 @@
+"""Goldens behind URLs: fsspec's memory file system, and a real S3 server where s3fs and moto are installed."""
+
+import shutil
+
+import fsspec
+import pytest
+
+from pytest_tfdebug import GoldenError
+from pytest_tfdebug.goldens.place import Place
+from pytest_tfdebug.goldens.remote import RemoteDirectory
+
+NAME = "test_it/test_port.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def _own_memory():
+    yield
+    fsspec.filesystem("memory").store.clear()
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """The URL of a bucket on an S3 server of this machine."""
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto.server")
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        }.items():
+            patch.setenv(name, value)
+        fsspec.filesystem("s3").mkdir("goldens")
+        yield "s3://goldens/port"
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "s3"])
+def url(request):
+    return "memory://goldens" if request.param == "memory" else request.getfixturevalue("s3")
+
+
+@pytest.fixture
+def directory(url, tmp_path):
+    directory = RemoteDirectory(url, tmp_path / "cache")
+    for name in directory.find(""):
+        directory.has(name)
+        directory.remove(name)
+    return directory
+
+
+def write(tmp_path, text):
+    file = tmp_path / "file"
+    file.write_text(text)
+    return file
+
+
+def test_a_golden_is_put_read_replaced_and_removed(directory, url, tmp_path):
+    assert not directory.has(NAME)
+    directory.put(NAME, write(tmp_path, "one"))
+    one = directory.fetch(NAME).read_text()
+    directory.put(NAME, write(tmp_path, "two"))
+    two = directory.fetch(NAME).read_text()
+    found = list(RemoteDirectory(url, tmp_path / "cache").find(".safetensors"))
+    directory.remove(NAME)
+
+    assert (one, two) == ("one", "two")
+    assert found == [NAME]
+    assert not directory.has(NAME)
+    assert not RemoteDirectory(url, tmp_path / "cache").has(NAME)
+    assert directory.named(NAME) == f"{url}/{NAME}"
+
+
+def test_what_was_read_once_is_read_from_this_machine(directory, url, tmp_path, monkeypatch):
+    directory.put(NAME, write(tmp_path, "one"))
+    first = directory.fetch(NAME)
+    again = RemoteDirectory(url, tmp_path / "cache")
+    monkeypatch.setattr(again._files, "get_file", None)
+
+    assert again.fetch(NAME) == first
+
+
+def test_a_version_that_another_machine_wrote_is_read(directory, url, tmp_path):
+    directory.put(NAME, write(tmp_path, "one"))
+    RemoteDirectory(url, tmp_path / "cache").fetch(NAME)
+    RemoteDirectory(url, tmp_path / "other").put(NAME, write(tmp_path, "two"))
+
+    assert RemoteDirectory(url, tmp_path / "cache").fetch(NAME).read_text() == "two"
+
+
+def test_a_write_that_fails_leaves_the_old_golden(directory, url, tmp_path, monkeypatch):
+    directory.put(NAME, write(tmp_path, "one"))
+
+    def half(source, target, length):
+        target.write(b"tw")
+        raise ConnectionError("the network is down")
+
+    monkeypatch.setattr(shutil, "copyfileobj", half)
+    with pytest.raises(GoldenError) as caught:
+        directory.put(NAME, write(tmp_path, "two"))
+
+    assert str(caught.value) == f"{url}/{NAME} cannot be written: the network is down"
+    assert RemoteDirectory(url, tmp_path / "fresh").fetch(NAME).read_text() == "one"
+
+
+def test_a_git_lfs_pointer_behind_a_url_is_named_by_its_url(directory, url, tmp_path):
+    directory.put(NAME, write(tmp_path, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"))
+
+    with pytest.raises(GoldenError) as caught:
+        directory.fetch(NAME)
+    assert str(caught.value) == (
+        f"{url}/{NAME} is a git-lfs pointer: the golden itself was not downloaded.\nTo download it, run: git lfs pull"
+    )
+
+
+def test_a_staged_golden_begins_as_the_old_one_and_is_put_when_it_is_another_file(directory, tmp_path, monkeypatch):
+    place = Place(directory, NAME)
+    directory.put(NAME, write(tmp_path, "one"))
+    puts = []
+    monkeypatch.setattr(RemoteDirectory, "put", lambda self, name, file: puts.append((name, file.read_text())))
+
+    with place.staged(place) as file:
+        assert file.read_text() == "one"
+    with place.pending.staged(place) as file:
+        file.write_text("three")
+
+    assert puts == [(f"{NAME}.pending", "three")]
+
+
+def test_what_cannot_be_reached_is_named_by_its_url(tmp_path, s3, monkeypatch):
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+
+    with pytest.raises(GoldenError, match=r"^s3://nowhere/goldens/\S+ cannot be written: "):
+        RemoteDirectory("s3://nowhere/goldens", tmp_path).put(NAME, write(tmp_path, "one"))
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [("nothing://goldens", "nothing://goldens cannot be reached: Protocol not known: nothing")],
+)
+def test_a_url_that_no_library_knows_is_refused(url, told, tmp_path):
+    with pytest.raises(GoldenError) as caught:
+        RemoteDirectory(url, tmp_path)
+    assert str(caught.value).startswith(told)
+
+
+def test_credentials_in_a_url_are_not_shown(tmp_path):
+    directory = RemoteDirectory("memory://user:pass@goldens", tmp_path)
+
+    assert "pass" not in directory.named(NAME)
+
+
+SUITE = """
+import torch
+
+def test_port(tf_golden):
+    torch.manual_seed(0)
+    tf_golden.check(torch.nn.Linear(4, 4), torch.ones(2, 4))
+"""
+
+
+def test_a_run_records_and_checks_behind_a_url(pytester, s3, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    pytester.makepyfile(test_it=SUITE)
+    pytester.makeini(f"[pytest]\ntf_golden_dir = {s3}/run")
+
+    def run(*arguments):
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", *arguments)
+
+    missing = run()
+    recorded = run("--tf-golden=update")
+    checked = run()
+    again = run("--tf-golden=update")
+
+    missing.stdout.fnmatch_lines([f"*has no golden yet: {s3}/run/test_it/test_port.safetensors does not exist."])
+    recorded.stdout.fnmatch_lines(["1 new", f"  new      {s3}/run/test_it/test_port.safetensors"])
+    checked.assert_outcomes(passed=1)
+    again.stdout.fnmatch_lines(["1 unchanged"])
+    assert not (pytester.path / "goldens").exists()
