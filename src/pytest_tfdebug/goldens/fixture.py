@@ -177,11 +177,9 @@ class Goldens:
         in_detail = wants_details(self._item.config)
         report = compare_with(golden_file, model, called, settings, is_explained=is_explained, in_detail=in_detail)
         self._session.add(_outcome(str(place), self._item.nodeid, report, called.note))
-        if mode == "pending" and reference is not None and place.pending.exists():
-            fresh = _anew(called, inputs)
-            note_errors(
-                place, report, compare_with(self._load(place.pending), model, fresh, settings, is_explained=False)
-            )
+        if inputs is not None and mode == "pending" and reference is not None and place.pending.exists():
+            fresh, pending = _anew(called, inputs), self._load(place.pending)
+            note_errors(place, report, compare_with(pending, model, fresh, settings, is_explained=False))
         for warning in warnings_of(report, type(model).__name__, settings, is_explained=is_explained):
             warnings.warn(warning, stacklevel=2)
         if not report.ok:
