@@ -3,7 +3,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 
-.PHONY: test test-oldest test-ports test-page ports fuzz nightly lint demo bench clean
+.PHONY: test test-oldest test-ports test-page docs ports fuzz nightly lint demo bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
@@ -48,6 +48,13 @@ nightly: fuzz bench  ## what takes too long for every change
 	$(BIN)/python utils/accuracy.py
 	$(BIN)/python utils/mutants.py
 	$(BIN)/python utils/architectures.py
+
+docs: $(VENV)/.docs  ## the documentation site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --group docs
+	touch $@
 
 lint: $(VENV)/.linters  ## ruff, mypy strict, import contracts
 	$(BIN)/ruff check

@@ -1,0 +1,110 @@
+"""What the documents show happens as they print it: every Python block that begins with a file name, and their reports."""
+
+import re
+from pathlib import Path
+
+import pytest
+import transformers
+from transformers import (  # noqa: F401 - loaded once for all examples
+    BertForSequenceClassification,
+    BertModel,
+    LlamaForCausalLM,
+    Qwen3ForCausalLM,
+)
+
+import pytest_tfdebug.goldens.fixture
+import pytest_tfdebug.parity.compare  # noqa: F401
+from padding_leaks import LEAKS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", re.DOTALL)
+OUTPUT = re.compile(r"```text\n(.*?)```", re.DOTALL)
+NUMBER = re.compile(r"-?\d[\d.e+-]*")
+TUTORIAL = ROOT / "docs/tutorials/port-a-model.md"
+EXAMPLES = [
+    pytest.param(name, source, id=f"{page.stem}-{name}")
+    for page in PAGES
+    if page != TUTORIAL
+    for name, source in BLOCK.findall(page.read_text(encoding="utf-8"))
+]
+
+
+def masked(lines):
+    """Return lines without what differs from run to run: numbers, and how pytest sets a line off."""
+    return [" ".join(NUMBER.sub("#", line).strip("= ").split()) for line in lines if line.strip()]
+
+
+@pytest.mark.parametrize(("name", "source"), EXAMPLES)
+def test_an_example_runs(pytester, name, source):
+    pytester.makepyfile(**{name.removesuffix(".py"): source})
+
+    recorded = pytester.runpytest_inprocess("--tf-golden=update")
+    checked = pytester.runpytest_inprocess()
+
+    assert recorded.ret == 0
+    assert checked.ret == 0
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8")) <= 6000
+
+
+@pytest.mark.skipif(transformers.__version__.startswith("4."), reason="it shows lines of transformers 5")
+def test_the_failure_of_the_readme_is_that_of_the_demonstration(pytester, monkeypatch):
+    shown = OUTPUT.search((ROOT / "README.md").read_text(encoding="utf-8"))[1].splitlines()
+    pytester.makepyfile(test_llama_port=(ROOT / "fixtures/demo/test_llama_port.py").read_text(encoding="utf-8"))
+    pytester.runpytest_inprocess("--tf-golden=update").assert_outcomes(passed=1)
+    monkeypatch.setenv("TFDEMO_BUG", "1")
+
+    result = pytester.runpytest_inprocess()
+
+    assert [line for line in masked(shown) if line not in masked(result.outlines)] == []
+
+
+@pytest.mark.skipif(transformers.__version__.startswith("4."), reason="it edits lines of transformers 5")
+def test_the_padding_report_is_that_of_its_example(pytester, monkeypatch):
+    page = (ROOT / "docs/padding.md").read_text(encoding="utf-8")
+    leak = next(leak for leak in LEAKS if leak.name == "bert-mask-ignored-in-one-layer")
+    source = dict(BLOCK.findall(page))["test_padding.py"]
+    built = "return BertForSequenceClassification(config).eval()"
+    pytester.makepyfile(test_padding=f"# test_padding.py\n{source.replace(built, 'return leaky(config)')}")
+
+    def leaky(config):
+        model = BertForSequenceClassification(config).eval()
+        leak.inject(model.bert)
+        return model
+
+    monkeypatch.setattr("builtins.leaky", leaky, raising=False)
+    result = pytester.runpytest_inprocess("test_padding.py")
+
+    shown = next(text for text in OUTPUT.findall(page) if "not invariant" in text).splitlines()
+    assert shown[0] in result.outlines  # its numbers are whole: the line and the pads
+    assert [line for line in masked(shown) if line not in masked(result.outlines)] == []
+
+
+@pytest.mark.skipif(transformers.__version__.startswith("4."), reason="it shows lines of transformers 5")
+def test_the_tutorial_goes_as_it_says(pytester):
+    page = TUTORIAL.read_text(encoding="utf-8")
+    files = dict(BLOCK.findall(page))
+    first, second, last = (text.splitlines() for text in OUTPUT.findall(page))
+    edits = re.findall(r"```diff\n-(.*)\n\+(.*)\n```", page)
+    assert len(edits) == 2
+
+    def run(*arguments):
+        pytester.makepyfile(**{name.removesuffix(".py"): text for name, text in files.items()})
+        return pytester.runpytest_subprocess(*arguments, "-p", "no:cacheprovider")
+
+    recorded = run("--tf-golden=update")
+    for old, new in edits[:1]:
+        assert files["my_qwen3.py"].count(old) == 1
+        files["my_qwen3.py"] = files["my_qwen3.py"].replace(old, new)
+    again = run()
+    for old, new in edits[1:]:
+        assert files["my_qwen3.py"].count(old) == 1
+        files["my_qwen3.py"] = files["my_qwen3.py"].replace(old, new)
+    green = run()
+
+    for shown, result in ((first, recorded), (second, again), (last, green)):
+        assert [line for line in masked(shown) if line not in masked(result.outlines)] == []
+    green.assert_outcomes(passed=1)
