@@ -108,3 +108,21 @@ def test_the_tutorial_goes_as_it_says(pytester):
     for shown, result in ((first, recorded), (second, again), (last, green)):
         assert [line for line in masked(shown) if line not in masked(result.outlines)] == []
     green.assert_outcomes(passed=1)
+
+
+def test_every_flag_key_and_marker_is_in_the_reference(pytester):
+    page = (ROOT / "docs/options.md").read_text(encoding="utf-8")
+    shown = "\n".join(pytester.runpytest_inprocess("--help").outlines)
+    listed = "\n".join(pytester.runpytest_inprocess("--markers").outlines)
+    markers = dict(re.findall(r"^@pytest.mark.(\w+)\(\*, (.*?)\): ", listed, re.MULTILINE))
+
+    flags = set(re.findall(r"--tf-[a-z-]+", shown))
+    keys = set(re.findall(r"^  (tf_\w+) \(", shown, re.MULTILINE))
+    own = {key for key in keys if f"--{key.replace('_', '-')}" not in flags}
+
+    assert [flag for flag in sorted(flags) if f"`{flag}`" not in page] == []
+    assert [key for key in sorted(own) if f"`{key}`" not in page] == []
+    assert "padding_invariant" in markers
+    for marker, arguments in markers.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{marker}` |"))
+        assert [name for name in re.findall(r"\w+", arguments) if f"`{name}`" not in row] == []
