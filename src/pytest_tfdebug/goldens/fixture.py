@@ -159,9 +159,10 @@ class Goldens:
         chosen = self._options.golden_variant if variant is None else variant
         place = self._claim(model, name, chosen, is_recorded=mode in RECORDING)
         called = _called(model, args, kwargs, reference, port_inputs)
+        exists = place.exists()
         # a forward may write to what it was given
         inputs = Rerun(model, called.args, called.kwargs) if mode in RECORDING else None
-        if inputs is not None and not (mode == "missing" and place.exists()):
+        if inputs is not None and not (mode == "missing" and exists):
             target = place.pending if mode == "pending" else place
             self._record(place, target, _recorded_model(model, reference), args, kwargs, settings=settings)
             if reference is None and mode != "pending":

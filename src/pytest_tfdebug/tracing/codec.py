@@ -177,6 +177,8 @@ def _header_size(path: str | os.PathLike[str]) -> int:
 def _open(file: Path) -> tuple[str | None, dict[str, torch.Tensor]]:
     from safetensors import SafetensorError, safe_open
 
+    if file.exists() and not file.is_file():  # opening a FIFO waits until somebody writes to it
+        raise GoldenError(f"{file} is no file.")
     try:
         with safe_open(file, framework="pt") as opened:
             text = (opened.metadata() or {}).get(_KEY)
@@ -184,8 +186,6 @@ def _open(file: Path) -> tuple[str | None, dict[str, torch.Tensor]]:
     except FileNotFoundError as error:
         raise GoldenError(f"{file} does not exist.") from error
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        if not file.is_file():
-            raise GoldenError(f"{file} is no file.") from error
         if isinstance(error, PermissionError):
             raise GoldenError(f"{file} cannot be read: {error.strerror}.") from error
         size = f"{file.stat().st_size:,} bytes"
