@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import printable
+from pytest_tfdebug.redaction import redact, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,26 +27,10 @@ _QUERY_SECONDS = 5
 _OFFLINE_FLAGS = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 _CACHE_VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE", "XDG_CACHE_HOME")
 _DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "CUBLAS_WORKSPACE_CONFIG")
-
-_PRIVATE = (
-    r"(?:(?:hf|auth|use_auth|access|api|github|bearer)_?)?token|password|passwd|\w*secret\w*|\w*api_?key|signature"
-)
-_SECRETS = (
-    (re.compile(r"\b(hf|api_org)_[A-Za-z0-9]{8,}"), r"\1_***"),
-    (re.compile(r"(?i)\b(gh[pousr]|github_pat|glpat|sk|xox[abp])[-_][A-Za-z0-9_-]{12,}"), r"\1_***"),
-    (re.compile(r"\b([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s'\"]+@"), r"\1***@"),
-    (re.compile(r"(?i)\b(authorization['\"]?\s*[:=]\s*['\"]?)(?:(?:bearer|basic)\s+)?[^\s'\",;]+"), r"\1***"),
-    (re.compile(r"(?i)\bbearer\s+[A-Za-z0-9._~+/=-]{8,}"), "bearer ***"),
-    # name=value and "name": "value"; a switch such as token=True is no secret
-    (
-        re.compile(
-            rf"(?i)\b({_PRIVATE})(['\"]?\s*[=:]\s*['\"]?)(?!(?:true|false|none|\*+)\b)(?<=['\"=])[^\s'\"&,;)<]+"
-        ),
-        r"\1\2***",
-    ),
-)
-_SECRET_VARIABLE = re.compile(r"(?i)token(?!iz)|secret|password|passwd|api_?key|credential")
-_SECRET_LENGTH = 6
+#: What a shown variable may hold, whole: anything else is not repeated.
+_SWITCH = re.compile(r"(?i)(?:[01]|true|false|yes|no|on|off|)")
+_DEVICES = re.compile(r"(?:-?\d{1,4}|(?:GPU|MIG)-[0-9a-fA-F/-]{4,80}|:\d{1,8}:\d{1,8}|none|void|all|[,: ])*")
+_NOT_SHOWN = "(set, not shown)"
 
 
 @dataclass(frozen=True)
@@ -112,9 +97,9 @@ def environment(model: object = None, *, with_git: bool = False, with_driver: bo
         deterministic=None if torch is None else _deterministic(torch),
         threads=None if torch is None else {"intra": torch.get_num_threads(), "inter": torch.get_num_interop_threads()},
         attention_implementation=_attention(model),
-        offline={name: redact(os.environ[name]) for name in _OFFLINE_FLAGS if name in os.environ},
-        cache={name: redact(path) for name, path in cache_locations().items()},
-        devices={name: redact(os.environ[name]) for name in _DEVICE_VARIABLES if name in os.environ},
+        offline=_shown(_OFFLINE_FLAGS, _SWITCH),
+        cache=redacted(cache_locations()),
+        devices=_shown(_DEVICE_VARIABLES, _DEVICES),
         git_commit=commit,
         git_dirty=dirty,
     )
@@ -162,17 +147,10 @@ def is_of_python(path: str) -> bool:
     return any(Path(path).is_relative_to(prefix) for prefix in (sys.prefix, sys.base_prefix))
 
 
-def redact(text: str) -> str:
-    """Return the text without tokens, passwords and URL credentials.
-
-    What a secret's environment variable holds is taken out wherever it stands; beyond that, by the usual forms.
-    """
-    for name, value in os.environ.items():
-        if len(value) >= _SECRET_LENGTH and value in text and _SECRET_VARIABLE.search(name):
-            text = text.replace(value, "***")
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text
+def _shown(names: tuple[str, ...], form: re.Pattern[str]) -> dict[str, str]:
+    """Return the variables that are set, and their values where these are of the form that belongs there."""
+    held = {name: os.environ[name] for name in names if name in os.environ}
+    return {name: value if form.fullmatch(value) else _NOT_SHOWN for name, value in held.items()}
 
 
 def _version(distribution: str) -> str | None:
@@ -227,7 +205,7 @@ def _deterministic(torch: Any) -> dict[str, bool | str]:  # noqa: ANN401 - the t
 
 def _attention(model: object) -> str | None:
     chosen = getattr(getattr(model, "config", None), "_attn_implementation", None)
-    return None if chosen is None else str(chosen)
+    return None if chosen is None else redact(str(chosen))
 
 
 def _driver() -> tuple[list[str], str | None]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.environment import environment
+from pytest_tfdebug.redaction import redacted
 from pytest_tfdebug.tracing.capture import dtype_name
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def provenance(model: torch.nn.Module) -> dict[str, Any]:
     first = next(iter((*model.parameters(), *model.buffers())), None)
     commit, dirty = _commit()
     return {
-        **{name: known[name] for name in _FIELDS},
+        **redacted({name: known[name] for name in _FIELDS}),
         "device": "cpu" if first is None else first.device.type,
         "dtype": None if first is None else dtype_name(first.dtype),
         "seed": torch.initial_seed(),

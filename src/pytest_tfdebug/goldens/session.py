@@ -20,6 +20,7 @@ from pytest_tfdebug.goldens.place import Directory, LocalDirectory, Place
 from pytest_tfdebug.goldens.unclaimed import Unclaimed, find_unclaimed
 from pytest_tfdebug.goldens.unmatched import warn_of_unmatched
 from pytest_tfdebug.options import Options
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.codec import read_extra
 from pytest_tfdebug.tracing.replacing import sweep
 
@@ -145,7 +146,7 @@ class GoldenSession:
         chosen = special[0] if is_new else next((place for place in special if place.exists()), plain)
         if has_twin and not chosen.exists():
             earlier = Place(directory, golden_name(item, name))
-            if earlier.exists() and (read_extra(earlier.fetch()) or {}).get("test") == item.nodeid:
+            if earlier.exists() and (read_extra(earlier.fetch()) or {}).get("test") == redact(item.nodeid):
                 return earlier  # from before there was a test of the same name in another case
         return chosen
 

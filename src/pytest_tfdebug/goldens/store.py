@@ -12,6 +12,7 @@ from pytest_tfdebug.goldens.same import is_same
 from pytest_tfdebug.goldens.settings import Kept
 from pytest_tfdebug.parity.compare import compare
 from pytest_tfdebug.records import FORMS
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.budget import shown_size
 from pytest_tfdebug.tracing.codec import TraceFile, read, write
 from pytest_tfdebug.tracing.document import FORMAT
@@ -90,7 +91,7 @@ def save(
         raise GoldenError(f"The forward of {trace.model_class} showed no tensor: there is nothing to record in {path}.")
     kept = kept or Kept()
     extra = {
-        "test": test,
+        "test": redact(test),
         "weights": fingerprint(model),
         "provenance": provenance(model),
         "kept": {"budget": kept.budget},

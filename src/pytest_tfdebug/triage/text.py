@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pytest_tfdebug.environment import redact
 from pytest_tfdebug.errors import printable
+from pytest_tfdebug.redaction import redact
 
 #: Characters of one shown value, of one line, and lines of one report.
 VALUE_LIMIT = 160
@@ -21,8 +21,8 @@ def strip_colour(text: str) -> str:
 
 def value(text: object, limit: int = VALUE_LIMIT) -> str:
     """Return one value for use inside a line: on one line, escaped, without secrets, cut in the middle."""
-    flat = " ".join(strip_colour(str(text)[: 50 * limit]).split())
-    return cut(printable(redact(flat)), limit)
+    whole = redact(strip_colour(str(text)[: 100 * limit]))[: 50 * limit]  # half a secret has no form to know it by
+    return cut(printable(" ".join(whole.split())), limit)
 
 
 def line(text: str) -> str:

@@ -1,0 +1,237 @@
+"""Text without the secrets in it: tokens, passwords, keys, cookies, and what secret variables of the environment hold.
+
+:func:`redact` looks for three things, and masks each as ``***``: the values of environment variables that
+:func:`is_secret_name` takes for secret, values that stand behind such a name, and forms that tell a secret by
+themselves. It rather masks a word too many than one too few.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, quote_plus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MASK = "***"
+#: Where the shell is and was: the only variables that end in PWD and hold no password.
+_PLACES = ("PWD", "OLDPWD")
+#: A variable that ends like this says where a secret is, not what it is.
+_POINTERS = ("file", "path", "dir", "sock", "id_file")
+#: Values shorter than this stand for too much else to be looked for, and up to the second only whole words count.
+_SHORTEST, _LONG = 4, 8
+#: What is no secret under any name.
+_SWITCHES = frozenset(
+    {"true", "false", "none", "null", "auto", "on", "off", "yes", "no", "undefined", "required", "optional"}
+)
+
+_SECRET_ENDINGS = ("password", "passwd", "passphrase", "passcode", "pass", "pwd", "token", "apikey", "cookie", "sessid")
+_NO_PASSWORDS = frozenset({"bypass", "compass", "encompass", "surpass", "trespass"})
+_SECRET_WORDS = frozenset(
+    {"pat", "auth", "authorization", "credential", "credentials", "creds", "cookies", "jwt", "sig", "sessionid"}
+)
+#: What stands before "key" where the key is one that opens something.
+_KEYS = re.compile(
+    "access|account|aes|anthropic|api|app|application|auth|aws|azure|client|consumer|db|database|deploy|"
+    "encrypt|encryption|gcp|google|gpg|hmac|hub|license|master|openai|pgp|priv|private|rsa|secret|security|"
+    "service|session|shared|sign|signing|ssh|storage|subscription|wandb|webhook"
+)
+#: What stands before "token" where it is a token of a vocabulary.
+_VOCABULARY = re.compile(
+    "additional|audio|begin|bos|boi|boa|cls|control|current|decoder|each|end|eoa|eoi|eos|every|extra|first|"
+    "forced|generated|image|img|input|last|mask|max|min|new|next|num|output|pad|padding|per|prefix|prev|"
+    "previous|sep|special|start|stop|suffix|target|text|unexpected|unk|unknown|video|vision|word"
+)
+_PASSWORDS = ("password", "passwd", "passphrase", "passcode", "pass", "pwd")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+_QUOTE = r"(?:\\?['\"]|%22|%27)"
+#: ``name=``, ``"name": ``, ``name%3D``, and the sign of a query before it.
+_NAMED = re.compile(
+    rf"""
+    (?P<before>(?:[?&]|%(?:25)*(?:3F|26))?)
+    (?:(?<![A-Za-z0-9_])|(?<=%[0-9A-Fa-f]{{2}}))(?P<name>[A-Za-z_][A-Za-z0-9_.-]{{0,80}})
+    (?P<sep>{_QUOTE}?\]?(?:\s*(?:=>|:=|=|:)\s*|%(?:25)*(?:3D|3A)(?:%(?:25)*20|\+)*)(?:[bru]{{1,2}}(?=['"]))?)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_VALUE = re.compile(
+    r"""
+    \\"(?:(?!\\").)*(?:\\"|$) | \\'(?:(?!\\').)*(?:\\'|$)
+    | "(?:[^"\\]|\\.)*(?:"|$) | '(?:[^'\\]|\\.)*(?:'|$)
+    | %22.*?%22 | %27.*?%27
+    | \([^()\n]*\) | \{[^{}\n]*\} | \[[^\[\]\n]*\]
+    | (?:(?:bearer|basic|token|negotiate|digest)(?:\s+|%20|\+))?(?:(?!%(?:25)*26)[^\s'"`&,;<>)\]}])+
+    | <[^<>\n]*>
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+#: The rest of a password that has spaces: up to a sign that ends it, the next ``name=``, or the end of the line.
+_REST = re.compile(r"(?:[ \t]+(?![\w.-]+[ \t]*[=:])[^\s'\"`&,;<>]+)+")
+_OPTION = re.compile(r"(?<![\w-])(--?(?P<name>[A-Za-z][\w-]*)\s+)(?P<value>'[^']*'|\"[^\"]*\"|(?!-)[^\s'\"]+)")
+
+_HOST = r"(?=[A-Za-z0-9\[])"
+#: Forms that are secret whatever stands before them.
+_FORMS = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        # a private key, with line ends as they are or written out; an end that was cut off is no reason to show it
+        (r"(?s)(-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----).*?(?:-----END [A-Z0-9 ]*-----|\Z)", r"\1***"),
+        (r"(?i)((?<![\w-])(?:proxy-)?authorization\s*:\s*)(?!['\"])[^\r\n'\"]+", r"\1***"),
+        (r"(?i)((?<![\w-])(?:set-)?cookie2?\s*:\s*)(?!['\"])[^\r\n'\"]+", r"\1***"),
+        # user:password@host and token@host, the password with slashes, signs and spaces
+        (rf"([A-Za-z0-9+.-]{{1,40}}://)[^\s/:@'\"<>]*:[^\r\n'\"<>]{{0,200}}[^\s'\"<>]@{_HOST}", r"\1***@"),
+        (r"([A-Za-z0-9+.-]{1,40}://)[^/\s'\"<>]+@", r"\1***@"),
+        (r"(?i)([a-z0-9+.-]{1,40}%(?:25)*3A(?:%(?:25)*2F){2})[^\s'\"<>&]+?%(?:25)*40", r"\1***%40"),
+        (rf"(?<![\w/.%+-])[A-Za-z_][\w.+%-]*:(?!//|\d+[:,)\s])[^\s:'\"@][^\r\n'\"]{{2,80}}?(?<!\s)@{_HOST}", r"***@"),
+        (r"(?i)(?<![\w/.%+-])[A-Za-z_][\w.+-]*%(?:25)*3A[^\s'\"@/:]{3,200}?%(?:25)*40(?=[A-Za-z0-9])", r"***%40"),
+        # .netrc, on one line or on several
+        (r"(?i)(\b(?:machine\s+\S+|default)(?:\s+(?:login|account)\s+\S+)*\s+password\s+)\S+", r"\1***"),
+        (r"(?i)(\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+)\S+", r"\1***"),
+        (r"(?im)(^\s*password\s+)\S+(?=\s*$)", r"\1***"),
+        # addresses that let whoever knows them write
+        (r"(?i)(https?://(?:hooks\.[^/\s]+|[^/\s]*webhook[^/\s]*)/)[^\s'\"<>]+", r"\1***"),
+        (r"(?i)(https?://[^\s'\"<>]{0,200}?/(?:webhook\w*|incoming)/)[^\s'\"<>]+", r"\1***"),
+        (r"(https?://api\.telegram\.org/bot)[^/\s]+", r"\1***"),
+        (r"(?i)\b(bearer(?:\s+|%20))[A-Za-z0-9._~+/=-]{8,}", r"\1***"),
+        (r"(?i)\b(basic\s+)(?=\S*[\d=])[A-Za-z0-9+/]{8,}={0,2}", r"\1***"),
+        (r"(?<![\w.-])(?:-u|--user)(?:\s+|=)(?:'[^':]+:[^']*'|\"[^\":]+:[^\"]*\"|[^\s:'\"]+:\S+)", r"-u ***"),
+        (r"\beyJ[\w-]{6,}(?:\.[\w-]*){1,4}", MASK),  # a JSON Web Token
+        (r"\b(hf|api_org)_[A-Za-z0-9]{8,}", r"\1_***"),
+        (r"(?i)\b(gh[pousr]|github_pat|gl[a-z]{2,5}t|sk|rk|xox[a-z]|xapp)[-_][A-Za-z0-9_-]{12,}", r"\1_***"),
+        (r"\b(A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA|AGPA|AIDA|AIPA|ANPA|AROA)[A-Z0-9]{12,}", r"\1***"),
+        (r"\b(AIza|ya29\.|GOCSPX-|1//0)[\w-]{15,}", r"\1***"),
+        (
+            r"\b(npm_|pypi-|do[op]_v1_|shp[acps]{2}_|lin_api_|gsk_|r8_|hvs\.|ntn_|dckr_pat_|sq0[a-z]{3}-)[\w-]{12,}",
+            r"\1***",
+        ),
+        (r"\bSG\.[\w-]{10,}\.[\w-]{10,}", r"SG.***"),
+        (r"\b(SK|AC)[0-9a-f]{32}\b|\bdapi[0-9a-f]{32}\b|\bAGE-SECRET-KEY-1[A-Z0-9]+", MASK),
+        (r"\b\d{8,10}:[A-Za-z0-9_-]{35}\b", MASK),  # a bot of Telegram
+        (r"\b[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", MASK),  # a bot of Discord
+    )
+)
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether what goes by this name is a secret: ``HF_TOKEN`` and ``x-api-key``, not ``pad_token``.
+
+    Args:
+        name: Name of a variable, an attribute, a header, a parameter of a query or an option.
+    """
+    words = [word.lower() for word in _WORD.findall(name)]
+    if not words or (words[-1] in _POINTERS and len(words) > 1):
+        return False
+    before = words[:-1]
+    last = words[-1]
+    if last == "id" and before and before[-1] == "key":  # AWS_ACCESS_KEY_ID, private_key_id
+        before, last = before[:-1], "key"
+    if last == "token" and before:
+        return _VOCABULARY.fullmatch(before[-1]) is None
+    if last == "key":
+        return (name.isupper() and bool(before)) or (bool(before) and _KEYS.fullmatch(before[-1]) is not None)
+    if last in ("signature", "credential"):
+        return last == "credential" or (bool(before) and before[0] in ("x", "shared"))
+    return (
+        any(word in _SECRET_WORDS or "secret" in word for word in words)
+        or (last.endswith(_SECRET_ENDINGS) and last not in _NO_PASSWORDS)
+        or (last.endswith("key") and _KEYS.fullmatch(last[:-3]) is not None)
+    )
+
+
+def redact(text: str) -> str:
+    """Return the text without secrets.
+
+    What a secret's environment variable holds is taken out wherever it stands, also URL-encoded; beyond that, what
+    stands behind the name of a secret, and the usual forms.
+    """
+    for value in _secrets_of_the_environment(text):
+        text = text.replace(value, MASK) if len(value) >= _LONG else re.sub(_whole(value), MASK, text)
+    for pattern, replacement in _FORMS:
+        text = pattern.sub(replacement, text)
+    text = _OPTION.sub(_masked_option, text)
+    return _without_named(text)
+
+
+def redacted(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a JSON value without secrets in its texts, and with nothing under the names of secrets but switches."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {
+            redact(key) if isinstance(key, str) else key: (
+                MASK if isinstance(key, str) and is_secret(key, item) else redacted(item)
+            )
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [redacted(item) for item in value]
+    return value
+
+
+def is_secret(name: str, value: object) -> bool:
+    """Tell whether a value under a name is a secret; switches, numbers and what is empty are none."""
+    if isinstance(value, (bool, int, float, type(None))) or value in ("", MASK):
+        return False
+    return is_secret_name(name) and not (isinstance(value, str) and value.lower() in _SWITCHES)
+
+
+def _secrets_of_the_environment(text: str) -> Iterable[str]:
+    """Yield the values of secret variables that stand in a text, the long ones first: one may hold another."""
+    known = [
+        value
+        for name, value in os.environ.items()
+        if len(value) >= _SHORTEST
+        and name not in _PLACES
+        and is_secret_name(name)
+        and value.lower() not in _SWITCHES
+        and not value.isspace()
+    ]
+    forms = {form for value in known for form in (value, quote(value, safe=""), quote(value), quote_plus(value))}
+    forms |= {value.encode("unicode_escape").decode() for value in known}
+    return sorted((form for form in forms if form in text), key=len, reverse=True)
+
+
+def _whole(value: str) -> str:
+    return rf"(?<!\w){re.escape(value)}(?!\w)"
+
+
+def _without_named(text: str) -> str:
+    """Mask what stands behind the name of a secret and a ``=`` or ``:``."""
+    parts: list[str] = []
+    position = 0
+    for found in _NAMED.finditer(text):
+        if found.start() < position or not _is_secret_pair(found):
+            continue
+        value = _VALUE.match(text, found.end())
+        if value is None or _is_harmless(value[0]):
+            continue
+        closing = found_quote[0] if (found_quote := re.match(_QUOTE, value[0])) else ""
+        parts += [text[position : value.start()], closing, MASK, closing]
+        position = value.end()
+        if found["name"].lower().endswith(_PASSWORDS) and value[0][0] not in "'\"\\([{%":
+            rest = _REST.match(text, position)
+            position = rest.end() if rest is not None else position
+    return "".join([*parts, text[position:]])
+
+
+def _is_secret_pair(found: re.Match[str]) -> bool:
+    """Tell whether a name before a sign is that of a secret, and no word of prose: "second pass: layer 3"."""
+    name, sep = found["name"].lower(), found["sep"]
+    if found["before"] and name in ("key", "signature", "code"):
+        return True
+    if name in ("pass", "auth", "sig") and sep.endswith(": "):
+        return sep[0] in "'\"\\"
+    return is_secret_name(found["name"])
+
+
+def _is_harmless(value: str) -> bool:
+    """Tell whether a value is a switch, a placeholder, or masked already."""
+    inner = value.strip("'\"\\")
+    return inner.lower() in _SWITCHES or not inner.strip("*") or re.fullmatch(r"<[^<>]*>|\[[A-Z]+\]", inner) is not None
+
+
+def _masked_option(found: re.Match[str]) -> str:
+    return f"{found[1]}{MASK}" if is_secret_name(found["name"]) else found[0]
