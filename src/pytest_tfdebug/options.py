@@ -35,6 +35,7 @@ class Flag(NamedTuple):
         is_path: In an ini file the value is relative to that file, not to where pytest is started.
         bare: Value of the flag when it is given without one; None if it needs one.
         is_number: A value that is a number >= 0.
+        is_several: A value that is one or more of ``choices``, with commas between them.
     """
 
     dest: str
@@ -47,6 +48,7 @@ class Flag(NamedTuple):
     is_path: bool = False
     bare: str | None = None
     is_number: bool = False
+    is_several: bool = False
 
     @property
     def ini(self) -> str:
@@ -95,6 +97,14 @@ FLAGS = (
         "write a directory that runs alone for each failed golden, padding or overflow check (default: tfdebug-repro)",
         metavar="DIR",
         bare="tfdebug-repro",
+    ),
+    Flag(
+        "repro_without",
+        "--tf-repro-without",
+        "leave weights, inputs or both out of what --tf-repro writes",
+        choices=("weights", "inputs"),
+        metavar="PART[,PART]",
+        is_several=True,
     ),
     Flag(
         "html",
@@ -315,6 +325,7 @@ class Options(NamedTuple):
     golden_prune: bool
     explain: str
     repro: str | None
+    repro_without: tuple[str, ...] | None
     html: str | None
     json: str | None
     golden_tolerances: str | None
@@ -345,10 +356,24 @@ class Options(NamedTuple):
         return cls(**values, **{key.removeprefix("tf_"): config.getini(key) for key, _ in INI})
 
 
-def repro_root(config: pytest.Config) -> Path | None:
-    """Return the directory of the run's repros; None when none are asked for."""
-    chosen = Options.of(config).repro
-    return config.invocation_params.dir / chosen if chosen else None
+class Repros(NamedTuple):
+    """Where a run's repros go, and what is left out of them.
+
+    Args:
+        root: Directory of all repros.
+        without: Of "weights" and "inputs" those that are not written.
+    """
+
+    root: Path
+    without: tuple[str, ...] = ()
+
+
+def repros(config: pytest.Config) -> Repros | None:
+    """Return where and how the run's repros are written; None when none are asked for."""
+    options = Options.of(config)
+    if not options.repro:
+        return None
+    return Repros(config.invocation_params.dir / options.repro, options.repro_without or ())
 
 
 def register(parser: pytest.Parser) -> None:
@@ -356,7 +381,7 @@ def register(parser: pytest.Parser) -> None:
     group = parser.getgroup("tfdebug", "model debugging (pytest-tfdebug)")
     for flag in FLAGS:
         extra: dict[str, Any] = {"action": "store_true"} if flag.is_switch else {"metavar": flag.metavar}
-        if flag.choices:
+        if flag.choices and not flag.is_several:
             extra = {"choices": flag.choices}
         if flag.bare is not None:
             extra |= {"nargs": "?", "const": flag.bare}
@@ -387,11 +412,13 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
         return flag.default
     if flag.is_number:
         return _number(flag, value)
-    if flag.choices and value not in flag.choices:
-        import pytest
+    given = tuple(part.strip() for part in value.split(",")) if flag.is_several else (value,)
+    for part in given:
+        if flag.choices and part not in flag.choices:
+            import pytest
 
-        raise pytest.UsageError(f"{flag.ini} = {value!r} is not one of {', '.join(flag.choices)} (see {flag.flag}).")
-    return value
+            raise pytest.UsageError(f"{flag.ini} = {part!r} is not one of {', '.join(flag.choices)} (see {flag.flag}).")
+    return given if flag.is_several else value
 
 
 def _number(flag: Flag, text: str) -> float:

@@ -40,7 +40,7 @@ _KEYS = re.compile(
 )
 #: What stands before "token" where it is a token of a vocabulary.
 _VOCABULARY = re.compile(
-    "additional|audio|begin|bos|boi|boa|cls|control|current|decoder|each|end|eoa|eoi|eos|every|extra|first|"
+    "additional|audio|class|dist|query|register|latent|global|begin|bos|boi|boa|cls|control|current|decoder|each|end|eoa|eoi|eos|every|extra|first|"
     "forced|generated|image|img|input|last|mask|max|min|new|next|num|output|pad|padding|per|prefix|prev|"
     "previous|sep|special|start|stop|suffix|target|text|unexpected|unk|unknown|video|vision|word"
 )
@@ -82,8 +82,8 @@ _FORMS = tuple(
         (r"(?i)((?<![\w-])(?:proxy-)?authorization\s*:\s*)(?!['\"])[^\r\n'\"]+", r"\1***"),
         (r"(?i)((?<![\w-])(?:set-)?cookie2?\s*:\s*)(?!['\"])[^\r\n'\"]+", r"\1***"),
         # user:password@host and token@host, the password with slashes, signs and spaces
-        (rf"([A-Za-z0-9+.-]{{1,40}}://)[^\s/:@'\"<>]*:[^\r\n'\"<>]{{0,200}}[^\s'\"<>]@{_HOST}", r"\1***@"),
-        (r"([A-Za-z0-9+.-]{1,40}://)[^/\s'\"<>]+@", r"\1***@"),
+        (rf"([A-Za-z0-9+.-]{{1,40}}:/{{1,3}})[^\s/:@'\"<>]*:[^\r\n'\"<>]{{0,200}}[^\s'\"<>]@{_HOST}", r"\1***@"),
+        (r"([A-Za-z0-9+.-]{1,40}:/{1,3})[^/\s'\"<>]+@", r"\1***@"),
         (r"(?i)([a-z0-9+.-]{1,40}%(?:25)*3A(?:%(?:25)*2F){2})[^\s'\"<>&]+?%(?:25)*40", r"\1***%40"),
         (rf"(?<![\w/.%+-])[A-Za-z_][\w.+%-]*:(?!//|\d+[:,)\s])[^\s:'\"@][^\r\n'\"]{{2,80}}?(?<!\s)@{_HOST}", r"***@"),
         (r"(?i)(?<![\w/.%+-])[A-Za-z_][\w.+-]*%(?:25)*3A[^\s'\"@/:]{3,200}?%(?:25)*40(?=[A-Za-z0-9])", r"***%40"),
@@ -92,9 +92,9 @@ _FORMS = tuple(
         (r"(?i)(\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+)\S+", r"\1***"),
         (r"(?im)(^\s*password\s+)\S+(?=\s*$)", r"\1***"),
         # addresses that let whoever knows them write
-        (r"(?i)(https?://(?:hooks\.[^/\s]+|[^/\s]*webhook[^/\s]*)/)[^\s'\"<>]+", r"\1***"),
-        (r"(?i)(https?://[^\s'\"<>]{0,200}?/(?:webhook\w*|incoming)/)[^\s'\"<>]+", r"\1***"),
-        (r"(https?://api\.telegram\.org/bot)[^/\s]+", r"\1***"),
+        (r"(?i)(https?:/{1,2}(?:hooks\.[^/\s]+|[^/\s]*webhook[^/\s]*)/)[^\s'\"<>]+", r"\1***"),
+        (r"(?i)(https?:/{1,2}[^\s'\"<>]{0,200}?/(?:webhook\w*|incoming)/)[^\s'\"<>]+", r"\1***"),
+        (r"(https?:/{1,2}api\.telegram\.org/bot)[^/\s]+", r"\1***"),
         (r"(?i)\b(bearer(?:\s+|%20))[A-Za-z0-9._~+/=-]{8,}", r"\1***"),
         (r"(?i)\b(basic\s+)(?=\S*[\d=])[A-Za-z0-9+/]{8,}={0,2}", r"\1***"),
         (r"(?<![\w.-])(?:-u|--user)(?:\s+|=)(?:'[^':]+:[^']*'|\"[^\":]+:[^\"]*\"|[^\s:'\"]+:\S+)", r"-u ***"),
@@ -169,6 +169,15 @@ def redacted(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     if isinstance(value, (list, tuple)):
         return [redacted(item) for item in value]
     return value
+
+
+def without_secrets(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a JSON value from which what stands under the name of a secret is gone, and with redacted texts."""
+    if isinstance(value, dict):
+        return {name: without_secrets(item) for name, item in value.items() if not is_secret(name, item)}
+    if isinstance(value, list):
+        return [without_secrets(item) for item in value]
+    return redacted(value)
 
 
 def is_secret(name: str, value: object) -> bool:

@@ -24,7 +24,7 @@ from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.settings import CheckSettings, settle
 from pytest_tfdebug.goldens.store import load, save
 from pytest_tfdebug.goldens.variants import variants
-from pytest_tfdebug.options import Options, repro_root
+from pytest_tfdebug.options import Options, repros
 from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
 from pytest_tfdebug.publish.note import note, wants_details
 from pytest_tfdebug.running import RUNNING
@@ -187,11 +187,11 @@ class Goldens:
             self._session.note_environment(model)
             report.subject = f"The {'port' if reference is not None else 'model'} differs from its golden"
             report.advice = to_accept(self._item.config, is_reference=reference is not None)
-            root = repro_root(self._item.config)
-            if root is not None:
+            wanted = repros(self._item.config)
+            if wanted is not None:
                 test = self._item.nodeid
-                told = write_golden_repro(root, place.fetch(), test, model=model, called=called, settings=settings)
-                report.facts.append(f"  {told}")
+                told = write_golden_repro(wanted, place.fetch(), test, model=model, called=called, settings=settings)
+                report.facts += (f"  {line}" for line in told.splitlines())
             report.facts.append(f"  Golden: {shown(str(place), self._item.config)}")
         shown_path = shown(str(place), self._item.config)
         note(self._item, parity_record(self._item.nodeid, name, model, shown_path, report, in_detail=in_detail))

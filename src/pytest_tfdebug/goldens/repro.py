@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
+    from pytest_tfdebug.options import Repros
 
 
 def write_golden_repro(
-    root: Path, golden: Path, test: str, *, model: torch.nn.Module, called: PortCall, settings: CheckSettings
+    wanted: Repros, golden: Path, test: str, *, model: torch.nn.Module, called: PortCall, settings: CheckSettings
 ) -> str:
     """Write the repro of a check and return where it lies, in a sentence.
 
     Args:
-        root: Directory of the run's repros.
+        wanted: Where the run's repros go.
         golden: The golden's file.
         test: Node id of the test.
         model: The model under test.
@@ -57,7 +58,7 @@ def write_golden_repro(
     )
     files, autocast = {"golden.safetensors": golden}, autocast_of(model)
     failed = FailedCall(test, "parity", model, called.args, called.kwargs, check, files, autocast)
-    return write_repro(root, failed)
+    return write_repro(wanted, failed)
 
 
 def _picked(settings: CheckSettings) -> dict[str, str | tuple[str, ...]]:

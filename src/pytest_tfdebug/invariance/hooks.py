@@ -12,7 +12,7 @@ from pytest_tfdebug.invariance.calls.mask_warnings import watch
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.invariance.checks.registry import CHECKS, judge
 from pytest_tfdebug.invariance.recorded_check import failed_record, passed_record
-from pytest_tfdebug.options import NOTE, Options, marked, repro_root
+from pytest_tfdebug.options import NOTE, Options, marked, repros
 from pytest_tfdebug.publish.note import at_line, calling_line, note, wants_details
 from pytest_tfdebug.tracing.outermost import intercept_outermost
 
@@ -98,12 +98,12 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
         verdict = judge(name, settings, observer.calls, observer.refusals, is_marker=True)
     except InvarianceError as error:
         note(item, failed_record(item.nodeid, name, error, observer.at, in_detail=wants_details(item.config)))
-        root = repro_root(item.config)
-        if root is None or error.call is None:
+        wanted = repros(item.config)
+        if wanted is None or error.call is None:
             raise
         from pytest_tfdebug.invariance.repro import write
 
-        told = write(root, item.nodeid, name, settings, error.call)
+        told = write(wanted, item.nodeid, name, settings, error.call)
         raise InvarianceError(f"{error}\n{told}", error.culprit, outcome=error.outcome) from None
     note(item, passed_record(item.nodeid, name, verdict, observer.calls, observer.at))
     for text in verdict.notes:

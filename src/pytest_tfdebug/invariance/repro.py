@@ -10,17 +10,16 @@ from pytest_tfdebug.invariance import api
 from pytest_tfdebug.repro.write import FailedCall, write_repro
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.checks.settings import Settings
+    from pytest_tfdebug.options import Repros
 
 
-def write(root: Path, test: str, name: str, settings: Settings, call: ObservedCall) -> str:
+def write(repros: Repros, test: str, name: str, settings: Settings, call: ObservedCall) -> str:
     """Write a repro and return the line that says how to run it, or why there is none.
 
     Args:
-        root: Directory of all repros.
+        repros: Where repros go.
         test: Node id of the test.
         name: The marker.
         settings: What it was given.
@@ -28,7 +27,7 @@ def write(root: Path, test: str, name: str, settings: Settings, call: ObservedCa
     """
     with call.restored():
         return write_repro(
-            root,
+            repros,
             FailedCall(test, name, call.model, (), call.inputs, tuple(_check(name, settings)), autocast=call.autocast),
         )
 

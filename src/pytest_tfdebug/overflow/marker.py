@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_tfdebug.errors import ActivationOverflowError
-from pytest_tfdebug.options import marked, repro_root
+from pytest_tfdebug.options import marked, repros
 from pytest_tfdebug.overflow.recorded_check import overflow_record
 from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import Settings
@@ -48,7 +48,7 @@ class _Calls:
     """
 
     def __init__(self, item: pytest.Item, settings: Settings) -> None:
-        self.root = repro_root(item.config)
+        self.repros = repros(item.config)
         self._test, self._settings = item.nodeid, settings
         self._latest: KeptCall | None = None
         self.at: Lines | None = None
@@ -64,11 +64,11 @@ class _Calls:
 
     def with_repro(self, report: str | None) -> str | None:
         """Return a report with where its repro is."""
-        if report is None or self.root is None or self._latest is None:
+        if report is None or self.repros is None or self._latest is None:
             return report
         from pytest_tfdebug.overflow.repro import write
 
-        return f"{report}\n{write(self.root, self._test, self._settings, self._latest)}"
+        return f"{report}\n{write(self.repros, self._test, self._settings, self._latest)}"
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)

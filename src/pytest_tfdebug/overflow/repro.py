@@ -9,19 +9,18 @@ from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.repro.write import FailedCall, write_repro
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from pytest_tfdebug.options import Repros
     from pytest_tfdebug.tracing.kept_call import KeptCall
 
 #: Settings that tell what is printed and when to stop, and nothing of what is wrong.
 _OF_THE_RUN = ("frames", "trace_batches", "abort_after_batch")
 
 
-def write(root: Path, test: str, settings: Settings, call: KeptCall) -> str:
+def write(repros: Repros, test: str, settings: Settings, call: KeptCall) -> str:
     """Write a repro and return the line that says how to run it, or why there is none.
 
     Args:
-        root: Directory of all repros.
+        repros: Where repros go.
         test: Node id of the test.
         settings: The marker's arguments.
         call: The call in which the first fault arose; with gradients, the last one before it.
@@ -38,7 +37,7 @@ def write(root: Path, test: str, settings: Settings, call: KeptCall) -> str:
         "    sys.exit(1)",
     )
     return write_repro(
-        root, FailedCall(test, "overflow_free", call.model, call.args, call.kwargs, check, autocast=call.autocast)
+        repros, FailedCall(test, "overflow_free", call.model, call.args, call.kwargs, check, autocast=call.autocast)
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.redaction import MASK, is_secret, redacted
 from pytest_tfdebug.tracing.leaves import flattened, is_registered, unflattened
 
 #: Values that JSON holds as they are.
@@ -25,7 +26,7 @@ _DOCUMENT, _TENSORS = "inputs.json", "inputs.safetensors"
 
 
 def save_inputs(directory: Path, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Write a call's inputs to ``inputs.json`` and ``inputs.safetensors``.
+    """Write a call's inputs to ``inputs.json`` and ``inputs.safetensors``, the secrets in their texts masked.
 
     Raises:
         TFDebugError: If an input is neither a tensor, a plain value, a dtype, a device nor a nesting of these, or its
@@ -57,12 +58,15 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:  # noqa: ANN40
         tensors[name] = value
         return {"tensor": name}
     if isinstance(value, _PLAIN):
-        return {"value": value}
+        return {"value": redacted(value)}
     if isinstance(value, (torch.dtype, torch.device)):
         return {"torch": str(value).removeprefix("torch."), "device": isinstance(value, torch.device)}
     how, parts = _parts(value)
     if isinstance(parts, dict):
-        encoded: Any = {name: _encode(part, tensors) for name, part in parts.items()}
+        encoded: Any = {
+            name: {"value": MASK} if isinstance(part, str) and is_secret(name, part) else _encode(part, tensors)
+            for name, part in parts.items()
+        }
     else:
         encoded = [_encode(part, tensors) for part in parts]
     return {how: encoded, "class": [type(value).__module__, type(value).__qualname__]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import sys
 import warnings
@@ -10,14 +11,17 @@ from importlib.metadata import version
 from types import FunctionType, NoneType
 from typing import TYPE_CHECKING, Any
 
-import torch
 from packaging.version import Version
 
 from pytest_tfdebug.environment import is_of_python
+from pytest_tfdebug.redaction import without_secrets
+from pytest_tfdebug.repro.module_file import save_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import torch
 
 #: Packages whose modules a test imports and does not write.
 _LIBRARIES = ("transformers", "torch")
@@ -29,8 +33,8 @@ def save_model(directory: Path, model: torch.nn.Module) -> list[str]:
     """Write a model beside a repro and return the lines that build it there, bound to ``model``.
 
     A transformers model is written as its config and weights, and built by its class. Any other module, and one of
-    which a part, an attribute or a hook was changed after it was built, is written whole, by ``torch.save``: building
-    it imports its classes from where the test had them.
+    which a part, an attribute or a hook was changed after it was built, is written by :mod:`.module_file`: building it
+    imports its classes from where the test had them. The weights are safetensors in both cases.
     """
     lines = _as_pretrained(directory, model) or _as_module(directory, model)
     return [*lines, f"model.{'train' if model.training else 'eval'}()"]
@@ -46,6 +50,7 @@ def _as_pretrained(directory: Path, model: torch.nn.Module) -> list[str] | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.save_pretrained(directory)
+            _clean_configs(directory)
             rebuilt, report = kind.from_pretrained(directory, output_loading_info=True)
     except Exception:
         logging.getLogger(__name__).debug("save_pretrained failed", exc_info=True)
@@ -53,11 +58,21 @@ def _as_pretrained(directory: Path, model: torch.nn.Module) -> list[str] | None:
     if report["missing_keys"] or report["unexpected_keys"] or _parts(rebuilt) != _parts(model):
         return None
     attention = getattr(model.config, "_attn_implementation", None)
-    options = f"{_dtype_keyword()}={model.dtype}" + (f", attn_implementation={attention!r}" if attention else "")
+    options = f"use_safetensors=True, {_dtype_keyword()}={model.dtype}"
+    options += f", attn_implementation={attention!r}" if attention else ""
     return [
         f"from {kind.__module__} import {kind.__name__}",
         f"model = {kind.__name__}.from_pretrained(HERE, {options})",
     ]
+
+
+def _clean_configs(directory: Path) -> None:
+    """Take out of a model's JSON files what looks like a secret."""
+    for file in directory.glob("*config.json"):
+        document = json.loads(file.read_text(encoding="utf-8"))
+        cleaned = without_secrets(document)
+        if cleaned != document:
+            file.write_text(json.dumps(cleaned, indent=2), encoding="utf-8")
 
 
 def _dtype_keyword() -> str:
@@ -119,8 +134,14 @@ def _attributes(module: torch.nn.Module) -> str:
 
 
 def _as_module(directory: Path, model: torch.nn.Module) -> list[str]:
-    torch.save(model, directory / "model.pt")
-    return ['model = torch.load(HERE / "model.pt", weights_only=False)  # your own file: a module, not only weights']
+    for left in directory.glob("*config.json"):
+        left.unlink()  # of the attempt to write a transformers model
+    names = save_module(directory, model)
+    listed = "".join(f"    {name!r},\n" for name in names)
+    return [
+        "from pytest_tfdebug.repro.module_file import load_module",
+        f"model = load_module(HERE, [  # nothing else is made of what the file holds\n{listed}])",
+    ]
 
 
 def _is_importable(kind: type) -> bool:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.environment import environment, is_of_python
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.redaction import redact, redacted
+from pytest_tfdebug.repro.contents import leave_out, readme, summary
 from pytest_tfdebug.repro.inputs import save_inputs
 from pytest_tfdebug.repro.model import replaced_functions, save_model
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
+
+    from pytest_tfdebug.options import Repros
 
 _LONGEST_NAME = 120
 _SCRIPT = '''\
@@ -33,7 +37,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.extend({paths!r})  # where the test imported its own modules from
+{needs}sys.path.extend({paths!r})  # where the test imported its own modules from
 
 import torch
 
@@ -46,6 +50,12 @@ args, kwargs = load_inputs(HERE)
 
 {check}
 '''
+_NEEDS = """\
+missing = [name for name in {files!r} if not (HERE / name).exists()]
+if missing:
+    print("This repro was written without", ", ".join(missing) + ". Put files of these names beside it; see README.md.")
+    sys.exit(2)
+"""
 
 
 @dataclass(frozen=True)
@@ -73,16 +83,15 @@ class FailedCall:
     autocast: tuple[str, torch.dtype] | None = None
 
 
-def write_repro(root: Path, failed: FailedCall) -> str:
-    """Write a repro and return the line that says how to run it, or why there is none.
+def write_repro(repros: Repros, failed: FailedCall) -> str:
+    """Write a repro and return the lines that say how to run it and what it holds, or why there is none.
 
     Args:
-        root: Directory of all repros; the test gets one of its own in it, replaced if it exists.
+        repros: Where repros go, and what is left out of them. The test gets a directory of its own, replaced if it
+            exists.
         failed: The call.
     """
-    import torch
-
-    directory = root / _directory_name(failed)
+    directory = repros.root / _directory_name(failed)
     replaced = ", ".join(replaced_functions(failed.model))
     lost = f"It lacks what the test put in place of {replaced}." if replaced else ""
     try:
@@ -91,30 +100,38 @@ def write_repro(root: Path, failed: FailedCall) -> str:
         save_inputs(directory, failed.args, failed.kwargs)
         for name, source in failed.files.items():
             shutil.copyfile(source, directory / name)
-        script = _SCRIPT.format(
-            title=f"A failed {failed.what} check of {failed.test}.".replace("\\", "/").replace('"', "'"),
-            lost=f"\n{lost}" if lost else "",
-            paths=[path for path in sys.path if path and Path(path).is_dir() and not is_of_python(path)],
-            seed=torch.initial_seed(),
-            model="\n".join(save_model(directory, failed.model)),
-            check="\n".join(_within_autocast(failed)),
-        )
-    except (OSError, TFDebugError, TypeError, AttributeError, RuntimeError, PicklingError) as error:
+        model = save_model(directory, failed.model)
+        left_out = leave_out(directory, repros.without)
+        (directory / "repro.py").write_text(_script(failed, model, lost, left_out), encoding="utf-8")
+    except (OSError, TFDebugError, TypeError, ValueError, AttributeError, RuntimeError, PicklingError) as error:
         shutil.rmtree(directory, ignore_errors=True)
-        return f"No repro: {str(error).splitlines()[0] if str(error) else type(error).__name__}."
-    (directory / "repro.py").write_text(script, encoding="utf-8")
-    known = environment(failed.model, with_git=True).to_dict()
+        return f"No repro: {redact(str(error)).splitlines()[0] if str(error) else type(error).__name__}."
+    known = redacted(environment(failed.model, with_git=True).to_dict())
     (directory / "environment.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
-    (directory / "README.md").write_text(
-        f"A failed {failed.what} check of `{failed.test}`. Run: `python repro.py`\n", encoding="utf-8"
+    title = f"A failed {failed.what} check of `{redact(failed.test)}`."
+    (directory / "README.md").write_text(readme(title, directory, left_out), encoding="utf-8")
+    return f"Repro: python {directory / 'repro.py'}{f' ({lost})' if lost else ''}\n  {summary(directory, left_out)}"
+
+
+def _script(failed: FailedCall, model: list[str], lost: str, left_out: list[str]) -> str:
+    import torch
+
+    paths = [path for path in sys.path if path and Path(path).is_dir() and not is_of_python(path)]
+    return _SCRIPT.format(
+        title=f"A failed {failed.what} check of {redact(failed.test)}.".replace("\\", "/").replace('"', "'"),
+        lost=f"\n{lost}" if lost else "",
+        needs=_NEEDS.format(files=left_out) if left_out else "",
+        paths=[path for path in paths if redact(path) == path],
+        seed=torch.initial_seed(),
+        model="\n".join(model),
+        check="\n".join(map(redact, _within_autocast(failed))),
     )
-    return f"Repro: python {directory / 'repro.py'}{f' ({lost})' if lost else ''}"
 
 
 def _directory_name(failed: FailedCall) -> str:
     """Return a name that every file system takes, and of two tests never the same."""
     label = f"{failed.test}.{failed.what}"
-    short = re.sub(r"[^\w.\-]+", "_", label)[-_LONGEST_NAME:].strip("_.")
+    short = re.sub(r"[^\w.\-]+", "_", redact(label))[-_LONGEST_NAME:].strip("_.")
     return f"{short}-{blake2b(label.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
 
 

@@ -1,0 +1,77 @@
+"""What a repro holds: said in its README and in the terminal, and left out where the user wants that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+
+class Part(NamedTuple):
+    """A part of a repro.
+
+    Args:
+        name: What the user calls it.
+        files: Globs of its files.
+        text: What is in there.
+        left_out_with: The names that leave it out when ``--tf-repro-without`` has one of them.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    text: str
+    left_out_with: tuple[str, ...] = ()
+
+
+PARTS = (
+    Part("weights", ("*.safetensors.index.json", "model*.safetensors"), "the model's weights", ("weights",)),
+    Part("inputs in plain text", ("inputs.json", "inputs.safetensors"), "the inputs, in plain text", ("inputs",)),
+    Part("attributes of the model", ("model.pt",), "the tree of its modules, with their attributes", ("weights",)),
+    Part("configuration", ("*config.json",), "the model's configuration"),
+    Part("the golden", ("golden.safetensors",), "inputs, outputs and what lies between", ("inputs",)),
+    Part("paths of this machine", ("repro.py", "environment.json"), "folders of the machine that wrote it, versions"),
+)
+
+
+def leave_out(directory: Path, without: Sequence[str]) -> list[str]:
+    """Delete what is to be left out and return the names of the files that are gone."""
+    gone = [
+        file
+        for part in PARTS
+        if set(part.left_out_with) & set(without)
+        for pattern in part.files
+        for file in sorted(directory.glob(pattern))
+    ]
+    for file in gone:
+        file.unlink()
+    return [file.name for file in gone]
+
+
+def summary(directory: Path, left_out: Sequence[str]) -> str:
+    """Return the line of the terminal that says what a repro holds."""
+    held = ", ".join(part.name for part, _ in _held(directory))
+    gone = f" It is without {', '.join(left_out)}." if left_out else ""
+    return f"It holds {held}.{gone}"
+
+
+def readme(title: str, directory: Path, left_out: Sequence[str]) -> str:
+    """Return the text of a repro's README."""
+    held = "".join(f"- {', '.join(f'`{file}`' for file in files)}: {part.text}\n" for part, files in _held(directory))
+    names = ", ".join(f"`{name}`" for name in left_out)
+    gone = f"\nLeft out: {names}. Put files of these names here before you run it.\n" if left_out else ""
+    return (
+        f"{title} Run: `python repro.py`\n\n"
+        "Running it runs `repro.py`, which imports the modules it names, from the folders it names where they exist.\n"
+        "Read it first if it is not yours. Weights, inputs and goldens are safetensors and JSON, and `torch.load` is\n"
+        "used with `weights_only=True` alone.\n\n"
+        f"What it holds, for you to look at before you share it:\n\n{held}{gone}"
+    )
+
+
+def _held(directory: Path) -> Iterator[tuple[Part, list[str]]]:
+    for part in PARTS:
+        files = [file.name for pattern in part.files for file in sorted(directory.glob(pattern))]
+        if files:
+            yield part, files
