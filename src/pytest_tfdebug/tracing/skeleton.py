@@ -1,6 +1,6 @@
 """The shape of nested inputs and outputs, as JSON, with the tensors left out.
 
-It keeps what transformers' debugger writes about values that are not tensors: their text, without memory addresses.
+It keeps what transformers' debugger writes about values that are not tensors: their text, without memory addresses and without secrets.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from pytest_tfdebug.redaction import MASK, is_secret, redact
 from pytest_tfdebug.tracing.leaves import is_cache, is_registered, opener
 
 if TYPE_CHECKING:
@@ -38,8 +40,18 @@ def _bare(value: object, positions: dict[int, int]) -> Any:  # noqa: ANN401
         return [_bare(child, positions) for child in value]
     items = _items(value)
     if items is not None:
-        return {"items": {name: _bare(child, positions) for name, child in items.items()}}
-    return _ADDRESS.sub("object at 0xXXXXXXXX", _text(value))
+        return {"items": {name: _named(name, child, positions) for name, child in items.items()}}
+    return _ADDRESS.sub("object at 0xXXXXXXXX", _safe(_text(value)))
+
+
+def _named(name: str, value: object, positions: dict[int, int]) -> Any:  # noqa: ANN401
+    is_hidden = isinstance(value, str) and is_secret(name, value)
+    return repr(MASK) if is_hidden else _bare(value, positions)
+
+
+@lru_cache(maxsize=4096)  # the same few texts are handed from layer to layer
+def _safe(text: str) -> str:
+    return redact(text)
 
 
 def _items(value: object) -> dict[str, object] | None:
