@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
@@ -115,6 +116,7 @@ _FORMS = tuple(
 )
 
 
+@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Tell whether what goes by this name is a secret: ``HF_TOKEN`` and ``x-api-key``, not ``pad_token``.
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-import torch  # noqa: F401 - pytester unloads what a run inside this process has loaded
+import torch
 from transformers import (  # noqa: F401 - likewise
     BertModel,
     LlamaForCausalLM,
@@ -249,6 +249,90 @@ def test_the_written_directory_runs_in_a_process_of_its_own(pytester):
     assert " in second (Linear): " in run.stdout.splitlines()[0]
     assert {"environment.json", "README.md", "golden.safetensors"} <= {file.name for file in script.parent.iterdir()}
     assert "python repro.py" in (script.parent / "README.md").read_text()
+
+
+def test_the_terminal_and_the_readme_say_what_it_holds(pytester):
+    pytester.makepyfile(test_it=LLAMA)
+    pytester.runpytest_inprocess("--tf-golden=update")
+
+    failed = pytester.runpytest_inprocess("--tf-repro")
+    directory = written(pytester).parent
+    readme = (directory / "README.md").read_text()
+
+    held = "It holds weights, inputs in plain text, configuration, the golden, paths of this machine."
+    failed.stdout.fnmatch_lines(["*Repro: python *repro.py", f"*{held}"])
+    for file in directory.iterdir():
+        assert file.name == "README.md" or f"`{file.name}`" in readme
+    assert "Running it runs `repro.py`" in readme
+
+
+@pytest.mark.parametrize(
+    ("without", "gone"),
+    [
+        ("weights", ["model.safetensors"]),
+        ("inputs", ["inputs.json", "inputs.safetensors", "golden.safetensors"]),
+        ("weights,inputs", ["model.safetensors", "inputs.json", "inputs.safetensors", "golden.safetensors"]),
+    ],
+)
+def test_parts_are_left_out_and_the_script_asks_for_them(pytester, without, gone):
+    pytester.makepyfile(test_it=LLAMA)
+    pytester.runpytest_inprocess("--tf-golden=update")
+
+    failed = pytester.runpytest_inprocess("--tf-repro", f"--tf-repro-without={without}")
+    script = written(pytester)
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+
+    failed.stdout.fnmatch_lines([f"*It holds *. It is without {', '.join(gone)}."])
+    assert not set(gone) & {file.name for file in script.parent.iterdir()}
+    assert "Left out: " + ", ".join(f"`{name}`" for name in gone) in (script.parent / "README.md").read_text()
+    assert run.returncode == 2
+    assert run.stdout.startswith(f"This repro was written without {', '.join(gone)}. Put files of these names")
+
+
+def test_a_part_that_does_not_exist_is_a_usage_error(pytester):
+    pytester.makepyfile("def test_it():\n    pass\n")
+
+    refused = pytester.runpytest_inprocess("--tf-repro", "--tf-repro-without=weights,golden")
+
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(
+        ["*tf_repro_without = 'golden' is not one of weights, inputs (see --tf-repro-without).*"]
+    )
+
+
+def test_attributes_of_a_config_that_look_like_secrets_stay_out(pytester, run_alone):
+    change = """
+    port.config.hub_token, port.config.note = "summerhouse", "https://me:summerhouse@example.com"
+    port.config.nested = {"api_key": "summerhouse", "width": 3}
+    """
+    pytester.makepyfile(test_it=LLAMA.replace(SCALED, SCALED + change))
+    pytester.runpytest_inprocess("--tf-golden=update")
+
+    pytester.runpytest_inprocess("--tf-repro")
+    directory = written(pytester).parent
+    config = (directory / "config.json").read_text()
+
+    assert not [file.name for file in directory.iterdir() if b"summerhouse" in file.read_bytes()]
+    assert "hub_token" not in config
+    assert '"width": 3' in config
+    assert " in model.layers.1.mlp.up_proj (Linear): " in run_alone().splitlines()[0]
+
+
+@pytest.mark.parametrize("source", [LLAMA, OWN_MODULE], ids=["transformers", "own"])
+def test_nothing_is_unpickled_without_weights_only(pytester, monkeypatch, run_alone, source):
+    pytester.makepyfile(test_it=source, port=PORT)
+    pytester.runpytest_inprocess("--tf-golden=update")
+    pytester.runpytest_inprocess("--tf-repro")
+    load = torch.load
+
+    def watched(*args, **kwargs):
+        assert kwargs.get("weights_only") is True
+        return load(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "load", watched)
+    run_alone()
+
+    assert (written(pytester).parent / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The shape of nested inputs and outputs, as JSON, with the tensors left out.
 
-It keeps what transformers' debugger writes about values that are not tensors: their text, without memory addresses and without secrets.
+It keeps what transformers' debugger writes about values that are not tensors: their text, without memory addresses
+and without secrets.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 
 from pytest_tfdebug.records import Call, Site, SourceRange
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.document import portable
 from pytest_tfdebug.tracing.fingerprints import MOMENTS, Fingerprint
 from pytest_tfdebug.tracing.operators import Line, Origin, Value, Values
@@ -89,7 +90,7 @@ def _encode_call(call: Call) -> list[Any]:
         and [
             portable(site.file),
             *site[1:6],
-            site.code or text_of(site.file, site.line, site.end_line)[:_LONGEST_TEXT],
+            redact(site.code or text_of(site.file, site.line, site.end_line)[:_LONGEST_TEXT]),
         ],
     ]
 
