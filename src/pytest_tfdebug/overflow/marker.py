@@ -56,7 +56,7 @@ class _Calls:
     def keep(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a call in place of the one before it."""
         self.at = self.at or calling_line()
-        if self.root is None:
+        if self.repros is None:
             return
         from pytest_tfdebug.tracing.kept_call import KeptCall
 
