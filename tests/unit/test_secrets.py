@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from pytest_tfdebug import trace
+from pytest_tfdebug import InvarianceError, assert_padding_invariant, trace
 from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.goldens.store import save
 from pytest_tfdebug.options import Repros
@@ -74,6 +74,21 @@ def test_an_error_shows_no_form(form):
     assert leaks(form, failure.links[0].message) == []
     assert leaks(form, render([] if found is None else [found])) == []
     assert leaks(form, text.value(form.text)) == []
+
+
+@every_form
+def test_an_error_of_a_repeated_call_shows_no_form(form):
+    class Refuses(torch.nn.Module):
+        def forward(self, input_ids, attention_mask=None):
+            if input_ids.shape[1] > 4:
+                raise OSError(form.text)
+            return input_ids.float()
+
+    with pytest.raises(InvarianceError) as failed:
+        assert_padding_invariant(Refuses().eval(), {"input_ids": torch.ones(2, 4, dtype=torch.long)})
+
+    assert "raised OSError" in str(failed.value)
+    assert leaks(form, str(failed.value)) == []
 
 
 @every_form

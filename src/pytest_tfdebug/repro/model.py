@@ -134,8 +134,9 @@ def _attributes(module: torch.nn.Module) -> str:
 
 
 def _as_module(directory: Path, model: torch.nn.Module) -> list[str]:
-    for left in directory.glob("*config.json"):
-        left.unlink()  # of the attempt to write a transformers model
+    for pattern in ("*config.json", "model*.safetensors*"):  # of the attempt to write a transformers model
+        for left in directory.glob(pattern):
+            left.unlink()
     names = save_module(directory, model)
     listed = "".join(f"    {name!r},\n" for name in names)
     return [

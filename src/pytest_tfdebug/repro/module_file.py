@@ -41,7 +41,7 @@ def save_module(directory: Path, model: torch.nn.Module) -> list[str]:
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     save_file(weights, directory / WEIGHTS)
     try:
-        load_module(directory, names)
+        _tree(directory, names)
     except (pickle.UnpicklingError, ImportError, AttributeError, TypeError) as error:
         raise TFDebugError(f"{type(model).__name__} cannot be written without code in it ({_brief(error)})") from error
     return names
@@ -56,8 +56,7 @@ def load_module(directory: Path, names: Sequence[str]) -> torch.nn.Module:
     """
     from safetensors.torch import load_file
 
-    with torch.serialization.safe_globals([(_named(name), name) for name in names]):
-        model: torch.nn.Module = torch.load(directory / MODULE, map_location="cpu", weights_only=True)
+    model = _tree(directory, names)
     weights = load_file(directory / WEIGHTS)
     for name, tensor in _tensors(model):
         if name in weights:
@@ -79,6 +78,13 @@ def function_of_torch(name: str) -> BuiltinFunctionType:
     if not isinstance(function, BuiltinFunctionType):
         raise pickle.UnpicklingError(f"{name} is no function of torch")
     return function
+
+
+def _tree(directory: Path, names: Sequence[str]) -> torch.nn.Module:
+    """Read the modules, whose stored tensors are still empty."""
+    with torch.serialization.safe_globals([(_named(name), name) for name in names]):
+        model: torch.nn.Module = torch.load(directory / MODULE, map_location="cpu", weights_only=True)
+    return model
 
 
 def _tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -14,6 +14,7 @@ from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.explain.culprit import recorded
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 from pytest_tfdebug.options import argument, several
+from pytest_tfdebug.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +110,7 @@ def implementation(model: torch.nn.Module, name: str) -> Iterator[None]:
         try:
             model.set_attn_implementation(name)  # type: ignore[operator] # a transformers model
         except (ValueError, ImportError, KeyError) as error:
-            raise TFDebugError(f"{name}: {str(error).partition(chr(10))[0]}") from error
+            raise TFDebugError(f"{name}: {redact(str(error)).partition(chr(10))[0]}") from error
         kept_as = getattr(model.config, "_attn_implementation", name)
         if kept_as != name:  # transformers 4 logs a warning for a model whose classes carry their attention
             raise TFDebugError(f"{name}: {type(model).__name__} stays with {kept_as}, its attention cannot be switched")

@@ -19,6 +19,7 @@ from pytest_tfdebug.invariance.repeat.positions import can_take_positions, with_
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 from pytest_tfdebug.invariance.repeat.rows import window_of
 from pytest_tfdebug.invariance.repeat.sides_and_lengths import left_padding_refusal
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.leaves import walk
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class CacheCheck(Check[Settings]):
             try:
                 output = call.again(piece)
             except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
-                told = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+                told = f"{type(error).__name__}: {redact(str(error)).partition(chr(10))[0]}"
                 if state is None:
                     self.skip(f"{call.name}: it refuses use_cache=True ({told})")
                 else:

@@ -16,6 +16,7 @@ from pytest_tfdebug.invariance.explain.experiments import Laboratory, Leak
 from pytest_tfdebug.invariance.repeat.padding_variants import padded_alike, ragged, rows_alone
 from pytest_tfdebug.invariance.repeat.positions import can_take_positions, numbered
 from pytest_tfdebug.invariance.repeat.sides_and_lengths import pad_lengths, sides
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.invariance import render_pads
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class PaddingCheck(Check[PaddingSettings]):
         try:
             outputs = self.outputs(made)
         except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
-            text = f"{type(error).__name__}: {error}"
+            text = redact(f"{type(error).__name__}: {error}")
             if sequence.kind.unit == "tokens":
                 return Mismatch(None, error=text)
             self._refused.add(sequence.main)
