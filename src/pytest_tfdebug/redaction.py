@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
+
+from pytest_tfdebug.secret_names import PASSWORDS, SWITCHES, is_secret, is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,35 +20,8 @@ if TYPE_CHECKING:
 MASK = "***"
 #: Where the shell is and was: the only variables that end in PWD and hold no password.
 _PLACES = ("PWD", "OLDPWD")
-#: A variable that ends like this says where a secret is, not what it is.
-_POINTERS = ("file", "path", "dir", "sock", "id_file")
 #: Values shorter than this stand for too much else to be looked for, and up to the second only whole words count.
 _SHORTEST, _LONG = 4, 8
-#: What is no secret under any name.
-_SWITCHES = frozenset(
-    {"true", "false", "none", "null", "auto", "on", "off", "yes", "no", "undefined", "required", "optional"}
-)
-
-_SECRET_ENDINGS = ("password", "passwd", "passphrase", "passcode", "pass", "pwd", "token", "apikey", "cookie", "sessid")
-_NO_PASSWORDS = frozenset({"bypass", "compass", "encompass", "surpass", "trespass"})
-_SECRET_WORDS = frozenset(
-    {"pat", "auth", "authorization", "credential", "credentials", "creds", "cookies", "jwt", "sig", "sessionid"}
-)
-#: What stands before "key" where the key is one that opens something.
-_KEYS = re.compile(
-    "access|account|aes|anthropic|api|app|application|auth|aws|azure|client|consumer|db|database|deploy|"
-    "encrypt|encryption|gcp|google|gpg|hmac|hub|license|master|openai|pgp|priv|private|rsa|secret|security|"
-    "service|session|shared|sign|signing|ssh|storage|subscription|wandb|webhook"
-)
-#: What stands before "token" where it is a token of a vocabulary.
-_VOCABULARY = re.compile(
-    "additional|audio|class|dist|query|register|latent|global|begin|bos|boi|boa|cls|control|current|decoder|each|end|eoa|eoi|eos|every|extra|first|"
-    "forced|generated|image|img|input|last|mask|max|min|new|next|num|output|pad|padding|per|prefix|prev|"
-    "previous|sep|special|start|stop|suffix|target|text|unexpected|unk|unknown|video|vision|word"
-)
-_PASSWORDS = ("password", "passwd", "passphrase", "passcode", "pass", "pwd")
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-
 _QUOTE = r"(?:\\?['\"]|%22|%27)"
 #: ``name=``, ``"name": ``, ``name%3D``, and the sign of a query before it.
 _NAMED = re.compile(
@@ -82,8 +56,16 @@ _FORMS = tuple(
         (r"(?s)(-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----).*?(?:-----END [A-Z0-9 ]*-----|\Z)", r"\1***"),
         (r"(?i)((?<![\w-])(?:proxy-)?authorization\s*:\s*)(?!['\"])[^\r\n'\"]+", r"\1***"),
         (r"(?i)((?<![\w-])(?:set-)?cookie2?\s*:\s*)(?!['\"])[^\r\n'\"]+", r"\1***"),
+        (
+            r"(?i)(['\"](?:(?:proxy-)?authorization|(?:set-)?cookie|x-api-key|[\w-]+-token)['\"],\s*b?['\"])[^'\"]+",
+            r"\1***",
+        ),
+        (r"(?i)(<(\w*(?:password|passwd|passphrase|token|secret|credentials?|api_?key))>)[^<>]+(?=</\2>)", r"\1***"),
         # user:password@host and token@host, the password with slashes, signs and spaces
-        (rf"([A-Za-z0-9+.-]{{1,40}}:/{{1,3}})[^\s/:@'\"<>]*:[^\r\n'\"<>]{{0,200}}[^\s'\"<>]@{_HOST}", r"\1***@"),
+        (
+            rf"((?:[A-Za-z0-9+.-]{{1,40}}:/{{1,3}}|(?<![\w:/])//))[^\s/:@'\"<>]*:[^\r\n'\"<>]{{0,200}}[^\s'\"<>]@{_HOST}",
+            r"\1***@",
+        ),
         (r"([A-Za-z0-9+.-]{1,40}:/{1,3})[^/\s'\"<>]+@", r"\1***@"),
         (r"(?i)([a-z0-9+.-]{1,40}%(?:25)*3A(?:%(?:25)*2F){2})[^\s'\"<>&]+?%(?:25)*40", r"\1***%40"),
         (rf"(?<![\w/.%+-])[A-Za-z_][\w.+%-]*:(?!//|\d+[:,)\s])[^\s:'\"@][^\r\n'\"]{{2,80}}?(?<!\s)@{_HOST}", r"***@"),
@@ -94,7 +76,7 @@ _FORMS = tuple(
         (r"(?im)(^\s*password\s+)\S+(?=\s*$)", r"\1***"),
         # addresses that let whoever knows them write
         (r"(?i)(https?:/{1,2}(?:hooks\.[^/\s]+|[^/\s]*webhook[^/\s]*)/)[^\s'\"<>]+", r"\1***"),
-        (r"(?i)(https?:/{1,2}[^\s'\"<>]{0,200}?/(?:webhook\w*|incoming)/)[^\s'\"<>]+", r"\1***"),
+        (r"(?i)(https?:/{1,2}[^\s'\"<>]{0,200}?/(?:webhook\w*|incoming|hook)/)[^\s'\"<>]+", r"\1***"),
         (r"(https?:/{1,2}api\.telegram\.org/bot)[^/\s]+", r"\1***"),
         (r"(?i)\b(bearer(?:\s+|%20))[A-Za-z0-9._~+/=-]{8,}", r"\1***"),
         (r"(?i)\b(basic\s+)(?=\S*[\d=])[A-Za-z0-9+/]{8,}={0,2}", r"\1***"),
@@ -114,33 +96,6 @@ _FORMS = tuple(
         (r"\b[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", MASK),  # a bot of Discord
     )
 )
-
-
-@lru_cache(maxsize=4096)
-def is_secret_name(name: str) -> bool:
-    """Tell whether what goes by this name is a secret: ``HF_TOKEN`` and ``x-api-key``, not ``pad_token``.
-
-    Args:
-        name: Name of a variable, an attribute, a header, a parameter of a query or an option.
-    """
-    words = [word.lower() for word in _WORD.findall(name)]
-    if not words or (words[-1] in _POINTERS and len(words) > 1):
-        return False
-    before = words[:-1]
-    last = words[-1]
-    if last == "id" and before and before[-1] == "key":  # AWS_ACCESS_KEY_ID, private_key_id
-        before, last = before[:-1], "key"
-    if last == "token" and before:
-        return _VOCABULARY.fullmatch(before[-1]) is None
-    if last == "key":
-        return (name.isupper() and bool(before)) or (bool(before) and _KEYS.fullmatch(before[-1]) is not None)
-    if last in ("signature", "credential"):
-        return last == "credential" or (bool(before) and before[0] in ("x", "shared"))
-    return (
-        any(word in _SECRET_WORDS or "secret" in word for word in words)
-        or (last.endswith(_SECRET_ENDINGS) and last not in _NO_PASSWORDS)
-        or (last.endswith("key") and _KEYS.fullmatch(last[:-3]) is not None)
-    )
 
 
 def redact(text: str) -> str:
@@ -182,13 +137,6 @@ def without_secrets(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     return redacted(value)
 
 
-def is_secret(name: str, value: object) -> bool:
-    """Tell whether a value under a name is a secret; switches, numbers and what is empty are none."""
-    if isinstance(value, (bool, int, float, type(None))) or value in ("", MASK):
-        return False
-    return is_secret_name(name) and not (isinstance(value, str) and value.lower() in _SWITCHES)
-
-
 def _secrets_of_the_environment(text: str) -> Iterable[str]:
     """Yield the values of secret variables that stand in a text, the long ones first: one may hold another."""
     known = [
@@ -197,7 +145,7 @@ def _secrets_of_the_environment(text: str) -> Iterable[str]:
         if len(value) >= _SHORTEST
         and name not in _PLACES
         and is_secret_name(name)
-        and value.lower() not in _SWITCHES
+        and value.lower() not in SWITCHES
         and not value.isspace()
     ]
     forms = {form for value in known for form in (value, quote(value, safe=""), quote(value), quote_plus(value))}
@@ -222,7 +170,7 @@ def _without_named(text: str) -> str:
         closing = found_quote[0] if (found_quote := re.match(_QUOTE, value[0])) else ""
         parts += [text[position : value.start()], closing, MASK, closing]
         position = value.end()
-        if found["name"].lower().endswith(_PASSWORDS) and value[0][0] not in "'\"\\([{%":
+        if found["name"].lower().endswith(PASSWORDS) and value[0][0] not in "'\"\\([{%":
             rest = _REST.match(text, position)
             position = rest.end() if rest is not None else position
     return "".join([*parts, text[position:]])
@@ -233,7 +181,7 @@ def _is_secret_pair(found: re.Match[str]) -> bool:
     name, sep = found["name"].lower(), found["sep"]
     if found["before"] and name in ("key", "signature", "code"):
         return True
-    if name in ("pass", "auth", "sig") and sep.endswith(": "):
+    if name in ("pass", "sig", "pin") and sep.endswith(": "):
         return sep[0] in "'\"\\"
     return is_secret_name(found["name"])
 
@@ -241,7 +189,7 @@ def _is_secret_pair(found: re.Match[str]) -> bool:
 def _is_harmless(value: str) -> bool:
     """Tell whether a value is a switch, a placeholder, or masked already."""
     inner = value.strip("'\"\\")
-    return inner.lower() in _SWITCHES or not inner.strip("*") or re.fullmatch(r"<[^<>]*>|\[[A-Z]+\]", inner) is not None
+    return inner.lower() in SWITCHES or not inner.strip("*") or re.fullmatch(r"<[^<>]*>|\[[A-Z]+\]", inner) is not None
 
 
 def _masked_option(found: re.Match[str]) -> str:

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from pytest_tfdebug.redaction import is_secret_name, redact, redacted
+from pytest_tfdebug.redaction import redact, redacted
+from pytest_tfdebug.secret_names import is_secret_name
 from secret_forms import FORMS, VARIABLES
 
 
@@ -73,7 +74,7 @@ def test_the_value_of_another_variable_stays(monkeypatch, name, value, text):
         "tokenizer=AutoTokenizer, author: someone",
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
         "cuda:0, torch.float32, model.layers[0].mlp: Linear(4, 4)",
-        "bypass=always",
+        "bypass=always, pin_memory_device=cuda, class_token=first, spin: up",
     ],
 )
 def test_ordinary_text_stays(text):

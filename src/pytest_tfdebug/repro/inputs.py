@@ -17,7 +17,8 @@ from typing import Any, cast
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.redaction import MASK, is_secret, redacted
+from pytest_tfdebug.redaction import MASK, redacted
+from pytest_tfdebug.secret_names import is_secret
 from pytest_tfdebug.tracing.leaves import flattened, is_registered, unflattened
 
 #: Values that JSON holds as they are.

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.redaction import MASK, is_secret_name, redact
+from pytest_tfdebug.redaction import MASK, redact
+from pytest_tfdebug.secret_names import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
