@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 
-from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.goldens.place import is_readable_golden
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.replacing import replace_atomically
 
 if TYPE_CHECKING:

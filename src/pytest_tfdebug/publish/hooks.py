@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_tfdebug.check_record import CheckRecord, Lines, plain
-from pytest_tfdebug.environment import environment, redact
+from pytest_tfdebug.environment import environment
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.publish.files import checks_file, make_folder, write_text
 from pytest_tfdebug.publish.note import NOTED, PUBLISHER
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.annotations import annotation
 
 if TYPE_CHECKING:
