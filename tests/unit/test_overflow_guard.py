@@ -422,12 +422,15 @@ def test_a_model_that_is_compiled_in_one_graph_while_it_is_watched_is_refused_wi
     assert guard.forwards == 1
 
 
-def test_a_model_compiled_in_place_is_refused():
-    model = network()
-    model.compile(backend="eager")
+def test_a_model_compiled_in_place_shows_its_own_inputs_and_outputs_and_says_so():
+    model = dividing()
+    model.compile(backend="eager", fullgraph=True)
 
-    with pytest.raises(TFDebugError, match="was compiled in place"):
-        overflow_guard(model)
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
+        model(ZEROS)
+
+    assert str(caught.value).startswith("< [0] Sequential: Sequential: output has nans")
+    assert "Note: The model is compiled: only its own inputs and outputs can be seen." in str(caught.value)
 
 
 def test_nothing_but_one_forward_is_kept_alive():

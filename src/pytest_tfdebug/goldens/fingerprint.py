@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_tfdebug.tracing.wrappers import named_tensors
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -23,7 +25,7 @@ def fingerprint(model: torch.nn.Module) -> dict[str, str]:
     columns of a table, at the speed of memory, and the sums are hashed. It tells changed, permuted and cast weights
     apart; it is no defence against someone who wants two models to look alike.
     """
-    named = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    named = list(named_tensors(model))
     hashes: dict[int, str] = {}
     for _, tensor in named:
         if id(tensor) not in hashes:

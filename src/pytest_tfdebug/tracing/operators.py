@@ -23,6 +23,7 @@ from pytest_tfdebug.tracing.capture import dtype_name
 from pytest_tfdebug.tracing.fingerprints import Fingerprint, Pending
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.sites import codes_of, is_library
+from pytest_tfdebug.tracing.wrappers import bare, named_modules, named_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -171,14 +172,15 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._pending = Pending()
         self._fingerprints: list[int] = []
         self._stack: list[tuple[Call, frozenset[int]]] = []
-        self._root, self._modules = model, dict(model.named_modules())
+        self._root = bare(model)
+        self._modules = {path: module for path, _, module in named_modules(model)}
         self._own: dict[int, tuple[Origin, str]] = {}
-        for name, buffer in model.named_buffers():
-            if _can_be_read(buffer):
-                self._own[_address(buffer)] = ("buffer", name)
-        for name, parameter in model.named_parameters():
-            if _can_be_read(parameter):
-                self._own[_address(parameter)] = ("parameter", name)
+        for name, tensor in reversed([*named_tensors(model)]):  # parameters, and the first name of each, come last
+            if _can_be_read(tensor):
+                self._own[_address(tensor)] = (
+                    "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer",
+                    name,
+                )
 
     # --- the calls of modules
 
@@ -317,10 +319,13 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def finish(self, model: torch.nn.Module) -> None:
         """Read the fingerprints back, those of the parameters too."""
         seen = {value.name: place for value, place in self._in_order() if value.origin == "parameter"}
+        named: dict[int, tuple[str, torch.Tensor]] = {}
+        for name, tensor in named_tensors(model):
+            if isinstance(tensor, torch.nn.Parameter) and _can_be_read(tensor):
+                named.setdefault(id(tensor), (name, tensor))
         own = {
             name: (self._pending.add(parameter) if name not in seen else seen[name], tuple(parameter.shape))
-            for name, parameter in model.named_parameters()
-            if _can_be_read(parameter)
+            for name, parameter in named.values()
         }
         prints = self._pending.read()
         for value, place in self._in_order():

@@ -15,13 +15,15 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.records import Call
 from pytest_tfdebug.tracing.caches import CacheWatch, caches_among
+from pytest_tfdebug.tracing.compiled import is_compiled_in_place, is_opaque
 from pytest_tfdebug.tracing.leaves import Leaf, walk, walk_inputs
-from pytest_tfdebug.tracing.selection import Selection, modules_of
+from pytest_tfdebug.tracing.selection import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.signatures import positional_parameters
 from pytest_tfdebug.tracing.sites import codes_of, forward_source, is_inside_a_call, locate_call
+from pytest_tfdebug.tracing.wrappers import adapted_paths, bare, callers_of_forward, root_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import CodeType, TracebackType
 
     from torch.utils.hooks import RemovableHandle
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.records import SourceRange
 
-#: Told by ``torch.compile(fullgraph=True)``; without ``fullgraph`` the hooks run between compiled pieces.
+#: Told by ``torch.compile(fullgraph=True)`` of code that calls a model whose modules are watched.
 _COMPILING = (
-    "pytest-tfdebug is watching the modules of this model, which breaks the graph at every module. "
+    "pytest-tfdebug is watching the modules of this model, and sees nothing in compiled code. "
     "Watch the model uncompiled, or compile it without fullgraph=True."
 )
 
@@ -89,13 +91,14 @@ class Recorder:
     told apart; threads each have their own stack of calls.
 
     Args:
-        model: The root; a ``torch.compile``d model shows its own inputs and outputs only (see :attr:`notes`).
+        model: The root, seen through what it is wrapped in; a compiled model shows its own inputs and outputs only (see
+            :attr:`notes`).
         consumer: What receives the calls.
         selection: Which submodules to record.
         on_write: Told what the calls write to key-value and state caches; None to let these be.
 
     Raises:
-        TFDebugError: If the model is compiled in place or a TorchScript module, so that no hook of its own would run.
+        TFDebugError: If the model is a TorchScript module, so that no hook of its own would run.
     """
 
     def __init__(
@@ -105,19 +108,14 @@ class Recorder:
         selection: Selection | None = None,
         on_write: OnWrite | None = None,
     ) -> None:
-        if getattr(model, "_compiled_call_impl", None) is not None:
+        self._root = root_of(model)
+        if isinstance(self._root, torch.jit.ScriptModule):
             raise TFDebugError(
-                f"{type(model).__name__} was compiled in place by .compile(): hooks are compiled away and nothing can "
-                "be seen.\nTrace the model before it is compiled, or use torch.compile(model), whose own inputs and "
-                "outputs can be seen."
-            )
-        if isinstance(model, torch.jit.ScriptModule):
-            raise TFDebugError(
-                f"{type(model).__name__} is a TorchScript module: it takes no hooks and nothing can be seen.\n"
+                f"{type(self._root).__name__} is a TorchScript module: it takes no hooks and nothing can be seen.\n"
                 "Trace the module that it was made from."
             )
         self.model = model
-        self.root_name = type(getattr(model, "_orig_mod", model)).__name__
+        self.root_name = root_name(model)
         self.notes: list[str] = []
         self.modules = modules_of(model)
         self._consumer, self._on_write = consumer, on_write
@@ -127,12 +125,14 @@ class Recorder:
         self._counter: dict[str, int] = {}
         self._next_index = 0
         self._lock = threading.Lock()
-        self._handles: list[RemovableHandle] = []
+        self._handles: list[RemovableHandle | _Swapped] = []
 
     def __enter__(self) -> Self:
         try:
             for path, module in self._hookable.items():
                 self._hook(path, module)
+            for wrapper in callers_of_forward(self.model):
+                self._hook(self.root_name, wrapper)
         except BaseException:
             self._remove()
             raise
@@ -146,45 +146,74 @@ class Recorder:
             self._handles.pop().remove()
 
     def _pick(self, selection: Selection) -> dict[str, torch.nn.Module]:
-        root = {self.root_name: self.model}
-        if _is_wrapper(self.model):
+        adapted = adapted_paths(self.model)
+        if adapted:
+            self.notes.append(f"Adapted by peft: {_listed(adapted)}. Its base has these layers without an adapter.")
+        opaque = [path for path, module in self.modules.by_path.items() if is_opaque(module)]
+        if is_opaque(self._root):
             self.notes.append(
                 "The model is compiled: only its own inputs and outputs can be seen. "
                 "Trace the model that was given to torch.compile to see its modules."
             )
-            return root
-        opaque = {path: module for path, module in self.modules.by_path.items() if _is_opaque(module)}
-        picked = selection.pick(self.model, self.modules.by_path)
-        if opaque:
-            names = ", ".join([*opaque][:3]) + (", ..." if len(opaque) > 3 else "")  # noqa: PLR2004
-            self.notes.append(f"Compiled modules cannot be looked into: {names}.")
-            inside = tuple(f"{path}." for path in opaque)
-            picked = {
-                path: module
-                for path, module in picked.items()
-                # what torch.compile() returned can be seen from outside, what was compiled in place cannot
-                if not path.startswith(inside) and (path not in opaque or _is_wrapper(module))
-            }
-        return root | picked
+        elif opaque:
+            self.notes.append(f"Compiled modules cannot be looked into: {_listed(opaque)}.")
+        return {self.root_name: self._root, **selection.pick(self.model, self.modules.by_path)}
 
     def _hook(self, path: str, module: torch.nn.Module) -> None:
+        own = bare(module)
         hooked = _Hooked(
             path,
-            type(getattr(module, "_orig_mod") if _is_wrapper(module) else module).__name__,  # noqa: B009 - mypy
-            forward_source(module),
-            positional_parameters(cast("type", type(module))),
-            next(module.children(), None) is not None,
-            codes_of(module),
+            type(own).__name__,
+            forward_source(own),
+            positional_parameters(cast("type", type(own))),
+            next(own.children(), None) is not None,
+            codes_of(own),
         )
+        if is_compiled_in_place(module):  # torch would compile its hooks
+            self._handles.append(_Swapped(module, lambda call: self._around(hooked, call)))
+            return
+        is_root = path == self.root_name
+
+        def in_compiler() -> None:
+            self._compiled_away(path)
+
+        in_compiler._dynamo_marked_constant = True  # type: ignore[attr-defined] # noqa: SLF001 - run as code is compiled
 
         def before(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._begin(hooked, args, kwargs)
+            if not torch.compiler.is_compiling():  # a constant to the compiler; outside it a call of 50 ns
+                self._begin(hooked, args, kwargs)
+                return
+            if is_root:
+                torch._dynamo.graph_break(msg=_COMPILING)  # noqa: SLF001 - its documented name
+            in_compiler()
 
         def after(_module: torch.nn.Module, _args: tuple[Any, ...], _kwargs: dict[str, Any], output: Any) -> None:  # noqa: ANN401
-            self._end(path, output)
+            if not torch.compiler.is_compiling():
+                self._end(path, output)
 
         self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
         self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
+
+    def _compiled_away(self, path: str) -> None:
+        note = f"{path} runs in compiled code of its caller and cannot be seen there."
+        if note not in self.notes:
+            self.notes.append(note)
+            self.unrecorded += (path,) if path in self.modules.by_path else ()
+
+    def _around(self, hooked: _Hooked, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that is recorded as a call of a module."""
+
+        def recorded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            self._begin(hooked, args, kwargs)
+            try:
+                output = call(*args, **kwargs)
+            except BaseException:
+                self._end(hooked.path, None)
+                raise
+            self._end(hooked.path, output)
+            return output
+
+        return recorded
 
     def _stack(self) -> list[_Running]:
         if not hasattr(self._threads, "stack"):
@@ -193,8 +222,6 @@ class Recorder:
         return stack
 
     def _begin(self, hooked: _Hooked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.compiler.is_compiling():  # a constant to the compiler; outside it a call of 50 ns
-            torch._dynamo.graph_break(msg=_COMPILING)  # noqa: SLF001 - its documented name
         stack = self._stack()
         if stack and hooked.path == self.root_name and not is_inside_a_call():
             self._abandon(stack)
@@ -258,12 +285,22 @@ class Recorder:
                 return
 
 
-def _is_opaque(module: torch.nn.Module) -> bool:
-    """Tell whether hooks inside a module would not run: it is compiled, in place or not, or TorchScript."""
-    is_compiled = _is_wrapper(module) or getattr(module, "_compiled_call_impl", None) is not None
-    return is_compiled or isinstance(module, torch.jit.ScriptModule)
+class _Swapped:
+    """What stands for the compiled call of a module that was compiled in place, until it is removed.
+
+    Args:
+        module: The module.
+        around: Returns what stands for its compiled call.
+    """
+
+    def __init__(self, module: torch.nn.Module, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._module, self._compiled = module, module.__dict__["_compiled_call_impl"]
+        module.__dict__["_compiled_call_impl"] = around(self._compiled)
+
+    def remove(self) -> None:
+        """Put the compiled call back."""
+        self._module.__dict__["_compiled_call_impl"] = self._compiled
 
 
-def _is_wrapper(module: torch.nn.Module) -> bool:
-    """Tell whether a module is what ``torch.compile`` returned; asked of each, and a missing attribute costs 2 us."""
-    return "_orig_mod" in module.__dict__.get("_modules", ())
+def _listed(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")  # noqa: PLR2004

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.tracing.compiled import uncompiled
 from pytest_tfdebug.tracing.fingerprints import Pending, distance
 from pytest_tfdebug.tracing.kept_call import kept
 from pytest_tfdebug.tracing.leaves import replaced
@@ -65,7 +66,7 @@ class Rerun:
             is_widened = any(parameter.dtype in _LOW for parameter in model.parameters())
             if is_widened:
                 model, (args, kwargs) = copy.deepcopy(model).float(), replaced((args, kwargs), _widened)
-            with preserved(model), torch.no_grad():
+            with preserved(model), torch.no_grad(), uncompiled(model):
                 torch.random.set_rng_state(self._random[0])
                 random.setstate(self._random[1])
                 with watching(model) as values:

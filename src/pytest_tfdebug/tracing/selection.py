@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.compiled import hidden_by_compiler
 from pytest_tfdebug.tracing.globs import MEANING, checked, matches, matches_any, nearest
+from pytest_tfdebug.tracing.wrappers import bare, named_modules, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -47,7 +49,7 @@ class Selection:
             checked(glob)
 
     def pick(self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Module]:
-        """Return the picked ones of a model's submodules.
+        """Return the picked ones of a model's submodules; what runs as compiled code cannot be picked.
 
         Raises:
             TFDebugError: If a glob matches no module of the model, with the nearest path.
@@ -57,7 +59,8 @@ class Selection:
     def _picked(
         self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]
     ) -> Iterator[tuple[str, torch.nn.Module]]:
-        layers = {id(item) for _, item in _items_of_containers(model)} if self.level == "layers" else set()
+        layers = {id(item) for item in _items_of_containers(model)} if self.level == "layers" else set()
+        hidden = hidden_by_compiler(root_of(model), modules)
         names = {path: self.rename(path) for path in modules}
         known = [*names.values(), *self.elsewhere]
         for globs, paths in ((self.include, list(names.values())), (self.exclude, known)):
@@ -65,15 +68,15 @@ class Selection:
                 if not any(matches(name, glob) for name in paths):
                     raise TFDebugError(f"No module matches {glob!r} ({MEANING}).{nearest(glob, paths)}")
         for path, module in modules.items():
-            if self.among is not None and not self.among(names[path]):
+            if path in hidden or (self.among is not None and not self.among(names[path])):
                 continue
             if self.include and not matches_any(names[path], self.include):
                 continue
             if matches_any(names[path], self.exclude):
                 continue
-            if self.level == "leaves" and next(module.children(), None) is not None:
+            if self.level == "leaves" and next(bare(module).children(), None) is not None:
                 continue
-            if self.level == "layers" and id(module) not in layers:
+            if self.level == "layers" and id(bare(module)) not in layers:
                 continue
             yield path, module
 
@@ -104,30 +107,34 @@ class Modules(NamedTuple):
 
 
 def modules_of(model: torch.nn.Module) -> Modules:
-    """Return the submodules of a model, the root left out."""
+    """Return the submodules of a model, the root left out, under the paths of the bare model."""
     first: dict[int, str] = {}
     by_path: dict[str, torch.nn.Module] = {}
     aliases: dict[str, tuple[str, ...]] = {}
-    for path, module in model.named_modules(remove_duplicate=False):
+    for path, outer, module in named_modules(model):
         own = first.setdefault(id(module), path)
         if own != path:
             aliases[own] = (*aliases.get(own, ()), path)
         elif path:
-            by_path[path] = module
+            by_path[path] = outer
     return Modules(by_path, aliases)
 
 
+def root_name(model: torch.nn.Module) -> str:
+    """Return the name of a root's call: the class of the bare model."""
+    return type(bare(model)).__name__
+
+
 def names_of(model: torch.nn.Module) -> set[str]:
-    """Return every path of a model's modules, and the root's name: the class, as the root's call is named."""
-    root = type(getattr(model, "_orig_mod", model)).__name__
-    return {root, *(path for path, _ in model.named_modules(remove_duplicate=False) if path)}
+    """Return every path of a model's modules, and the root's name."""
+    return {root_name(model), *(named.path for named in named_modules(model) if named.path)}
 
 
 def _globs(value: str | Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _items_of_containers(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    for module in model.modules():
+def _items_of_containers(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    for _, _, module in named_modules(model):
         if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
-            yield from module.named_children()
+            yield from map(bare, module.children())

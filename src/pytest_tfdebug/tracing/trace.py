@@ -301,5 +301,8 @@ def _recording(
     recorded.aliases = recorder.modules.aliases
     recorded.modules = tuple(recorder.modules.by_path)
     recorded.unrecorded = recorder.unrecorded
-    with recorder:
-        yield recorded
+    try:
+        with recorder:
+            yield recorded
+    finally:
+        recorded.notes, recorded.unrecorded = tuple(recorder.notes), recorder.unrecorded  # as the forward was found

@@ -1,0 +1,128 @@
+"""What a model is wrapped in, and the names that its modules and weights have without it.
+
+``torch.compile``, ``DistributedDataParallel``, ``FullyShardedDataParallel`` and peft each put a module around a model,
+or around each layer, and with it a prefix into every path below. Paths here are those of the bare model, so that a
+golden of the one can be held to the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+#: Names that nothing but a wrapper gives to what it wraps.
+_MARKS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+#: Where a wrapper's name for what it wraps is an ordinary one: the class, anywhere among the bases, and the name.
+_CLASSES = {
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+    "AveragedModel": "module",
+    "DeepSpeedEngine": "module",
+    "PeftModel": "base_model",
+    "BaseTuner": "model",
+}
+#: An adapted layer of peft holds the layer that it adapts under this name.
+_ADAPTED = "base_layer"
+
+
+class Named(NamedTuple):
+    """A module, seen through its wrappers.
+
+    Args:
+        path: Its path in the bare model; empty for the root.
+        outer: What hooks are put on: the module itself, or ``torch.compile``'s wrapper, inside of which no hook runs.
+        module: The module itself.
+    """
+
+    path: str
+    outer: torch.nn.Module
+    module: torch.nn.Module
+
+
+def wrapped_name(module: torch.nn.Module) -> str | None:
+    """Return the attribute under which a wrapper holds what it wraps; None for what is no wrapper."""
+    children = module.__dict__.get("_modules", ())
+    for mark in _MARKS:
+        if mark in children:
+            return mark
+    for base in type(module).__mro__:
+        name = _CLASSES.get(base.__name__)
+        if name is not None and name in children:
+            return name
+    return None
+
+
+def is_compiled_wrapper(module: torch.nn.Module) -> bool:
+    """Tell whether a module is what ``torch.compile`` returned."""
+    return "_orig_mod" in module.__dict__.get("_modules", ())
+
+
+def bare(module: torch.nn.Module) -> torch.nn.Module:
+    """Return the innermost module that wrappers hold."""
+    while (name := wrapped_name(module)) is not None:
+        module = module._modules[name]  # type: ignore[assignment] # noqa: SLF001 - as nn.Module itself names its children
+    return module
+
+
+def root_of(model: torch.nn.Module) -> torch.nn.Module:
+    """Return what the hooks of a model's root are put on: the bare model, or ``torch.compile``'s wrapper of it."""
+    return next(named_modules(model)).outer
+
+
+def callers_of_forward(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield the wrappers of a model that call its ``forward``, by which no hook of it runs: peft's tuners."""
+    while (name := wrapped_name(model)) is not None:
+        if any(base.__name__ == "BaseTuner" for base in type(model).__mro__):
+            yield model
+        model = model._modules[name]  # type: ignore[assignment] # noqa: SLF001 - as in ``bare``
+
+
+def named_modules(model: torch.nn.Module) -> Iterator[Named]:
+    """Yield every module of a model under each of its paths in the bare model, the root first, parents first."""
+    yield from _named(model, "", None)
+
+
+def _named(module: torch.nn.Module, path: str, outer: torch.nn.Module | None) -> Iterator[Named]:
+    name = wrapped_name(module)
+    if name is not None and is_compiled_wrapper(module) and outer is None:
+        outer = module
+    children = dict(module._modules.items())  # noqa: SLF001 - with each name of a child that has several
+    if name is None:
+        yield Named(path, module if outer is None else outer, module)  # a module may have a length of 0
+    else:
+        inner = children.pop(name)
+        if inner is not None:
+            yield from _named(inner, path, outer)
+    for own, child in children.items():
+        if child is not None:
+            yield from _named(child, f"{path}.{own}" if path else own, None)
+
+
+def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield parameters, then buffers, each under every name that it has in the bare model.
+
+    The weights of a layer that peft adapts have the names that they have without it.
+    """
+    modules = [(path, module) for path, _, module in named_modules(model)]
+    adapted = {path for path, module in modules if is_adapted(module)}
+    for kind in ("_parameters", "_buffers"):
+        for path, module in modules:
+            above, _, last = path.rpartition(".")
+            owner = above if last == _ADAPTED and above in adapted else path
+            for name, tensor in getattr(module, kind).items():
+                if tensor is not None:
+                    yield (f"{owner}.{name}" if owner else name), tensor
+
+
+def is_adapted(module: torch.nn.Module) -> bool:
+    """Tell whether a module is a layer that peft has put an adapter around."""
+    return _ADAPTED in module.__dict__.get("_modules", ())
+
+
+def adapted_paths(model: torch.nn.Module) -> tuple[str, ...]:
+    """Return the paths of the layers that peft has put an adapter around."""
+    return tuple(path for path, _, module in named_modules(model) if path and is_adapted(module))

@@ -1,0 +1,181 @@
+"""Models in what people wrap them in: the paths, and so the goldens, are those of the bare model."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import pytest_tfdebug
+from pytest_tfdebug import compare, trace
+from pytest_tfdebug.goldens.fingerprint import fingerprint
+
+IDS = torch.arange(1, 9)[None]
+
+
+def llama():
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=32, head_dim=8
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+class PeftModel(nn.Module):
+    """The structure of peft's: ``base_model.model.`` before every path."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.base_model = BaseTuner(model)
+
+    def forward(self, *args, **kwargs):
+        return self.base_model(*args, **kwargs)
+
+
+class BaseTuner(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args, **kwargs):
+        return self.model.forward(*args, **kwargs)
+
+
+class Lora(nn.Module):
+    """The structure of peft's adapted linear layer."""
+
+    def __init__(self, base_layer, scale):
+        super().__init__()
+        self.base_layer = base_layer
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(base_layer.in_features, 2, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(2, base_layer.out_features, bias=False)})
+        self.lora_B["default"].weight.data *= scale
+
+    def forward(self, x):
+        return self.base_layer(x) + self.lora_B["default"](self.lora_A["default"](x))
+
+
+def adapted(scale):
+    model = llama()
+    for layer in model.model.layers:
+        layer.self_attn.q_proj = Lora(layer.self_attn.q_proj, scale)
+    return PeftModel(model)
+
+
+@pytest.fixture(scope="module")
+def process_group(tmp_path_factory):
+    store = torch.distributed.FileStore(str(tmp_path_factory.mktemp("group") / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def distributed(model):
+    return nn.parallel.DistributedDataParallel(model)
+
+
+def checkpointed(model):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    model.model.layers[1] = checkpoint_wrapper(model.model.layers[1])
+    return model
+
+
+def sharded(model):
+    import warnings
+
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.model.layers[0] = FullyShardedDataParallel(model.model.layers[0], device_id=torch.device("cpu"))
+        return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+
+
+WRAPPERS = [distributed, AveragedModel, checkpointed, PeftModel, lambda model: distributed(PeftModel(model))]
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS, ids=["ddp", "averaged", "checkpoint", "peft", "nested"])
+@pytest.mark.usefixtures("process_group")
+def test_a_wrapped_model_has_the_paths_and_weights_of_the_bare_one(wrap):
+    bare, wrapped = llama(), wrap(llama())
+
+    expected, actual = trace(bare, IDS), trace(wrapped, IDS)
+
+    assert [call.path for call in actual] == [call.path for call in expected]
+    assert actual.model_class == "LlamaForCausalLM"
+    assert actual.modules == expected.modules
+    weights = fingerprint(wrapped)
+    assert {name: print_ for name, print_ in weights.items() if name != "n_averaged"} == fingerprint(bare)
+    for report in (compare(expected, actual), compare(actual, expected)):
+        assert report.ok
+        assert report.coverage.compared == report.coverage.expected == len(expected)
+
+
+@pytest.mark.usefixtures("process_group")
+def test_a_model_sharded_with_fsdp_has_the_paths_of_the_bare_one():
+    expected, actual = trace(llama(), IDS), trace(sharded(llama()), IDS)
+
+    assert [call.path for call in actual] == [call.path for call in expected]
+    assert compare(expected, actual).ok
+
+
+@pytest.mark.parametrize("wrap", [*WRAPPERS[:4], sharded], ids=["ddp", "averaged", "checkpoint", "peft", "fsdp"])
+@pytest.mark.usefixtures("process_group")
+def test_a_bug_in_a_wrapped_model_is_named_by_its_path_in_the_bare_one(wrap):
+    wrong = llama()
+    wrong.model.layers[1].mlp.act_fn = nn.GELU()
+
+    report = compare(trace(llama(), IDS), trace(wrap(wrong), IDS))
+
+    assert report.culprit.path == "model.layers.1.mlp.act_fn"
+
+
+def test_globs_are_over_the_paths_of_the_bare_model():
+    recorded = trace(PeftModel(llama()), IDS, include="model.layers.0.mlp.*")
+
+    assert [call.path for call in recorded][1:] == [
+        f"model.layers.0.mlp.{name}" for name in ("gate_proj", "act_fn", "up_proj", "down_proj")
+    ]
+
+
+def test_an_adapter_that_changes_nothing_agrees_with_its_base_which_is_said():
+    expected, actual = trace(llama(), IDS), trace(adapted(0.0), IDS)
+
+    report = compare(expected, actual)
+
+    assert report.ok
+    told = "Adapted by peft: model.layers.0.self_attn.q_proj, model.layers.1.self_attn.q_proj."
+    assert told in str(report)
+    assert fingerprint(llama()).items() <= fingerprint(adapted(0.0)).items()
+
+
+def test_an_adapter_that_changes_its_layer_is_what_differs_from_the_base():
+    report = compare(trace(llama(), IDS), trace(adapted(1.0), IDS))
+
+    assert not report.ok
+    assert report.culprit.path.startswith("model.layers.0.self_attn.q_proj")
+    assert "Adapted by peft: model.layers.0.self_attn.q_proj" in str(report)
+
+
+def test_a_module_of_the_users_called_module_is_no_wrapper():
+    class Holder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.module(x)
+
+    recorded = trace(Holder(), torch.ones(1, 2))
+
+    assert [call.path for call in recorded] == ["Holder", "module"]
+
+
+def test_a_golden_file_of_the_bare_model_holds_the_wrapped_one(tmp_path):
+    trace(llama(), IDS).save(tmp_path / "bare.safetensors")
+    wrapped = PeftModel(copy.deepcopy(llama()))
+
+    assert compare(pytest_tfdebug.Trace.load(tmp_path / "bare.safetensors"), trace(wrapped, IDS)).ok
