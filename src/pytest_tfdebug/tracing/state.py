@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import operator
 import random
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.parameter import is_lazy
 
 from pytest_tfdebug.tracing.capture import capture
+from pytest_tfdebug.tracing.wrappers import wrapped_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 @contextmanager
 def preserved(model: torch.nn.Module) -> Iterator[None]:
-    """Put back, on leaving the block, what a forward may change: random number generators and buffers.
+    """Put back, on leaving the block, what a forward may change: random numbers, buffers and attributes of modules.
 
     A forward in training mode draws dropout masks and updates running statistics; traced twice, it gives the same
     answer twice.
@@ -26,10 +29,12 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in model.modules()]
     plain = [module for module, _ in modes if not isinstance(module, torch.jit.ScriptModule)]
     tables = [(module._buffers, dict(module._buffers)) for module in plain]  # noqa: SLF001 - to put back a rebound name
+    attributes = [_Attributes(module) for module in plain if not _changes_itself(module)]
+    held = [tensor for _, before in tables for tensor in before.values()]
+    held += [tensor for kept in attributes for tensor in kept.before.values() if isinstance(tensor, torch.Tensor)]
     buffers = {
         id(buffer): buffer
-        for _, before in tables
-        for buffer in before.values()
+        for buffer in held
         if buffer is not None and not is_lazy(buffer) and buffer.layout == torch.strided
     }
     values = {key: capture(buffer) for key, buffer in buffers.items()}
@@ -45,6 +50,8 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
                 if table or before:
                     table.clear()
                     table.update(before)
+            for kept in attributes:
+                kept.put_back()
             for key, buffer in buffers.items():
                 _put_back(buffer, values[key])
             for module, training in modes:
@@ -53,6 +60,50 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
             random.setstate(python_state)
             if numpy is not None:
                 numpy.random.set_state(numpy_state)
+
+
+#: What torch keeps in every module: hooks, tables of tensors and the mode, which are looked after by whoever owns them.
+_OF_TORCH = frozenset(vars(torch.nn.Module())) | {"_compiled_call_impl"}
+
+
+def _changes_itself(module: torch.nn.Module) -> bool:
+    """Tell whether a module has to keep what its first forward makes of it: lazy modules, and wrappers."""
+    lazy = any(is_lazy(item) for item in (*module._parameters.values(), *module._buffers.values()))  # noqa: SLF001
+    return lazy or wrapped_name(module) is not None
+
+
+class _Attributes:
+    """The plain attributes of a module, and what lists, dicts and sets among them hold.
+
+    Args:
+        module: The module.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        self.before = {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
+        self._contents = [(value, value.copy()) for value in self.before.values() if type(value) in (list, dict, set)]
+
+    def put_back(self) -> None:
+        """Give the module the attributes that it had, no fewer and no more."""
+        now = vars(self._module)
+        for name in [name for name in now if name not in self.before and name not in _OF_TORCH]:
+            del now[name]
+        now.update({name: value for name, value in self.before.items() if now.get(name, self) is not value})
+        for value, content in self._contents:
+            _refill(value, content)
+
+
+def _refill(value: Any, content: Any) -> None:  # noqa: ANN401 - a list, dict or set and a copy of it
+    """Make a collection hold what it held."""
+    if len(value) == len(content) and all(map(operator.is_, _items(value), _items(content))):
+        return
+    value.clear()
+    (value.extend if isinstance(value, list) else value.update)(content)
+
+
+def _items(value: Any) -> Iterable[object]:  # noqa: ANN401
+    return chain(value, value.values()) if isinstance(value, dict) else value
 
 
 def _put_back(buffer: torch.Tensor, values: torch.Tensor | None) -> None:
