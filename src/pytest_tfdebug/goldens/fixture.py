@@ -79,6 +79,7 @@ class Goldens:
         exclude: str | Iterable[str] | None = None,
         level: Level | None = None,
         port_inputs: Mapping[str, Any] | tuple[Any, ...] | None = None,
+        method: str = "forward",
         internal: Internal | None = None,
         min_coverage: float | None = None,
         store: Store | None = None,
@@ -106,6 +107,7 @@ class Goldens:
             level: ``"all"`` modules, ``"leaves"`` or ``"layers"``.
             port_inputs: The port's own inputs, where its forward takes others than the reference: a dict of keyword
                 inputs or a tuple of positional ones. ``args`` and ``kwargs`` are then those of the reference.
+            method: What to call instead of the forward, on both sides: ``"encode"``, ``"get_image_features"``.
             internal: What becomes of a model whose outputs agree while something inside does not: ``"warn"`` passes
                 with an :class:`InternalWarning`, ``"fail"`` fails.
             min_coverage: Share of the golden's calls, from 0 to 1, below which a check that passes gives a
@@ -140,6 +142,7 @@ class Goldens:
             "redact": redact,
         }
         own = {**arguments, "reference": reference, "name": name, "port_inputs": port_inputs, "variant": variant}
+        own["method"] = None if method == "forward" else method
         check_model(model, {key: value for key, value in own.items() if value is not None}, "check")
         settings = settle(
             self._item,
@@ -158,13 +161,14 @@ class Goldens:
             pytest.skip("--tf-golden=off")
         chosen = self._options.golden_variant if variant is None else variant
         place = self._claim(model, name, chosen, is_recorded=mode in RECORDING)
-        called = _called(model, args, kwargs, reference, port_inputs)
+        given = PortCall(args, kwargs, method=method)
+        called = _called(model, given, reference, port_inputs)
         exists = place.exists()
         # a forward may write to what it was given
-        inputs = Rerun(model, called.args, called.kwargs) if mode in RECORDING else None
+        inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING else None
         if inputs is not None and not (mode == "missing" and exists):
             target = place.pending if mode == "pending" else place
-            self._record(place, target, _recorded_model(model, reference), args, kwargs, settings=settings)
+            self._record(place, target, _recorded_model(model, reference), given, settings=settings)
             if reference is None and mode != "pending":
                 return None
             called = _anew(called, inputs)
@@ -230,8 +234,7 @@ class Goldens:
         place: Place,
         target: Place,
         model: torch.nn.Module,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        called: PortCall,
         *,
         settings: CheckSettings,
     ) -> None:
@@ -246,7 +249,7 @@ class Goldens:
             progress.step("module", len(seen), 1 + len(recorded.modules) - len(recorded.unrecorded))
 
         picked = selection(settings.include, settings.exclude, settings.level)
-        recorded = recorded_forward(model, args, kwargs, picked, tell)
+        recorded = recorded_forward(model, called.args, called.kwargs, picked, tell, method=called.method)
         with target.staged(place) as file:
             written = save(file, recorded, model, test, kept=settings.kept, progress=progress)
         is_pending = target is not place
@@ -336,17 +339,16 @@ def _outcome(path: str, test: str, report: ParityReport, note: str) -> Outcome:
 
 def _called(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    given: PortCall,
     reference: object,
     port_inputs: Mapping[str, Any] | tuple[Any, ...] | None,
 ) -> PortCall:
     """Return how the model under test is called: like its reference, unless it takes other inputs."""
     if reference is not None:
-        return port_call(model, args, kwargs, port_inputs)
+        return port_call(model, given.args, given.kwargs, port_inputs, given.method)
     if port_inputs is not None:
         raise TFDebugError(
             "port_inputs= tells a port's inputs from its reference's, and there is no reference=.\n"
             "Give reference=, or the model's inputs alone."
         )
-    return PortCall(args, kwargs)
+    return given

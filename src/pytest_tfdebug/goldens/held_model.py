@@ -18,7 +18,7 @@ from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.leaves import walk
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.rerun import Rerun
-from pytest_tfdebug.tracing.selection import modules_of, selection
+from pytest_tfdebug.tracing.selection import modules_of, root_name, selection
 from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def compare_with(
         in_detail: Whether to run it for the elements of the first tensor that differs, too.
     """
     modules = modules_of(model)
-    again = Rerun(model, called.args, called.kwargs)
+    again = Rerun(model, called.args, called.kwargs, called.method)
     notes: list[str] = [*golden_file.trace.notes, *filter(None, [called.note])]
     expected_trace = with_input_names(golden_file.trace, called.names)
 
@@ -75,9 +75,10 @@ def compare_with(
             unrecorded=modules.by_path.keys() - watched.keys(),
         )
         recorder = Recorder(model, comparator, picked, comparator.wrote)
-        notes.extend(recorder.notes)
         with preserved(model), torch.no_grad(), recorder:
-            return comparator, model(*inputs[0], **inputs[1])
+            output = recorder.run(called.method, *inputs)
+        notes.extend(recorder.notes)
+        return comparator, output
 
     comparator, output = held_under(settings.rename, (called.args, called.kwargs))
 
@@ -113,7 +114,7 @@ def _look_into(
     if called.other is not None:
         own, theirs = called.other
         told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
-        root = type(model).__name__
+        root = root_name(model)
         report.culprit = Culprit(root, "inputs", None, told, root, None)
     report.facts += _circumstances(golden_file, model, report, renamer(settings.rename))
 

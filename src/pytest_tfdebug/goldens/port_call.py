@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import Parameter, Signature
 from textwrap import shorten
 from typing import Any
@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.signatures import method_of
+from pytest_tfdebug.tracing.wrappers import bare
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -30,6 +32,7 @@ class PortCall:
             (``['input_ids']``, or ``[0]`` for a positional one), where the names differ.
         note: What was renamed or left out, in a sentence; empty where the port is called like its reference.
         other: The port's ids and the reference's, by name, where these are all that both take and differ.
+        method: What is called.
     """
 
     args: tuple[Any, ...]
@@ -37,6 +40,7 @@ class PortCall:
     names: dict[str, str] = field(default_factory=dict)
     note: str = ""
     other: tuple[str, str] | None = None
+    method: str = "forward"
 
 
 def port_call(
@@ -44,6 +48,7 @@ def port_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     port_inputs: Mapping[str, Any] | tuple[Any, ...] | list[Any] | None = None,
+    method: str = "forward",
 ) -> PortCall:
     """Decide how to call a port.
 
@@ -56,13 +61,14 @@ def port_call(
         args: Positional inputs of the reference.
         kwargs: Keyword inputs of the reference.
         port_inputs: The port's own keyword inputs, or its positional ones.
+        method: What is called.
 
     Raises:
         TFDebugError: If the port's forward cannot be called with these; the message says what to type.
     """
-    signature = _signature(port)
+    signature = _signature(port, method)
     if port_inputs is None:
-        return _like_reference(port, signature, args, kwargs)
+        return replace(_like_reference(port, signature, args, kwargs), method=method)
     if not isinstance(port_inputs, (Mapping, tuple, list)):
         raise TFDebugError(
             "port_inputs= is a dict of the port's keyword inputs, or a tuple of its positional ones; "
@@ -70,7 +76,7 @@ def port_call(
         )
     own = ((), dict(port_inputs)) if isinstance(port_inputs, Mapping) else (tuple(port_inputs), {})
     if signature is None:
-        return PortCall(*own)
+        return PortCall(*own, method=method)
     try:
         bound = signature.bind(*own[0], **own[1])
     except TypeError as error:
@@ -79,7 +85,7 @@ def port_call(
     theirs |= {f"[{name!r}]": value for name, value in kwargs.items()}
     same = _same_values(bound.arguments, theirs)
     is_known = same or any(f"[{name!r}]" in theirs for name in bound.arguments)
-    return PortCall(*own, same, other=None if is_known else _other_ids(bound.arguments, theirs))
+    return PortCall(*own, same, other=None if is_known else _other_ids(bound.arguments, theirs), method=method)
 
 
 def _like_reference(
@@ -116,9 +122,9 @@ def _like_reference(
     return PortCall((*args, *first), given, paths, _note(names, left_out))
 
 
-def _signature(port: torch.nn.Module) -> Signature | None:
+def _signature(port: torch.nn.Module, method: str) -> Signature | None:
     try:
-        return inspect.signature(port.forward)
+        return inspect.signature(method_of(bare(port), method))
     except (TypeError, ValueError):
         return None  # a forward written in C, which takes what it takes
 

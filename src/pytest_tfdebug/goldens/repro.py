@@ -48,7 +48,8 @@ def write_golden_repro(
         "rename": None if settings.rename is None else dict(settings.rename),
         "internal": settings.internal,
     }
-    picked = "".join(f", {name}={value!r}" for name, value in _picked(settings).items())
+    given = {**_picked(settings), **({} if called.method == "forward" else {"method": called.method})}
+    picked = "".join(f", {name}={value!r}" for name, value in given.items())
     check = (
         'expected = pytest_tfdebug.Trace.load(HERE / "golden.safetensors")',
         f"actual = pytest_tfdebug.trace(model, *args, **kwargs{picked})",

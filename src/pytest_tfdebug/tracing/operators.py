@@ -27,7 +27,7 @@ from pytest_tfdebug.tracing.wrappers import bare, named_modules, named_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from types import FrameType
+    from types import CodeType, FrameType
 
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.leaves import Leaf
@@ -385,8 +385,21 @@ def watching(model: torch.nn.Module) -> Iterator[Values]:
 
     Fused attention is computed step by step, and torch's fast paths are off: the forward is the same up to rounding.
     """
-    table = Values()
     boundary = sys._getframe(2).f_code  # noqa: SLF001 - who runs the block
+    with _watched(model, boundary) as (table, _):
+        yield table
+
+
+def values_of(model: torch.nn.Module, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Values:
+    """Return the operators of one call of a model's method, as :func:`watching` records them."""
+    with _watched(model, sys._getframe().f_code) as (table, recorder):  # noqa: SLF001 - it runs the method
+        recorder.run(method, args, kwargs)
+    return table
+
+
+@contextmanager
+def _watched(model: torch.nn.Module, boundary: CodeType) -> Iterator[tuple[Values, Recorder]]:
+    table = Values()
     operators = _Operators(model, table, id(boundary))
     with ExitStack() as stack:
         was_fast = torch.backends.mha.get_fastpath_enabled()
@@ -397,7 +410,7 @@ def watching(model: torch.nn.Module) -> Iterator[Values]:
         table.modules = tuple(recorder.modules.by_path)
         stack.enter_context(_WrittenOut())
         stack.enter_context(operators)
-        yield table
+        yield table, recorder
     operators.finish(model)
 
 

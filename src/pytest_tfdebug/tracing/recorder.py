@@ -18,8 +18,8 @@ from pytest_tfdebug.tracing.caches import CacheWatch, caches_among
 from pytest_tfdebug.tracing.compiled import is_compiled_in_place, is_opaque
 from pytest_tfdebug.tracing.leaves import Leaf, walk, walk_inputs
 from pytest_tfdebug.tracing.selection import Selection, modules_of, root_name
-from pytest_tfdebug.tracing.signatures import positional_parameters
-from pytest_tfdebug.tracing.sites import codes_of, forward_source, is_inside_a_call, locate_call
+from pytest_tfdebug.tracing.signatures import method_of, parameters_of, positional_parameters
+from pytest_tfdebug.tracing.sites import codes_of, forward_source, is_inside_a_call, locate_call, source_of
 from pytest_tfdebug.tracing.wrappers import adapted_paths, bare, callers_of_forward, root_of
 
 if TYPE_CHECKING:
@@ -194,6 +194,19 @@ class Recorder:
         self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
         self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
 
+    def run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call a method of the model; one that is not the forward is recorded as the root's call."""
+        if method == "forward":
+            return self.model(*args, **kwargs)
+        own, function = bare(self.model), method_of(self.model, method)
+        name, source = self.root_name, source_of(function)
+        hooked = _Hooked(name, name, source, parameters_of(function), has_children=True, codes=codes_of(own))
+        self._threads.is_in_method = True
+        try:
+            return self._around(hooked, function)(*args, **kwargs)
+        finally:
+            self._threads.is_in_method = False
+
     def _compiled_away(self, path: str) -> None:
         note = f"{path} runs in compiled code of its caller and cannot be seen there."
         if note not in self.notes:
@@ -215,6 +228,9 @@ class Recorder:
 
         return recorded
 
+    def _is_in_method(self) -> bool:
+        return getattr(self._threads, "is_in_method", False)
+
     def _stack(self) -> list[_Running]:
         if not hasattr(self._threads, "stack"):
             self._threads.stack = []
@@ -223,7 +239,7 @@ class Recorder:
 
     def _begin(self, hooked: _Hooked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         stack = self._stack()
-        if stack and hooked.path == self.root_name and not is_inside_a_call():
+        if stack and hooked.path == self.root_name and not is_inside_a_call() and not self._is_in_method():
             self._abandon(stack)
         call = Call(
             -1,

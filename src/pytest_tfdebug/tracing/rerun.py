@@ -13,7 +13,7 @@ from pytest_tfdebug.tracing.compiled import uncompiled
 from pytest_tfdebug.tracing.fingerprints import Pending, distance
 from pytest_tfdebug.tracing.kept_call import kept
 from pytest_tfdebug.tracing.leaves import replaced
-from pytest_tfdebug.tracing.operators import watching
+from pytest_tfdebug.tracing.operators import values_of
 from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
@@ -37,9 +37,13 @@ class Rerun:
         model: The model.
         args: Positional inputs.
         kwargs: Keyword inputs.
+        method: What was called.
     """
 
-    def __init__(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], method: str = "forward"
+    ) -> None:
+        self._method = method
         self._model = weakref.ref(model)
         self._inputs = kept((args, kwargs))
         self._random = torch.random.get_rng_state(), random.getstate()
@@ -69,8 +73,7 @@ class Rerun:
             with preserved(model), torch.no_grad(), uncompiled(model):
                 torch.random.set_rng_state(self._random[0])
                 random.setstate(self._random[1])
-                with watching(model) as values:
-                    model(*args, **kwargs)
+                values = values_of(model, self._method, args, kwargs)
             values.is_widened = is_widened
         except Exception:  # noqa: BLE001 - a forward that fails the second time explains nothing, and must cost nothing
             return None

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.wrappers import bare
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+_OF_TORCH = frozenset(dir(torch.nn.Module))
 
 
 @lru_cache(maxsize=4096)
@@ -26,6 +34,33 @@ def positional_parameters(module_class: type) -> tuple[str, ...]:
     """Return the names of the parameters that a class's forward takes by position."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(name for name, parameter in forward_parameters(module_class).items() if parameter.kind in kinds)
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the parameters that a bound method takes by position; none where they cannot be known."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    return tuple(parameter.name for parameter in found if parameter.kind in kinds)
+
+
+def method_of(model: torch.nn.Module, method: str) -> Callable[..., Any]:
+    """Return a method of a model, or of the bare model in its wrappers.
+
+    Raises:
+        TFDebugError: If there is none of that name; says which one is nearest.
+    """
+    for owner in (model, bare(model)):
+        found = getattr(owner, method, None)
+        if callable(found) and not isinstance(found, type):
+            return cast("Callable[..., Any]", found)
+    own = type(bare(model))
+    names = [name for name in dir(own) if not name.startswith("_") and name not in _OF_TORCH]
+    near = difflib.get_close_matches(method, names, 1)
+    hint = f" Did you mean method={near[0]!r}?" if near else ""
+    raise TFDebugError(f"method={method!r}: {own.__name__} has no method of that name.{hint}")
 
 
 @lru_cache(maxsize=4096)

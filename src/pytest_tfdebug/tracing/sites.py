@@ -72,6 +72,12 @@ def forward_source(module: torch.nn.Module) -> SourceRange | None:
     return None if code is None or code.co_filename.startswith(_TORCH_FOLDER) else _source_of(code.co_filename, code)
 
 
+def source_of(function: object) -> SourceRange | None:
+    """Return the lines of a function; None for one that is part of torch or has no lines."""
+    code = _code_of(function)
+    return None if code is None or code.co_filename.startswith(_TORCH_FOLDER) else _source_of(code.co_filename, code)
+
+
 def is_inside_a_call() -> bool:
     """Tell whether a module calls the module whose hook is running now."""
     frames = _frames_of_caller()

@@ -204,9 +204,9 @@ def record(
         The trace, growing.
 
     Raises:
-        TFDebugError: If a glob matches nothing, or the model is compiled in place.
+        TFDebugError: If a glob matches nothing.
     """
-    with _recording(model, selection(include, exclude, level)) as recorded:
+    with _recording(model, selection(include, exclude, level)) as (recorded, _):
         yield recorded
 
 
@@ -217,6 +217,7 @@ def trace(
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
     level: Level = "all",
+    method: str = "forward",
     **kwargs: Any,  # noqa: ANN401
 ) -> Trace:
     """Run one forward without gradients and record every module's inputs and outputs.
@@ -230,17 +231,19 @@ def trace(
         exclude: Globs of module paths to leave out.
         level: ``"all"`` modules, ``"leaves"`` (without submodules) or ``"layers"`` (items of a ``ModuleList`` or
             ``Sequential``).
-        **kwargs: Keyword inputs of the forward. A model whose own forward has a parameter ``include``, ``exclude`` or
-            ``level`` is recorded with :func:`record`.
+        method: What to call instead of the forward: ``"encode"``, ``"get_image_features"``, ``"generate"``.
+        **kwargs: Keyword inputs of the forward. A model whose own forward has a parameter of one of these names is
+            recorded with :func:`record`.
 
     Returns:
         The trace.
 
     Raises:
-        TFDebugError: If ``model`` is not a module, a glob matches nothing, or the model is compiled in place.
+        TFDebugError: If ``model`` is not a module, has no such method, or a glob matches nothing.
     """
-    check_model(model, {"include": include, "exclude": exclude, "level": level}, "trace")
-    return recorded_forward(model, args, kwargs, selection(include, exclude, level))
+    own = {"include": include, "exclude": exclude, "level": level, "method": () if method == "forward" else method}
+    check_model(model, own, "trace")
+    return recorded_forward(model, args, kwargs, selection(include, exclude, level), method=method)
 
 
 def recorded_forward(
@@ -249,6 +252,8 @@ def recorded_forward(
     kwargs: dict[str, Any],
     picked: Selection,
     on_call: Callable[[Trace, Call], None] | None = None,
+    *,
+    method: str = "forward",
 ) -> Trace:
     """Run one forward without gradients and record it; see :func:`trace`.
 
@@ -258,10 +263,11 @@ def recorded_forward(
         kwargs: Keyword inputs.
         picked: Which modules are recorded.
         on_call: Told of each call as it begins.
+        method: What is called.
     """
-    again = Rerun(model, args, kwargs)
-    with preserved(model), torch.no_grad(), _recording(model, picked, on_call) as recorded:
-        model(*args, **kwargs)
+    again = Rerun(model, args, kwargs, method)
+    with preserved(model), torch.no_grad(), _recording(model, picked, on_call) as (recorded, recorder):
+        recorder.run(method, args, kwargs)
     recorded.again = again
     return recorded
 
@@ -292,7 +298,7 @@ def check_model(model: object, own: Mapping[str, object], function: str) -> None
 @contextmanager
 def _recording(
     model: torch.nn.Module, picked: Selection, on_call: Callable[[Trace, Call], None] | None = None
-) -> Iterator[Trace]:
+) -> Iterator[tuple[Trace, Recorder]]:
     recorded = Trace("")
     keeper = _Keeper(recorded, on_call)
     recorder = Recorder(model, keeper, picked, keeper.wrote)
@@ -303,6 +309,6 @@ def _recording(
     recorded.unrecorded = recorder.unrecorded
     try:
         with recorder:
-            yield recorded
+            yield recorded, recorder
     finally:
         recorded.notes, recorded.unrecorded = tuple(recorder.notes), recorder.unrecorded  # as the forward was found
