@@ -6,7 +6,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.parameter import is_lazy
 
+from pytest_tfdebug.tracing.capture import readable
 from pytest_tfdebug.tracing.wrappers import named_tensors
 
 if TYPE_CHECKING:
@@ -58,10 +60,12 @@ def common(
 
 
 def _hash(tensor: torch.Tensor) -> str:
-    digest = blake2b(f"{tensor.dtype}{list(tensor.shape)}".encode(), digest_size=8)
-    if tensor.is_meta or tensor.layout != torch.strided or tensor.is_quantized:
+    shape = [] if tensor.is_nested else list(tensor.shape)
+    digest = blake2b(f"{tensor.dtype}{shape}".encode(), digest_size=8)
+    values = None if is_lazy(tensor) else readable(tensor)
+    if values is None:
         return digest.hexdigest()
-    flat = tensor.detach().contiguous().flatten().view(torch.uint8)
+    flat = values.detach().contiguous().flatten().view(torch.uint8)
     if flat.storage_offset() % _WORD:
         flat = flat.clone()
     words = flat[: flat.numel() // _WORD * _WORD].view(torch.int64)

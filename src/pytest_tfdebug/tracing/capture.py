@@ -16,6 +16,8 @@ import torch
 from pytest_tfdebug.records import TensorRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_tfdebug.tracing.leaves import Leaf
 
 _lazy_clone = getattr(torch, "_lazy_clone", None)
@@ -24,31 +26,87 @@ _functorch = torch._C._functorch  # noqa: SLF001 - what a tensor is inside a tra
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
+#: Dtypes that torch's kernels read; of others (``float4_e2m1fn_x2``, ``uint4``, ``bits8``) the bytes are read.
+_READ = frozenset(
+    dtype
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype)
+    and (dtype.is_complex or str(dtype).startswith(("torch.float8", "torch.bfloat16", "torch.bool")))
+) | {
+    *(torch.float16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint16, torch.uint32, torch.uint64),
+}
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor's own elements can be read as they lie: neither packed, sparse, nested nor a stand-in."""
+    if tensor.is_meta or tensor.is_nested or tensor.layout != torch.strided or tensor.dtype not in _READ:
+        return False
+    return type(tensor) in _PLAIN or not (_is_packed(tensor) or _has_no_values(tensor))
+
+
 def readable(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return a tensor with the same values that can be read element by element.
+    """Return a tensor with the same values that can be read element by element: the one reader of every kind of tensor.
 
     Returns:
-        The tensor itself when it is strided, its dense form when it is sparse; None where there are no values to read
-        (meta tensors), only those of another tensor type (quantized and nested tensors), or none of its own (inside
-        ``torch.vmap``).
+        The tensor itself when it is plain. The dense form of a sparse tensor; what a quantized one stands for; all of a
+        ``DTensor``; a nested one padded with zeros; the bytes of a dtype that torch cannot compute with. None where
+        there are no values to read (meta and fake tensors, inside ``torch.vmap``), or no way to read them is known.
     """
-    if tensor.is_meta or tensor.is_quantized or tensor.is_nested or _functorch.is_batchedtensor(tensor):
+    if _functorch.is_batchedtensor(tensor) or tensor.is_meta:
         return None
-    return tensor if tensor.layout == torch.strided else tensor.detach().to_dense()
+    if is_plain(tensor):
+        return tensor
+    try:
+        return _plain_form(tensor.detach())
+    except (RuntimeError, TypeError, AttributeError, NotImplementedError):  # a kind that nobody told us of
+        return None
+
+
+def _plain_form(tensor: torch.Tensor) -> torch.Tensor | None:
+    if _has_no_values(tensor):
+        return None
+    if tensor.is_nested:
+        return _padded(tensor.unbind())
+    if hasattr(tensor, "full_tensor"):
+        return readable(tensor.full_tensor())
+    if tensor.is_quantized or _is_packed(tensor):
+        return readable(tensor.dequantize())
+    if tensor.layout != torch.strided:
+        return readable(tensor.to_dense())
+    return tensor.contiguous().view(torch.uint8)
+
+
+def _is_packed(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor of another class stands for values that it holds in another way (torchao, ``DTensor``)."""
+    return hasattr(tensor, "full_tensor") or type(tensor).dequantize is not torch.Tensor.dequantize
+
+
+def _has_no_values(tensor: torch.Tensor) -> bool:
+    return type(tensor).__name__ in {"FakeTensor", "FunctionalTensor"}
+
+
+def _padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the parts of a nested tensor as one, zeros after the end of each."""
+    sizes = [max(lengths) for lengths in zip(*(part.shape for part in parts), strict=True)]
+    padded = parts[0].new_zeros((len(parts), *sizes))
+    for row, part in zip(padded, parts, strict=True):
+        row[tuple(slice(length) for length in part.shape)] = part
+    return padded
 
 
 def tensor_record(leaf: Leaf, kept: torch.Tensor | None) -> TensorRecord:
-    """Return the record of a leaf.
+    """Return the record of a leaf, of the shape and dtype in which its values can be read.
 
     Args:
         leaf: Path and tensor.
         kept: The values to keep for it.
     """
     path, tensor = leaf
-    shape = tuple(tensor.shape)
-    if tensor.is_nested:
-        shape = tuple(size if isinstance(size, int) else -1 for size in shape)  # a ragged axis has no size
-    return TensorRecord(path, shape, dtype_name(tensor.dtype), kept)
+    if kept is not None:
+        return TensorRecord(path, tuple(kept.shape), dtype_name(kept.dtype), kept)
+    shape = () if tensor.is_nested else tuple(tensor.shape)  # a ragged axis has no size
+    return TensorRecord(path, shape, dtype_name(tensor.dtype), None)
 
 
 @cache
@@ -73,7 +131,7 @@ def _captured(tensor: torch.Tensor) -> tuple[torch.Tensor | None, bool]:
     """As :func:`capture`, and whether the tensor shares its storage with what was captured."""
     values = readable(tensor)
     if values is not tensor:
-        return values, False
+        return _own(values, tensor), False
     detached = tensor.detach()
     if _lazy_clone is not None and type(tensor) in _PLAIN:
         try:
@@ -81,6 +139,11 @@ def _captured(tensor: torch.Tensor) -> tuple[torch.Tensor | None, bool]:
         except RuntimeError:  # a storage that torch did not allocate: memory-mapped, shared, numpy's
             pass
     return detached.clone(), False
+
+
+def _own(values: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return values that no write to a tensor changes: bytes are read where they lie."""
+    return values.clone() if values is not None and values.dtype == torch.uint8 != tensor.dtype else values
 
 
 def version(tensor: torch.Tensor) -> int:

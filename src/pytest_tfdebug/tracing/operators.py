@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from pytest_tfdebug.tracing.capture import dtype_name
+from pytest_tfdebug.tracing.capture import dtype_name, is_plain
 from pytest_tfdebug.tracing.fingerprints import Fingerprint, Pending
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.sites import codes_of, is_library
@@ -427,7 +427,7 @@ def _geometry(tensor: torch.Tensor) -> _Geometry:
 
 
 def _can_be_read(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and not (tensor.is_meta or tensor.is_quantized or tensor.is_nested)
+    return is_plain(tensor)
 
 
 def _tensors(values: Iterable[object]) -> list[torch.Tensor]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from pytest_tfdebug.tracing.capture import capture
+from pytest_tfdebug.tracing.capture import capture, is_plain
 from pytest_tfdebug.tracing.wrappers import wrapped_name
 
 if TYPE_CHECKING:
@@ -32,11 +32,7 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     attributes = [_Attributes(module) for module in plain if not _changes_itself(module)]
     held = [tensor for _, before in tables for tensor in before.values()]
     held += [tensor for kept in attributes for tensor in kept.before.values() if isinstance(tensor, torch.Tensor)]
-    buffers = {
-        id(buffer): buffer
-        for buffer in held
-        if buffer is not None and not is_lazy(buffer) and buffer.layout == torch.strided
-    }
+    buffers = {id(buffer): buffer for buffer in held if buffer is not None and not is_lazy(buffer) and is_plain(buffer)}
     values = {key: capture(buffer) for key, buffer in buffers.items()}
     python_state = random.getstate()
     numpy = sys.modules.get("numpy")
@@ -68,7 +64,8 @@ _OF_TORCH = frozenset(vars(torch.nn.Module())) | {"_compiled_call_impl"}
 
 def _changes_itself(module: torch.nn.Module) -> bool:
     """Tell whether a module has to keep what its first forward makes of it: lazy modules, and wrappers."""
-    lazy = any(is_lazy(item) for item in (*module._parameters.values(), *module._buffers.values()))  # noqa: SLF001
+    tensors = (*module._parameters.values(), *module._buffers.values())  # noqa: SLF001
+    lazy = any(tensor is not None and is_lazy(tensor) for tensor in tensors)
     return lazy or wrapped_name(module) is not None
 
 
