@@ -64,10 +64,11 @@ def judge_calls(compared: Compared) -> Verdict:
     """Return the verdict of a comparison.
 
     Outputs decide: an input that differs while every output agrees (a mask written in another way) is a note. The
-    root's inputs decide too, for with other inputs nothing below can be blamed.
+    root's inputs decide too, for with other inputs nothing below can be blamed. Of several forwards (the steps of
+    ``generate``) the first that differs decides: what the later ones were given follows from what it returned.
     """
     tree = CallTree(compared)
-    root_inputs = [leaf for root in tree.roots for leaf in root.inputs if is_other_input(root, leaf)]
+    root_inputs = _other_inputs(tree.roots)
     bad_outputs = {item.call.index for item in compared.calls if failing(item, "output")}
     if not root_inputs and not bad_outputs:
         return Verdict(notes=[*unseen(tree.roots), *harmless_differences(compared), *non_finite(compared)])
@@ -83,6 +84,15 @@ def judge_calls(compared: Compared) -> Verdict:
     bad_writes = {item.call.index for item in compared.calls if any(leaf.problem for leaf, _ in item.writes)}
     inputs = GuiltyInputs(tree, bad_outputs | bad_writes if fault.leaf.direction == "write" else bad_outputs)
     return Verdict(divergences, _blame(tree, fault, inputs), [*given_to_model(tree.roots)])
+
+
+def _other_inputs(roots: list[CallComparison]) -> list[LeafComparison]:
+    """Return the inputs in which the first forward with others differs; none after one that returned others."""
+    for root in roots:
+        wrong = [leaf for leaf in root.inputs if is_other_input(root, leaf)]
+        if wrong or failing(root, "output"):
+            return wrong
+    return []
 
 
 def _blame(tree: CallTree, fault: Fault, inputs: GuiltyInputs) -> Culprit:
