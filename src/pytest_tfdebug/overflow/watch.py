@@ -247,7 +247,7 @@ class Eyes:
     """
 
     def __init__(self, watch: Watch, root: torch.nn.Module, is_wanted: Callable[[Eyes], bool]) -> None:
-        self.recorder = Recorder(root, self)
+        self.recorder = Recorder(root, self, joins_threads=False)
         self._watch = watch
         self._is_wanted = is_wanted
         self._parts = {id(module) for module in root.modules()}

@@ -38,6 +38,10 @@ _COMPILING = (
 )
 
 
+#: Told of a forward that calls its modules in threads.
+_IN_THREADS = "Modules were called in threads: which of them came first is not known."
+
+
 class Consumer(Protocol):
     """What receives the calls of a forward as they happen."""
 
@@ -96,6 +100,8 @@ class Recorder:
         consumer: What receives the calls.
         selection: Which submodules to record.
         on_write: Told what the calls write to key-value and state caches; None to let these be.
+        joins_threads: Whether a call that begins in a thread of a forward belongs to the call that it lies inside of;
+            it is an outermost call otherwise.
 
     Raises:
         TFDebugError: If the model is a TorchScript module, so that no hook of its own would run.
@@ -107,6 +113,8 @@ class Recorder:
         consumer: Consumer,
         selection: Selection | None = None,
         on_write: OnWrite | None = None,
+        *,
+        joins_threads: bool = True,
     ) -> None:
         self._root = root_of(model)
         if isinstance(self._root, torch.jit.ScriptModule):
@@ -122,6 +130,8 @@ class Recorder:
         self._hookable = self._pick(selection or Selection())
         self.unrecorded = tuple(path for path in self.modules.by_path if path not in self._hookable)
         self._threads = threading.local()
+        self._joins_threads = joins_threads
+        self._stacks: dict[int, list[_Running]] = {}
         self._counter: dict[str, int] = {}
         self._next_index = 0
         self._lock = threading.Lock()
@@ -233,7 +243,7 @@ class Recorder:
 
     def _stack(self) -> list[_Running]:
         if not hasattr(self._threads, "stack"):
-            self._threads.stack = []
+            self._threads.stack = self._stacks[threading.get_ident()] = []
         stack: list[_Running] = self._threads.stack
         return stack
 
@@ -241,13 +251,14 @@ class Recorder:
         stack = self._stack()
         if stack and hooked.path == self.root_name and not is_inside_a_call() and not self._is_in_method():
             self._abandon(stack)
+        above = stack[-1].call if stack else self._starter(hooked.path)
         call = Call(
             -1,
             hooked.path,
             hooked.class_name,
             -1,
-            stack[-1].call.index if stack else None,
-            len(stack),
+            None if above is None else above.index,
+            0 if above is None else above.depth + 1,
             source=hooked.source,
             parameters=hooked.parameters,
             has_children=hooked.has_children,
@@ -266,6 +277,21 @@ class Recorder:
             self._counter[hooked.path] = call.call + 1
             self._look(caller, caches if caller is None else (*caller.caches, *caches), call.index)
             self._consumer.enter(call, leaves, args, kwargs)
+
+    def _starter(self, path: str) -> Call | None:
+        """Return the call under way in another thread that a module's first call in this thread lies inside of.
+
+        Threads do not tell who started them; of the calls under way it is the one of the nearest module around.
+        """
+        if not self._joins_threads or path == self.root_name:
+            return None
+        own = threading.get_ident()
+        running = [item.call for ident, stack in [*self._stacks.items()] if ident != own for item in [*stack]]
+        around = [call for call in running if call.path == self.root_name or path.startswith(f"{call.path}.")]
+        found = max(around, key=lambda call: call.depth, default=None)
+        if found is not None and _IN_THREADS not in self.notes:
+            self.notes.append(_IN_THREADS)
+        return found
 
     def _look(self, writer: _Running | None, caches: tuple[object, ...], before: int | None) -> None:
         """Tell what the code of a call that is under way has written to caches since they were last looked at."""

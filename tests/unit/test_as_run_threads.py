@@ -1,0 +1,77 @@
+"""Calls that a forward makes in threads belong to the call that started them."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from pytest_tfdebug import ActivationOverflowError, compare, record, trace
+from pytest_tfdebug.overflow.guard import overflow_guard
+
+X = torch.arange(8.0).view(2, 4) / 8
+
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)) for _ in range(4))
+
+    def forward(self, x):
+        def run(expert):
+            with torch.no_grad():
+                return expert(x)
+
+        with ThreadPoolExecutor(3) as pool:
+            return torch.stack(list(pool.map(run, self.experts))).sum(0)
+
+
+class Model(nn.Module):
+    def __init__(self, wrong=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(Experts() for _ in range(2))
+        if wrong is not None:
+            self.get_submodule(wrong).weight.data += 1
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + block(x)
+        return x
+
+
+def test_calls_in_threads_have_the_parent_that_started_them():
+    recorded = trace(Model(), X)
+
+    parents = {call.path: recorded.calls[call.parent].path for call in recorded if call.parent is not None}
+    assert parents["blocks.1.experts.2"] == "blocks.1"
+    assert parents["blocks.1.experts.2.0"] == "blocks.1.experts.2"
+    assert {call.path: call.depth for call in recorded}["blocks.1.experts.2.0"] == 3
+    assert [call.path for call in recorded if call.parent is None] == ["Model"]
+    assert recorded.notes == ("Modules were called in threads: which of them came first is not known.",)
+
+
+def test_a_bug_in_a_thread_is_named_and_not_the_root():
+    expected, actual = trace(Model(), X), trace(Model("blocks.0.experts.3.2"), X)
+
+    assert compare(expected, trace(Model(), X)).ok
+    report = compare(expected, actual)
+    assert (report.culprit.kind, report.culprit.path) == ("module", "blocks.0.experts.3.2")
+
+
+def test_calls_in_threads_are_watched():
+    model = Model()
+    model.get_submodule("blocks.0.experts.3.2").weight.data *= float("inf")
+
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model), torch.no_grad():
+        model(X)
+
+    assert "blocks.0.experts.3.2" in str(caught.value)
+
+
+def test_models_that_run_in_several_threads_are_forwards_of_their_own():
+    model = Model()
+    with record(model) as recorded, ThreadPoolExecutor(2) as pool:
+        list(pool.map(model, [X, X]))
+
+    assert sum(call.parent is None for call in recorded) == 2
