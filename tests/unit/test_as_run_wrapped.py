@@ -9,7 +9,7 @@ from torch.optim.swa_utils import AveragedModel
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import pytest_tfdebug
-from pytest_tfdebug import compare, trace
+from pytest_tfdebug import ActivationOverflowError, compare, overflow_guard, trace
 from pytest_tfdebug.goldens.fingerprint import fingerprint
 
 IDS = torch.arange(1, 9)[None]
@@ -131,6 +131,17 @@ def test_a_bug_in_a_wrapped_model_is_named_by_its_path_in_the_bare_one(wrap):
     report = compare(trace(llama(), IDS), trace(wrap(wrong), IDS))
 
     assert report.culprit.path == "model.layers.1.mlp.act_fn"
+
+
+def test_what_overflows_in_a_wrapped_model_is_named_by_its_path_in_the_bare_one():
+    model = llama()
+    model.model.layers[1].mlp.up_proj.weight.data[0] = float("inf")
+    wrapped = PeftModel(model)
+
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(wrapped), torch.no_grad():
+        wrapped(IDS)
+
+    assert caught.value.fault.owner == "model.layers.1.mlp.up_proj"
 
 
 def test_globs_are_over_the_paths_of_the_bare_model():

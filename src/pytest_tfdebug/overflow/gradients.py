@@ -13,6 +13,7 @@ from pytest_tfdebug.frames import Details, Extremes, Fault, Frame
 from pytest_tfdebug.overflow.diagnosis import details, gradient_hints
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import is_ignored
+from pytest_tfdebug.tracing.wrappers import modules_by_path
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -93,14 +94,14 @@ class Gradients:
     def follow_parameters(self, root: torch.nn.Module) -> None:
         """Watch the gradients of a model's parameters; those that are watched already stay as they are."""
         root_name = type(root).__name__
-        for path, module in root.named_modules():
+        for path, module in modules_by_path(root).items():
             for name, parameter in module.named_parameters(recurse=False):
                 known = self._parameters.get(id(parameter))
                 if not parameter.requires_grad or (known is not None and known() is parameter):
                     continue
                 self._parameters[id(parameter)] = weakref.ref(parameter)
                 owner = (path or root_name, type(module).__name__, name)
-                self._handles.append(parameter.register_post_accumulate_grad_hook(self._parameter_hook(*owner)))
+                self._handles.append(parameter.register_post_accumulate_grad_hook(self._parameter_hook(*owner)))  # type: ignore[no-untyped-call]
 
     def settle(self) -> None:
         """Judge the gradients that came since the last time."""

@@ -12,6 +12,7 @@ from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import Judge
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.mask_names import is_mask_input, is_mask_name
+from pytest_tfdebug.tracing.wrappers import modules_by_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,7 +137,7 @@ class Pass:
         fault.hints.extend(hints(fault, self._masks()))
 
     def _module(self, path: str) -> torch.nn.Module:
-        return next((module for name, module in self.root.named_modules() if name == path), self.root)
+        return modules_by_path(self.root).get(path, self.root)
 
     def _frames(self, call: Call, direction: FrameDirection, leaves: list[Leaf]) -> list[Frame]:
         frames = []

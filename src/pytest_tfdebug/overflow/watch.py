@@ -28,6 +28,8 @@ from pytest_tfdebug.report.overflow import (
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.mask_names import is_mask_name
 from pytest_tfdebug.tracing.recorder import Recorder
+from pytest_tfdebug.tracing.selection import root_name
+from pytest_tfdebug.tracing.wrappers import modules_by_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -216,11 +218,11 @@ class Watch:
         self._checked.add(root)
         reducer = Reducer(self.settings)
         found = []
-        for path, module in root.named_modules():
+        for path, module in modules_by_path(root).items():
             for name, parameter in module.named_parameters(recurse=False):
                 extremes = None if is_ignored(path, self.settings.ignore) else reducer.extremes(parameter, [])
                 if extremes is not None:
-                    owner = path or type(root).__name__
+                    owner = path or root_name(root)
                     frame = Frame(0, owner, type(module).__name__, "parameter", name, extremes)
                     found.append((frame, parameter))
         reducer.read_back()

@@ -86,6 +86,14 @@ def named_modules(model: torch.nn.Module) -> Iterator[Named]:
     yield from _named(model, "", None)
 
 
+def modules_by_path(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
+    """Return every module of a model once, under its first path in the bare model; the root under the empty one."""
+    first: dict[int, tuple[str, torch.nn.Module]] = {}
+    for path, _, module in named_modules(model):
+        first.setdefault(id(module), (path, module))
+    return dict(first.values())
+
+
 def _named(module: torch.nn.Module, path: str, outer: torch.nn.Module | None) -> Iterator[Named]:
     name = wrapped_name(module)
     if name is not None and is_compiled_wrapper(module) and outer is None:
