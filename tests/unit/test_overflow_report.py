@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import ActivationOverflowError, overflow_guard
-from pytest_tfdebug.frames import Extremes, Fault, Frame
+from pytest_tfdebug.overflow_records import Extremes, Fault, Frame
 from pytest_tfdebug.report.overflow import frame_line, render_fault
 
 FRAME = re.compile(

@@ -13,7 +13,7 @@ import torch
 from pytest_tfdebug.errors import GoldenError, GoldenSizeWarning, MissingGoldenError, ParityError, TFDebugError
 from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.modes import RECORDING, golden_mode, missing, to_accept
-from pytest_tfdebug.goldens.passing import warnings_of
+from pytest_tfdebug.goldens.pass_warnings import warnings_of
 from pytest_tfdebug.goldens.paths import shown
 from pytest_tfdebug.goldens.pending import note_errors
 from pytest_tfdebug.goldens.port_call import PortCall, port_call

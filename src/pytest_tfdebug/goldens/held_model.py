@@ -11,9 +11,9 @@ from pytest_tfdebug.goldens.provenance import changes, provenance
 from pytest_tfdebug.goldens.recorded_check import failing_elements
 from pytest_tfdebug.parity.compare import conclude, coverage_of, start_comparison
 from pytest_tfdebug.parity.drift import assess
-from pytest_tfdebug.parity.explained import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.pairing import with_input_names
 from pytest_tfdebug.parity.rename import renamer
+from pytest_tfdebug.parity.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.leaves import walk
 from pytest_tfdebug.tracing.recorder import Recorder

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.frames import Details
 from pytest_tfdebug.overflow.hidden_scores import has_masked_row
 from pytest_tfdebug.overflow.settings import largest
+from pytest_tfdebug.overflow_records import Details
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.frames import Fault, Frame
+    from pytest_tfdebug.overflow_records import Fault, Frame
     from pytest_tfdebug.records import SourceRange
 
 #: Pattern in the culprit's source (or its class, for modules without source) -> what it may have done.

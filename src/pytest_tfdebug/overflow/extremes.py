@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.frames import Extremes
 from pytest_tfdebug.overflow.hidden_scores import without_hidden
 from pytest_tfdebug.overflow.settings import largest
+from pytest_tfdebug.overflow_records import Extremes
 from pytest_tfdebug.tracing.capture import dtype_name, version
 
 if TYPE_CHECKING:

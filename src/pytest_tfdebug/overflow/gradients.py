@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.frames import Details, Extremes, Fault, Frame
 from pytest_tfdebug.overflow.diagnosis import details, gradient_hints
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import is_ignored
+from pytest_tfdebug.overflow_records import Details, Extremes, Fault, Frame
 from pytest_tfdebug.tracing.wrappers import modules_by_path
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
-    from pytest_tfdebug.frames import FaultKind
     from pytest_tfdebug.overflow.headroom import Headroom
     from pytest_tfdebug.overflow.settings import Settings
+    from pytest_tfdebug.overflow_records import FaultKind
     from pytest_tfdebug.records import Call
 
     #: What a tensor was in the forward: a frame of each call that took or gave it.

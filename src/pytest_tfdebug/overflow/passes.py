@@ -6,10 +6,10 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.frames import Extremes, Fault, Frame
 from pytest_tfdebug.overflow.diagnosis import details, hints, weight_facts
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import Judge
+from pytest_tfdebug.overflow_records import Extremes, Fault, Frame
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.mask_names import is_mask_input, is_mask_name
 from pytest_tfdebug.tracing.wrappers import modules_by_path
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.frames import FrameDirection
     from pytest_tfdebug.overflow.gradients import Gradients
     from pytest_tfdebug.overflow.headroom import Headroom
     from pytest_tfdebug.overflow.settings import Settings
+    from pytest_tfdebug.overflow_records import FrameDirection
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.leaves import Leaf
 

@@ -11,8 +11,8 @@ from pytest_tfdebug.report.overflow import WHERE, tensor_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_tfdebug.frames import Fault, Frame, Tight
     from pytest_tfdebug.overflow.watch import Watch
+    from pytest_tfdebug.overflow_records import Fault, Frame, Tight
 
 
 def overflow_record(test: str, watch: Watch, failure: str | None, at: Lines | None, *, in_detail: bool) -> CheckRecord:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import ActivationOverflowError, BatchLimitError, TFDebugError
-from pytest_tfdebug.frames import Fault, Frame
 from pytest_tfdebug.overflow.diagnosis import details
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.gradients import Gradients
 from pytest_tfdebug.overflow.headroom import Headroom
 from pytest_tfdebug.overflow.judge import is_ignored
 from pytest_tfdebug.overflow.passes import Pass
+from pytest_tfdebug.overflow_records import Fault, Frame
 from pytest_tfdebug.report.overflow import (
     render_fault,
     render_headroom,

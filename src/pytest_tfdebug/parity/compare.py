@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.comparator import Comparator
 from pytest_tfdebug.parity.coverage import RecordedModules
-from pytest_tfdebug.parity.explained import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
 from pytest_tfdebug.parity.measured import measured_coverage
 from pytest_tfdebug.parity.pairing import CallPairing
@@ -17,6 +16,7 @@ from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.rules import check_rules, paths_of
 from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
+from pytest_tfdebug.parity.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.verdict import decide
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tracing.trace import Trace

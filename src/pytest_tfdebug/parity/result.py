@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pytest_tfdebug.check_record import ElementGrid
-    from pytest_tfdebug.parity.explained import Explained
+    from pytest_tfdebug.parity.value_culprit import Explained
     from pytest_tfdebug.records import Call, CallComparison, Culprit, Divergence, Worst
 
 

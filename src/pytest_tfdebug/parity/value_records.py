@@ -6,16 +6,16 @@ import linecache
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.check_record import Lines, ValueRecord
-from pytest_tfdebug.parity.explained import AGREE
 from pytest_tfdebug.parity.open_values import TOLERANCES, OpenValues
+from pytest_tfdebug.parity.value_culprit import AGREE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_tfdebug.check_record import ValueState
-    from pytest_tfdebug.parity.explained import Explained
     from pytest_tfdebug.parity.matching import Matches
     from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.parity.value_culprit import Explained
     from pytest_tfdebug.parity.value_graph import Side
     from pytest_tfdebug.tracing.operators import Value
 

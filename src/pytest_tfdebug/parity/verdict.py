@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_tfdebug.parity.comparator import Compared
-    from pytest_tfdebug.parity.explained import Explained
+    from pytest_tfdebug.parity.value_culprit import Explained
     from pytest_tfdebug.records import Culprit
 
 #: Share of the expected calls that must have a partner of their name before names decide.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.frames import Details, Fault, Frame, Tight
+    from pytest_tfdebug.overflow_records import Details, Fault, Frame, Tight
 
 #: Whether a tensor goes into a module, out of it, back through it, or belongs to it.
 _SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "=", "probe": "="}

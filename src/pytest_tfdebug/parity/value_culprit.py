@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.parity.explain import find_fault
+from pytest_tfdebug.parity.blame_values import find_fault
 from pytest_tfdebug.parity.forward_pair import ForwardPair
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.operators import Line
