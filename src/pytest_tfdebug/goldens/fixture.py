@@ -180,7 +180,15 @@ class Goldens:
         self._check_rules(model, golden_file.trace, settings)
         is_explained = self._options.explain != "off"
         in_detail = wants_details(self._item.config)
-        report = compare_with(golden_file, model, called, settings, is_explained=is_explained, in_detail=in_detail)
+        report = compare_with(
+            golden_file,
+            model,
+            called,
+            settings,
+            is_explained=is_explained,
+            in_detail=in_detail,
+            progress=lambda: Progress(self._item.config, self._item.nodeid, "explaining"),
+        )
         self._session.add(_outcome(str(place), self._item.nodeid, report, called.note))
         if inputs is not None and mode == "pending" and reference is not None and place.pending.exists():
             fresh, pending = _anew(called, inputs), self._load(place.pending)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_tfdebug.goldens.port_call import PortCall
+    from pytest_tfdebug.goldens.progress import Progress
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.parity.comparator import Comparator, Compared
     from pytest_tfdebug.parity.rename import Rename
@@ -40,6 +41,7 @@ def compare_with(
     *,
     is_explained: bool = True,
     in_detail: bool = False,
+    progress: Callable[[], Progress | None] = lambda: None,
 ) -> ParityReport:
     """Run a model and compare each tensor with its golden while it is alive; once more to explain a failure.
 
@@ -50,6 +52,7 @@ def compare_with(
         settings: What was asked for.
         is_explained: Whether to run it once more where it fails.
         in_detail: Whether to run it for the elements of the first tensor that differs, too.
+        progress: Begins to tell how far the second run is.
     """
     modules = modules_of(model)
     again = Rerun(model, called.args, called.kwargs, called.method)
@@ -91,13 +94,7 @@ def compare_with(
             return None
 
     def second_look(fails: bool | None) -> Explained | None:  # noqa: FBT001 - a callback
-        expected = golden_file.trace.again.values() if golden_file.trace.again is not None else None
-        if expected is None or not is_explained:
-            return None
-        actual = again.values([leaf.tensor for leaf in walk(output)])
-        if actual is None:
-            return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
-        return explain(expected, actual, fails=fails)
+        return _by_values(golden_file, again, output, progress(), fails=fails) if is_explained else None
 
     report = conclude(comparator, tuple(notes), second_look, under_rules, internal=settings.internal)
     if not report.ok:
@@ -105,6 +102,28 @@ def compare_with(
     if not report.ok and in_detail:
         report.elements = failing_elements(report, model, again.inputs(), settings.tolerances)
     return report
+
+
+def _by_values(
+    golden_file: TraceFile,
+    again: Rerun,
+    output: Any,  # noqa: ANN401 - of any model
+    progress: Progress | None,
+    *,
+    fails: bool | None,
+) -> Explained | None:
+    """Run a model once more and hold its operators to the golden's; None where the golden has none."""
+    expected = golden_file.trace.again.values() if golden_file.trace.again is not None else None
+    if expected is None:
+        return None
+    count = len(expected.calls)
+    told = {} if progress is None else {"progress": lambda calls: progress.step("call", calls, count)}
+    actual = again.values([leaf.tensor for leaf in walk(output)], **told)
+    if actual is None:
+        return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
+    if progress is not None:
+        progress.tell(f"{len(actual.values)} values beside {len(expected.values)}")
+    return explain(expected, actual, fails=fails)
 
 
 def _look_into(

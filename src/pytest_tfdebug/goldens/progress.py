@@ -1,4 +1,4 @@
-"""A line on the terminal while a recording takes long."""
+"""A line on the terminal while a recording, or the explanation of a failure, takes long."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ _FIRST, _ON_TERMINAL, _IN_LOG = 2.0, 0.5, 10.0
 
 
 class Progress:
-    """Tells how far a recording is, once it has taken two seconds; nothing in a worker of pytest-xdist.
+    """Tells how far a piece of work is, once it has taken two seconds; nothing in a worker of pytest-xdist.
 
     Args:
         config: Of the run.
         test: Node id of the test.
+        doing: What is done to it.
     """
 
-    def __init__(self, config: pytest.Config, test: str) -> None:
-        self._config, self._test = config, test
+    def __init__(self, config: pytest.Config, test: str, doing: str = "recording") -> None:
+        self._config, self._test, self._doing = config, test, doing
         self._next = time.monotonic() + _FIRST
 
     def step(self, what: str, done: int, of: int) -> None:
-        """Tell that the recording is at one of a number of things.
+        """Tell that the work is at one of a number of things.
 
         Args:
             what: Of what there is a number: ``module``.
@@ -36,14 +37,14 @@ class Progress:
             self.tell(f"{what} {done} of {of}")
 
     def tell(self, what: str) -> None:
-        """Tell what the recording is at, if it has taken long."""
+        """Tell what the work is at, if it has taken long."""
         now = time.monotonic()
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if now < self._next or reporter is None:
             return
         self._next = now + (_ON_TERMINAL if reporter.isatty else _IN_LOG)
         capture = self._config.pluginmanager.get_plugin("capturemanager")
-        line = f"recording {self._test}: {what}"
+        line = f"{self._doing} {self._test}: {what}"
         if capture is None:
             _write(reporter, line)
         else:

@@ -26,7 +26,7 @@ from pytest_tfdebug.tracing.sites import codes_of, is_library
 from pytest_tfdebug.tracing.wrappers import bare, named_modules, named_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import CodeType, FrameType
 
     from pytest_tfdebug.records import Call
@@ -164,8 +164,9 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Keep torch from importing its compiler, a second's work, to keep it out of this mode."""
         return False
 
-    def __init__(self, model: torch.nn.Module, table: Values, boundary: int) -> None:
+    def __init__(self, model: torch.nn.Module, table: Values, boundary: int, progress: Callable[[int], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._progress = progress
         self._table = table
         self._boundary = boundary
         self._memories: dict[int, _Memory] = {}
@@ -189,6 +190,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outer = self._stack[-1][1] if self._stack else frozenset()
         self._stack.append((call, outer.union(codes_of(module))))
         self._table.calls.append(call)
+        self._progress(len(self._table.calls))
         is_root = call.parent is None
         with _disable_current_modes():
             self._table.inputs[call.index] = [
@@ -390,17 +392,33 @@ def watching(model: torch.nn.Module) -> Iterator[Values]:
         yield table
 
 
-def values_of(model: torch.nn.Module, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Values:
-    """Return the operators of one call of a model's method, as :func:`watching` records them."""
-    with _watched(model, sys._getframe().f_code) as (table, recorder):  # noqa: SLF001 - it runs the method
+def values_of(
+    model: torch.nn.Module,
+    method: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    progress: Callable[[int], None] = lambda _calls: None,
+) -> Values:
+    """Return the operators of one call of a model's method, as :func:`watching` records them.
+
+    Args:
+        model: The model.
+        method: Name of the method, ``"forward"``.
+        args: Its positional inputs.
+        kwargs: Its keyword inputs.
+        progress: Told with each module how many calls began.
+    """
+    with _watched(model, sys._getframe().f_code, progress) as (table, recorder):  # noqa: SLF001 - it runs the method
         recorder.run(method, args, kwargs)
     return table
 
 
 @contextmanager
-def _watched(model: torch.nn.Module, boundary: CodeType) -> Iterator[tuple[Values, Recorder]]:
+def _watched(
+    model: torch.nn.Module, boundary: CodeType, progress: Callable[[int], None] = lambda _calls: None
+) -> Iterator[tuple[Values, Recorder]]:
     table = Values()
-    operators = _Operators(model, table, id(boundary))
+    operators = _Operators(model, table, id(boundary), progress)
     with ExitStack() as stack:
         was_fast = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)

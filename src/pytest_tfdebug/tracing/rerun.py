@@ -17,7 +17,7 @@ from pytest_tfdebug.tracing.operators import values_of
 from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pytest_tfdebug.tracing.operators import Values
 
@@ -53,7 +53,11 @@ class Rerun:
         args, kwargs = kept(self._inputs)
         return args, kwargs
 
-    def values(self, outputs: Iterable[torch.Tensor | None] | None = None) -> Values | None:
+    def values(
+        self,
+        outputs: Iterable[torch.Tensor | None] | None = None,
+        progress: Callable[[int], None] = lambda _calls: None,
+    ) -> Values | None:
         """Make the forward again and return its table of values; None where it cannot be made as it was.
 
         A model in half precision is looked at as a float32 copy: its rounding would hide what is computed.
@@ -61,6 +65,7 @@ class Rerun:
         Args:
             outputs: What the first forward returned; None to ask for no likeness. A model that has changed since, or
                 that draws random numbers from elsewhere, gives something else.
+            progress: Told with each module how many calls began.
         """
         model = self._model()
         if model is None:
@@ -73,7 +78,7 @@ class Rerun:
             with preserved(model), torch.no_grad(), uncompiled(model):
                 torch.random.set_rng_state(self._random[0])
                 random.setstate(self._random[1])
-                values = values_of(model, self._method, args, kwargs)
+                values = values_of(model, self._method, args, kwargs, progress)
             values.is_widened = is_widened
         except Exception:  # noqa: BLE001 - a forward that fails the second time explains nothing, and must cost nothing
             return None
