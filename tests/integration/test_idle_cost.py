@@ -2,7 +2,6 @@
 
 import os
 import re
-import statistics
 import subprocess
 import sys
 
@@ -73,7 +72,6 @@ def test_the_plugin_is_imported_in_a_few_milliseconds(tmp_path):
         return (int(cumulative) + int(package)) / 1000
 
     measure()  # writes the bytecode
-    times = sorted(measure() for _ in range(7))
+    times = [measure() for _ in range(9)]
 
-    # the best half: a busy machine only ever adds
-    assert statistics.median(times[:4]) < 5, times
+    assert min(times) < 5, times  # a busy machine only ever adds

@@ -4,6 +4,7 @@ import json
 import xml.etree.ElementTree as ET
 
 import pytest
+import torch
 
 PORT = """
     import pytest
@@ -65,7 +66,8 @@ def test_the_file_holds_every_check_with_its_schema(pytester, failing):
     assert port["forward"]["elements"]["shape"] == [2, 4]
 
 
-def test_workers_of_xdist_send_the_same(pytester, failing):
+def test_workers_of_xdist_send_the_same(pytester, failing, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))  # the number is part of the environment
     pytester.runpytest("--tf-json=one.json")
     pytester.runpytest_subprocess("-n", "2", "-p", "xdist", "--tf-json=two.json").assert_outcomes(failed=1, passed=1)
 

@@ -61,8 +61,9 @@ def test_modules_go_by_the_names_of_the_expected_side_and_by_all_of_them():
 
 
 def told(report):
+    """Return who is blamed and why; which line differs first is told where the second forward can be made."""
     culprit = report.culprit
-    return culprit and (culprit.path, culprit.kind, culprit.explanation)
+    return culprit and (culprit.path, culprit.kind, culprit.explanation.partition(" The first value")[0])
 
 
 @pytest.mark.parametrize(

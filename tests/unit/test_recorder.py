@@ -491,3 +491,23 @@ def test_hooks_of_the_user_are_seen_and_kept():
 
     assert recorded["inner"].outputs[0].tensor.abs().max() == 0
     assert handle.id in model.inner._forward_hooks
+
+
+def test_hooks_that_a_forward_puts_into_its_modules_do_not_stay():
+    class Hooking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.is_hooked = nn.Linear(2, 2), False
+
+        def forward(self, x):
+            if not self.is_hooked:
+                self.inner.register_forward_hook(lambda _module, _inputs, output: output + 1)
+                self.is_hooked = True
+            return self.inner(x)
+
+    model, x = Hooking(), torch.ones(1, 2)
+
+    first, second = (pytest_tfdebug.trace(model, x).calls[0].outputs[0].tensor for _ in range(2))
+
+    assert torch.equal(first, second)
+    assert (len(model.inner._forward_hooks), model.is_hooked) == (0, False)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def preserved(model: torch.nn.Module) -> Iterator[None]:
-    """Put back, on leaving the block, what a forward may change: random numbers, buffers and attributes of modules.
+    """Put back, on leaving the block, what a forward may change: random numbers, buffers, attributes, hooks.
 
     A forward in training mode draws dropout masks and updates running statistics; traced twice, it gives the same
     answer twice.
@@ -30,6 +30,7 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     plain = [module for module, _ in modes if not isinstance(module, torch.jit.ScriptModule)]
     tables = [(module._buffers, dict(module._buffers)) for module in plain]  # noqa: SLF001 - to put back a rebound name
     attributes = [_Attributes(module) for module in plain if not _changes_itself(module)]
+    hooks = [(table, dict(table)) for kept in attributes for table in kept.hooks]
     held = [tensor for _, before in tables for tensor in before.values()]
     held += [tensor for kept in attributes for tensor in kept.before.values() if isinstance(tensor, torch.Tensor)]
     buffers = {id(buffer): buffer for buffer in held if buffer is not None and not is_lazy(buffer) and is_plain(buffer)}
@@ -48,6 +49,8 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
                     table.update(before)
             for kept in attributes:
                 kept.put_back()
+            for hooked, old in hooks:
+                _refill_hooks(hooked, old)
             for key, buffer in buffers.items():
                 _put_back(buffer, values[key])
             for module, training in modes:
@@ -60,6 +63,16 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
 
 #: What torch keeps in every module: hooks, tables of tensors and the mode, which are looked after by whoever owns them.
 _OF_TORCH = frozenset(vars(torch.nn.Module())) | {"_compiled_call_impl"}
+
+
+#: A module's tables of forward hooks.
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)
 
 
 def _changes_itself(module: torch.nn.Module) -> bool:
@@ -81,6 +94,11 @@ class _Attributes:
         self.before = {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
         self._contents = [(value, value.copy()) for value in self.before.values() if type(value) in (list, dict, set)]
 
+    @property
+    def hooks(self) -> list[dict[int, Any]]:
+        """Its tables of forward hooks: transformers puts hooks into a model that is asked for attentions."""
+        return [vars(self._module)[name] for name in _HOOKS if name in vars(self._module)]
+
     def put_back(self) -> None:
         """Give the module the attributes that it had, no fewer and no more."""
         now = vars(self._module)
@@ -89,6 +107,12 @@ class _Attributes:
         now.update({name: value for name, value in self.before.items() if now.get(name, self) is not value})
         for value, content in self._contents:
             _refill(value, content)
+
+
+def _refill_hooks(table: dict[int, Any], before: dict[int, Any]) -> None:
+    if list(table) != list(before):
+        table.clear()
+        table.update(before)
 
 
 def _refill(value: Any, content: Any) -> None:  # noqa: ANN401 - a list, dict or set and a copy of it
