@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.rename import renamer
+from pytest_tfdebug.parity.value_culprit import AGREE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.weights import Weights
     from pytest_tfdebug.records import Call
 
-#: Fingerprints of two outputs that agree differ by less.
-_SAME = 2e-5
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
@@ -136,7 +135,7 @@ def _is_same_output(pair: ForwardPair, partners: Mapping[str, str], call: Call, 
         return False
     caller = _paired_caller(pair.port, call, partners)
     return (
-        theirs in pair.matches.within(mine, _SAME)
+        theirs in pair.matches.within(mine, AGREE)
         and (call.index in pair.port.callers) == (other.index in pair.reference.callers)
         and any(above.path == partners[caller] for above in pair.reference.around(other.parent))
     )
