@@ -159,4 +159,19 @@ def test_inputs_within_a_dict_and_an_object_are_paired_by_their_names():
     ],
 )
 def test_outputs_are_paired_by_path_or_in_order(actual, expected, pairs):
-    assert names(pair_outputs([leaf(path) for path in actual], [leaf(path) for path in expected])) == pairs
+    found = pair_outputs([leaf(path) for path in actual], [leaf(path) for path in expected], lambda *_: 0.0)
+
+    assert names(found) == pairs
+
+
+@pytest.mark.parametrize(
+    ("distances", "partner"), [({}, "[0]"), ({"[0]": 1.0}, "[2]"), ({"[0]": 1.0, "[2]": 2.0}, "[0]")]
+)
+def test_one_output_stands_beside_the_nearer_of_the_first_and_the_last(distances, partner):
+    layers = [leaf(path) for path in ("[0]", "[1]", "[2]")]
+
+    here = names(pair_outputs(layers, [leaf(".last")], lambda mine, _: distances.get(mine.leaf, 0.0)))
+    there = names(pair_outputs([leaf(".last")], layers, lambda _, theirs: distances.get(theirs.leaf, 0.0)))
+
+    assert here[0] == (partner, ".last")
+    assert there[0] == (".last", partner)

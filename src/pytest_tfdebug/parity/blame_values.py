@@ -100,14 +100,19 @@ class _Trial:
         """Return how likely a first open value is to blame.
 
         3 for one with wrong parameters, 2 for one that the reference computes from the same operands with an operator
-        of the same kind, 1 with one of another kind, 0 for the rest.
+        of the same kind, 1 with one of another kind, 0 for the rest, -1 for a part of a sum, which the reference may
+        add up in another order.
         """
         if self._wrong_weights(value):
             return 3
         other = self._counterparts.counterpart(value)
         if other is None or self._counterparts.operands(value, other) != ([], []):
-            return 0
+            return -1 if self._is_part_of_sum(value) else 0
         return 2 if kind_of(other) == kind_of(value) else 1
+
+    def _is_part_of_sum(self, value: Value) -> bool:
+        users = [self._port.values[user] for user in self._port.users.get(value.index, ())]
+        return kind_of(value) == "sum" and bool(users) and all(kind_of(user) == "sum" for user in users)
 
     def _wrong_weights(self, value: Value) -> tuple[str, ...]:
         return self._counterparts.wrong_weights(value) or self._counterparts.misplaced(value)
@@ -201,7 +206,7 @@ class _Trial:
         weights = pair.misplaced(first) or pair.misplaced(self._port.computed(self._port.values[mine]))
         if weights:
             return self._blame_weights(weights, first, is_at_parameter=True)
-        return pair.found("operand", self._calls.chooser(first, set(meant)), [first], other)
+        return pair.found("operand", self._calls.chooser(first, set(meant), other), [first], other)
 
     def _other_part(self, mine: int, meant: list[int]) -> Value | None:
         """Return the view by which a line took another part of a tensor than the part that was meant."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.parity.operator_kinds import kind_of
+
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.counterparts import Counterparts
     from pytest_tfdebug.records import Call
@@ -73,20 +75,53 @@ class CallCounterparts:
         """Return the innermost call of the reference around a value of which the port computes anything."""
         reference = self._counterparts.reference
         for call in reference.around(value.call):
-            inside = (each for each in reference.values if each.producers and reference.is_within(each.call, call))
-            if any(each.index not in self._counterparts.reference_open.open and not each.is_moved for each in inside):
+            inside = (
+                reference.values[index]
+                for index in self._led_on
+                if reference.is_within(reference.values[index].call, call)
+            )
+            is_open = self._counterparts.reference_open.open
+            if any(each.producers and each.index not in is_open and not each.is_moved for each in inside):
                 return call
         return reference.root
 
-    def chooser(self, first: Value, meant: set[int]) -> Call:
-        """Return the innermost call around a value in which the value that was meant could have been had."""
+    @cached_property
+    def _led_on(self) -> set[int]:
+        """The reference's values that its outputs were computed from; not the statistics that a norm gives beside."""
+        reference = self._counterparts.reference
+        return reference.ancestors(*(index for _, index in reference.table.results))
+
+    def chooser(self, first: Value, meant: set[int], other: Value) -> Call:
+        """Return the innermost call around a value that could have taken the value that was meant.
+
+        A call that was given what is meant, and uses it where the reference uses something else, was given its
+        arguments in the wrong order: its caller is to blame.
+
+        Args:
+            first: The value that was computed from the wrong operand.
+            meant: The port's values that the right operand is.
+            other: The reference's value that is computed from the right operand.
+        """
         side = self._counterparts.port
         for call in side.around(first.call):
-            given = {index for _, index in side.table.inputs.get(call.index, ())}
-            is_inside = any(side.is_within(side.values[index].call, call) for index in meant)
-            if call.source is not None and (given & meant or is_inside):
+            given = {index for index in meant if self.is_given(call, index)}
+            is_made = any(side.is_within(side.values[index].call, call) for index in meant - given)
+            if call.source is not None and (is_made or (given and not self._is_misused(given, call, first, other))):
                 return call
         return side.root
+
+    def _is_misused(self, given: set[int], call: Call, first: Value, other: Value) -> bool:
+        """Tell whether a call uses a value that it was given in a step in which the reference does not."""
+        port, reference = self._counterparts.port, self._counterparts.reference
+        theirs = {
+            each for index in given for each in self._counterparts.matches.within(index, self._counterparts.tolerance)
+        }
+        kinds = {kind_of(user) for index in theirs for user in reference.uses(index) if user is not other}
+        return any(
+            user is not first and port.is_within(user.call, call) and kind_of(user) not in kinds
+            for index in given
+            for user in port.uses(index)
+        )
 
     def is_given(self, call: Call, index: int) -> bool:
         """Tell whether a call was given a value, or one that it is a view of."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -153,9 +154,14 @@ class Comparator:
         left = self._unwritten.pop(call.index, comparison.expected.writes)
         comparison.writes += tuple((_one_sided("write", None, write.record), None) for write in left)
         if comparison.expected.outputs is not None:
-            pairs = pair_outputs(outputs, comparison.expected.outputs)
+            pairs = pair_outputs(outputs, comparison.expected.outputs, self._apart)
             comparison.outputs = self._compare("output", call.path, pairs)
             self._doubt_unless_right(call, comparison.expected, comparison.outputs)
+
+    def _apart(self, actual: TensorRecord, expected: TensorRecord) -> float:
+        """Return the relative difference of two tensors; infinite where they cannot be subtracted."""
+        found = compare_leaf("output", actual, expected, self._tolerances.of("", expected.dtype))
+        return found.metrics.relative_l2 if found.metrics is not None else 0.0 if found.is_measured else inf
 
     def _doubt_unless_right(self, call: Call, expected: Call, leaves: tuple[LeafComparison, ...]) -> None:
         """Let a later call take the expected one; not from a call with children, which are paired already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.matching import Matches
@@ -51,7 +52,10 @@ class ForwardPair:
         self._joined = self._joined_values()
 
     def pair_results(self, tolerance: float) -> ResultPairs:
-        """Pair the outputs of the two roots: by what they are, then by name and form, then by form."""
+        """Pair the outputs of the two roots: by what they are, then by name and form, then by form.
+
+        Where one side has a single output left, and the other those of all layers, it belongs to the last computed.
+        """
         mine, theirs = list(self.port.table.results), list(self.reference.table.results)
         agreeing, differing = [], []
         for leaf, index in list(mine):
@@ -61,6 +65,8 @@ class ForwardPair:
                 mine.remove((leaf, index))
                 theirs.remove(same[0])
         for is_named in (True, False):
+            if not is_named and min(len(mine), len(theirs)) == 1:
+                mine, theirs = (sorted(left, key=itemgetter(1), reverse=True) for left in (mine, theirs))
             for leaf, index in list(mine):
                 form = _form(self.port.values[index])
                 alike = [

@@ -46,7 +46,8 @@ class MissingSteps:
             left = [value for value in made if port.is_within(value.call, limit)]
             if left and not port.is_within(first.call, limit):  # the block ends without it, and the next goes on
                 return pair.found("left-out", limit, left[:1], origin, reference_call=around)
-            return pair.found("left-out", port.call_of(first), [first], origin, reference_call=around)
+            call = self._call_to_blame(first, first.producers[0], limit)
+            return pair.found("left-out", call, [first], origin, reference_call=around)
         source = port.computed(port.values[mine[0]])
         missing = pair.reference.values[absent]
         if max(pair.likeness(source, missing), pair.likeness(source, origin)) >= _SAME_STEP:

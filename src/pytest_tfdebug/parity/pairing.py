@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -153,20 +154,38 @@ def _renamed(call: Call, names: Mapping[str, str]) -> Call:
 
 
 def pair_outputs(
-    actual: Sequence[TensorRecord], expected: Sequence[TensorRecord]
+    actual: Sequence[TensorRecord],
+    expected: Sequence[TensorRecord],
+    apart: Callable[[TensorRecord, TensorRecord], float],
 ) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
     """Yield the output leaves side by side: by leaf path; where no path is common, in order.
 
     A port may return a tensor where the reference returns a ``ModelOutput`` or a tuple that begins with it, and a dict
-    with the same names in another order.
+    with the same names in another order. One side may return the outputs of all layers and the other the last one
+    alone: of those that have its shape, the first or the last stands beside it, whichever is nearer.
+
+    Args:
+        actual: The leaves of the call under test.
+        expected: Those of the call that it is held to.
+        apart: How far an actual leaf is from an expected one of the same shape.
     """
     if {_key(record.leaf) for record in actual} & {_key(record.leaf) for record in expected}:
         yield from _pair(actual, expected, (_by_path, _by_path))
         return
-    common = min(len(actual), len(expected))
-    yield from zip(actual, expected, strict=False)
-    yield from ((record, None) for record in actual[common:])
-    yield from ((None, record) for record in expected[common:])
+    mine, theirs = list(actual), list(expected)
+    if len(theirs) == 1 < len(mine):
+        mine.insert(0, mine.pop(_nearest(mine, theirs[0], lambda record: apart(record, theirs[0]))))
+    elif len(mine) == 1 < len(theirs):
+        theirs.insert(0, theirs.pop(_nearest(theirs, mine[0], lambda record: apart(mine[0], record))))
+    yield from zip_longest(mine, theirs)
+
+
+def _nearest(records: Sequence[TensorRecord], other: TensorRecord, apart: Callable[[TensorRecord], float]) -> int:
+    """Return the place of the first or last record of a tensor's shape, whichever is nearer; 0 where there is none."""
+    alike = [place for place, record in enumerate(records) if record.shape == other.shape]
+    if len(alike) < 2:  # noqa: PLR2004 - one to choose from
+        return 0
+    return min(alike[0], alike[-1], key=lambda place: apart(records[place]))
 
 
 def in_cache(record: TensorRecord) -> str:

@@ -94,6 +94,14 @@ class Side:
             value = self.values[value.producers[0]]
         return found
 
+    def uses(self, index: int) -> Iterator[Value]:
+        """Yield what was computed from a value, or from a view or copy of it."""
+        for user in map(self.values.__getitem__, self.users.get(index, ())):
+            if user.is_moved:
+                yield from self.uses(user.index)
+            else:
+                yield user
+
     def computed(self, value: Value) -> Value:
         """Return the value that an operator computed and that views and copies handed on."""
         while value.is_moved and len(value.producers) == 1:
