@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     Import = Callable[[str], ModuleType]
 
 
+def main_tensor(output: Any) -> torch.Tensor:
+    """Return the first floating tensor of what a forward returned."""
+    if isinstance(output, torch.Tensor):
+        return output
+    leaves, _ = torch.utils._pytree.tree_flatten(output)
+    values = leaves if any(isinstance(leaf, torch.Tensor) for leaf in leaves) else vars(output).values()
+    return next(leaf for leaf in values if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
+
+
 @dataclass
 class Case:
     """A reference and a port with the same weights, and how each is called.
@@ -26,7 +35,7 @@ class Case:
         reference_kwargs: Keyword arguments of the reference.
         port_args: Positional arguments of the port.
         port_kwargs: Keyword arguments of the port.
-        arranged: Lays the port's main output out as the reference's.
+        arranged: Takes the main output from what the port returns, laid out as the reference's.
     """
 
     reference: nn.Module
@@ -35,7 +44,7 @@ class Case:
     reference_kwargs: dict[str, Any] = field(default_factory=dict)
     port_args: tuple[Any, ...] = ()
     port_kwargs: dict[str, Any] = field(default_factory=dict)
-    arranged: Callable[[torch.Tensor], torch.Tensor] = lambda output: output
+    arranged: Callable[[Any], torch.Tensor] = main_tensor
 
     def reference_output(self) -> torch.Tensor:
         """Return the main output of the reference."""
@@ -45,7 +54,7 @@ class Case:
     def port_output(self) -> torch.Tensor:
         """Return the main output of the port, in the reference's layout."""
         with torch.no_grad():
-            return self.arranged(main_tensor(self.port(*self.port_args, **self.port_kwargs)))
+            return self.arranged(self.port(*self.port_args, **self.port_kwargs))
 
 
 @dataclass(frozen=True)
@@ -105,15 +114,6 @@ class Port:
     bugs: tuple[Bug, ...]
     layer: str = ""
     rename: dict[str, str] | None = None
-
-
-def main_tensor(output: Any) -> torch.Tensor:
-    """Return the first floating tensor of what a forward returned."""
-    if isinstance(output, torch.Tensor):
-        return output
-    leaves, _ = torch.utils._pytree.tree_flatten(output)
-    values = leaves if any(isinstance(leaf, torch.Tensor) for leaf in leaves) else vars(output).values()
-    return next(leaf for leaf in values if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
 
 
 def shaken(model: nn.Module, seed: int = 0) -> nn.Module:
