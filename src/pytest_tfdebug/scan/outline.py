@@ -6,17 +6,16 @@ is where each logical line begins and ends, how far it is indented, and so which
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from functools import cache
+from typing import NamedTuple
 
 from pytest_tfdebug.scan.errors import BadSourceError
 
 #: Brackets in brackets that Python's own tokenizer accepts; libcst takes cubic time for what is nested.
 _DEEPEST = 100
-#: Every byte that says nothing of strings, comments, brackets and line ends. ``\1`` and ``\2`` stand for triple quotes.
-_SILENT = bytes(set(range(256)).difference(b"\1\2\n\"'#\\()[]{}"))
-_OPEN, _CLOSE, _QUOTES = "([{", ")]}", "\"'"
-#: What a line ends in: code, code that goes on in the next line, or a string, named by its quotes.
-_CODE, _ESCAPED = "", "\\"
+#: Every byte of code that says nothing of brackets and line ends.
+_SILENT = bytes(set(range(256)).difference(b"\n\r()[]{}"))
+_OPEN, _CLOSE = "([{", ")]}"
 
 
 class Statement(NamedTuple):
@@ -67,33 +66,31 @@ class Outline:
         self.starts: list[int] = []
         self._ends: list[int] = []
         self.indents: list[int] = []
-        self._cut(text)
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def _cut(self, text: str) -> None:
-        marks = text.encode(errors="surrogatepass").replace(b'"""', b"\1").replace(b"'''", b"\2")
-        depth, mode, lines = 0, _CODE, self.lines
-        for number, mark in enumerate(marks.translate(None, _SILENT).split(b"\n")):
-            if depth == 0 and mode == _CODE:
+        code, lines = _code(text), self.lines
+        depth, goes_on = 0, False
+        for number, marks in enumerate(code.translate(None, _SILENT).split(b"\n")):
+            if depth == 0 and not goes_on:
                 line = lines[number]
                 stripped = line.lstrip()
                 if not stripped or stripped[0] == "#":
                     continue
                 self.starts.append(number)
                 self.indents.append(len(line) - len(stripped))
-            if mark or (mode and len(mode) == 1):  # a string in single quotes goes on for a line alone
-                ending = _ENDINGS.get((mode, mark)) or _ending(mode, mark, lines[number], number)
-                if depth + ending[1] > _DEEPEST:
+            goes_on = False
+            if marks:
+                change, deepest = _depths(marks)
+                if depth + deepest > _DEEPEST:
                     raise BadSourceError(f"line {number + 1}: too many nested parentheses")
-                depth, mode = depth + ending[0], ending[2]
+                depth, goes_on = depth + change, marks.endswith(b"\r")
                 if depth < 0:
                     raise BadSourceError(f"line {number + 1}: unmatched bracket")
-            if depth == 0 and mode == _CODE:
+            if depth == 0 and not goes_on:
                 self._ends.append(number + 1)
-        if len(self._ends) < len(self.starts):
-            raise BadSourceError(_unfinished(text, self.starts[-1], mode))
+        if len(self._ends) < len(self.starts) or code.endswith(b"\\"):
+            raise BadSourceError(_unfinished(text, self.starts[-1]))
+
+    def __len__(self) -> int:
+        return len(self.starts)
 
     def text(self, first: int, last: int) -> str:
         """Return the source of logical lines, with the indentation of the first."""
@@ -169,66 +166,49 @@ def _colon(text: str) -> int:
     return -1
 
 
-#: How a line ends: how it changes the depth of brackets, how deep they are in it at most, and what it ends in.
-_Ending: TypeAlias = "tuple[int, int, str]"
-#: How lines end, by how they begin and their marks: they are much alike.
-_ENDINGS: dict[tuple[str, bytes], _Ending] = {}
-_MOST_ENDINGS = 100_000
-
-
-def _ending(mode: str, mark: bytes, line: str, number: int) -> _Ending:
-    """Return how a line ends.
+def _code(text: str) -> bytes:
+    r"""Return source without its strings and comments; ``\r`` ends a line that a string or backslash joins to the next.
 
     Raises:
-        BadSourceError: If a string in single quotes does not end.
+        BadSourceError: If a string does not end.
     """
-    if b"\\" in mark or mode == _ESCAPED or b'\1"' in mark or b'"\1' in mark or b"'\2" in mark or b"\2'" in mark:
-        return _spelt_out(_CODE if mode == _ESCAPED else mode, line, number)
-    spaced = mark.decode("ascii").replace('"', '" ').replace("'", "' ")  # quotes that do not touch in the line
-    found = _spelt_out(mode, spaced.replace("\1", '"""').replace("\2", "'''"), number)
-    if len(_ENDINGS) < _MOST_ENDINGS:
-        _ENDINGS[mode, mark] = found
-    return found
+    parts: list[str] = []
+    at = 0
+    for start, end in _literals(text):
+        parts.append(text[at:start])
+        at = end
+        if text[start] != "#" and (end == len(text) or "\n" in text[start:end]):
+            _check_end(text, start, end)
+            parts.append("\r\n" * text.count("\n", start, end))
+    return "".join([*parts, text[at:]]).replace("\\\n", "\r\n").encode(errors="surrogatepass")
 
 
-def _spelt_out(mode: str, line: str, number: int) -> _Ending:  # noqa: C901 - a branch for each kind of character
-    """Return how a line ends, character by character."""
-    depth = deepest = at = 0
-    if mode[:1] in _QUOTES and mode:
-        at = _string_end(line, 0, mode)
-        if at < 0:
-            return 0, 0, _unended(mode, line, number)
-    while at < len(line):
-        character = line[at]
-        if character in _OPEN:
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in _CLOSE:
-            depth -= 1
-        elif character == "#":
-            break
-        elif character == "\\":
-            if at == len(line) - 1:
-                return depth, deepest, _ESCAPED
-        elif character in _QUOTES:
-            quote = character * 3 if line.startswith(character * 3, at) else character
-            at = _string_end(line, at + len(quote), quote)
-            if at < 0:
-                return depth, deepest, _unended(quote, line, number)
-            continue
-        at += 1
-    return depth, deepest, _CODE
+def _check_end(text: str, start: int, end: int) -> None:
+    """Raise if a string does not end, or goes on in the next line with neither triple quotes nor a backslash."""
+    quote, line = _quote(text, start), text.count("\n", 0, start) + 1
+    is_closed = _string_end(text, start + len(quote), quote) >= 0
+    if len(quote) == 1:
+        pieces = text[start:end].split("\n")
+        for number, piece in enumerate(pieces[:-1] if is_closed else pieces, line):
+            if (len(piece) - len(piece.rstrip("\\"))) % 2 == 0:
+                raise BadSourceError(f"line {number}: unterminated string literal")
+    if not is_closed:
+        raise BadSourceError(f"line {line}: unterminated triple-quoted string literal")
 
 
-def _unended(quote: str, line: str, number: int) -> str:
-    """Return the string that goes on after a line.
+@cache  # lines are much alike
+def _depths(marks: bytes) -> tuple[int, int]:
+    """Return how a line changes the depth of brackets, and how deep they are in it at most."""
+    depth = deepest = 0
+    for mark in marks:
+        depth += (mark in b"([{") - (mark in b")]}")
+        deepest = max(deepest, depth)
+    return depth, deepest
 
-    Raises:
-        BadSourceError: If it cannot, as it has neither triple quotes nor an escaped line end.
-    """
-    if len(quote) == 1 and (len(line) - len(line.rstrip("\\"))) % 2 == 0:
-        raise BadSourceError(f"line {number + 1}: unterminated string literal")
-    return quote
+
+def _quote(text: str, at: int) -> str:
+    """Return the quotes that a string begins with."""
+    return text[at] * 3 if text.startswith(text[at] * 3, at) else text[at]
 
 
 def _string_end(text: str, at: int, quote: str) -> int:
@@ -241,10 +221,8 @@ def _string_end(text: str, at: int, quote: str) -> int:
     return -1
 
 
-def _unfinished(text: str, start: int, mode: str) -> str:
+def _unfinished(text: str, start: int) -> str:
     """Return what does not end in a file, which is seen at its end."""
-    if mode not in {_CODE, _ESCAPED}:
-        return f"line {start + 1}: unterminated triple-quoted string literal"
     opened: list[tuple[int, str]] = []
     for index, character in enumerate(blank(text)):
         if character in _OPEN:
@@ -298,11 +276,10 @@ def _literals(text: str) -> list[tuple[int, int]]:
         start = min(following.values())
         if start >= size:
             return found
-        character = text[start]
-        if character == "#":
+        if text[start] == "#":
             end = text.find("\n", start)
         else:
-            quote = character * 3 if text.startswith(character * 3, start) else character
+            quote = _quote(text, start)
             end = _string_end(text, start + len(quote), quote)
         at = end if end >= 0 else size
         found.append((start, at))
