@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.cache import Cache, Head
-from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.files import stamp
 from pytest_tfdebug.scan.tree import DiskTree, Record
 
@@ -126,9 +124,7 @@ def answer(question: Question, cache: Cache | None) -> Answer:
     Raises:
         ScanError: If there is no repository, no common test, or none of this name.
     """
-    if not os.path.isdir(question.repo):
-        raise ScanError(f"{question.repo} is not a directory; name the root of a repository with --repo.")
-    head, tree = cache.head(question.name) if cache is not None else None, DiskTree(question.repo)
+    tree, head = DiskTree(question.repo), cache.head(question.name) if cache is not None else None
     if cache is None or head is None or not head.record.has_listings_of(tree):
         return Answer(question, lambda: _scanned(question))
     changed = head.record.changed(tree)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.found import result
 from pytest_tfdebug.scan.layout import model_files
 from pytest_tfdebug.scan.tree import DiskTree
 from pytest_tfdebug.scan.workers import Work, scan_here
 
 if TYPE_CHECKING:
+    import os
+
     from pytest_tfdebug.scan.report import ScanResult
     from pytest_tfdebug.scan.tree import Tree
 
@@ -29,8 +29,6 @@ def scan(
     Raises:
         ScanError: If there is no such directory, it has no model tests or no common tests, or none of this name.
     """
-    if not os.path.isdir(repo):
-        raise ScanError(f"{repo} is not a directory; name the root of a repository with --repo.")
     return scan_tree(DiskTree(repo), test_method_name, models_dir)
 
 

@@ -133,8 +133,6 @@ def _fix(options: argparse.Namespace) -> int:
 
     from pytest_tfdebug.scan.fix import rewrites
 
-    if not os.path.isdir(options.repo):
-        raise ScanError(f"{options.repo} is not a directory; name the root of a repository with --repo.")
     today = dt.datetime.now(tz=dt.timezone.utc).date()
     found, bad = rewrites(DiskTree(options.repo), options.models_dir, options.fix, today)
     for path, reason in sorted(bad.items()):
@@ -188,8 +186,6 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     from pytest_tfdebug.scan.api import scan_tree
     from pytest_tfdebug.scan.tree import GitTree
 
-    if not os.path.isdir(options.repo):
-        raise ScanError(f"{options.repo} is not a directory; name the root of a repository with --repo.")
     with GitTree(options.repo, options.base) as tree:
         found = scan_tree(tree, None, options.models_dir)
     for path, reason in found.skipped_files.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan.errors import BadSourceError, ScanError
 from pytest_tfdebug.scan.files import read
@@ -24,38 +24,17 @@ _PRUNED = frozenset({".git", "node_modules", "__pycache__", "site-packages", "bu
 _MOST = 10_000_000
 
 
-class Tree(Protocol):
-    """The files of a repository, by posix path relative to its root."""
-
-    def files(self, under: str) -> Iterator[str]:
-        """Yield every path below a directory, files and what stands in a file's place alike."""
-
-    def is_file(self, path: str) -> bool:
-        """Tell whether a path is a file."""
-
-    def is_dir(self, path: str) -> bool:
-        """Tell whether a path is a directory."""
-
-    def read(self, path: str) -> bytes:
-        """Return a file's bytes.
-
-        Raises:
-            BadSourceError: If there is no such file to read.
-        """
-
-    @property
-    def record(self) -> Record:
-        """What the tree has replied so far."""
-
-
 class DiskTree:
-    """The work tree.
+    """The work tree; paths are posix paths relative to its root.
 
     Where a module could be is asked of the listing of its directory, which is read once.
+
+    Raises:
+        ScanError: If there is no such directory.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self._root = os.fspath(root)
+        self._root = _directory(root)
         self._listings: dict[str, dict[str, str]] = {}
         self._contents: dict[str, str] = {}
 
@@ -79,7 +58,11 @@ class DiskTree:
         return not path or self._names(directory).get(name) in _DIRECTORIES
 
     def read(self, path: str) -> bytes:
-        """Return a file's bytes."""
+        """Return a file's bytes.
+
+        Raises:
+            BadSourceError: If there is no such file to read.
+        """
         try:
             content = self._bytes(path)
         except BadSourceError as error:
@@ -108,12 +91,11 @@ class DiskTree:
         """Return the kind of each module or package that could stand in a directory; none if it cannot be read."""
         try:
             with os.scandir(os.path.join(self._root, directory)) as entries:
-                found = {
-                    entry.name: _kind(entry) for entry in entries if not entry.name.startswith((".", "__pycache__"))
-                }
+                found = sorted((each.name, _kind(each)) for each in entries)
         except OSError:
             return {}
-        return {name: found[name] for name in sorted(found) if found[name] in _DIRECTORIES or name.endswith(".py")}
+        seen = ((name, kind) for name, kind in found if not name.startswith((".", "__pycache__")))
+        return {name: kind for name, kind in seen if kind in _DIRECTORIES or name.endswith(".py")}
 
     def content(self, path: str) -> str:
         """Return the digest of a file's content, or why it cannot be read."""
@@ -184,6 +166,12 @@ def _summary(names: dict[str, str]) -> str:
     return digest("\n".join([name + kind for name, kind in names.items()]).encode(errors="surrogateescape"))
 
 
+def _directory(root: str | os.PathLike[str]) -> str:
+    if not os.path.isdir(root):
+        raise ScanError(f"{root} is not a directory; name the root of a repository with --repo.")
+    return os.fspath(root)
+
+
 def git(root: str, *arguments: str) -> bytes:
     """Return what a command of git writes.
 
@@ -216,22 +204,18 @@ class GitTree:
     Attributes:
         blobs: The name of the blob that each file is.
         contents: What the blobs hold that were read.
+        record: What was looked for and not found, in place of the listings, and the blobs of the files that were read.
     """
 
     def __init__(self, root: str | os.PathLike[str], revision: str, contents: dict[str, bytes] | None = None) -> None:
-        self._root = os.fspath(root)
-        self._commit = self._resolved(revision)
-        listing = os.fsdecode(git(self._root, "ls-tree", "-r", "-z", self._commit))
+        self._root = _directory(root)
+        listing = os.fsdecode(git(self._root, "ls-tree", "-r", "-z", self._resolved(revision)))
         entries = [entry.partition("\t")[::2] for entry in listing.split("\0") if entry]
         self.contents = {} if contents is None else contents
-        self._missed: dict[str, str] = {}
-        self._read: dict[str, str] = {}
+        self.record = Record({}, {})
         self.blobs = {path: kind.split()[2] for kind, path in entries}
-        self._files = self.blobs.keys()
         self._links = frozenset(path for kind, path in entries if kind.startswith("120000"))
-        self._dirs = frozenset(
-            path[:index] for path in self._files for index, character in enumerate(path) if character == "/"
-        )
+        self._dirs = frozenset(path[:at] for path in self.blobs for at, mark in enumerate(path) if mark == "/")
         self._batch: subprocess.Popen[bytes] | None = None
 
     def _resolved(self, revision: str) -> str:
@@ -240,11 +224,6 @@ class GitTree:
             return git(self._root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
         except ScanError as error:
             raise ScanError(f"{revision!r} is not a revision of {self._root}; `git branch -a` lists some.") from error
-
-    @property
-    def record(self) -> Record:
-        """What was looked for and not found, in place of the listings, and the blobs of the files that were read."""
-        return Record(dict(self._missed), dict(self._read))
 
     def __enter__(self) -> Self:
         return self
@@ -258,11 +237,11 @@ class GitTree:
     def files(self, under: str) -> Iterator[str]:
         """Yield every path below a directory."""
         prefix = f"{under}/" if under else ""
-        yield from sorted(path for path in self._files if path.startswith(prefix))
+        yield from sorted(path for path in self.blobs if path.startswith(prefix))
 
     def is_file(self, path: str) -> bool:
         """Tell whether a path is a file."""
-        return self._noted(path, is_there=path in self._files)
+        return self._noted(path, is_there=path in self.blobs)
 
     def is_dir(self, path: str) -> bool:
         """Tell whether a path is a directory."""
@@ -270,24 +249,27 @@ class GitTree:
 
     def _noted(self, path: str, *, is_there: bool) -> bool:
         if not is_there:
-            self._missed[path] = ""
+            self.record.listings[path] = ""
         return is_there
 
     def read(self, path: str) -> bytes:
-        """Return a file's bytes, those that a symlink leads to."""
+        """Return a file's bytes, those that a symlink leads to.
+
+        Raises:
+            BadSourceError: If there is no such file to read.
+        """
         for _ in range(_LINKS):
+            name = self.record.contents[path] = self.blobs.get(path, "")
+            if name not in self.contents:
+                self.contents[name] = self._blob(name)
             if path not in self._links:
-                name = self._read[path] = self.blobs.get(path, "")
-                if name not in self.contents:
-                    self.contents[name] = self._blob(path)
                 return self.contents[name]
-            self._read[path] = self.blobs[path]
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(self._blob(path))))
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(self.contents[name])))
         raise BadSourceError("a symlink that leads to itself")
 
-    def _blob(self, path: str) -> bytes:
-        if path not in self._files or "\n" in path:  # which would end the request to git
-            raise BadSourceError("no such file" if path not in self._files else "a line end in its name")
+    def _blob(self, name: str) -> bytes:
+        if not name:
+            raise BadSourceError("no such file")
         if self._batch is None:
             import subprocess
 
@@ -299,7 +281,7 @@ class GitTree:
         stdin, stdout = self._batch.stdin, self._batch.stdout
         if stdin is None or stdout is None:
             raise ScanError("git gives no answer.")
-        stdin.write(os.fsencode(f"{self._commit}:./{path}\n"))
+        stdin.write(f"{name}\n".encode())
         stdin.flush()
         header = stdout.readline().split()
         if len(header) != 3:  # noqa: PLR2004 - object, type and size
@@ -308,3 +290,7 @@ class GitTree:
         if len(content) > _MOST:
             raise BadSourceError(f"{len(content):,} bytes, more than the {_MOST:,} that are read")
         return content
+
+
+#: Where the files of a repository come from.
+Tree: TypeAlias = "DiskTree | GitTree"
