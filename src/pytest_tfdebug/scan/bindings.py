@@ -10,7 +10,7 @@ import libcst as cst
 
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.outline import uncommented
+from pytest_tfdebug.scan.outline import Outline, uncommented
 from pytest_tfdebug.scan.relevant import Relevant, relevant
 
 if TYPE_CHECKING:
@@ -66,43 +66,33 @@ class Function:
         name: Its name.
         decorators: Its decorators, the outermost first.
         statement: Its definition.
-        source: Its file; None for a function of which nothing but its decorators is left.
+        source: Its file.
     """
 
-    def __init__(
-        self, name: str, decorators: tuple[Decorator, ...], statement: Statement, source: Source | None
-    ) -> None:
+    def __init__(self, name: str, decorators: tuple[Decorator, ...], statement: Statement, source: Source) -> None:
         self.name, self.decorators, self.line = name, decorators, statement.line
         self._statement, self._source = statement, source
 
-    def without_body(self, decorators: tuple[Decorator, ...]) -> Function:
-        """Return a function of the same name and place with other decorators and no body."""
-        return Function(self.name, decorators, self._statement, None)
-
     @cached_property
-    def text(self) -> str:
-        """The source of the definition, without its decorators."""
-        return self._statement.source if self._source is not None else ""
+    def _texts(self) -> list[str]:
+        """The statements of the body."""
+        return [uncommented(each.text).strip() for each in self._statement.block]
 
     @cached_property
     def is_empty(self) -> bool:
         """Whether the body tests nothing: it holds but strings, ``pass``, ``...`` and a bare ``return``."""
-        if self._source is None:
-            return False
-        texts = [uncommented(each.text).strip() for each in self._statement.block]
-        return bool(texts) and all(map(_does_nothing, texts))
+        return bool(self._texts) and all(map(_does_nothing, self._texts))
 
-    @cached_property
+    @property
     def does_nothing_but_skip(self) -> bool:
         """Whether the body tests nothing, or all that it does is to skip."""
-        texts = [uncommented(each.text).strip() for each in self._statement.block]
-        left = [text for text in texts if not _does_nothing(text)]
+        left = [text for text in self._texts if not _does_nothing(text)]
         return not left or (len(left) == 1 and left[0].startswith(("self.skipTest(", "pytest.skip(", "raise ")))
 
-    @cached_property
+    @property
     def docstring(self) -> str:
         """The text of its docstring, on one line."""
-        text = next((uncommented(each.text).strip() for each in self._statement.block), "")
+        text = next(iter(self._texts), "")
         try:
             value = syntax.constant(syntax.expression(text)) if text[:1] in {'"', "'"} else ""
         except BadSourceError:
@@ -111,7 +101,7 @@ class Function:
 
     @cached_property
     def _relevant(self) -> Relevant:
-        return Relevant([]) if self._source is None else relevant(self._statement, self._source.may_skip)
+        return relevant(self._statement, self._source.may_skip)
 
     @property
     def callees(self) -> frozenset[str]:
@@ -146,8 +136,7 @@ class Function:
         try:
             return self._read(texts, lines)
         except BadSourceError as error:
-            if self._source is not None:
-                self._source.note_bad(error, self.line)
+            self._source.note_bad(error, self.line)
             return None
 
     def _read(self, texts: list[str], lines: list[int]) -> Body:
@@ -177,7 +166,7 @@ class Function:
 
     def is_local(self, name: str) -> bool:
         """Tell whether the body binds a name; it may where not all of it can be read."""
-        return self.text.count(name) > 1 and (self._bound is None or name in self._bound)
+        return self._statement.source.count(name) > 1 and (self._bound is None or name in self._bound)
 
     @cached_property
     def _bound(self) -> frozenset[str] | None:
@@ -255,7 +244,7 @@ class Class:
         name: Its name.
         decorators: Its decorators.
         statement: Its definition.
-        source: Where it stands; None for what stands for no class.
+        source: Its file.
         bind_all: Binds what the statements of a block bind.
     """
 
@@ -263,28 +252,28 @@ class Class:
         self,
         name: str,
         decorators: tuple[Decorator, ...],
-        statement: Statement | None,
-        source: Source | None,
+        statement: Statement,
+        source: Source,
         bind_all: Callable[[list[Statement]], dict[str, Binding]],
     ) -> None:
-        self.name, self.decorators = name, decorators
-        self.line = statement.line if statement is not None else 0
+        self.name, self.decorators, self.line = name, decorators, statement.line
         self._statement, self._source, self._bind_all = statement, source, bind_all
 
     @classmethod
     def nothing(cls) -> Class:
         """Return what stands for the class of a function outside any, and binds nothing."""
-        return cls("", (), None, None, lambda _: {})
+        [statement] = Outline("class _: pass").block(0, 1)
+        return cls("", (), statement, Source(lambda *_: None, lambda _: False), lambda _: {})
 
     @property
     def has_bases(self) -> bool:
         """Whether its header has brackets, which bases may stand in."""
-        return self._statement is not None and "(" in self._statement.text
+        return "(" in self._statement.text
 
     @cached_property
     def _arguments(self) -> list[Any]:
         """What stands in the brackets of the header, as libcst reads the arguments of a call."""
-        if self._statement is None or self._source is None or not self.has_bases:
+        if not self.has_bases:
             return []
         try:
             bracket = self._statement.text.partition("(")
@@ -307,19 +296,13 @@ class Class:
         return [syntax.code(arg.value) for arg in self._arguments if arg.keyword and arg.keyword.value == "metaclass"]
 
     @cached_property
-    def _block(self) -> list[Statement]:
-        return self._statement.block if self._statement is not None else []
-
-    @cached_property
     def members(self) -> dict[str, Binding]:
         """What its body binds."""
-        return self._bind_all(self._block)
+        return self._bind_all(self._statement.block)
 
     @cached_property
     def writes(self) -> frozenset[str]:
         """The attributes that its methods set on ``self`` or ``cls``, and the class body then does not decide."""
-        if self._statement is None:
-            return frozenset()
         outline = self._statement.outline
         lines, starts = outline.lines, outline.starts[self._statement.first : self._statement.last]
         found: set[str] = set()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.bodies import Runner
     from pytest_tfdebug.scan.classes import Inherited, Linked
     from pytest_tfdebug.scan.decorators import Decorators
-    from pytest_tfdebug.scan.expanded import Expansion, Slot
+    from pytest_tfdebug.scan.expanded import Slot
     from pytest_tfdebug.scan.values import Evaluator
     from pytest_tfdebug.scan.workspace import File, Workspace
 
@@ -44,7 +44,7 @@ class ClassStates:
         self._expanded: dict[Inherited, frozenset[str]] = {}
         self._on_inherited: dict[Inherited, list[Skip]] = {}
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the definitions keep the states alive
-        self._slots: dict[tuple[str, tuple[Linked, ...]], list[tuple[Slot, Expansion | None]]] = {}
+        self._slots: dict[tuple[str, tuple[Linked, ...]], list[Slot]] = {}
 
     def on_module(self, file: File) -> tuple[Applied, ...]:
         """Return the skips that a module applies to all tests that pytest collects in it, the nearest first."""
@@ -92,8 +92,7 @@ class ClassStates:
     def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Applied, ...]) -> dict[str, State]:
         """Return the states of some tests that a class has, in a module that applies skips to all of them."""
         base = judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN
-        if CLASS_NAME in base.reason:
-            base = base._replace(reason=base.reason.replace(CLASS_NAME, cls.name))
+        base = _named(base, cls)
         inherited, own = self._inherited.setdefault(cls.inherited, {}), self._own(cls)
         states: dict[str, State] = {}
         for test in tests:
@@ -143,18 +142,10 @@ class ClassStates:
                 for definer, binding in cls.definitions(test)
                 if (found := self.definitions.expansion(definer, binding)) is not None
             }
-            again = self.definitions.is_function_again
-            self._slots[key] = [
-                (slot, expansions.get(id(slot.binding)))
-                for slot in expanded.slots(involved, test, expansions)
-                if not slot.is_leftover or again(slot.definer, slot.binding)
-            ]
-        states: list[tuple[str, State]] = []
-        for slot, expansion in self._slots[key]:
-            decorators = expansion.inner if expansion is not None else None
-            definition = self.definitions.of(slot.name, slot.definer, slot.binding, decorators)
-            states.append((slot.name, self._of_definition(cls, definition, base)))
-        return of_variants(states)
+            found = expanded.slots(involved, test, expansions)
+            self._slots[key] = [each for each in found if not each.is_leftover or self.definitions.is_collected(each)]
+        states = ((slot.name, self.definitions.of(*slot)) for slot in self._slots[key])
+        return of_variants([(name, self._of_definition(cls, definition, base)) for name, definition in states])
 
     def _of_definition(self, cls: Linked, definition: Definition, base: State) -> State:
         """Return the state that one definition gives a test of a class."""
@@ -162,12 +153,7 @@ class ClassStates:
             return definition.vanished or base
         state = self._by_itself(cls, definition)
         if state is not None:
-            state = self._joined_with(state, base)
-            return (
-                state._replace(reason=state.reason.replace(CLASS_NAME, cls.name))
-                if CLASS_NAME in state.reason
-                else state
-            )
+            return _named(self._joined_with(state, base), cls)
         if definition.empty is None:
             return base
         return definition.empty._replace(condition=base.condition) if base.condition else definition.empty
@@ -194,6 +180,13 @@ class ClassStates:
             condition = Condition.of((*state.condition.ways, *base.condition.ways))
             self._joined[key] = state._replace(condition=condition)
         return self._joined[key]
+
+
+def _named(state: State, cls: Linked) -> State:
+    """Return a state whose reason has the name of the class."""
+    if CLASS_NAME not in state.reason:
+        return state
+    return state._replace(reason=state.reason.replace(CLASS_NAME, cls.name))
 
 
 @cache

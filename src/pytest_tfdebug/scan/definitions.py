@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.scan.bindings import Binding
     from pytest_tfdebug.scan.decorators import Decorators
-    from pytest_tfdebug.scan.expanded import Expansion
+    from pytest_tfdebug.scan.expanded import Expansion, Slot
     from pytest_tfdebug.scan.values import Evaluator
     from pytest_tfdebug.scan.workspace import Workspace
 
@@ -58,12 +58,18 @@ class Definitions:
         self._expansions: dict[int, Expansion | None] = {}
 
     def of(
-        self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None = None
+        self,
+        name: str,
+        definer: Linked,
+        binding: Binding,
+        decorators: tuple[Decorator, ...] | None = None,
+        is_leftover: bool = False,  # noqa: FBT001, FBT002 - a slot's
     ) -> Definition:
         """Return what a class's binding of a test's name does, with other decorators where they are given."""
         key = name, definer, id(binding), decorators
         if key not in self._known:
-            self._known[key] = self._read(name, definer, binding, decorators)
+            found = self._read(name, definer, binding, decorators)
+            self._known[key] = found._replace(function=None, empty=None) if is_leftover else found
         return self._known[key]
 
     def expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
@@ -72,12 +78,12 @@ class Definitions:
             self._expansions[id(binding)] = expanded.expansion(binding, definer.file, self._workspace, self._evaluator)
         return self._expansions[id(binding)]
 
-    def is_function_again(self, definer: Linked, leftover: Binding) -> bool:
+    def is_collected(self, leftover: Slot) -> bool:
         """Tell whether a decorator outside ``expand`` has made something callable of the ``None`` that it leaves.
 
         ``unittest.skip`` makes a function of it, and a mark of pytest is itself callable: both are then collected.
         """
-        decorators = leftover.decorators if isinstance(leftover, Function) else ()
+        definer, decorators = leftover.definer, leftover.decorators or ()
         is_marked = any(self._decorators.is_mark(definer.file, decorator) for decorator in decorators)
         return is_marked or bool(self._on_method(definer, decorators, ()).skips)
 

@@ -11,23 +11,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import libcst as cst
 
 from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Decorator, Function
+from pytest_tfdebug.scan.bindings import Function
 from pytest_tfdebug.scan.values import Scope
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.scan.bindings import Binding
+    from pytest_tfdebug.scan.bindings import Binding, Decorator
     from pytest_tfdebug.scan.classes import Linked
     from pytest_tfdebug.scan.values import Evaluator
     from pytest_tfdebug.scan.workspace import File, Workspace
 
 
 class Slot(NamedTuple):
-    """One function that a class has for a test: its name, the class that defines it, and what was bound."""
+    """One function that a class has for a test.
+
+    Attributes:
+        name: Its name.
+        definer: The class that defines it.
+        binding: What was bound.
+        decorators: The decorators that still apply, if not those of the binding.
+        is_leftover: Whether it is what ``expand`` leaves under the name itself.
+    """
 
     name: str
     definer: Linked
     binding: Binding
-    is_leftover: bool = False  # what expand leaves under the name itself
+    decorators: tuple[Decorator, ...] | None = None
+    is_leftover: bool = False
 
 
 class Expansion(NamedTuple):
@@ -100,8 +109,7 @@ def slots(mro: tuple[Linked, ...], test: str, expansions: dict[int, Expansion]) 
         if expanded is None:
             found.setdefault(test, Slot(test, definer, own))
             continue
-        left = own.without_body(expanded.outer) if isinstance(own, Function) else own
-        found.setdefault(test, Slot(test, definer, left, is_leftover=True))
+        found.setdefault(test, Slot(test, definer, own, expanded.outer, is_leftover=True))
         for name in expanded.names:
-            found.setdefault(name, Slot(name, definer, own))
+            found.setdefault(name, Slot(name, definer, own, expanded.inner))
     return list(found.values())
