@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.cache import Cache, Head
+from pytest_tfdebug.scan.cache import MISTAKES, Cache, Head
 from pytest_tfdebug.scan.files import stamp
 from pytest_tfdebug.scan.tree import DiskTree, Record
 
@@ -150,7 +150,7 @@ def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Pa
 
     Every model is scanned where a file has changed that belongs to none, or the rows are not what they should be.
     """
-    from pytest_tfdebug.scan.rows import MISTAKES, from_rows
+    from pytest_tfdebug.scan.rows import from_rows
     from pytest_tfdebug.scan.workers import Part
 
     try:

@@ -1,8 +1,8 @@
 """What the last scans of a repository found, in one file of the user's cache directory.
 
-The file is replaced, never added to, and holds the last few answers. Each part is plain JSON with a checksum. What is
-read is treated as untrusted input: a part that is not whole, or not of the right types, is ignored, and the scan starts
-cold.
+The file is replaced, never added to, and holds the last few answers. Each line is plain JSON with a checksum: the
+version, and for each answer what it answers, its head and its rows. What is read is treated as untrusted input: a line
+that is not whole, or not of the right types, is ignored, and the scan starts cold.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from pytest_tfdebug.scan.tree import Record, digest
 #: Answers that are kept, and bytes of all together; one of transformers takes 2 MB.
 _ANSWERS, _MOST = 8, 64_000_000
 _MARK = "pytest-tfdebug scan 2"
+#: What reading something else than was written may raise.
+MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, MemoryError)
 
 
 class Head(NamedTuple):
@@ -54,68 +56,60 @@ class Cache:
     def __init__(self, root: str | os.PathLike[str], models_dir: str) -> None:
         name = digest(os.path.realpath(root).encode(errors="surrogateescape"))
         self._path = os.path.join(directory(), f"{name}.answers")
-        self._version = _version()
+        self._version = _line([_MARK, _version()])
         self._models_dir = models_dir
-        self._parts: dict[str, tuple[bytes, bytes]] = {}
-        with suppress(OSError, ValueError, RecursionError, MemoryError):
-            self._parts = self._read()
+        self._parts: dict[bytes, tuple[bytes, bytes]] = {}
+        with suppress(OSError):
+            version, *lines = read(self._path, 2 * _MOST).split(b"\n")
+            if version == self._version:
+                self._parts = {key: (head, rows) for key, head, rows in zip(*[iter(lines)] * 3, strict=False)}
 
     def head(self, name: str) -> Head | None:
         """Return what is kept of an answer; None where there is none, or it is not whole."""
-        with suppress(ValueError, TypeError, KeyError, RecursionError, MemoryError):
-            return _head(json.loads(self._parts[self._key(name)][0]))
+        with suppress(*MISTAKES):
+            return _head(_content(self._parts[self._key(name)][0]))
         return None
 
     def rows(self, name: str) -> Any:  # noqa: ANN401 - whatever JSON holds
         """Return the rows of an answer, which may be anything."""
-        with suppress(ValueError, KeyError, RecursionError, MemoryError):
-            return json.loads(self._parts[self._key(name)][1])
+        with suppress(*MISTAKES):
+            return _content(self._parts[self._key(name)][1])
         return None
 
     def keep(self, name: str, head: Head, rows: object) -> None:
         """Keep an answer in place of what was kept under its name; a cache that cannot be written is no error."""
         own = self._key(name)
-        parts = {own: (_dumped(head), _dumped(rows))}
-        for key, part in self._parts.items():
-            if key != own and len(parts) < _ANSWERS and sum(map(len, part)) + _size(parts) <= _MOST:
-                parts[key] = part
+        parts = {own: (_line(head), _line(rows)), **{key: part for key, part in self._parts.items() if key != own}}
+        lines, size = [self._version], 0
+        for key, part in list(parts.items())[:_ANSWERS]:
+            size += sum(map(len, part))
+            if size > _MOST:
+                break
+            lines += [key, *part]
         self._parts = parts
-        if _size(parts) <= _MOST:
-            with suppress(OSError):
-                os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-                replace(self._path, [self._written()])
+        with suppress(OSError):
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            replace(self._path, [b"\n".join(lines)])
 
-    def _key(self, name: str) -> str:
-        return f"{name} {self._models_dir}"
-
-    def _written(self) -> bytes:
-        """Return the file: a line about its parts after its own checksum, and a line for each part."""
-        index = [[key, *map(zlib.crc32, pair)] for key, pair in self._parts.items()]
-        line = _dumped([_MARK, self._version, index])
-        parts = (part for pair in self._parts.values() for part in pair)
-        return b"\n".join([b"%08x %b" % (zlib.crc32(line), line), *parts])
-
-    def _read(self) -> dict[str, tuple[bytes, bytes]]:
-        line, *parts = read(self._path, 2 * _MOST).split(b"\n")
-        if line[:9] != b"%08x " % zlib.crc32(line[9:]):
-            return {}
-        mark, version, index = json.loads(line[9:])
-        if (mark, version) != (_MARK, self._version):
-            return {}
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        return {
-            str(key): pair
-            for (key, *checksums), pair in zip(index, pairs, strict=True)
-            if [zlib.crc32(part) for part in pair] == checksums
-        }
+    def _key(self, name: str) -> bytes:
+        return _line([name, self._models_dir])
 
 
-def _size(parts: dict[str, tuple[bytes, bytes]]) -> int:
-    return sum(len(part) for pair in parts.values() for part in pair)
+def _line(value: object) -> bytes:
+    """Return a line of the file: a checksum and JSON."""
+    text = json.dumps(value, separators=(",", ":")).encode()
+    return b"%08x %b" % (zlib.crc32(text), text)
 
 
-def _dumped(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+def _content(line: bytes) -> Any:  # noqa: ANN401
+    """Return what a line holds.
+
+    Raises:
+        ValueError: If it is not whole.
+    """
+    if line[:9] != b"%08x " % zlib.crc32(line[9:]):
+        raise ValueError("not whole")
+    return json.loads(line[9:])
 
 
 def _head(found: Any) -> Head:  # noqa: ANN401
@@ -124,17 +118,11 @@ def _head(found: Any) -> Head:  # noqa: ANN401
     Raises:
         ValueError: If something in it is of another type.
     """
-    record, bad, unresolved, summary, size, checksum = found
-    listings, contents = record
-    if not all(map(_is_texts, (listings, contents, bad))) or not isinstance(summary, str):
-        raise ValueError("not a head")
-    if not isinstance(unresolved, list) or not all(isinstance(base, str) for base in unresolved):
+    (listings, contents), bad, unresolved, summary, size, checksum = found
+    texts = (*listings.values(), *contents.values(), *bad.values(), *unresolved, summary)
+    if not all(isinstance(text, str) for text in texts) or isinstance(unresolved, str):
         raise ValueError("not a head")
     return Head(Record(listings, contents), bad, unresolved, summary, int(size), int(checksum))
-
-
-def _is_texts(found: object) -> bool:
-    return isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
 
 
 def directory() -> str:

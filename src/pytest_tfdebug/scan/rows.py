@@ -11,8 +11,6 @@ from pytest_tfdebug.scan.states import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: What :func:`from_rows` raises for what is no rows.
-MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 #: The types of the fields of a state.
 _STATE = (str, str, str, str, str, int)
 
@@ -51,7 +49,7 @@ def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:  # noqa: ANN401 -
     """Return the models that rows hold, and the files of models that all may rest on.
 
     Raises:
-        ValueError: If the rows are not such as :func:`to_rows` makes, or another of ``MISTAKES``.
+        ValueError: If the rows are not such as :func:`to_rows` makes, or another of the cache's ``MISTAKES``.
     """
     tests = [_text(test) for test in rows["tests"]]
     states = [_state(fields) for fields in rows["states"]]
