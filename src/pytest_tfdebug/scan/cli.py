@@ -212,8 +212,7 @@ def _save(target: str, form: str | None, found: Answer) -> list[str]:
     if form not in _SUFFIXES:
         return [target]
     other = os.path.splitext(target)[0] + _SUFFIXES[form]
-    to_text = {"csv": render.to_csv, "markdown": render.to_markdown}[form]
-    write(other, [to_text(found.report)])
+    write(other, [render.TABLES[form](found.report)])
     return [target, other]
 
 
@@ -234,14 +233,12 @@ def _show(options: argparse.Namespace, found: Answer, earlier: dict[str, Any] | 
     if options.baseline:
         _check(options, earlier, now)
     changed = baseline.changes(_only(earlier, test), now, strict_reasons=options.strict_reasons)
-    if options.format == "sarif":
+    if options.format is None:
+        _print(baseline.lines(changed, options.baseline or options.base, verbose=options.verbose))
+    else:
         from pytest_tfdebug.scan.sarif import as_sarif
 
-        _print(as_sarif(changed))
-    elif options.format is not None:
-        _print(baseline.FORMATS[options.format](changed))
-    else:
-        _print(baseline.lines(changed, options.baseline or options.base, verbose=options.verbose))
+        _print({**baseline.FORMATS, "sarif": as_sarif}[options.format](changed))
     return FAILED if baseline.is_failure(changed) else OK
 
 
@@ -250,12 +247,9 @@ def _without_reason(options: argparse.Namespace, found: Answer) -> int:
     from pytest_tfdebug.scan import baseline
 
     bare = baseline.without_reason(found.report)
-    lines = list(baseline.lines(bare)) if bare else []
-    if options.format is None:
-        _print(lines)
-    else:
-        for line in lines:
-            _tell(line)
+    show = _tell if options.format is not None else lambda line: _print([line])
+    for line in baseline.lines(bare) if bare else ():
+        show(line)
     return FAILED if bare else OK
 
 
@@ -263,15 +257,12 @@ def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
     """Return what is printed: a summary, or the report in the form that was asked for."""
     from pytest_tfdebug.scan import render
 
-    if options.format == "json":
-        return [found.result.dumps().rstrip("\n")]
-    if options.format == "csv":
-        return [render.to_csv(found.report).rstrip("\n")]
-    if options.format == "markdown":
-        return [render.to_markdown(found.report).rstrip("\n")]
+    if options.format is None:
+        return found.summarize(verbose=options.verbose)
     if options.format == "github":
         return render.as_annotations(found.report)
-    return found.summarize(verbose=options.verbose)
+    text = found.result.dumps() if options.format == "json" else render.TABLES[options.format](found.report)
+    return [text.rstrip("\n")]
 
 
 def _check(options: argparse.Namespace, earlier: dict[str, Any], now: dict[str, Any]) -> None:

@@ -145,6 +145,10 @@ def to_markdown(report: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+#: ``--format`` -> the report as a table.
+TABLES = {"csv": to_csv, "markdown": to_markdown}
+
+
 def cell(text: str) -> str:
     """Return a text as it stands in a table of markdown."""
     return " ".join(text.split()).replace("|", "\\|")

@@ -21,27 +21,16 @@ if TYPE_CHECKING:
 
 #: The states in which a class does not run a test.
 STOPPED = frozenset({"skipped", "vanished"})
-_RAN, _SKIPPED, _VANISHED, _EMPTY, _CONDITIONAL, _PARTIAL, _COLLECTED = (1 << bit for bit in range(7))
-_RUNNING = _RAN | _EMPTY | _CONDITIONAL | _PARTIAL
-_STOPPING, _DEPENDING = _SKIPPED | _VANISHED | _PARTIAL, _CONDITIONAL | _PARTIAL
-#: The bit of each state; a test that is skipped for a part of its parameters is conditional and has one of its own, and
-#: ``collected`` is what a run of pytest did not reach.
-_FLAGS = {
-    "ran": _RAN,
-    "skipped": _SKIPPED,
-    "vanished": _VANISHED,
-    "empty": _EMPTY,
-    "conditional": _CONDITIONAL,
-    "collected": _COLLECTED,
-}
-#: The lists of models in the JSON report -> whether a model whose classes have these flags is in it.
-_MODELS: dict[str, Callable[[int], int | bool]] = {
-    "models_ran": lambda flag: flag & _RUNNING,
-    "models_skipped": lambda flag: not flag & (_RUNNING | _COLLECTED),
-    "models_partially_skipped": lambda flag: flag & _RUNNING and flag & _STOPPING,
-    "models_conditional": lambda flag: flag & _DEPENDING,
-    "models_vanished": lambda flag: flag & _VANISHED,
-    "models_empty": lambda flag: flag & _EMPTY,
+_RUNNING = frozenset({"ran", "empty", "conditional", "partial"})
+#: The lists of models in the JSON report -> whether a model is in it whose classes have these states. A test that is
+#: skipped for a part of its parameters is ``partial``, and ``collected`` is what a run of pytest did not reach.
+_MODELS: dict[str, Callable[[frozenset[str]], bool]] = {
+    "models_ran": lambda states: bool(states & _RUNNING),
+    "models_skipped": lambda states: not states & (_RUNNING | {"collected"}),
+    "models_partially_skipped": lambda states: bool(states & _RUNNING and states & (STOPPED | {"partial"})),
+    "models_conditional": lambda states: bool(states & {"conditional", "partial"}),
+    "models_vanished": lambda states: "vanished" in states,
+    "models_empty": lambda states: "empty" in states,
 }
 #: The keys of an entry, in the order of the JSON report.
 _SUMMARY = (
@@ -100,17 +89,16 @@ class CommonTest:
     @cached_property
     def lists(self) -> dict[str, list[str]]:
         """The lists of the JSON report: models by what they do, and the reasons of those that skip the test."""
-        flags: dict[str, int] = {}
+        states: dict[str, set[str]] = {}
         reasons: dict[str, dict[str, None]] = {}
-        known: dict[int, int] = {}  # by identity, which the cases keep
         for model, _, state in self.cases:
-            flag = known.get(id(state)) or known.setdefault(id(state), _flag(state))
-            flags[model] = flags.get(model, 0) | flag
-            if flag & _STOPPING:
+            word = "partial" if state.is_partial else state.state
+            states.setdefault(model, set()).add(word)
+            if word == "partial" or word in STOPPED:
                 reasons.setdefault(model, {})[state.reason] = None
         found: dict[str, list[str]] = {key: [] for key in _MODELS}
-        for model, flag in sorted(flags.items()):
-            for key in _keys(flag):
+        for model, words in sorted(states.items()):
+            for key in _keys(frozenset(words)):
                 found[key].append(model)
         told = [f"{model}: {reason}" for model in found["models_skipped"] for reason in reasons[model]]
         return {**found, "reasons_skipped": told}
@@ -126,19 +114,14 @@ class CommonTest:
 
 
 @cache
-def _keys(flag: int) -> list[str]:
-    """Return the lists that a model is in whose classes have these flags."""
-    return [key for key, is_in in _MODELS.items() if is_in(flag)]
+def _keys(states: frozenset[str]) -> list[str]:
+    """Return the lists that a model is in whose classes have these states."""
+    return [key for key, is_in in _MODELS.items() if is_in(states)]
 
 
 def entry(case: Case) -> dict[str, Any]:
     """Return the JSON entry of a test in a class."""
     return {"model": case.model, "class": case.cls, **case.state._asdict()}
-
-
-def _flag(state: State) -> int:
-    is_partial = state.state == "conditional" and state.condition.startswith("only ")
-    return _PARTIAL if is_partial else _FLAGS[state.state]
 
 
 class ScanResult:
@@ -218,20 +201,15 @@ def chunks(
     tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]] = MappingProxyType({})
 ) -> Iterator[str]:
     """Yield the JSON report of tests piece by piece, each test with further keys."""
-    texts: dict[Any, str] = {}
     start = "{\n"
     for name, test in tests.items():
-        yield f"{start}  {_encode(name)}: {{\n{_fields(test, texts, extra.get(name, {}))}\n  }}"
+        cases = [_head(model, cls) + text for model, cls, state in test.cases if (text := _text(state))]
+        fields = {key: _json(value) for key, value in test.summary().items()} | {"tests": _listed(cases)}
+        fields |= {key: _json(value) for key, value in extra.get(name, {}).items()}
+        lines = ",\n".join([f"    {_encode(key)}: {text}" for key, text in fields.items()])
+        yield f"{start}  {_encode(name)}: {{\n{lines}\n  }}"
         start = ",\n"
     yield "\n}\n" if tests else "{\n\n}\n"
-
-
-def _fields(test: CommonTest, texts: dict[Any, str], extra: dict[str, Any]) -> str:
-    values = test.summary()
-    lines = [f"    {_encode(key)}: {_json(value)}" for key, value in values.items()]
-    lines.append(f'    "tests": {_listed(_cases(test, texts))}')
-    lines += [f"    {_encode(key)}: {_json(value)}" for key, value in extra.items()]
-    return ",\n".join(lines)
 
 
 def _json(value: object) -> str:
@@ -243,25 +221,13 @@ def _listed(items: list[str]) -> str:
     return f"[{_SEPARATOR[1:]}{_SEPARATOR.join(items)}\n    ]" if items else "[]"
 
 
-def _cases(test: CommonTest, texts: dict[Any, str]) -> list[str]:
-    """Return the JSON of each class that does not simply run a test.
-
-    ``texts`` holds what is encoded already: states by identity, which the tests keep alive, and models with classes.
-    """
-    found: list[str] = []
-    for model, cls, state in test.cases:
-        text = texts.get(id(state))
-        if text is None:
-            text = texts[id(state)] = _text(state)
-        if text:
-            key = model, cls
-            head = texts.get(key)
-            if head is None:
-                head = texts[key] = f'{{"model": {_quoted(model)}, "class": {_quoted(cls)}, '
-            found.append(head + text)
-    return found
+@cache
+def _head(model: str, cls: str) -> str:
+    """Return how the JSON of a class begins."""
+    return f'{{"model": {_quoted(model)}, "class": {_quoted(cls)}, '
 
 
+@cache
 def _text(state: State) -> str:
     """Return the JSON of a state after that of its class; nothing for a test that just runs."""
     if state.state == "ran":

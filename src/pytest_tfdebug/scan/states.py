@@ -22,6 +22,11 @@ class State(NamedTuple):
     file: str = ""
     line: int = 0
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether a part of the test's parameters is skipped."""
+        return self.state == "conditional" and self.condition.startswith("only ")
+
 
 RAN = State("ran")
 
