@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import libcst as cst
 
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Class, Function
 from pytest_tfdebug.scan.conditions import Condition, Guards, negated
-from pytest_tfdebug.scan.decorators import SKIP_CALLS
+from pytest_tfdebug.scan.decorators import SKIP_CALLS, Decorators
 from pytest_tfdebug.scan.states import Skip
-from pytest_tfdebug.scan.values import SELF, UNKNOWN, Scope
-from pytest_tfdebug.scan.workspace import External, Found
+from pytest_tfdebug.scan.values import SELF, UNKNOWN, Evaluator, Scope
+from pytest_tfdebug.scan.workspace import External, File, Found, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from pytest_tfdebug.scan.classes import Dependency, Linked
-    from pytest_tfdebug.scan.decorators import Decorators
     from pytest_tfdebug.scan.syntax import Argument
-    from pytest_tfdebug.scan.values import Evaluator
-    from pytest_tfdebug.scan.workspace import File, Workspace
 
 _DEPTH = 5  # of helpers that call helpers
 _LOOKING = 20  # helpers of helpers that are looked into
@@ -97,7 +94,6 @@ class Runner:
     def __init__(self, workspace: Workspace, decorators: Decorators, evaluator: Evaluator) -> None:
         self._workspace, self._decorators, self._evaluator = workspace, decorators, evaluator
         self._known: dict[tuple[int, int], dict[frozenset[Dependency], dict[tuple[Hashable, ...], Outcome]]] = {}
-        self._interned: dict[frozenset[Dependency], frozenset[Dependency]] = {}
         self._running: set[tuple[int, int]] = set()
         self._looked_into: set[tuple[Linked, str]] = set()
         self._may: dict[int, bool] = {}
@@ -119,11 +115,10 @@ class Runner:
         self._running.add(key)
         try:
             skips, end = self._test(definer, function, cls)
-            used = frozenset(self._evaluator.dependencies)
+            dependencies = frozenset(self._evaluator.dependencies)
         finally:
             self._running.discard(key)
             self._evaluator.dependencies = before
-        dependencies = self._interned.setdefault(used, used)
         outcome = skips, end, dependencies
         known.setdefault(dependencies, {})[self._evaluator.resolved(cls, dependencies)] = outcome
         return outcome
@@ -157,10 +152,10 @@ class Runner:
     def _run(self, suite: Any, frame: Frame) -> Ending:  # noqa: ANN401 - libcst is not typed here
         exits: list[EarlyExit] = []
         entered = frame.guards
-        for node in _statements(suite):
+        for node in self._statements(suite):
             end: End
             left: list[EarlyExit]
-            end, left = _STATEMENTS[type(node)](self, node, frame)
+            end, left = self._STATEMENTS[type(node)](self, node, frame)
             exits += left
             if end is End.FALLS_THROUGH:
                 frame = frame.past(left)
@@ -170,6 +165,11 @@ class Runner:
             is_whole = end is not End.SKIPPED and all(how is not End.BROKE for _, how in exits)
             return end, [(entered, end)] if is_whole else exits
         return End.FALLS_THROUGH, exits
+
+    def _statements(self, suite: Any) -> Iterator[Any]:  # noqa: ANN401
+        """Return the statements of a suite that can lead to a skip or past one, those that share a line one by one."""
+        lines = (node.body if isinstance(node, cst.SimpleStatementLine) else [node] for node in suite.body)
+        return (node for line in lines for node in line if type(node) in self._STATEMENTS)
 
     def _orelse(self, orelse: Any, frame: Frame) -> Ending:  # noqa: ANN401
         if orelse is None:
@@ -469,11 +469,22 @@ class Runner:
                 return self._evaluator.words(value, frame.scope)
         return ""
 
-
-def _statements(suite: Any) -> Iterator[Any]:  # noqa: ANN401
-    """Return the statements of a suite that can lead to a skip or past one, those that share a line one by one."""
-    lines = (node.body if isinstance(node, cst.SimpleStatementLine) else [node] for node in suite.body)
-    return (node for line in lines for node in line if type(node) in _STATEMENTS)
+    _STATEMENTS: ClassVar = {
+        kind: follow
+        for follow, kinds in (
+            (_do, (cst.AnnAssign, cst.Assign, cst.AugAssign, cst.Expr)),
+            (_leave, (cst.Break, cst.Continue)),
+            (_loop, (cst.For, cst.While)),
+            (_def, (cst.FunctionDef,)),
+            (_if, (cst.If,)),
+            (_match, (cst.Match,)),
+            (_raise, (cst.Raise,)),
+            (_return, (cst.Return,)),
+            (_try, (cst.Try, cst.TryStar)),
+            (_with, (cst.With,)),
+        )
+        for kind in kinds
+    }
 
 
 def _guard(node: Any, *, holds: bool) -> str:  # noqa: ANN401
@@ -490,23 +501,3 @@ def _either(endings: list[Ending]) -> Ending:
         return End.FALLS_THROUGH, exits
     # what raises in a handled body has no way out of it: there is none where each handler skips
     return ends.pop() if len(ends) == 1 else next((how for _, how in exits), End.RETURNED), exits
-
-
-_STATEMENTS: dict[type, Any] = {
-    cst.AnnAssign: Runner._do,  # noqa: SLF001 - the table of this class
-    cst.Assign: Runner._do,  # noqa: SLF001
-    cst.AugAssign: Runner._do,  # noqa: SLF001
-    cst.Break: Runner._leave,  # noqa: SLF001
-    cst.Continue: Runner._leave,  # noqa: SLF001
-    cst.Expr: Runner._do,  # noqa: SLF001
-    cst.For: Runner._loop,  # noqa: SLF001
-    cst.FunctionDef: Runner._def,  # noqa: SLF001
-    cst.If: Runner._if,  # noqa: SLF001
-    cst.Match: Runner._match,  # noqa: SLF001
-    cst.Raise: Runner._raise,  # noqa: SLF001
-    cst.Return: Runner._return,  # noqa: SLF001
-    cst.Try: Runner._try,  # noqa: SLF001
-    cst.TryStar: Runner._try,  # noqa: SLF001
-    cst.While: Runner._loop,  # noqa: SLF001
-    cst.With: Runner._with,  # noqa: SLF001
-}
