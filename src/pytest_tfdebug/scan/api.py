@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan.found import result
 from pytest_tfdebug.scan.layout import model_files
-from pytest_tfdebug.scan.tree import DiskTree
+from pytest_tfdebug.scan.tree import DiskTree, Tree
 from pytest_tfdebug.scan.workers import Work, scan_here
 
 if TYPE_CHECKING:
     import os
 
     from pytest_tfdebug.scan.report import ScanResult
-    from pytest_tfdebug.scan.tree import Tree
 
 
 def scan(

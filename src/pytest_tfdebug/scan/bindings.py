@@ -10,13 +10,11 @@ import libcst as cst
 
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.outline import Outline, uncommented
+from pytest_tfdebug.scan.outline import Outline, Statement, uncommented
 from pytest_tfdebug.scan.relevant import Relevant, relevant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from pytest_tfdebug.scan.outline import Statement
 
 
 class Decorator(NamedTuple):

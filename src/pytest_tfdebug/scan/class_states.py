@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan import expanded
 from pytest_tfdebug.scan.bindings import Decorator, Function, Value
-from pytest_tfdebug.scan.bodies import End
+from pytest_tfdebug.scan.bodies import End, Runner
 from pytest_tfdebug.scan.conditions import Condition
 from pytest_tfdebug.scan.definitions import Definition, Definitions
 from pytest_tfdebug.scan.states import NOTHING, RAN, Applied, Skip, State, judged, of_body, of_variants
-from pytest_tfdebug.scan.values import CLASS_NAME
-from pytest_tfdebug.scan.workspace import Found
+from pytest_tfdebug.scan.values import CLASS_NAME, Evaluator
+from pytest_tfdebug.scan.workspace import File, Found, Workspace
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.scan.bodies import Runner
     from pytest_tfdebug.scan.classes import Inherited, Linked
     from pytest_tfdebug.scan.decorators import Decorators
     from pytest_tfdebug.scan.expanded import Slot
-    from pytest_tfdebug.scan.values import Evaluator
-    from pytest_tfdebug.scan.workspace import File, Workspace
 
 #: Methods that run before every test of a class and can skip in its place, in a ``unittest.TestCase`` and elsewhere.
 _SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")
@@ -39,10 +36,9 @@ class ClassStates:
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators, runner: Runner) -> None:
         self._workspace, self._decorators, self._runner = workspace, decorators, runner
         self.definitions = Definitions(workspace, evaluator, decorators)
-        self._bound: dict[Linked, set[str]] = {}
+        self._own, self._expanded_of = cache(_own_tests), cache(self._expanded_in)
+        self._on_bases = cache(self._on_all)
         self._inherited: dict[Inherited, dict[str, Definition]] = {}
-        self._expanded: dict[Inherited, frozenset[str]] = {}
-        self._on_inherited: dict[Inherited, list[Skip]] = {}
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the definitions keep the states alive
         self._slots: dict[tuple[str, tuple[Linked, ...]], list[Slot]] = {}
 
@@ -65,11 +61,12 @@ class ClassStates:
 
     def _on_class(self, cls: Linked) -> Applied:
         """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
-        if cls.inherited not in self._on_inherited:
-            self._on_inherited[cls.inherited] = [skip for base in cls.inherited.mro for skip in self._on_one(base)]
-        skips = [*self._on_one(cls), *self._on_inherited[cls.inherited]]
+        skips = [*self._on_one(cls), *self._on_bases(cls.inherited)]
         kept = [skip for skip in skips if skip.kind == "pytest" or cls.inherited.is_test_case]
         return Applied("class-decorator", tuple(kept))
+
+    def _on_all(self, inherited: Inherited) -> list[Skip]:
+        return [skip for base in inherited.mro for skip in self._on_one(base)]
 
     def _on_one(self, cls: Linked) -> list[Skip]:
         decorators = list(cls.facts.decorators)
@@ -113,23 +110,14 @@ class ClassStates:
             self._inherited[cls.inherited][test] = definition
         return self._of_definition(cls, definition, base)
 
-    def _expanded_of(self, inherited: Inherited) -> frozenset[str]:
+    def _expanded_in(self, inherited: Inherited) -> frozenset[str]:
         """Return the tests of which a definition in the bases of a class is expanded."""
-        if inherited not in self._expanded:
-            self._expanded[inherited] = frozenset(
-                name
-                for linked in inherited.mro
-                for name, member in linked.facts.members.items()
-                if name.startswith("test_") and self.definitions.expansion(linked, member) is not None
-            )
-        return self._expanded[inherited]
-
-    def _own(self, cls: Linked) -> set[str]:
-        """Return the names of the tests that a class binds, also without the number that ``expand`` adds."""
-        if cls not in self._bound:
-            names = [name for name in cls.facts.members if name.startswith("test_")]
-            self._bound[cls] = set(names).union(*map(unnumbered, names))
-        return self._bound[cls]
+        return frozenset(
+            name
+            for linked in inherited.mro
+            for name, member in linked.facts.members.items()
+            if name.startswith("test_") and self.definitions.expansion(linked, member) is not None
+        )
 
     def _of_variants(self, cls: Linked, test: str, base: State) -> State:
         """Return the state of a test of which some definition is expanded."""
@@ -142,8 +130,8 @@ class ClassStates:
                 for definer, binding in cls.definitions(test)
                 if (found := self.definitions.expansion(definer, binding)) is not None
             }
-            found = expanded.slots(involved, test, expansions)
-            self._slots[key] = [each for each in found if not each.is_leftover or self.definitions.is_collected(each)]
+            slots = expanded.slots(involved, test, expansions)
+            self._slots[key] = [each for each in slots if not each.is_leftover or self.definitions.is_collected(each)]
         states = ((slot.name, self.definitions.of(*slot)) for slot in self._slots[key])
         return of_variants([(name, self._of_definition(cls, definition, base)) for name, definition in states])
 
@@ -187,6 +175,12 @@ def _named(state: State, cls: Linked) -> State:
     if CLASS_NAME not in state.reason:
         return state
     return state._replace(reason=state.reason.replace(CLASS_NAME, cls.name))
+
+
+def _own_tests(cls: Linked) -> set[str]:
+    """Return the names of the tests that a class binds, also without the number that ``expand`` adds."""
+    names = [name for name in cls.facts.members if name.startswith("test_")]
+    return set(names).union(*map(unnumbered, names))
 
 
 @cache

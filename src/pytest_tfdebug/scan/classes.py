@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import libcst as cst
 
 from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Class, Function, Value
+from pytest_tfdebug.scan.bindings import Binding, Class, Function, Value
 from pytest_tfdebug.scan.found import Unresolved
-from pytest_tfdebug.scan.workspace import External, Found
+from pytest_tfdebug.scan.workspace import External, File, Found, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
-    from pytest_tfdebug.scan.bindings import Binding
-    from pytest_tfdebug.scan.workspace import File, Workspace
 
 #: What of a class an outcome may depend on: a kind and its arguments.
 Dependency: TypeAlias = "tuple[Any, ...]"
@@ -88,8 +86,6 @@ class Linked:
 
     def __init__(self, file: File, facts: Class) -> None:
         self.file, self.facts, self.name = file, facts, facts.name
-        self.known: dict[Dependency, Hashable] = {}
-        self.resolved: dict[frozenset[Dependency], tuple[Hashable, ...]] = {}
         self.inherit(Inherited((), frozenset()))
 
     def inherit(self, inherited: Inherited) -> None:
@@ -130,7 +126,7 @@ class Linker:
         self.unresolved: dict[Unresolved, None] = {}
         self._workspace = workspace
         self._linked: dict[tuple[str, int, str], Linked | None] = {}
-        self._known: dict[tuple[tuple[Linked, ...], frozenset[str]], Inherited] = {}
+        self._inherited = cache(Inherited)
 
     @property
     def classes(self) -> list[Linked]:
@@ -167,12 +163,6 @@ class Linker:
         outside = frozenset(externals).union(*(base.inherited.externals for base in bases))
         linked.inherit(self._inherited(_following(bases), outside))
         return linked
-
-    def _inherited(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> Inherited:
-        found = self._known.get((mro, externals))
-        if found is None:
-            found = self._known[mro, externals] = Inherited(mro, externals)
-        return found
 
     def _base(self, file: File, facts: Class, node: Any) -> Linked | str | None:  # noqa: ANN401, PLR0911 - one return for each case
         if isinstance(node, cst.IfExp):  # Mixin if is_available() else object

@@ -10,15 +10,13 @@ from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Class, Decorator, Function, Value
 from pytest_tfdebug.scan.conditions import is_condition, negated
 from pytest_tfdebug.scan.states import Skip
-from pytest_tfdebug.scan.values import UNKNOWN, Scope
-from pytest_tfdebug.scan.workspace import External, File, Found
+from pytest_tfdebug.scan.values import UNKNOWN, Evaluator, Scope
+from pytest_tfdebug.scan.workspace import External, File, Found, Symbol, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_tfdebug.scan.syntax import Argument
-    from pytest_tfdebug.scan.values import Evaluator
-    from pytest_tfdebug.scan.workspace import Symbol, Workspace
 
 _DEPTH = 8  # of decorators that call decorators
 

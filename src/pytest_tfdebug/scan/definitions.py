@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import libcst as cst
 
 from pytest_tfdebug.scan import expanded, syntax
-from pytest_tfdebug.scan.bindings import Class, Decorator, Function, Value
+from pytest_tfdebug.scan.bindings import Binding, Class, Decorator, Function, Value
 from pytest_tfdebug.scan.classes import Linked
 from pytest_tfdebug.scan.conditions import UNCONDITIONAL
 from pytest_tfdebug.scan.outline import squeeze
 from pytest_tfdebug.scan.states import NOTHING, Applied, Skip, State, judged
-from pytest_tfdebug.scan.values import Scope, Unknown
-from pytest_tfdebug.scan.workspace import Found
+from pytest_tfdebug.scan.values import Evaluator, Scope, Unknown
+from pytest_tfdebug.scan.workspace import Found, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_tfdebug.scan.bindings import Binding
     from pytest_tfdebug.scan.decorators import Decorators
     from pytest_tfdebug.scan.expanded import Expansion, Slot
-    from pytest_tfdebug.scan.values import Evaluator
-    from pytest_tfdebug.scan.workspace import Workspace
 
 #: Decorators whose result is no function, so that pytest does not collect it, and attributes of a property.
 _NO_FUNCTION = frozenset({"property", "cached_property", "classproperty"})
@@ -50,12 +48,16 @@ class Definition(NamedTuple):
 
 
 class Definitions:
-    """Reads definitions, each once."""
+    """Reads definitions, each once.
+
+    Attributes:
+        expansion: Returns how ``parameterized.expand`` multiplies a definition, or None where it does not.
+    """
 
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators) -> None:
         self._workspace, self._evaluator, self._decorators = workspace, evaluator, decorators
         self._known: dict[tuple[Any, ...], Definition] = {}
-        self._expansions: dict[int, Expansion | None] = {}
+        self.expansion = cache(self._expansion)
 
     def of(
         self,
@@ -72,11 +74,8 @@ class Definitions:
             self._known[key] = found._replace(function=None, empty=None) if is_leftover else found
         return self._known[key]
 
-    def expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
-        """Return how ``parameterized.expand`` multiplies a definition, or None where it does not."""
-        if id(binding) not in self._expansions:
-            self._expansions[id(binding)] = expanded.expansion(binding, definer.file, self._workspace, self._evaluator)
-        return self._expansions[id(binding)]
+    def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
+        return expanded.expansion(binding, definer.file, self._workspace, self._evaluator)
 
     def is_collected(self, leftover: Slot) -> bool:
         """Tell whether a decorator outside ``expand`` has made something callable of the ``None`` that it leaves.

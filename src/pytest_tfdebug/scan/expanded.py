@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import libcst as cst
 
 from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Function
-from pytest_tfdebug.scan.values import Scope
+from pytest_tfdebug.scan.bindings import Binding, Decorator, Function
+from pytest_tfdebug.scan.values import Evaluator, Scope
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.scan.bindings import Binding, Decorator
     from pytest_tfdebug.scan.classes import Linked
-    from pytest_tfdebug.scan.values import Evaluator
     from pytest_tfdebug.scan.workspace import File, Workspace
 
 

@@ -15,14 +15,13 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.files import replace
 from pytest_tfdebug.scan.layout import model_files
-from pytest_tfdebug.scan.stale import StaleSkips
+from pytest_tfdebug.scan.stale import Finding, StaleSkips
 from pytest_tfdebug.scan.workers import Session, Work
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.scan.stale import Finding
     from pytest_tfdebug.scan.tree import DiskTree
 
 

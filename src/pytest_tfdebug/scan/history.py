@@ -11,14 +11,13 @@ from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.found import result
 from pytest_tfdebug.scan.layout import model_files
 from pytest_tfdebug.scan.tree import GitTree, git
-from pytest_tfdebug.scan.workers import Work, hit, scan_changed, scan_here
+from pytest_tfdebug.scan.workers import Part, Work, hit, scan_changed, scan_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pandas as pd
 
-    from pytest_tfdebug.scan.workers import Part
 
 #: Pixels of a curve, and of the margin around it.
 _WIDTH, _HEIGHT, _MARGIN = 720, 160, 24

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import libcst as cst
 
 from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Class, Decorator, Function, Import, Module, Source, Value, bind
+from pytest_tfdebug.scan.bindings import Binding, Class, Decorator, Function, Import, Module, Source, Value, bind
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.outline import Outline, uncommented
+from pytest_tfdebug.scan.outline import Outline, Statement, uncommented
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_tfdebug.scan.bindings import Binding
-    from pytest_tfdebug.scan.outline import Statement
 
 #: Compound statements whose body binds only where the first branch has not.
 _WEAK = frozenset({"elif", "else", "except", "case"})

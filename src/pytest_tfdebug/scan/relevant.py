@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.scan.outline import COMPOUND
+from pytest_tfdebug.scan.outline import COMPOUND, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pytest_tfdebug.scan.outline import Statement
 
 #: How the methods of ``unittest.TestCase`` begin that tests call on every other line, and that skip nothing.
 NO_SKIPS = ("assert", "fail", "subTest")

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan.bindings import Class, Function, Import, Value
 from pytest_tfdebug.scan.bodies import Runner
 from pytest_tfdebug.scan.class_states import ClassStates
-from pytest_tfdebug.scan.classes import Linked, Linker, is_abstract, is_abstract_base
+from pytest_tfdebug.scan.classes import Inherited, Linked, Linker, is_abstract, is_abstract_base
 from pytest_tfdebug.scan.decorators import Decorators
 from pytest_tfdebug.scan.definitions import is_test
-from pytest_tfdebug.scan.found import ORIGINS, ClassTests, Mixin, ModelScan
-from pytest_tfdebug.scan.layout import is_owned
+from pytest_tfdebug.scan.found import ORIGINS, ClassTests, Mixin, ModelScan, Unresolved
+from pytest_tfdebug.scan.layout import Place, is_owned
 from pytest_tfdebug.scan.values import Evaluator
-from pytest_tfdebug.scan.workspace import File, Found
+from pytest_tfdebug.scan.workspace import File, Found, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from pytest_tfdebug.scan.classes import Inherited
-    from pytest_tfdebug.scan.found import Unresolved
-    from pytest_tfdebug.scan.layout import Place
-    from pytest_tfdebug.scan.workspace import Workspace
 
 
 class Scanner:
@@ -49,9 +45,8 @@ class Scanner:
         self.runner = Runner(workspace, self.decorators, self._evaluator)
         self.states = ClassStates(workspace, self._evaluator, self.decorators, self.runner)
         self._models = f"{places[0].models}/" if places else ""
-        self._imported: dict[str, list[str]] = {}
-        self._mixin_tests: dict[Linked, frozenset[str]] = {}
-        self._inherited_tests: dict[Inherited, frozenset[str]] = {}
+        self._imports, self._tests = cache(self._imports_of), cache(self._tests_of)
+        self._inherited = cache(self._inherited_of)
         self._linked: dict[Linked, bool] = {}  # classes of the model that is scanned, and whether they are tests
 
     def scan(self, model: str, places: Iterable[Place], test: str | None) -> ModelScan:
@@ -99,18 +94,16 @@ class Scanner:
         shared = (file.path for file in self.workspace.files if not is_owned(file.path, self.owned))
         return sorted({path for each in shared for path in self._imports(each)})
 
-    def _imports(self, path: str) -> list[str]:
+    def _imports_of(self, path: str) -> list[str]:
         """Return the files of models that a file imports; ``""`` for a package that holds them all."""
-        if path not in self._imported:
-            file = self.workspace.file(path)
-            paths = self.workspace.imports(file) if file is not None else ()
-            packages = (f"{each.removesuffix('__init__.py')}" for each in paths)
-            self._imported[path] = [
-                "" if self._models.startswith(package) else each
-                for each, package in zip(paths, packages, strict=True)
-                if is_owned(each, self.owned) or self._models.startswith(package)
-            ]
-        return self._imported[path]
+        file = self.workspace.file(path)
+        found = []
+        for each in self.workspace.imports(file) if file is not None else ():
+            if self._models.startswith(each.removesuffix("__init__.py")):
+                found.append("")
+            elif is_owned(each, self.owned):
+                found.append(each)
+        return found
 
     def _file(self, where: Place, test: str | None) -> Iterator[ClassTests]:
         file = self.workspace.file(where.path)
@@ -174,21 +167,16 @@ class Scanner:
         has_bases = isinstance(found.binding, Class) and found.binding.has_bases
         return not has_bases and is_owned(found.file.path, self.owned)
 
-    def _tests(self, cls: Linked) -> frozenset[str]:
+    def _tests_of(self, cls: Linked) -> frozenset[str]:
         """Return the tests that a class defines for others to inherit; none if it belongs to a model."""
-        if cls not in self._mixin_tests:
-            names: Iterable[str] = ()
-            if not is_owned(cls.file.path, self.owned):
-                members = cls.facts.members.items()
-                names = (name for name, member in members if name.startswith("test_") and is_test(member))
-            self._mixin_tests[cls] = frozenset(names)
-        return self._mixin_tests[cls]
+        if is_owned(cls.file.path, self.owned):
+            return frozenset()
+        members = cls.facts.members.items()
+        return frozenset(name for name, member in members if name.startswith("test_") and is_test(member))
 
-    def _inherited(self, inherited: Inherited) -> frozenset[str]:
+    def _inherited_of(self, inherited: Inherited) -> frozenset[str]:
         """Return the tests that the bases of a class define for others to inherit."""
-        if inherited not in self._inherited_tests:
-            self._inherited_tests[inherited] = frozenset().union(*map(self._tests, inherited.mro))
-        return self._inherited_tests[inherited]
+        return frozenset().union(*map(self._tests, inherited.mro))
 
 
 def _mixin_order(mixin: Mixin) -> tuple[str, int, list[str]]:

@@ -9,7 +9,7 @@ from unittest import TestCase
 import libcst as cst
 
 from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Function, Value
+from pytest_tfdebug.scan.bindings import Decorator, Function, Value
 from pytest_tfdebug.scan.class_states import unnumbered
 from pytest_tfdebug.scan.decorators import SKIP_DECORATORS
 from pytest_tfdebug.scan.errors import BadSourceError
@@ -21,7 +21,6 @@ from pytest_tfdebug.scan.workspace import External
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.scan.bindings import Decorator
     from pytest_tfdebug.scan.classes import Linked
     from pytest_tfdebug.scan.scanner import Scanner
     from pytest_tfdebug.scan.tree import Tree

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.scan.conditions import UNCONDITIONAL, Condition
+from pytest_tfdebug.scan.conditions import UNCONDITIONAL, Condition, Guards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pytest_tfdebug.scan.conditions import Guards
 
 
 class State(NamedTuple):

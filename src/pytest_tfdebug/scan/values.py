@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import libcst as cst
@@ -10,13 +11,12 @@ import libcst as cst
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Class, Function, Value
 from pytest_tfdebug.scan.syntax import MISSING
-from pytest_tfdebug.scan.workspace import Found
+from pytest_tfdebug.scan.workspace import File, Found, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from pytest_tfdebug.scan.classes import Dependency, Linked
-    from pytest_tfdebug.scan.workspace import File, Workspace
 
 _DEPTH = 12  # of constants defined by constants
 #: Characters, or items, that a value may have; and the longest number in a format, which asks for as many characters.
@@ -64,6 +64,8 @@ class Evaluator:
     Attributes:
         dependencies: What of classes was looked up since this was last emptied.
         skipping_helper: Returns the method that a class has under a name, if it could skip.
+        resolve: Returns what a class has for a dependency; a definition is told by its identity.
+        resolved: Returns that for some dependencies; classes for which it is the same share an outcome.
     """
 
     def __init__(self, workspace: Workspace) -> None:
@@ -71,6 +73,7 @@ class Evaluator:
         self._attributes: dict[int, Any] = {}
         self.dependencies: set[Dependency] = set()
         self.skipping_helper: Callable[[Linked, str], tuple[Linked, Function] | None] = lambda *_: None
+        self.resolve, self.resolved = cache(self._resolve), cache(self._resolve_all)
 
     def bound(self, file: File, value: Value, depth: int = 0) -> Any:  # noqa: ANN401 - a value is of any type
         """Return the value that a name of a module is bound to."""
@@ -78,10 +81,10 @@ class Evaluator:
 
     def value(self, node: Any, scope: Scope) -> Any:  # noqa: ANN401
         """Return the value of an expression, or ``UNKNOWN``."""
-        evaluate = _KINDS.get(type(node))
-        if evaluate is None or scope.depth > _DEPTH:
+        if scope.depth > _DEPTH:
             return UNKNOWN
-        found = evaluate(self, node, scope)
+        evaluate = _KINDS.get(type(node))
+        found = evaluate(self, node, scope) if evaluate is not None else syntax.constant(node)
         return UNKNOWN if found is MISSING else found
 
     def truth(self, node: Any, scope: Scope) -> bool | None:  # noqa: ANN401
@@ -122,18 +125,11 @@ class Evaluator:
             self._attributes[id(binding)] = self.bound(definer.file, binding, depth=1)
         return self._attributes[id(binding)]
 
-    def resolved(self, cls: Linked, dependencies: frozenset[Dependency]) -> tuple[Hashable, ...]:
-        """Return what a class has for some dependencies; classes for which it is the same share an outcome."""
-        found = cls.resolved.get(dependencies)
-        if found is None:
-            found = cls.resolved[dependencies] = tuple([self.resolve(cls, each) for each in dependencies])
-        return found
+    def _resolve(self, cls: Linked, dependency: Dependency) -> Hashable:
+        return _DEPENDENCIES[dependency[0]](self, cls, *dependency[1:])
 
-    def resolve(self, cls: Linked, dependency: Dependency) -> Hashable:
-        """Return what a class has for a dependency; a definition is told by its identity."""
-        if dependency not in cls.known:
-            cls.known[dependency] = _DEPENDENCIES[dependency[0]](self, cls, *dependency[1:])
-        return cls.known[dependency]
+    def _resolve_all(self, cls: Linked, dependencies: frozenset[Dependency]) -> tuple[Hashable, ...]:
+        return tuple([self.resolve(cls, each) for each in dependencies])
 
     def reference(self, dotted: str, scope: Scope) -> Any:  # noqa: ANN401
         """Return the value of a name."""
@@ -174,10 +170,6 @@ def _shown(value: Any) -> str:  # noqa: ANN401
         return str(value)
     except ValueError:  # a number of more digits than Python writes
         return "..."
-
-
-def _constant(_: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401, ARG001
-    return syntax.constant(node)
 
 
 def _name(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
@@ -424,15 +416,11 @@ _KINDS: dict[type, Callable[[Evaluator, Any, Scope], Any]] = {
     cst.Comparison: _compare,
     cst.ConcatenatedString: _text,
     cst.Dict: _dict,
-    cst.Ellipsis: _constant,
-    cst.Float: _constant,
     cst.FormattedString: _text,
     cst.IfExp: _ternary,
-    cst.Integer: _constant,
     cst.List: _items,
     cst.Name: _name,
     cst.Set: _items,
-    cst.SimpleString: _constant,
     cst.Subscript: _item,
     cst.Tuple: _items,
     cst.UnaryOperation: _unary,

@@ -11,17 +11,15 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pytest_tfdebug.scan.layout import is_owned
+from pytest_tfdebug.scan.layout import Place, is_owned
 from pytest_tfdebug.scan.scanner import Scanner
-from pytest_tfdebug.scan.tree import DiskTree, Record
+from pytest_tfdebug.scan.tree import DiskTree, Record, Tree
 from pytest_tfdebug.scan.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_tfdebug.scan.found import ModelScan
-    from pytest_tfdebug.scan.layout import Place
-    from pytest_tfdebug.scan.tree import Tree
 
 _T = TypeVar("_T")
 

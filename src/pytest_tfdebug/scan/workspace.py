@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import posixpath
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
 
 from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Class, Function, Import, Module, Value
+from pytest_tfdebug.scan.bindings import Class, Decorator, Function, Import, Module, Value
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.reader import check, read
 from pytest_tfdebug.scan.source import decode
@@ -16,7 +18,6 @@ from pytest_tfdebug.scan.source import decode
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pytest_tfdebug.scan.bindings import Decorator
     from pytest_tfdebug.scan.tree import Tree
 
 _DEPTH = 20  # of a chain of re-exports
@@ -28,7 +29,8 @@ class External(NamedTuple):
     name: str
 
 
-class File(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class File:
     """A module of the repository, or a package directory without ``__init__.py`` (``module`` is then empty)."""
 
     path: str
@@ -56,6 +58,9 @@ class Workspace:
     Attributes:
         bad: The files that cannot be read, with the reason.
         may_skip: Tells whether calling a dotted name of a file may skip; set by whoever follows bodies.
+        resolve: Returns what a dotted name of a module means, or None where its first part is not bound there.
+        exported: Returns what an import of a name from a module brings.
+        module_path: Returns the file that an import in a file names, or None where it is not in the repository.
     """
 
     def __init__(self, tree: Tree, models: Collection[str] = (), *, is_checked: bool = False) -> None:
@@ -63,11 +68,9 @@ class Workspace:
         self.may_skip: Callable[[File, str], bool] = lambda *_: True
         self._tree, self._models, self._is_checked = tree, models, is_checked
         self._read: dict[str, File | None] = {}
-        self._packages: dict[tuple[str, str], str | None] = {}
-        self._resolved: dict[tuple[str, str], Symbol | None] = {}
-        self._exported: dict[tuple[str, str], Symbol | None] = {}
-        self._files: dict[str, str | None] = {}
-        self._modules: dict[tuple[str, str, bool], str | None] = {}
+        self.resolve, self.exported = cache(self._resolve), cache(self._attribute)
+        self.module_path = cache(self._module_path)
+        self._package, self._file = cache(self._find_package), cache(self._find)
 
     def file(self, path: str) -> File | None:
         """Return a module by its path, or None where it cannot be read; ``bad`` then says why."""
@@ -126,17 +129,11 @@ class Workspace:
         file = self._read.get(path)
         return file is not None and self.may_skip(file, dotted)
 
-    def resolve(self, file: File, dotted: str, depth: int = 0) -> Symbol | None:
-        """Return what a dotted name of a module means, or None where its first part is not bound there."""
-        key = (file.path, dotted)
-        if key in self._resolved:
-            return self._resolved[key]
+    def _resolve(self, file: File, dotted: str, depth: int = 0) -> Symbol | None:
         first, *rest = dotted.split(".")
         symbol = self.lookup(file, first, depth)
         for part in rest:
             symbol = self._attribute(symbol, part, depth)
-        if depth == 0:  # a deeper look-up may have been cut short by a cycle
-            self._resolved[key] = symbol
         return symbol
 
     def lookup(self, file: File, name: str, depth: int = 0) -> Symbol | None:
@@ -165,7 +162,7 @@ class Workspace:
             node = node.body
         dotted = syntax.dotted(node)
         if dotted and dotted.partition(".")[0] != name:
-            target = self.resolve(file, dotted, depth + 1)
+            target = self._resolve(file, dotted, depth + 1)
             if target is not None:
                 return target
         return Found(file, value)
@@ -180,14 +177,7 @@ class Workspace:
             return self._attribute(module, binding.name, depth)
         return self.exported(module, binding.name)
 
-    def exported(self, module: File, name: str) -> Symbol | None:
-        """Return what an import of a name from a module brings."""
-        key = (module.path, name)
-        if key not in self._exported:
-            self._exported[key] = self._attribute(module, name, 0)
-        return self._exported[key]
-
-    def _attribute(self, symbol: Symbol | None, name: str, depth: int) -> Symbol | None:
+    def _attribute(self, symbol: Symbol | None, name: str, depth: int = 0) -> Symbol | None:
         if isinstance(symbol, External):
             return External(f"{symbol.name}.{name}")
         if isinstance(symbol, File):
@@ -212,45 +202,27 @@ class Workspace:
         name = module.lstrip(".") or posixpath.dirname(importer).replace("/", ".")
         return found if found is not None else External(name)
 
-    def module_path(self, importer: str, module: str) -> str | None:
-        """Return the file that an import in a file names, or None where it is not in the repository."""
+    def _module_path(self, importer: str, module: str) -> str | None:
         directory, name = importer.rpartition("/")[0], module.lstrip(".")
         dots = len(module) - len(name)
-        if dots > 1:
-            directory = "/".join(directory.split("/")[: 1 - dots])
-        key = (directory, name, dots > 0)
-        if key not in self._modules:
-            self._modules[key] = self._module_path(*key)
-        return self._modules[key]
-
-    def _module_path(self, directory: str, name: str, is_relative: bool) -> str | None:  # noqa: FBT001 - a key
-        if is_relative:
-            return self._file(posixpath.join(directory, *name.split("."))) if name else self._file(directory)
+        if dots:
+            above = directory.split("/")[: len(directory) if dots == 1 else 1 - dots]
+            return self._file("/".join([*filter(None, above), *filter(None, name.split("."))]))
         first, *rest = name.split(".")
         package = self._package(directory, first)
         return self._file(posixpath.join(package, *rest)) if package is not None else None
 
-    def _package(self, directory: str, name: str) -> str | None:
+    def _find_package(self, directory: str, name: str) -> str | None:
         """Return a top-level module as pytest and an installed repository would find it, nearest first."""
-        key = (directory, name)
-        if key not in self._packages:
-            path = posixpath.join(directory, name)
-            if self._file(path) is not None:
-                self._packages[key] = path
-            elif directory:
-                self._packages[key] = self._package(directory.rpartition("/")[0], name)
-            else:
-                found = (path for path in (f"src/{name}", f"tests/{name}") if self._file(path) is not None)
-                self._packages[key] = next(found, None)
-        return self._packages[key]
-
-    def _file(self, path: str) -> str | None:
-        """Return the file of a module path without its suffix; a package without ``__init__.py`` has an empty one."""
-        if path not in self._files:
-            self._files[path] = self._find(path)
-        return self._files[path]
+        path = posixpath.join(directory, name)
+        if self._file(path) is not None:
+            return path
+        if directory:
+            return self._package(directory.rpartition("/")[0], name)
+        return next((path for path in (f"src/{name}", f"tests/{name}") if self._file(path) is not None), None)
 
     def _find(self, path: str) -> str | None:
+        """Return the file of a module path without its suffix; a package without ``__init__.py`` has an empty one."""
         if self._tree.is_file(f"{path}.py"):
             return f"{path}.py"
         if not self._tree.is_dir(path):
