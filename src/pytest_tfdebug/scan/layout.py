@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.tree import Tree
 
 _MODELING, _SUFFIX = "test_modeling_", ".py"
+_TESTS = frozenset({"test", "tests"})
 #: Names that follow ``test_model_`` or ``test_models_`` in files of no model.
 _NO_MODELS = frozenset({"auto", "common"})
 
@@ -38,8 +39,9 @@ def place(path: str, models_dir: str = "") -> Place | None:
         path: Posix path relative to the repository's root.
         models_dir: The models directory; any ``tests/models`` where it is not given.
     """
-    models, below = _split(path, models_dir)
-    if not below:
+    models = models_dir or _models_dir(path)
+    below = path.removeprefix(f"{models}/")
+    if not models or below == path:
         return None
     *directory, name = below.split("/")
     modeling = _after(name, _MODELING)
@@ -51,16 +53,14 @@ def place(path: str, models_dir: str = "") -> Place | None:
     return Place(path, models, model, path) if model and model not in _NO_MODELS else None
 
 
-def _split(path: str, models_dir: str) -> tuple[str, str]:
-    """Return the models directory of a path, and what follows it; empty strings where there is none."""
-    if models_dir:
-        below = path.removeprefix(f"{models_dir}/")
-        return (models_dir, below) if below != path else ("", "")
+def _models_dir(path: str, *, is_anywhere: bool = False) -> str:
+    """Return the models directory of a path, right below that of the tests or anywhere there; nothing without one."""
     parts = path.split("/")
     for at in range(len(parts) - 2, 0, -1):
-        if parts[at] == "models" and parts[at - 1] in {"test", "tests"}:
-            return "/".join(parts[: at + 1]), "/".join(parts[at + 1 :])
-    return "", ""
+        above = parts[:at] if is_anywhere else parts[at - 1 : at]
+        if parts[at] == "models" and not _TESTS.isdisjoint(above):
+            return "/".join(parts[: at + 1])
+    return ""
 
 
 def _after(name: str, start: str) -> str:
@@ -84,7 +84,9 @@ def is_model_file(path: str, siblings: Iterable[str]) -> bool:
     """Tell whether a file belongs to one model, from its path and the names of the model tests beside it."""
     if place(path) is not None:
         return True
-    return "/" in _split(path, "")[1] and any(_after(name, _MODELING) for name in siblings)
+    models = _models_dir(path)
+    is_below = bool(models) and "/" in path.removeprefix(f"{models}/")
+    return is_below and any(_after(name, _MODELING) for name in siblings)
 
 
 def model_files(tree: Tree, models_dir: str = "") -> list[Place]:
@@ -112,18 +114,11 @@ def model_files(tree: Tree, models_dir: str = "") -> list[Place]:
         places = [found for path in paths if (found := place(path)) is not None]
         if places:
             return sorted(places)
-    places = [found for path in paths if (found := _elsewhere(path)) is not None]
+    elsewhere = ((path, _models_dir(path, is_anywhere=True)) for path in paths)
+    places = [found for path, models in elsewhere if models and (found := place(path, models)) is not None]
     if places:
         return sorted(places)
     raise ScanError(
         "No model tests here: no file such as tests/models/bert/test_modeling_bert.py; "
         "run in the root of a repository or name it with --repo."
     )
-
-
-def _elsewhere(path: str) -> Place | None:
-    """Return which model a file tests in a models directory further below the tests."""
-    parts = path.split("/")
-    tests = next((at for at, part in enumerate(parts) if part in {"test", "tests"}), len(parts))
-    at = next((at for at in range(len(parts) - 2, tests, -1) if parts[at] == "models"), None)
-    return None if at is None else place(path, "/".join(parts[: at + 1]))
