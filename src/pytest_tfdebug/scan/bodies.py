@@ -12,7 +12,7 @@ from pytest_tfdebug.scan.bindings import Class, Function
 from pytest_tfdebug.scan.conditions import Condition, Guards, negated
 from pytest_tfdebug.scan.decorators import SKIP_CALLS, Decorators
 from pytest_tfdebug.scan.states import Skip
-from pytest_tfdebug.scan.values import SELF, UNKNOWN, Evaluator, Scope
+from pytest_tfdebug.scan.values import UNKNOWN, Evaluator, Scope
 from pytest_tfdebug.scan.workspace import External, File, Found, Workspace
 
 if TYPE_CHECKING:
@@ -437,14 +437,7 @@ class Runner:
         if frame.depth >= _DEPTH or (is_method and self._is_idle(function, scope)) or function.body is None:
             return End.FALLS_THROUGH
         params = function.params[1:] if is_method and function.params[:1] in (("self",), ("cls",)) else function.params
-        local: dict[str, Any] = {name: UNKNOWN for name in params if name not in {"self", "cls"}}
-        positional = iter(params)
-        for keyword, value in args:
-            name = keyword or next(positional, "")
-            if name in local:
-                is_self = syntax.dotted(value) in {"self", "cls"} and frame.scope.cls is not None
-                local[name] = SELF if is_self else self._evaluator.value(value, frame.scope)
-        body, scope = function.body, scope._replace(local=local)
+        body, scope = function.body, scope._replace(local=self._evaluator.bind(params, args, frame.scope))
         return self._inline(body.suite, frame._replace(scope=scope, lines=body.lines, nested={}))
 
     def _inline(self, suite: Any, frame: Frame) -> End:  # noqa: ANN401

@@ -10,7 +10,7 @@ from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Class, Decorator, Function, Value
 from pytest_tfdebug.scan.conditions import is_condition, negated
 from pytest_tfdebug.scan.states import Skip
-from pytest_tfdebug.scan.values import UNKNOWN, Evaluator, Scope
+from pytest_tfdebug.scan.values import Evaluator, Scope
 from pytest_tfdebug.scan.workspace import External, File, Found, Symbol, Workspace
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ class Decorators:
     def _of_text(self, file: File, decorator: Decorator, body: Class | None) -> list[Skip]:
         """Return the skips of a decorator's text; what is given constants alone has the same ones everywhere."""
         node = self._workspace.node(file, decorator)
-        function = node.func if isinstance(node, cst.Call) else node
-        dotted = syntax.dotted(function)
-        symbol = self._workspace.resolve(file, dotted) if dotted else None
+        symbol = self._workspace.callee(file, node)
         args = syntax.arguments(node) if isinstance(node, cst.Call) else []
         is_plain = all(syntax.constant(arg.value) is not syntax.MISSING for arg in args)
         if not isinstance(symbol, (External, Found)) or not is_plain:
@@ -86,17 +84,14 @@ class Decorators:
 
     def is_mark(self, file: File, decorator: Decorator) -> bool:
         """Tell whether a decorator is a mark of pytest, which is callable whatever it is put on."""
-        node = self._workspace.node(file, decorator)
-        symbol = self._workspace.resolve(file, syntax.dotted(node.func if isinstance(node, cst.Call) else node))
+        symbol = self._workspace.callee(file, self._workspace.node(file, decorator))
         return isinstance(symbol, External) and symbol.name.startswith("pytest.mark.")
 
     def module_skip(self, file: File, call: Decorator) -> list[Skip]:
         """Return the skip of a ``pytest.skip(..., allow_module_level=True)`` at the top of a module."""
         node = self._workspace.node(file, call)
-        if not isinstance(node, cst.Call):
-            return []
-        symbol = self._workspace.resolve(file, syntax.dotted(node.func))
-        if not isinstance(symbol, External) or symbol.name not in SKIP_CALLS:
+        symbol = self._workspace.callee(file, node)
+        if not isinstance(node, cst.Call) or not isinstance(symbol, External) or symbol.name not in SKIP_CALLS:
             return []
         reason = self._evaluator.words(node.args[0].value, Scope(file)) if node.args else ""
         return [Skip(reason, (), file.path, call.line, "pytest")]
@@ -172,22 +167,12 @@ class Decorators:
         if not isinstance(symbol, Found):
             return []
         if isinstance(symbol.binding, Function):
-            local = self._bound(symbol.binding, args, scope)
+            local = self._evaluator.bind(symbol.binding.params, args, scope)
             return self.follow(symbol.file, symbol.binding, local, scope.depth)
         if isinstance(symbol.binding, Value):
             node = self._workspace.node(symbol.file, symbol.binding)
             return self.skips(node, Scope(symbol.file, depth=scope.depth))
         return []
-
-    def _bound(self, function: Function, args: Sequence[Argument], scope: Scope) -> dict[str, Any]:
-        """Return what a decorator's parameters are in a call of it."""
-        local: dict[str, Any] = dict.fromkeys(function.params, UNKNOWN)
-        positional = iter(function.params)
-        for keyword, value in args:
-            name = keyword or next(positional, None)
-            if name in local:
-                local[name] = self._evaluator.value(value, scope)
-        return local
 
     def _direct(self, decorator: SkipDecorator, args: Sequence[Argument], scope: Scope) -> list[Skip]:
         positional = [arg.value for arg in args if not arg.keyword]

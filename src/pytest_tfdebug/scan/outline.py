@@ -78,7 +78,7 @@ class Outline:
                 self.indents.append(len(line) - len(stripped))
             goes_on = False
             if marks:
-                change, deepest = _depths(marks)
+                change, deepest = depths(marks)
                 if depth + deepest > _DEEPEST:
                     raise BadSourceError(f"line {number + 1}: too many nested parentheses")
                 depth, goes_on = depth + change, marks.endswith(b"\r")
@@ -197,7 +197,7 @@ def _check_end(text: str, start: int, end: int) -> None:
 
 
 @cache  # lines are much alike
-def _depths(marks: bytes) -> tuple[int, int]:
+def depths(marks: bytes) -> tuple[int, int]:
     """Return how a line changes the depth of brackets, and how deep they are in it at most."""
     depth = deepest = 0
     for mark in marks:

@@ -182,8 +182,7 @@ class StaleSkips:
         return next((text for text in texts if text and not text.lower().startswith(_NO_REASONS)), "")
 
     def _is_bare(self, cls: Linked, decorator: Decorator) -> bool:
-        node = self._scanner.workspace.node(cls.file, decorator)
-        symbol = self._scanner.workspace.resolve(cls.file, syntax.dotted(getattr(node, "func", node)))
+        symbol = self._scanner.workspace.callee(cls.file, self._scanner.workspace.node(cls.file, decorator))
         skip = SKIP_DECORATORS.get(symbol.name) if isinstance(symbol, External) else None
         if skip is None or skip.condition is not None:
             return False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import libcst as cst
 
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.outline import blank, squeeze
+from pytest_tfdebug.scan.outline import blank, depths, squeeze
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +122,7 @@ def check_size(text: str) -> None:
         raise BadSourceError(f"a statement of {len(text):,} characters")
     if len(text) > _LONGEST_CHAIN and any(map(_is_chain, _code_of(text).split(","))):
         raise BadSourceError("an expression of more operators than can be read")
-    if sum(map(text.count, "([{")) > _DEEPEST and _depth(text) > _DEEPEST:
+    if sum(map(text.count, "([{")) > _DEEPEST and depths(text.encode(errors="replace"))[1] > _DEEPEST:
         raise BadSourceError("too many nested parentheses")
 
 
@@ -139,17 +139,6 @@ def _code_of(text: str) -> str:
     """Return text without its strings; f-strings, whose placeholders are read too, stay."""
     has_f_string = any(prefix + quote in text for prefix in "fFtTrR" for quote in "\"'")
     return text if has_f_string and "{" in text else blank(text)
-
-
-def _depth(text: str) -> int:
-    deepest = depth = 0
-    for character in text:
-        if character in "([{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in ")]}" and depth:
-            depth -= 1
-    return deepest
 
 
 @cache

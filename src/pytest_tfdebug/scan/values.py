@@ -26,6 +26,7 @@ _LONGEST, _WIDEST = 10_000, 3
 CLASS_NAME = "\x02"
 #: The dependency on the name of a class, which no other class has.
 NAME = ("name",)
+_SELVES = frozenset({"self", "cls"})
 _CLASS_NAMES = frozenset({"self.__class__.__name__", "cls.__name__"})
 
 
@@ -87,6 +88,17 @@ class Evaluator:
         found = evaluate(self, node, scope) if evaluate is not None else syntax.constant(node)
         return UNKNOWN if found is MISSING else found
 
+    def bind(self, params: Sequence[str], args: Sequence[syntax.Argument], scope: Scope) -> dict[str, Any]:
+        """Return what the parameters of a function are, but for ``self``, in a call of it."""
+        local: dict[str, Any] = {name: UNKNOWN for name in params if name not in _SELVES}
+        positional = iter(params)
+        for keyword, value in args:
+            name = keyword or next(positional, "")
+            if name in local:
+                is_self = scope.cls is not None and syntax.dotted(value) in _SELVES
+                local[name] = SELF if is_self else self.value(value, scope)
+        return local
+
     def truth(self, node: Any, scope: Scope) -> bool | None:  # noqa: ANN401
         """Return whether an expression is true, or None where the source does not decide it."""
         value = self.value(node, scope)
@@ -138,7 +150,7 @@ class Evaluator:
             first, dotted = "self", f"self.{rest}"
         elif first in scope.local:
             return UNKNOWN if rest else scope.local[first]
-        if first in {"self", "cls"} and scope.cls is not None:
+        if first in _SELVES and scope.cls is not None:
             if f"{first}.{rest}" in _CLASS_NAMES:
                 self.dependencies.add(NAME)
                 return scope.cls.name
@@ -340,7 +352,7 @@ def _formatted(evaluator: Evaluator, form: Any, args: Sequence[syntax.Argument],
 
 def _lookup(evaluator: Evaluator, name: str, args: Sequence[syntax.Argument], scope: Scope) -> Any:  # noqa: ANN401
     """Evaluate ``getattr(self, "name", default)`` and ``hasattr(self, "name")``."""
-    if len(args) < 2 or syntax.dotted(args[0].value) not in {"self", "cls"} or scope.cls is None:  # noqa: PLR2004
+    if len(args) < 2 or syntax.dotted(args[0].value) not in _SELVES or scope.cls is None:  # noqa: PLR2004
         return UNKNOWN
     attribute = syntax.constant(args[1].value)
     if not isinstance(attribute, str):

@@ -98,6 +98,11 @@ class Workspace:
             self.note_bad(file.path, error, of.line)
             return None
 
+    def callee(self, file: File, node: Any) -> Symbol | None:  # noqa: ANN401
+        """Return what a call in a file calls, or what a name means."""
+        dotted = syntax.dotted(getattr(node, "func", node))
+        return self.resolve(file, dotted) if dotted else None
+
     @property
     def files(self) -> list[File]:
         """The modules that were read."""
