@@ -82,7 +82,7 @@ class Answer:
     def keep(self, cache: Cache) -> None:
         """Keep what is new of the answer for the next scan."""
         if self.head != self._kept:
-            from pytest_tfdebug.scan.rows import to_rows
+            from pytest_tfdebug.scan.found import to_rows
 
             cache.keep(self.question.name, self.head, to_rows(self._part.models, self._part.shared))
 
@@ -150,7 +150,7 @@ def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Pa
 
     Every model is scanned where a file has changed that belongs to none, or the rows are not what they should be.
     """
-    from pytest_tfdebug.scan.rows import from_rows
+    from pytest_tfdebug.scan.found import from_rows
     from pytest_tfdebug.scan.workers import Part
 
     try:

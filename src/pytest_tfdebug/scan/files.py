@@ -1,18 +1,23 @@
-"""Files that are either all there or as they were, and files that may be anything."""
+"""Reading files that may be anything, and writing them so that they are all there or as they were."""
 
 from __future__ import annotations
 
 import os
 import stat
 import zlib
+from codecs import BOM_UTF8
 from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from pytest_tfdebug.scan.errors import BadSourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+#: The bytes that may stand in the name of an encoding, and a blank in place of any other.
+_NAME = bytes(byte if (chr(byte).isalnum() and byte < 128) or byte in b"-_." else 32 for byte in range(256))  # noqa: PLR2004
 #: Bytes that are compared at a time.
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
 
 
 class NoFileError(OSError):
@@ -53,10 +58,9 @@ def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
     if not os.path.isfile(path):
         return 0, 0
     size = checksum = 0
-    room = memoryview(bytearray(_CHUNK))  # used again: fresh memory takes longer than the reading
     with open(path, "rb", buffering=0) as file:
-        while count := file.readinto(room):
-            size, checksum = size + count, zlib.crc32(room[:count], checksum)
+        while part := file.read(_CHUNK):
+            size, checksum = size + len(part), zlib.crc32(part, checksum)
     return size, checksum
 
 
@@ -84,3 +88,34 @@ def replace(path: str | os.PathLike[str], parts: Iterable[bytes]) -> tuple[int, 
             os.unlink(temporary)
         raise
     return size, checksum
+
+
+def decode(content: bytes) -> str:
+    r"""Return the text of a Python file, with ``\n`` for every line end.
+
+    Raises:
+        BadSourceError: If it holds a null byte, or is not in the encoding that it names or UTF-8.
+    """
+    if b"\0" in content:
+        raise BadSourceError("holds a null byte")
+    encoding = _encoding(content)
+    try:
+        text = content.removeprefix(BOM_UTF8).decode(encoding)
+    except (UnicodeError, LookupError, ValueError) as error:
+        raise BadSourceError(f"not {'UTF-8' if encoding == 'utf-8' else encoding}: {error}") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _encoding(content: bytes) -> str:
+    """Return the encoding that a comment in the first two lines names.
+
+    Source:
+        https://docs.python.org/3/reference/lexical_analysis.html#encoding-declarations
+    """
+    for line in content.split(b"\n", 2)[:2]:
+        comment, _, rest = line.lstrip(b" \t\f").partition(b"coding")
+        if comment[:1] == b"#" and rest[:1] in {b":", b"="}:
+            name = rest[1:].lstrip(b" \t").translate(_NAME).partition(b" ")[0]
+            if name:
+                return name.decode("ascii")
+    return "utf-8"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import TestCase
 
 import libcst as cst
+from packaging.version import InvalidVersion, Version
 
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Decorator, Function, Value
 from pytest_tfdebug.scan.class_states import unnumbered
 from pytest_tfdebug.scan.decorators import SKIP_DECORATORS
 from pytest_tfdebug.scan.errors import BadSourceError
+from pytest_tfdebug.scan.files import decode
 from pytest_tfdebug.scan.layout import is_owned
 from pytest_tfdebug.scan.outline import uncommented
-from pytest_tfdebug.scan.source import decode
 from pytest_tfdebug.scan.workspace import External
 
 if TYPE_CHECKING:
@@ -141,10 +143,8 @@ class StaleSkips:
 
     def _is_past(self, version: str) -> bool:
         """Tell whether the repository has reached a version; one in development has not reached its own."""
-        wanted, now = _numbers(version), _numbers(self._version)
-        if not wanted or not now:
-            return False
-        return wanted < now if "dev" in self._version else wanted <= now
+        wanted, now = _parsed(version), _parsed(self._version)
+        return wanted is not None and now is not None and wanted <= now
 
     def _read(self, names: set[str]) -> set[str]:
         """Return the names that a file of the repository may read as an attribute or a string."""
@@ -221,19 +221,17 @@ def _version_in(reason: str, package: str) -> str:
     words = [word.strip(".,;:()[]'\"`").lower() for word in reason.split()]
     for at, word in enumerate(words):
         rest = [other for other in words[at + 1 :] if other not in {*_BETWEEN, package}] if word in _UNTIL else []
-        if rest and words[at + 1 :].index(rest[0]) <= len(_BETWEEN) and _numbers(rest[0]):
+        if rest and words[at + 1 :].index(rest[0]) <= len(_BETWEEN) and _parsed(rest[0]) is not None:
             return rest[0]
     return ""
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, of which there are two or more; nothing for what is none."""
-    found: list[int] = []
-    for part in version.removeprefix("v").split("."):
-        if not part.isdecimal():
-            break
-        found.append(int(part))
-    return tuple(found) if len(found) > 1 else ()
+def _parsed(text: str) -> Version | None:
+    """Return a version of two numbers or more; None for what is none."""
+    with suppress(InvalidVersion):
+        found = Version(text)
+        return found if len(found.release) > 1 else None
+    return None
 
 
 def _version(tree: Tree) -> tuple[str, str]:
@@ -248,6 +246,6 @@ def _version(tree: Tree) -> tuple[str, str]:
             name, _, value = line.partition("=")
             if name.strip() in {"__version__", "version"}:
                 version = value.partition("#")[0].strip(" ,'\"")
-                if _numbers(version):
+                if _parsed(version) is not None:
                     return version, path.split("/")[1] if "/" in path else ""
     return "", ""

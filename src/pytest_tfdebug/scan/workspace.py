@@ -12,8 +12,8 @@ import libcst as cst
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Class, Decorator, Function, Import, Module, Value
 from pytest_tfdebug.scan.errors import BadSourceError
+from pytest_tfdebug.scan.files import decode
 from pytest_tfdebug.scan.reader import check, read
-from pytest_tfdebug.scan.source import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
