@@ -2,9 +2,9 @@
 
 import pytest
 
-from pytest_tfdebug.scan.layout import model_files
+from pytest_tfdebug.scan.layout import Work, model_files
+from pytest_tfdebug.scan.scanner import Scanner
 from pytest_tfdebug.scan.tree import DiskTree
-from pytest_tfdebug.scan.workers import Session, Work
 
 #: Classes of one mixin that answer in different ways what the mixin's tests ask.
 ANSWERS = {
@@ -85,7 +85,7 @@ def mixin_repo(tmp_path):
 def scanner(root):
     tree = DiskTree(root)
     work = Work(str(root), tuple(model_files(tree)), None)
-    return Session(work, tree), list(work.by_model())
+    return Scanner(work, tree), list(work.by_model())
 
 
 def states(scanned):

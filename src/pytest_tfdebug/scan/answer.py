@@ -14,8 +14,8 @@ from pytest_tfdebug.scan.tree import DiskTree, Record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from pytest_tfdebug.scan.found import Part
     from pytest_tfdebug.scan.report import ScanResult
-    from pytest_tfdebug.scan.workers import Part
 
 
 class Question(NamedTuple):
@@ -135,8 +135,8 @@ def answer(question: Question, cache: Cache | None) -> Answer:
 
 def _scanned(question: Question) -> Part:
     """Scan every model."""
-    from pytest_tfdebug.scan.layout import model_files
-    from pytest_tfdebug.scan.workers import Work, scan_shown
+    from pytest_tfdebug.scan.layout import Work, model_files
+    from pytest_tfdebug.scan.workers import scan_shown
 
     tree = DiskTree(question.repo)
     work = Work(question.repo, tuple(model_files(tree, question.models_dir)), question.test, question.is_strict)
@@ -150,8 +150,7 @@ def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Pa
 
     Every model is scanned where a file has changed that belongs to none, or the rows are not what they should be.
     """
-    from pytest_tfdebug.scan.found import from_rows
-    from pytest_tfdebug.scan.workers import Part
+    from pytest_tfdebug.scan.found import Part, from_rows
 
     try:
         models, shared = from_rows(rows)
@@ -160,8 +159,8 @@ def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Pa
     earlier = Part(models, head.bad, head.record, shared)
     if not changed:
         return earlier
-    from pytest_tfdebug.scan.layout import model_files
-    from pytest_tfdebug.scan.workers import Work, hit, scan_changed
+    from pytest_tfdebug.scan.layout import Work, model_files
+    from pytest_tfdebug.scan.workers import hit, scan_changed
 
     tree = DiskTree(question.repo)
     work = Work(question.repo, tuple(model_files(tree, question.models_dir)), question.test)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan.found import result
-from pytest_tfdebug.scan.layout import model_files
+from pytest_tfdebug.scan.layout import Work, model_files
+from pytest_tfdebug.scan.scanner import Scanner
 from pytest_tfdebug.scan.tree import DiskTree, Tree
-from pytest_tfdebug.scan.workers import Work, scan_here
 
 if TYPE_CHECKING:
     import os
@@ -38,5 +38,5 @@ def scan_tree(tree: Tree, test: str | None = None, models_dir: str = "") -> Scan
         ScanError: As for :func:`scan`.
     """
     places = tuple(model_files(tree, models_dir))
-    part = scan_here(Work("", places, test), tree)
+    part = Scanner(Work("", places, test), tree).scan()
     return result(part.models, part.bad, test)

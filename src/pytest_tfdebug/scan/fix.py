@@ -14,9 +14,9 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.files import replace
-from pytest_tfdebug.scan.layout import model_files
+from pytest_tfdebug.scan.layout import Work, model_files
+from pytest_tfdebug.scan.scanner import Scanner
 from pytest_tfdebug.scan.stale import Finding, StaleSkips
-from pytest_tfdebug.scan.workers import Session, Work
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -38,9 +38,9 @@ def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> tupl
         ScanError: If there are no model tests.
     """
     work = Work("", tuple(model_files(tree, models_dir)), None)
-    session = Session(work, tree)
-    bad = session.scan(work.by_model()).bad
-    skips = StaleSkips(session.scanner, tree, today)
+    scanner = Scanner(work, tree)
+    bad = scanner.scan().bad
+    skips = StaleSkips(scanner, tree, today)
     found = skips.find() if kind == "stale" else sorted(skips.without_reason())
     by_path = groupby(found, attrgetter("path"))
     return [Rewrite(path, tree.read(path), list(findings)) for path, findings in by_path], bad

@@ -13,6 +13,8 @@ from pytest_tfdebug.scan.states import State
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pytest_tfdebug.scan.tree import Record
+
 #: Mixins that the report calls by another name.
 ORIGINS = {"ModelTesterMixin": "common", "GenerationTesterMixin": "GenerationMixin"}
 
@@ -63,6 +65,22 @@ class ModelScan(NamedTuple):
     mixins: list[Mixin]
     unresolved: list[Unresolved]
     uses: list[str] | None
+
+
+class Part(NamedTuple):
+    """What a scan found in some models.
+
+    Attributes:
+        models: What it found of each.
+        bad: The files that it left out, with the reason.
+        record: What it read.
+        shared: The files of models that files of no model import, and all models may rest on.
+    """
+
+    models: list[ModelScan]
+    bad: dict[str, str]
+    record: Record
+    shared: list[str]
 
 
 def result(models: Sequence[ModelScan], bad: dict[str, str], test: str | None) -> ScanResult:

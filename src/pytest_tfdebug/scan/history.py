@@ -8,10 +8,11 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.found import result
-from pytest_tfdebug.scan.layout import model_files
+from pytest_tfdebug.scan.found import Part, result
+from pytest_tfdebug.scan.layout import Work, model_files
+from pytest_tfdebug.scan.scanner import Scanner
 from pytest_tfdebug.scan.tree import GitTree, git
-from pytest_tfdebug.scan.workers import Part, Work, hit, scan_changed, scan_here
+from pytest_tfdebug.scan.workers import hit, scan_changed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,14 +147,14 @@ def history(
 def _part(work: Work, tree: GitTree, before: tuple[Work, Part, dict[str, str]] | None) -> Part:
     """Return what is found in a commit, with the help of what was found in another."""
     if before is None:
-        return scan_here(work, tree)
+        return Scanner(work, tree).scan()
     earlier_work, earlier, blobs = before
     differing = {path for path, _ in blobs.items() ^ tree.blobs.items()}
     moved = {path for path in differing if path not in blobs or path not in tree.blobs}
     if any(place in earlier.record.listings for path in moved for place in _above(path)):
-        return scan_here(work, tree)  # what was looked for and not found is there now
+        return Scanner(work, tree).scan()  # what was looked for and not found is there now
     models = hit(earlier_work, work, earlier, differing & earlier.record.contents.keys())
-    return scan_here(work, tree) if models is None else scan_changed(work, tree, earlier, models)
+    return Scanner(work, tree).scan() if models is None else scan_changed(work, tree, earlier, models)
 
 
 def _above(path: str) -> Iterator[str]:

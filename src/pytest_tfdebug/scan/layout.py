@@ -7,6 +7,8 @@ it) and a file for each model (``tests/models/unets/test_models_unet_2d.py``, as
 from __future__ import annotations
 
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
@@ -22,6 +24,10 @@ _TESTS = frozenset({"test", "tests"})
 _NO_MODELS = frozenset({"auto", "common"})
 
 
+#: Model test files up to which every file is read whole, so that syntax errors inside functions are found too.
+CHECKED = 24
+
+
 class Place(NamedTuple):
     """A model test file: its path, its models directory, its model, and the path that belongs to the model alone."""
 
@@ -29,6 +35,25 @@ class Place(NamedTuple):
     models: str
     model: str
     owned: str
+
+
+class Work(NamedTuple):
+    """What is to be scanned: the root, its model test files, and one test or all (None)."""
+
+    root: str
+    places: tuple[Place, ...]
+    test: str | None
+    is_strict: bool = False
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether every file is read whole."""
+        return self.is_strict or len(self.places) <= CHECKED
+
+    def by_model(self) -> dict[str, list[Place]]:
+        """Return the test files of each model."""
+        places = sorted(self.places, key=attrgetter("model", "path"))
+        return {model: list(found) for model, found in groupby(places, attrgetter("model"))}
 
 
 @cache

@@ -11,21 +11,23 @@ from pytest_tfdebug.scan.class_states import ClassStates
 from pytest_tfdebug.scan.classes import Inherited, Linked, Linker, is_abstract, is_abstract_base
 from pytest_tfdebug.scan.decorators import Decorators
 from pytest_tfdebug.scan.definitions import is_test
-from pytest_tfdebug.scan.found import ORIGINS, ClassTests, Mixin, ModelScan, Unresolved
-from pytest_tfdebug.scan.layout import Place, is_owned
+from pytest_tfdebug.scan.found import ORIGINS, ClassTests, Mixin, ModelScan, Part, Unresolved
+from pytest_tfdebug.scan.layout import Place, Work, is_owned
 from pytest_tfdebug.scan.values import Evaluator
 from pytest_tfdebug.scan.workspace import File, Found, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pytest_tfdebug.scan.tree import Tree
+
 
 class Scanner:
-    """Scans files of a workspace.
+    """Scans the models of a repository, and keeps what it has read for the next models.
 
     Args:
-        workspace: The files of a repository.
-        places: All of its model test files.
+        work: What is to be scanned.
+        tree: The files of the repository.
 
     Attributes:
         workspace: The files.
@@ -36,20 +38,27 @@ class Scanner:
         states: What becomes of tests.
     """
 
-    def __init__(self, workspace: Workspace, places: list[Place]) -> None:
-        self.workspace = workspace
-        self.owned = frozenset(found.owned for found in places)
+    def __init__(self, work: Work, tree: Tree) -> None:
+        paths = {where.path for where in work.places}
+        self.workspace = workspace = Workspace(tree, paths, is_checked=work.is_checked)
+        self.owned = frozenset(found.owned for found in work.places)
         self.linker = Linker(workspace)
         self._evaluator = Evaluator(workspace)
         self.decorators = Decorators(workspace, self._evaluator)
         self.runner = Runner(workspace, self.decorators, self._evaluator)
         self.states = ClassStates(workspace, self._evaluator, self.decorators, self.runner)
-        self._models = f"{places[0].models}/" if places else ""
+        self._tree, self._test, self._by_model = tree, work.test, work.by_model()
+        self._models = f"{work.places[0].models}/"
         self._imports, self._tests = cache(self._imports_of), cache(self._tests_of)
         self._inherited = cache(self._inherited_of)
         self._linked: dict[Linked, bool] = {}  # classes of the model that is scanned, and whether they are tests
 
-    def scan(self, model: str, places: Iterable[Place], test: str | None) -> ModelScan:
+    def scan(self, models: Iterable[str] | None = None) -> Part:
+        """Return what is found in some models, or all."""
+        found = [self._scanned(each, self._by_model[each]) for each in (self._by_model if models is None else models)]
+        return Part(found, self.workspace.bad, self._tree.record, self._used_by_all())
+
+    def _scanned(self, model: str, places: list[Place]) -> ModelScan:
         """Return the states of one test, or of every common test, in the test files of a model.
 
         Files that cannot be followed are noted with the workspace as bad, and left out.
@@ -59,7 +68,7 @@ class Scanner:
         for where in places:
             paths.append(where.path)
             try:
-                found = list(self._file(where, test))
+                found = list(self._file(where))
             except RecursionError as error:
                 self.workspace.note_bad(where.path, error)
             if where.path not in self.workspace.bad:
@@ -89,7 +98,7 @@ class Scanner:
                     left.append(path)
         return sorted(found)
 
-    def used_by_all(self) -> list[str]:
+    def _used_by_all(self) -> list[str]:
         """Return the files of models that files of no model import; ``""`` where it may be any of them."""
         shared = (file.path for file in self.workspace.files if not is_owned(file.path, self.owned))
         return sorted({path for each in shared for path in self._imports(each)})
@@ -105,7 +114,7 @@ class Scanner:
                 found.append(each)
         return found
 
-    def _file(self, where: Place, test: str | None) -> Iterator[ClassTests]:
+    def _file(self, where: Place) -> Iterator[ClassTests]:
         file = self.workspace.file(where.path)
         if file is None:
             return
@@ -118,7 +127,7 @@ class Scanner:
             tests = self._tests(cls) | self._inherited(cls.inherited)
             if not tests or not self._is_collected(name, cls):
                 continue
-            wanted = tests if test is None else tests & {test}
+            wanted = tests if self._test is None else tests & {self._test}
             yield ClassTests(where.model, name, where.path, self.states.of(cls, wanted, on_module))
 
     def _classes(self, file: File, seen: set[str]) -> Iterator[tuple[str, Found]]:

@@ -7,88 +7,23 @@ import os
 import sys
 from contextlib import suppress
 from functools import cache
-from itertools import groupby
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pytest_tfdebug.scan.layout import Place, is_owned
+from pytest_tfdebug.scan.found import Part
+from pytest_tfdebug.scan.layout import Work, is_owned
 from pytest_tfdebug.scan.scanner import Scanner
 from pytest_tfdebug.scan.tree import DiskTree, Record, Tree
-from pytest_tfdebug.scan.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_tfdebug.scan.found import ModelScan
 
 _T = TypeVar("_T")
 
-#: Model test files up to which every file is read whole, so that syntax errors inside functions are found too.
-CHECKED = 24
 #: Model test files from which more processes pay for their start, and most processes.
 SHARED, _PROCESSES = 48, 4
 #: Models that are scanned before there are more processes, and parts of the others that each process takes in turn.
 _FIRST, _PARTS = 4, 6
-
-
-class Work(NamedTuple):
-    """What is to be scanned: the root, its model test files, and one test or all (None)."""
-
-    root: str
-    places: tuple[Place, ...]
-    test: str | None
-    is_strict: bool = False
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether every file is read whole."""
-        return self.is_strict or len(self.places) <= CHECKED
-
-    def by_model(self) -> dict[str, list[Place]]:
-        """Return the test files of each model."""
-        places = sorted(self.places, key=attrgetter("model", "path"))
-        return {model: list(found) for model, found in groupby(places, attrgetter("model"))}
-
-
-class Part(NamedTuple):
-    """What a scan found in some models.
-
-    Attributes:
-        models: What it found of each.
-        bad: The files that it left out, with the reason.
-        record: What it read.
-        shared: The files of models that files of no model import, and all models may rest on.
-    """
-
-    models: list[ModelScan]
-    bad: dict[str, str]
-    record: Record
-    shared: list[str]
-
-
-class Session:
-    """A scan in one process, which keeps what it has read for the next models.
-
-    Attributes:
-        scanner: What scans.
-    """
-
-    def __init__(self, work: Work, tree: Tree) -> None:
-        self._work, self._tree = work, tree
-        places = list(work.places)
-        self._workspace = Workspace(tree, {where.path for where in places}, is_checked=work.is_checked)
-        self.scanner = Scanner(self._workspace, places)
-        self._by_model = work.by_model()
-
-    def scan(self, models: Iterable[str]) -> Part:
-        """Scan some models."""
-        found = [self.scanner.scan(model, self._by_model[model], self._work.test) for model in models]
-        return Part(found, self._workspace.bad, self._tree.record, self.scanner.used_by_all())
-
-
-def scan_here(work: Work, tree: Tree, models: Iterable[str] | None = None) -> Part:
-    """Scan some models, or all, in this process."""
-    return Session(work, tree).scan(work.by_model() if models is None else models)
 
 
 def hit(before: Work, work: Work, earlier: Part, changed: set[str]) -> list[str] | None:
@@ -114,7 +49,7 @@ def hit(before: Work, work: Work, earlier: Part, changed: set[str]) -> list[str]
 
 def scan_changed(work: Work, tree: Tree, earlier: Part, models: list[str]) -> Part:
     """Scan some models, and take what an earlier scan found of the others."""
-    part, by_model = scan_here(work, tree, models), work.by_model()
+    part, by_model = Scanner(work, tree).scan(models), work.by_model()
     found = {model.model: model for model in (*earlier.models, *part.models) if model.model in by_model}
     gone = frozenset(where.owned for model in models for where in by_model[model])
     kept = {path: why for path, why in earlier.bad.items() if not is_owned(path, gone)}
@@ -130,21 +65,21 @@ def scan_shown(work: Work, tree: DiskTree) -> Part:
 
         with suppress(OSError, BrokenProcessPool):  # no more processes are to be had: this one does it all
             return _in_processes(work, models, processes)
-    return scan_here(work, tree, _progress(models, len(models)))
+    return Scanner(work, tree).scan(_progress(models, len(models)))
 
 
 def _in_processes(work: Work, models: list[str], processes: int) -> Part:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    first = _session(work).scan(models[:_FIRST])  # reads the mixins, which the other processes then have too
+    first = _scanner(work).scan(models[:_FIRST])  # reads the mixins, which the other processes then have too
     size = -(-len(models[_FIRST:]) // (processes * _PARTS))
     parts = [tuple(models[at : at + size]) for at in range(_FIRST, len(models), size)]
     context = get_context("fork")  # what is imported and read here need not be there
     with ProcessPoolExecutor(processes, mp_context=context, initializer=gc.disable) as pool:
         futures = [pool.submit(_scan_part, work, part) for part in parts]
         found = [first, *(future.result() for future in _progress(futures, len(futures)))]
-    _session.cache_clear()
+    _scanner.cache_clear()
     return Part(
         [model for part in found for model in part.models],
         {path: reason for part in found for path, reason in part.bad.items()},
@@ -154,12 +89,12 @@ def _in_processes(work: Work, models: list[str], processes: int) -> Part:
 
 
 def _scan_part(work: Work, models: tuple[str, ...]) -> Part:
-    return _session(work).scan(models)
+    return _scanner(work).scan(models)
 
 
 @cache
-def _session(work: Work) -> Session:
-    return Session(work, DiskTree(work.root))
+def _scanner(work: Work) -> Scanner:
+    return Scanner(work, DiskTree(work.root))
 
 
 def _progress(items: Iterable[_T], count: int) -> Iterable[_T]:
