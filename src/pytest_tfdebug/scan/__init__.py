@@ -21,7 +21,7 @@ __all__ = ["ScanError", "ScanResult", "scan"]
 _PUBLIC = {"ScanError": "errors", "ScanResult": "report", "scan": "api"}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - public names are of every kind
+def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)

@@ -145,7 +145,7 @@ def _scanned(question: Question) -> Part:
     return part._replace(record=Record.union([part.record, tree.record]))
 
 
-def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Part:  # noqa: ANN401 - whatever JSON holds
+def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Part:
     """Scan the models that rest on changed files, and take what an earlier scan found of the others.
 
     Every model is scanned where a file has changed that belongs to none, or the rows are not what they should be.

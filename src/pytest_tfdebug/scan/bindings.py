@@ -188,7 +188,7 @@ _BINDERS = (
 )  # fmt: skip
 
 
-def _names(node: Any) -> Iterator[str]:  # noqa: ANN401 - libcst is not typed here
+def _names(node: Any) -> Iterator[str]:
     """Yield the names that a node binds."""
     if isinstance(node, cst.ImportAlias):
         if node.asname is None:
@@ -199,7 +199,7 @@ def _names(node: Any) -> Iterator[str]:  # noqa: ANN401 - libcst is not typed he
         yield from _of_target(node.target)
 
 
-def _of_target(target: Any) -> Iterator[str]:  # noqa: ANN401
+def _of_target(target: Any) -> Iterator[str]:
     if isinstance(target, cst.Name):
         yield target.value
     elif isinstance(target, (cst.Tuple, cst.List)):
@@ -207,7 +207,7 @@ def _of_target(target: Any) -> Iterator[str]:  # noqa: ANN401
             yield from _of_target(element.value)
 
 
-def _number(suite: Any, numbers: Iterator[int], line: int, found: dict[int, int]) -> None:  # noqa: ANN401
+def _number(suite: Any, numbers: Iterator[int], line: int, found: dict[int, int]) -> None:
     """Give each statement of a suite its line: the logical lines of the outline, in the order of the tree."""
     is_block = isinstance(suite, cst.IndentedBlock)
     for node in suite.body:

@@ -12,7 +12,8 @@ from pytest_tfdebug.scan.bindings import Class, Function
 from pytest_tfdebug.scan.conditions import Condition, Guards, negated
 from pytest_tfdebug.scan.decorators import SKIP_CALLS, Decorators
 from pytest_tfdebug.scan.states import Skip
-from pytest_tfdebug.scan.values import UNKNOWN, Evaluator, Scope
+from pytest_tfdebug.scan.syntax import UNKNOWN
+from pytest_tfdebug.scan.values import Evaluator, Scope
 from pytest_tfdebug.scan.workspace import External, File, Found, Workspace
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Frame(NamedTuple):
     nested: dict[str, Any]
     is_guarded: bool = False
 
-    def line(self, node: Any) -> int:  # noqa: ANN401 - libcst is not typed here
+    def line(self, node: Any) -> int:
         """Return the line of a statement."""
         function = self.scope.function
         return self.lines.get(id(node), function.line if function is not None else 0)
@@ -149,7 +150,7 @@ class Runner:
         end, _ = self._run(body.suite, frame)
         return frame.skips, end
 
-    def _run(self, suite: Any, frame: Frame) -> Ending:  # noqa: ANN401 - libcst is not typed here
+    def _run(self, suite: Any, frame: Frame) -> Ending:
         exits: list[EarlyExit] = []
         entered = frame.guards
         for node in self._statements(suite):
@@ -166,17 +167,17 @@ class Runner:
             return end, [(entered, end)] if is_whole else exits
         return End.FALLS_THROUGH, exits
 
-    def _statements(self, suite: Any) -> Iterator[Any]:  # noqa: ANN401
+    def _statements(self, suite: Any) -> Iterator[Any]:
         """Return the statements of a suite that can lead to a skip or past one, those that share a line one by one."""
         lines = (node.body if isinstance(node, cst.SimpleStatementLine) else [node] for node in suite.body)
         return (node for line in lines for node in line if type(node) in self._STATEMENTS)
 
-    def _orelse(self, orelse: Any, frame: Frame) -> Ending:  # noqa: ANN401
+    def _orelse(self, orelse: Any, frame: Frame) -> Ending:
         if orelse is None:
             return End.FALLS_THROUGH, []
         return self._if(orelse, frame) if isinstance(orelse, cst.If) else self._run(orelse.body, frame)
 
-    def _if(self, node: Any, frame: Frame) -> Ending:  # noqa: ANN401
+    def _if(self, node: Any, frame: Frame) -> Ending:
         branches: list[Ending] = []
         while True:
             truth = self._evaluator.truth(node.test, frame.scope)
@@ -195,7 +196,7 @@ class Runner:
             last = _either([branch, last])
         return last
 
-    def _loop(self, node: Any, frame: Frame) -> Ending:  # noqa: ANN401
+    def _loop(self, node: Any, frame: Frame) -> Ending:
         is_for = isinstance(node, cst.For)
         value = self._evaluator.value(node.iter, frame.scope) if is_for else UNKNOWN
         is_known = isinstance(value, (tuple, list, dict))
@@ -210,7 +211,7 @@ class Runner:
         rest = [each for each in exits if each[1] is not End.BROKE]
         return End.FALLS_THROUGH if len(rest) < len(exits) else last, rest + left
 
-    def _try(self, node: Any, frame: Frame) -> Ending:  # noqa: ANN401
+    def _try(self, node: Any, frame: Frame) -> Ending:
         before = len(frame.skips)
         ending = self._handled(node, frame) if node.handlers else self._run(node.body, frame)
         after = len(frame.skips)
@@ -220,7 +221,7 @@ class Runner:
         del frame.skips[before:after]  # what was raised is forgotten
         return last, left
 
-    def _handled(self, node: Any, frame: Frame) -> Ending:  # noqa: ANN401
+    def _handled(self, node: Any, frame: Frame) -> Ending:
         """Follow a body whose exceptions are handled, the handlers, and what runs where there are none.
 
         What stands before a skip in the body may raise, and a handler may catch the skip itself.
@@ -245,10 +246,10 @@ class Runner:
         is_on = end is End.RAISED or (end is End.SKIPPED and is_caught)
         return _either([(End.FALLS_THROUGH if is_on and on else end, exits), *caught])
 
-    def _with(self, node: Any, frame: Frame) -> Ending:  # noqa: ANN401
+    def _with(self, node: Any, frame: Frame) -> Ending:
         return self._run(node.body, frame)
 
-    def _match(self, node: Any, frame: Frame) -> Ending:  # noqa: ANN401
+    def _match(self, node: Any, frame: Frame) -> Ending:
         exits: list[EarlyExit] = []
         for case in node.cases:
             guard = f" if {syntax.code(case.guard)}" if case.guard else ""
@@ -257,7 +258,7 @@ class Runner:
             frame = frame.past(left)
         return End.FALLS_THROUGH, exits
 
-    def _def(self, node: Any, frame: Frame) -> Ending:  # noqa: ANN401
+    def _def(self, node: Any, frame: Frame) -> Ending:
         """Follow a nested function: of a decorator at once, as it is what replaces the test; else when it is called."""
         if frame.is_decorator:
             self._run(node.body, frame)
@@ -265,15 +266,15 @@ class Runner:
             frame.nested[node.name.value] = node.body
         return End.FALLS_THROUGH, []
 
-    def _leave(self, node: Any, frame: Frame) -> Ending:  # noqa: ANN401, ARG002
+    def _leave(self, node: Any, frame: Frame) -> Ending:  # noqa: ARG002
         return End.BROKE, [(frame.guards, End.BROKE)]
 
-    def _return(self, node: Any, frame: Frame) -> Ending:  # noqa: ANN401
+    def _return(self, node: Any, frame: Frame) -> Ending:
         if node.value is not None and self._do(node, frame)[0] is End.SKIPPED:
             return End.SKIPPED, []
         return End.RETURNED, [(frame.guards, End.RETURNED)]
 
-    def _raise(self, node: Any, frame: Frame) -> Ending:  # noqa: ANN401
+    def _raise(self, node: Any, frame: Frame) -> Ending:
         error, args = node.exc, []
         if isinstance(error, cst.Call):
             error, args = error.func, syntax.arguments(error)
@@ -283,7 +284,7 @@ class Runner:
             return End.SKIPPED, []
         return End.RAISED, [(frame.guards, End.RAISED)]
 
-    def _do(self, node: Any, frame: Frame) -> Ending:  # noqa: ANN401
+    def _do(self, node: Any, frame: Frame) -> Ending:
         """Follow the calls of an expression, or of the value of an assignment."""
         value = node.value
         if isinstance(value, cst.Await):  # which skips as what it waits for does
@@ -324,7 +325,7 @@ class Runner:
             self._may[key] = not self._is_idle(function, Scope(file))
         return self._may[key]
 
-    def _evaluate(self, node: Any, line: int, frame: Frame) -> End:  # noqa: ANN401
+    def _evaluate(self, node: Any, line: int, frame: Frame) -> End:
         """Follow the calls of an expression that could skip."""
         if isinstance(node, cst.Call):
             return self._call(node, line, frame)
@@ -341,7 +342,7 @@ class Runner:
                 self._evaluate(branch, line, frame.guarded(_guard(node.test, holds=holds)))
         return End.FALLS_THROUGH
 
-    def _call(self, node: Any, line: int, frame: Frame) -> End:  # noqa: ANN401, PLR0911 - one return for each case
+    def _call(self, node: Any, line: int, frame: Frame) -> End:  # noqa: PLR0911 - one return for each case
         args, dotted = syntax.arguments(node), syntax.dotted(node.func)
         if not dotted:
             return self._inherited(node.func, args, frame)
@@ -398,7 +399,7 @@ class Runner:
             return End.FALLS_THROUGH
         return self._entered(symbol.file, symbol.binding, args, frame, is_method=False)
 
-    def _inherited(self, function: Any, args: Sequence[Argument], frame: Frame) -> End:  # noqa: ANN401
+    def _inherited(self, function: Any, args: Sequence[Argument], frame: Frame) -> End:
         """Follow what ``super().name(...)`` calls."""
         cls, definer = frame.scope.cls, frame.definer
         if not isinstance(function, cst.Attribute) or cls is None or definer is None:
@@ -440,7 +441,7 @@ class Runner:
         body, scope = function.body, scope._replace(local=self._evaluator.bind(params, args, frame.scope))
         return self._inline(body.suite, frame._replace(scope=scope, lines=body.lines, nested={}))
 
-    def _inline(self, suite: Any, frame: Frame) -> End:  # noqa: ANN401
+    def _inline(self, suite: Any, frame: Frame) -> End:
         if frame.depth >= _DEPTH:
             return End.FALLS_THROUGH
         end, _ = self._run(suite, frame._replace(depth=frame.depth + 1))
@@ -480,7 +481,7 @@ class Runner:
     }
 
 
-def _guard(node: Any, *, holds: bool) -> str:  # noqa: ANN401
+def _guard(node: Any, *, holds: bool) -> str:
     """Return how an expression reads on which the rest of another hangs."""
     text = syntax.describe(node)
     return text if holds else negated(text)

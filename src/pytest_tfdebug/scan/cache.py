@@ -70,7 +70,7 @@ class Cache:
             return _head(_content(self._parts[self._key(name)][0]))
         return None
 
-    def rows(self, name: str) -> Any:  # noqa: ANN401 - whatever JSON holds
+    def rows(self, name: str) -> Any:
         """Return the rows of an answer, which may be anything."""
         with suppress(*MISTAKES):
             return _content(self._parts[self._key(name)][1])
@@ -101,7 +101,7 @@ def _line(value: object) -> bytes:
     return b"%08x %b" % (zlib.crc32(text), text)
 
 
-def _content(line: bytes) -> Any:  # noqa: ANN401
+def _content(line: bytes) -> Any:
     """Return what a line holds.
 
     Raises:
@@ -112,7 +112,7 @@ def _content(line: bytes) -> Any:  # noqa: ANN401
     return json.loads(line[9:])
 
 
-def _head(found: Any) -> Head:  # noqa: ANN401
+def _head(found: Any) -> Head:
     """Return a head from what JSON holds.
 
     Raises:

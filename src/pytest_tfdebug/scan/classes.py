@@ -21,19 +21,10 @@ if TYPE_CHECKING:
 Dependency: TypeAlias = "tuple[Any, ...]"
 
 #: Classes outside the repository that are ``unittest.TestCase``, by name.
-TEST_CASES = frozenset(
-    {
-        "AccelerateTestCase",
-        "AsyncTestCase",
-        "DjangoTestCase",
-        "IsolatedAsyncioTestCase",
-        "MultiProcessTestCase",
-        "TempDirTestCase",
-        "TestCase",
-        "TestCasePlus",
-        "TransactionTestCase",
-    }
-)
+TEST_CASES = frozenset({
+    "AccelerateTestCase", "AsyncTestCase", "DjangoTestCase", "IsolatedAsyncioTestCase", "MultiProcessTestCase",
+    "TempDirTestCase", "TestCase", "TestCasePlus", "TransactionTestCase",
+})  # fmt: skip
 #: Classes outside the repository that bring no tests, by full name.
 _NEUTRAL = frozenset({"abc.ABC", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol", "enum.Enum"})
 _ABSTRACT = frozenset({"abstractmethod", "abstractproperty", "abstractclassmethod", "abstractstaticmethod"})
@@ -164,7 +155,7 @@ class Linker:
         linked.inherit(self._inherited(_following(bases), outside))
         return linked
 
-    def _base(self, file: File, facts: Class, node: Any) -> Linked | str | None:  # noqa: ANN401, PLR0911 - one return for each case
+    def _base(self, file: File, facts: Class, node: Any) -> Linked | str | None:  # noqa: PLR0911 - one return for each case
         if isinstance(node, cst.IfExp):  # Mixin if is_available() else object
             branches = [self._base(file, facts, branch) for branch in (node.body, node.orelse)]
             return next((branch for branch in branches if isinstance(branch, Linked)), branches[0])

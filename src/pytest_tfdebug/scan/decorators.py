@@ -10,6 +10,7 @@ from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Class, Decorator, Function, Value
 from pytest_tfdebug.scan.conditions import is_condition, negated
 from pytest_tfdebug.scan.states import Skip
+from pytest_tfdebug.scan.syntax import UNKNOWN
 from pytest_tfdebug.scan.values import Evaluator, Scope
 from pytest_tfdebug.scan.workspace import External, File, Found, Symbol, Workspace
 
@@ -74,7 +75,7 @@ class Decorators:
         node = self._workspace.node(file, decorator)
         symbol = self._workspace.callee(file, node)
         args = syntax.arguments(node) if isinstance(node, cst.Call) else []
-        is_plain = all(syntax.constant(arg.value) is not syntax.MISSING for arg in args)
+        is_plain = all(syntax.constant(arg.value) is not UNKNOWN for arg in args)
         if not isinstance(symbol, (External, Found)) or not is_plain:
             return self.skips(node, Scope(file, body=body))
         key = decorator.text, symbol.name if isinstance(symbol, External) else id(symbol.binding)
@@ -96,7 +97,7 @@ class Decorators:
         reason = self._evaluator.words(node.args[0].value, Scope(file)) if node.args else ""
         return [Skip(reason, (), file.path, call.line, "pytest")]
 
-    def skips(self, node: Any, scope: Scope) -> list[Skip]:  # noqa: ANN401 - libcst is not typed here
+    def skips(self, node: Any, scope: Scope) -> list[Skip]:
         """Return the skips of a decorator expression."""
         if scope.depth > _DEPTH:
             return []
@@ -113,7 +114,7 @@ class Decorators:
         dotted = syntax.dotted(node)
         return self._named(dotted, (), scope) if dotted else []
 
-    def _called(self, node: Any, scope: Scope) -> list[Skip]:  # noqa: ANN401
+    def _called(self, node: Any, scope: Scope) -> list[Skip]:
         args, dotted = syntax.arguments(node), syntax.dotted(node.func)
         if dotted.endswith("parametrize"):
             return [skip for arg in args[1:2] for skip in self._parameters(arg.value, scope)]
@@ -128,7 +129,7 @@ class Decorators:
                 found = [*found, *self.skips(arg.value, scope)]
         return found
 
-    def _parameters(self, node: Any, scope: Scope) -> list[Skip]:  # noqa: ANN401
+    def _parameters(self, node: Any, scope: Scope) -> list[Skip]:
         """Return the skips that ``pytest.param(..., marks=...)`` puts on some parameters of a test."""
         if scope.depth > _DEPTH:
             return []
@@ -194,7 +195,7 @@ class Decorators:
 
 def _given(args: Sequence[Argument]) -> str:
     """Return the arguments that tell one use of a decorator from another, such as ``("2.5")``."""
-    if all(syntax.constant(arg.value) is syntax.MISSING for arg in args):
+    if all(syntax.constant(arg.value) is UNKNOWN for arg in args):
         return ""
     texts = (f"{arg.keyword}={syntax.source(arg.value)}" if arg.keyword else syntax.source(arg.value) for arg in args)
     return f"({', '.join(texts)})"

@@ -13,7 +13,8 @@ from pytest_tfdebug.scan.classes import Linked
 from pytest_tfdebug.scan.conditions import UNCONDITIONAL
 from pytest_tfdebug.scan.outline import squeeze
 from pytest_tfdebug.scan.states import NOTHING, Applied, Skip, State, judged
-from pytest_tfdebug.scan.values import Evaluator, Scope, Unknown
+from pytest_tfdebug.scan.syntax import UNKNOWN, Unknown
+from pytest_tfdebug.scan.values import Evaluator, Scope
 from pytest_tfdebug.scan.workspace import Found, Workspace
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Definitions:
         if node is None:
             return (), None
         is_not = isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not)
-        if isinstance(node, _NO_CALLABLE) or is_not or syntax.constant(node) is not syntax.MISSING:
+        if isinstance(node, _NO_CALLABLE) or is_not or syntax.constant(node) is not UNKNOWN:
             return None
         if isinstance(node, cst.Call):
             if makes_no_function(syntax.dotted(node.func)):

@@ -59,7 +59,7 @@ def expansion(function: Binding, file: File, workspace: Workspace, evaluator: Ev
     return None
 
 
-def _names(base: str, node: Any, scope: Scope, evaluator: Evaluator) -> tuple[str, ...]:  # noqa: ANN401 - libcst is not typed here
+def _names(base: str, node: Any, scope: Scope, evaluator: Evaluator) -> tuple[str, ...]:
     """Return the names that ``expand`` gives, or one that stands for the names of these parameters."""
     args = syntax.arguments(node)
     unknown = (f"{base}_*{syntax.source(args[0].value) if args else ''}",)

@@ -103,18 +103,18 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
         self._findings: Mapping[tuple[int, str], Finding] = {(each.line, each.name): each for each in findings}
         self._removed: list[Any] = []
 
-    def _finding(self, node: Any, name: str = "") -> Finding | None:  # noqa: ANN401 - libcst is not typed here
+    def _finding(self, node: Any, name: str = "") -> Finding | None:
         return self._findings.get((self.get_metadata(PositionProvider, node).start.line, name))
 
-    def leave_FunctionDef(self, original_node: Any, updated_node: Any) -> Any:  # noqa: ANN401, N802 - libcst's name
+    def leave_FunctionDef(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802 - libcst's name
         """Take a function out."""
         return self._out(original_node) if self._finding(original_node, original_node.name.value) else updated_node
 
-    def _out(self, node: Any) -> Any:  # noqa: ANN401
+    def _out(self, node: Any) -> Any:
         self._removed.append(node)
         return cst.RemoveFromParent()
 
-    def leave_SimpleStatementLine(self, original_node: Any, updated_node: Any) -> Any:  # noqa: ANN401, N802
+    def leave_SimpleStatementLine(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802
         """Take assignments out, and the line where nothing is left on it."""
         kept = [
             updated
@@ -128,7 +128,7 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
         last = kept[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
         return updated_node.with_changes(body=[*kept[:-1], last])
 
-    def leave_Decorator(self, original_node: Any, updated_node: Any) -> Any:  # noqa: ANN401, N802
+    def leave_Decorator(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802
         """Take a decorator out, or give it a reason."""
         finding = self._finding(original_node)
         if finding is None:
@@ -143,7 +143,7 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
             decorator=cst.Call(function, [cst.Arg(reason, keyword=cst.Name("reason"), equal=equal)])
         )
 
-    def leave_IndentedBlock(self, original_node: Any, updated_node: Any) -> Any:  # noqa: ANN401, N802
+    def leave_IndentedBlock(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802
         """Leave no blank line at the top of a block whose first statement is gone."""
         was = original_node.body[0]
         if not updated_node.body or not any(was is each for each in self._removed):
@@ -155,7 +155,7 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
         return updated_node.with_changes(body=[first, *updated_node.body[1:]])
 
 
-def _targets(small: Any) -> list[str]:  # noqa: ANN401
+def _targets(small: Any) -> list[str]:
     """Return the names that an assignment binds."""
     is_plain = isinstance(small, cst.Assign)
     targets = [each.target for each in small.targets] if is_plain else [getattr(small, "target", None)]

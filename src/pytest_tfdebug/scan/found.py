@@ -163,7 +163,7 @@ def to_rows(models: Iterable[ModelScan], shared: list[str]) -> dict[str, Any]:
     return {"tests": list(tests), "states": states, "models": found, "shared": shared}
 
 
-def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:  # noqa: ANN401 - whatever JSON holds
+def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:
     """Return the models that rows hold, and the files of models that all may rest on.
 
     Raises:
@@ -175,7 +175,7 @@ def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:  # noqa: ANN401 -
     return models, [_text(path) for path in rows["shared"]]
 
 
-def _model(name: str, fields: Any, tests: list[str], states: list[State]) -> ModelScan:  # noqa: ANN401
+def _model(name: str, fields: Any, tests: list[str], states: list[State]) -> ModelScan:
     classes, mixins, unresolved, uses = fields
     return ModelScan(
         name,
@@ -186,13 +186,13 @@ def _model(name: str, fields: Any, tests: list[str], states: list[State]) -> Mod
     )
 
 
-def _class(model: str, fields: Any, tests: list[str], states: list[State]) -> ClassTests:  # noqa: ANN401
+def _class(model: str, fields: Any, tests: list[str], states: list[State]) -> ClassTests:
     name, path, given = fields
     found = {test: states[number] for number, some in given if number >= 0 for test in _picked(tests, some)}
     return ClassTests(model, _text(name), _text(path), found)
 
 
-def _picked(items: list[Any], numbers: Any) -> list[Any]:  # noqa: ANN401
+def _picked(items: list[Any], numbers: Any) -> list[Any]:
     """Return the items at some places.
 
     Raises:
@@ -203,7 +203,7 @@ def _picked(items: list[Any], numbers: Any) -> list[Any]:  # noqa: ANN401
     return [items[number] for number in numbers]
 
 
-def _state(fields: Any) -> State:  # noqa: ANN401
+def _state(fields: Any) -> State:
     if len(fields) != len(_STATE) or not all(map(isinstance, fields, _STATE)):
         raise ValueError("not a state")
     state, form, reason, condition, file, line = fields

@@ -155,7 +155,7 @@ def _may_bind(text: str) -> bool:
     return "(" not in target and not target.replace(".", "").isidentifier() and (target[-1:] != "]" or ":" in target)
 
 
-def _bind_node(node: Any, line: int, scope: _Scope, *, weak: bool) -> None:  # noqa: ANN401
+def _bind_node(node: Any, line: int, scope: _Scope, *, weak: bool) -> None:
     if isinstance(node, cst.Import):
         for alias in node.names:
             module = alias.evaluated_name
@@ -178,7 +178,7 @@ def _bind_node(node: Any, line: int, scope: _Scope, *, weak: bool) -> None:  # n
             bind(scope.names, name, Value(text, line, is_sure=scope.is_sure), weak=weak)
 
 
-def _assigned(node: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+def _assigned(node: Any) -> Iterator[tuple[str, str]]:
     """Yield the names that an assignment binds and the source of each value; other targets bind no name."""
     if isinstance(node, cst.AugAssign) and isinstance(node.target, cst.Name):
         yield node.target.value, ""
@@ -191,7 +191,7 @@ def _assigned(node: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401
             yield from _unpacked(target, node.value)
 
 
-def _unpacked(target: Any, value: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401
+def _unpacked(target: Any, value: Any) -> Iterator[tuple[str, str]]:
     names = target.elements
     has_star = any(isinstance(element, cst.StarredElement) for element in names)
     is_same = isinstance(value, cst.Tuple) and len(value.elements) == len(names) and not has_star

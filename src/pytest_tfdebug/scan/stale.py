@@ -209,7 +209,7 @@ def _is_read(text: str, name: str) -> bool:
     return False
 
 
-def _until(node: Any) -> str:  # noqa: ANN401 - libcst is not typed here
+def _until(node: Any) -> str:
     """Return the ``until=`` of a decorator."""
     args = syntax.arguments(node) if isinstance(node, cst.Call) else []
     values = (syntax.constant(arg.value) for arg in args if arg.keyword == "until")

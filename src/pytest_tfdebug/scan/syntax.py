@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 _LONGEST_CHAIN, _DEEPEST, _LONGEST = 3000, 100, 200_000
 #: Branches of one statement, each of which takes stack.
 _BRANCHES = 3000
-#: Operators by their text, as they are compared and evaluated.
-OPERATORS: dict[type, str] = {
-    cst.Add: "+", cst.Subtract: "-", cst.Multiply: "*", cst.Modulo: "%",
-    cst.Equal: "==", cst.NotEqual: "!=", cst.LessThan: "<", cst.LessThanEqual: "<=", cst.GreaterThan: ">",
-    cst.GreaterThanEqual: ">=", cst.Is: "is", cst.IsNot: "is not", cst.In: "in", cst.NotIn: "not in",
-}  # fmt: skip
 _CONSTANTS = {"True": True, "False": False, "None": None}
 _MODULE = cst.Module([])
 
 
-class Missing:
-    """What :func:`constant` returns for an expression that is none."""
+class Unknown:
+    """The value of an expression that the source does not decide."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+    def __bool__(self) -> bool:
+        raise TypeError("an unknown value has no truth")
 
 
-MISSING = Missing()
+UNKNOWN = Unknown()
 
 
 class Argument(NamedTuple):
@@ -46,7 +46,7 @@ class Argument(NamedTuple):
     value: Any
 
 
-def parse(text: str) -> Any:  # noqa: ANN401 - libcst is not typed here
+def parse(text: str) -> Any:
     """Return the libcst module of a text, of which the size of each statement has been checked.
 
     Raises:
@@ -63,7 +63,7 @@ def parse(text: str) -> Any:  # noqa: ANN401 - libcst is not typed here
 
 
 @cache
-def expression(text: str) -> Any:  # noqa: ANN401
+def expression(text: str) -> Any:
     """Return the libcst node of an expression's source.
 
     Raises:
@@ -83,7 +83,7 @@ def expression(text: str) -> Any:  # noqa: ANN401
 
 
 @cache
-def statement(text: str) -> Any:  # noqa: ANN401
+def statement(text: str) -> Any:
     """Return the libcst node of the one statement that a text is.
 
     Raises:
@@ -96,7 +96,7 @@ def statement(text: str) -> Any:  # noqa: ANN401
     return body[0]
 
 
-def definition(lines: list[str]) -> Any:  # noqa: ANN401
+def definition(lines: list[str]) -> Any:
     """Return the libcst node of a function from its logical lines, which may be indented.
 
     Raises:
@@ -142,7 +142,7 @@ def _code_of(text: str) -> str:
 
 
 @cache
-def code(node: Any) -> str:  # noqa: ANN401
+def code(node: Any) -> str:
     """Return a node's source on one line, with the brackets around it."""
     if isinstance(node, cst.Name) and not node.lpar:
         return str(node.value)
@@ -150,7 +150,7 @@ def code(node: Any) -> str:  # noqa: ANN401
 
 
 @cache
-def source(node: Any) -> str:  # noqa: ANN401
+def source(node: Any) -> str:
     """Return a node's source on one line, without the brackets around it."""
     if getattr(node, "lpar", ()) and not isinstance(node, (cst.Tuple, cst.GeneratorExp)):
         return code(node.with_changes(lpar=(), rpar=()))
@@ -158,7 +158,7 @@ def source(node: Any) -> str:  # noqa: ANN401
 
 
 @cache
-def dotted(node: Any) -> str:  # noqa: ANN401
+def dotted(node: Any) -> str:
     """Return ``a.b.c`` for a name or attributes of one, and nothing for any other node."""
     if type(node) is cst.Name:
         return "" if node.value in _CONSTANTS else str(node.value)
@@ -173,33 +173,33 @@ def dotted(node: Any) -> str:  # noqa: ANN401
 
 
 @cache
-def constant(node: Any) -> Any:  # noqa: ANN401 - one return for each kind
-    """Return the value of a literal, or ``MISSING``."""
+def constant(node: Any) -> Any:
+    """Return the value of a literal, or ``UNKNOWN``."""
     if isinstance(node, cst.Name):
-        return _CONSTANTS.get(node.value, MISSING)
+        return _CONSTANTS.get(node.value, UNKNOWN)
     if isinstance(node, (cst.SimpleString, cst.Integer, cst.Float)):
         return _evaluated(node)
     if isinstance(node, cst.Ellipsis):
         return ...
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
         value = constant(node.expression)
-        return -value if isinstance(value, (int, float)) else MISSING
+        return -value if isinstance(value, (int, float)) else UNKNOWN
     if isinstance(node, (cst.ConcatenatedString, cst.FormattedString)):
         parts = text_parts(node)
         if len(parts) == 1 and not isinstance(parts[0], cst.FormattedStringExpression):
             return parts[0]
-    return MISSING
+    return UNKNOWN
 
 
-def _evaluated(node: Any) -> Any:  # noqa: ANN401
+def _evaluated(node: Any) -> Any:
     try:
         return node.evaluated_value
     except (ValueError, SyntaxError, MemoryError):  # such as more digits than Python reads
-        return MISSING
+        return UNKNOWN
 
 
 @cache
-def text_parts(node: Any) -> list[Any]:  # noqa: ANN401
+def text_parts(node: Any) -> list[Any]:
     """Return the parts of a string: constants, neighbours made one, and placeholders of f-strings."""
     parts: list[Any] = []
     for part in _flat_parts(node):
@@ -210,7 +210,7 @@ def text_parts(node: Any) -> list[Any]:  # noqa: ANN401
     return parts
 
 
-def _flat_parts(node: Any) -> list[Any]:  # noqa: ANN401
+def _flat_parts(node: Any) -> list[Any]:
     if isinstance(node, cst.ConcatenatedString):
         return [*_flat_parts(node.left), *_flat_parts(node.right)]
     if not isinstance(node, cst.FormattedString):
@@ -219,7 +219,7 @@ def _flat_parts(node: Any) -> list[Any]:  # noqa: ANN401
     return ["", *(_formatted_part(part, is_raw=is_raw) for part in node.parts)]
 
 
-def _formatted_part(part: Any, *, is_raw: bool) -> Any:  # noqa: ANN401
+def _formatted_part(part: Any, *, is_raw: bool) -> Any:
     if isinstance(part, cst.FormattedStringExpression):
         return part
     text = str(part.value).replace("{{", "{").replace("}}", "}")
@@ -230,13 +230,13 @@ def _formatted_part(part: Any, *, is_raw: bool) -> Any:  # noqa: ANN401
 
 
 @cache
-def arguments(node: Any) -> list[Argument]:  # noqa: ANN401
+def arguments(node: Any) -> list[Argument]:
     """Return the arguments of a call."""
     return [Argument(arg.keyword.value if arg.keyword else arg.star, arg.value) for arg in node.args]
 
 
 @cache
-def operands(node: Any) -> list[Any]:  # noqa: ANN401
+def operands(node: Any) -> list[Any]:
     """Return what the ``and`` or ``or`` of a node joins."""
     found, kind = [], type(node.operator)
     while True:
@@ -247,7 +247,7 @@ def operands(node: Any) -> list[Any]:  # noqa: ANN401
         node = left
 
 
-def suites(node: Any) -> Iterator[Any]:  # noqa: ANN401
+def suites(node: Any) -> Iterator[Any]:
     """Yield the suites of a compound statement, in order."""
     if isinstance(node, cst.Match):
         yield from (case.body for case in node.cases)
@@ -262,7 +262,7 @@ def suites(node: Any) -> Iterator[Any]:  # noqa: ANN401
         yield node.finalbody.body
 
 
-def walk(node: Any) -> Iterator[Any]:  # noqa: ANN401
+def walk(node: Any) -> Iterator[Any]:
     """Yield a node and all that is in it; ``libcst.matchers`` would take longer to import than this ever runs."""
     left = [node]
     while left:
@@ -271,7 +271,7 @@ def walk(node: Any) -> Iterator[Any]:  # noqa: ANN401
         left.extend(node.children)
 
 
-def mentions(node: Any, *names: str) -> bool:  # noqa: ANN401
+def mentions(node: Any, *names: str) -> bool:
     """Tell whether one of some names stands anywhere in a node."""
     return any(isinstance(found, cst.Name) and found.value in names for found in walk(node))
 
@@ -284,7 +284,7 @@ _OPAQUE = (
 
 
 @cache
-def describe(node: Any) -> str:  # noqa: ANN401
+def describe(node: Any) -> str:
     """Return how an expression that has no value reads."""
     if isinstance(node, cst.Call):
         return f"{describe(node.func)}({', '.join(source(arg.value) for arg in node.args)})"
@@ -293,6 +293,6 @@ def describe(node: Any) -> str:  # noqa: ANN401
     if isinstance(node, cst.Dict) and any(isinstance(item, cst.StarredDictElement) for item in node.elements):
         return source(node)
     is_not = isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not)
-    if isinstance(node, _OPAQUE) or is_not or constant(node) is not MISSING:
+    if isinstance(node, _OPAQUE) or is_not or constant(node) is not UNKNOWN:
         return "..."
     return source(node)

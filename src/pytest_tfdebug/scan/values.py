@@ -10,7 +10,7 @@ import libcst as cst
 
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Class, Function, Value
-from pytest_tfdebug.scan.syntax import MISSING
+from pytest_tfdebug.scan.syntax import UNKNOWN, Unknown
 from pytest_tfdebug.scan.workspace import File, Found, Workspace
 
 if TYPE_CHECKING:
@@ -30,17 +30,6 @@ _SELVES = frozenset({"self", "cls"})
 _CLASS_NAMES = frozenset({"self.__class__.__name__", "cls.__name__"})
 
 
-class Unknown:
-    """The value of an expression that the source does not decide."""
-
-    def __repr__(self) -> str:
-        return "UNKNOWN"
-
-    def __bool__(self) -> bool:
-        raise TypeError("an unknown value has no truth")
-
-
-UNKNOWN = Unknown()
 #: The value of a parameter to which a test passes itself.
 SELF = object()
 
@@ -76,17 +65,16 @@ class Evaluator:
         self.skipping_helper: Callable[[Linked, str], tuple[Linked, Function] | None] = lambda *_: None
         self.resolve, self.resolved = cache(self._resolve), cache(self._resolve_all)
 
-    def bound(self, file: File, value: Value, depth: int = 0) -> Any:  # noqa: ANN401 - a value is of any type
+    def bound(self, file: File, value: Value, depth: int = 0) -> Any:
         """Return the value that a name of a module is bound to."""
         return self.value(self._workspace.node(file, value), Scope(file, depth=depth))
 
-    def value(self, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+    def value(self, node: Any, scope: Scope) -> Any:
         """Return the value of an expression, or ``UNKNOWN``."""
         if scope.depth > _DEPTH:
             return UNKNOWN
         evaluate = _KINDS.get(type(node))
-        found = evaluate(self, node, scope) if evaluate is not None else syntax.constant(node)
-        return UNKNOWN if found is MISSING else found
+        return evaluate(self, node, scope) if evaluate is not None else syntax.constant(node)
 
     def bind(self, params: Sequence[str], args: Sequence[syntax.Argument], scope: Scope) -> dict[str, Any]:
         """Return what the parameters of a function are, but for ``self``, in a call of it."""
@@ -99,14 +87,14 @@ class Evaluator:
                 local[name] = SELF if is_self else self.value(value, scope)
         return local
 
-    def truth(self, node: Any, scope: Scope) -> bool | None:  # noqa: ANN401
+    def truth(self, node: Any, scope: Scope) -> bool | None:
         """Return whether an expression is true, or None where the source does not decide it."""
         value = self.value(node, scope)
         return None if isinstance(value, Unknown) else bool(value)
 
-    def words(self, node: Any, scope: Scope) -> str:  # noqa: ANN401
+    def words(self, node: Any, scope: Scope) -> str:
         """Return a reason as a string; what is not known in it stands in braces as its source."""
-        if isinstance(node, (cst.FormattedString, cst.ConcatenatedString)) and syntax.constant(node) is MISSING:
+        if isinstance(node, (cst.FormattedString, cst.ConcatenatedString)) and syntax.constant(node) is UNKNOWN:
             return "".join(self._part(part, scope) for part in syntax.text_parts(node))
         value = self.value(node, scope)
         if isinstance(value, Unknown) and isinstance(node, cst.BinaryOperation):
@@ -116,7 +104,7 @@ class Evaluator:
             return f"{{{syntax.describe(node)}}}" if node is not None else ""
         return "" if value is None else _shown(value)
 
-    def _part(self, part: Any, scope: Scope) -> str:  # noqa: ANN401
+    def _part(self, part: Any, scope: Scope) -> str:
         if not isinstance(part, cst.FormattedStringExpression):
             return str(part)
         if scope.cls is not None and syntax.dotted(part.expression) in _CLASS_NAMES:
@@ -124,7 +112,7 @@ class Evaluator:
         value = self.value(part.expression, scope)
         return _shown(value) if _has_words(value) else f"{{{syntax.source(part.expression)}}}"
 
-    def attribute(self, cls: Linked, name: str) -> Any:  # noqa: ANN401
+    def attribute(self, cls: Linked, name: str) -> Any:
         """Return the value that a class's MRO gives an attribute of its instances, or ``UNKNOWN``."""
         self.dependencies.add(("value", name))
         found = cls.find(name)
@@ -143,7 +131,7 @@ class Evaluator:
     def _resolve_all(self, cls: Linked, dependencies: frozenset[Dependency]) -> tuple[Hashable, ...]:
         return tuple([self.resolve(cls, each) for each in dependencies])
 
-    def reference(self, dotted: str, scope: Scope) -> Any:  # noqa: ANN401
+    def reference(self, dotted: str, scope: Scope) -> Any:
         """Return the value of a name."""
         first, _, rest = dotted.partition(".")
         if scope.local.get(first) is SELF:
@@ -160,7 +148,7 @@ class Evaluator:
             return self.bound(scope.file, member, scope.depth + 1) if member.is_sure else UNKNOWN
         return self._global(first, dotted, scope)
 
-    def _global(self, first: str, dotted: str, scope: Scope) -> Any:  # noqa: ANN401
+    def _global(self, first: str, dotted: str, scope: Scope) -> Any:
         """Return the value of a name of a module; a class or function stands for itself, as it is true."""
         found = self._workspace.resolve(scope.file, dotted)
         if not isinstance(found, Found):
@@ -172,31 +160,31 @@ class Evaluator:
         return self.bound(found.file, found.binding, scope.depth + 1)
 
 
-def _has_words(value: Any) -> bool:  # noqa: ANN401
+def _has_words(value: Any) -> bool:
     """Tell whether a value reads in a reason as it does in the run: it is known, and no class, function or instance."""
     return not isinstance(value, (Unknown, Class, Function)) and value is not SELF
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401
+def _shown(value: Any) -> str:
     try:
         return str(value)
     except ValueError:  # a number of more digits than Python writes
         return "..."
 
 
-def _name(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+def _name(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     dotted = syntax.dotted(node)
     return evaluator.reference(dotted, scope) if dotted else syntax.constant(node)
 
 
-def _unary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+def _unary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     if not isinstance(node.operator, cst.Not):
         return syntax.constant(node)
     truth = evaluator.truth(node.expression, scope)
     return UNKNOWN if truth is None else not truth
 
 
-def _and_or(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+def _and_or(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     """Return what decides an ``and`` (its first false value) or ``or`` (its first true one)."""
     decides = isinstance(node.operator, cst.Or)
     unknown, value = False, UNKNOWN
@@ -209,7 +197,7 @@ def _and_or(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN4
     return UNKNOWN if unknown else value
 
 
-def _items(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+def _items(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     items: list[Any] = []
     for element in node.elements:
         value = evaluator.value(element.value, scope)
@@ -222,17 +210,17 @@ def _items(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN40
     return tuple(items) if isinstance(node, cst.Tuple) else items
 
 
-def _dict(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+def _dict(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     found: dict[Any, Any] = {}
     for element in node.elements:
-        key = syntax.constant(element.key) if isinstance(element, cst.DictElement) else MISSING
-        if key is MISSING:
+        key = syntax.constant(element.key) if isinstance(element, cst.DictElement) else UNKNOWN
+        if key is UNKNOWN:
             return UNKNOWN
         found[key] = evaluator.value(element.value, scope)
     return found
 
 
-def _item(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+def _item(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     indices = [element.slice for element in node.slice]
     if len(indices) != 1 or not isinstance(indices[0], cst.Index):
         return UNKNOWN
@@ -245,17 +233,17 @@ def _item(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
         return UNKNOWN
 
 
-def _text(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+def _text(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     parts = [
         evaluator.value(part.expression, scope) if isinstance(part, cst.FormattedStringExpression) else part
         for part in syntax.text_parts(node)
     ]
     if len(parts) == 1 and isinstance(parts[0], (str, bytes)):
         return parts[0]
-    return "".join(map(_shown, parts)) if MISSING not in parts and all(map(_has_words, parts)) else UNKNOWN
+    return "".join(map(_shown, parts)) if all(map(_has_words, parts)) else UNKNOWN
 
 
-def _ternary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+def _ternary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     truth = evaluator.truth(node.test, scope)
     if truth is not None:
         return evaluator.value(node.body if truth else node.orelse, scope)
@@ -265,7 +253,7 @@ def _ternary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN
     return body if not _has_unknown([body, orelse]) and body == orelse else UNKNOWN
 
 
-def _differ(body: Any, orelse: Any) -> bool:  # noqa: ANN401
+def _differ(body: Any, orelse: Any) -> bool:
     """Tell, without a value, that two expressions are not equal: ``(A, B) if available() else ()``."""
     if type(body) is not type(orelse) or not isinstance(body, (cst.Tuple, cst.List, cst.Dict)):
         return False
@@ -274,16 +262,16 @@ def _differ(body: Any, orelse: Any) -> bool:  # noqa: ANN401
     return len(body.elements) != len(orelse.elements) and not has_star
 
 
-def _compare(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+def _compare(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     left = evaluator.value(node.left, scope)
     for target in node.comparisons:
-        symbol = syntax.OPERATORS[type(target.operator)]
+        kind = type(target.operator)
         right = evaluator.value(target.comparator, scope)
-        looked_into = [left] if isinstance(right, dict) and symbol in {"in", "not in"} else [left, right]
+        looked_into = [left] if isinstance(right, dict) and kind in {cst.In, cst.NotIn} else [left, right]
         if _has_unknown([left, right]) or _is_nested_unknown(*looked_into):
             return UNKNOWN
         try:
-            if not _COMPARISONS[symbol](left, right):
+            if not _COMPARISONS[kind](left, right):
                 return False
         except TypeError:
             return UNKNOWN
@@ -291,7 +279,7 @@ def _compare(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN
     return True
 
 
-def _binary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
+def _binary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     calculate = _ARITHMETIC.get(type(node.operator))
     left, right = evaluator.value(node.left, scope), evaluator.value(node.right, scope)
     if calculate is None or _has_unknown([left, right]) or _is_nested_unknown(left, right):
@@ -302,7 +290,7 @@ def _binary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN4
         return UNKNOWN
 
 
-def _times(left: Any, right: Any) -> Any:  # noqa: ANN401
+def _times(left: Any, right: Any) -> Any:
     """Return a product, unless it is a sequence too long to be anyone's reason."""
     for sequence, count in ((left, right), (right, left)):
         if hasattr(sequence, "__len__") and isinstance(count, int) and len(sequence) * count > _LONGEST:
@@ -310,7 +298,7 @@ def _times(left: Any, right: Any) -> Any:  # noqa: ANN401
     return left * right
 
 
-def _percent(left: Any, right: Any) -> Any:  # noqa: ANN401
+def _percent(left: Any, right: Any) -> Any:
     return left % right if not isinstance(left, (str, bytes)) or _is_narrow(str(left), "*") else UNKNOWN
 
 
@@ -320,7 +308,7 @@ def _is_narrow(form: str, nested: str) -> bool:
     return nested not in form and len(form) <= _LONGEST and all(len(number) <= _WIDEST for number in digits)
 
 
-def _call(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401, PLR0911 - one return for each case
+def _call(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: PLR0911 - one return for each case
     args = syntax.arguments(node)
     if any(arg.keyword for arg in args):
         return UNKNOWN
@@ -340,7 +328,7 @@ def _call(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: ANN401
         return UNKNOWN
 
 
-def _formatted(evaluator: Evaluator, form: Any, args: Sequence[syntax.Argument], scope: Scope) -> Any:  # noqa: ANN401
+def _formatted(evaluator: Evaluator, form: Any, args: Sequence[syntax.Argument], scope: Scope) -> Any:
     values = [evaluator.value(form, scope), *(evaluator.value(arg.value, scope) for arg in args)]
     if not all(map(_has_words, values)) or _is_nested_unknown(*values) or not _is_narrow(str(values[0]), ":{"):
         return UNKNOWN
@@ -350,7 +338,7 @@ def _formatted(evaluator: Evaluator, form: Any, args: Sequence[syntax.Argument],
         return UNKNOWN
 
 
-def _lookup(evaluator: Evaluator, name: str, args: Sequence[syntax.Argument], scope: Scope) -> Any:  # noqa: ANN401
+def _lookup(evaluator: Evaluator, name: str, args: Sequence[syntax.Argument], scope: Scope) -> Any:
     """Evaluate ``getattr(self, "name", default)`` and ``hasattr(self, "name")``."""
     if len(args) < 2 or syntax.dotted(args[0].value) not in _SELVES or scope.cls is None:  # noqa: PLR2004
         return UNKNOWN
@@ -376,7 +364,7 @@ def _has_unknown(values: list[Any]) -> bool:
     return any(isinstance(value, Unknown) for value in values)
 
 
-def _is_nested_unknown(*values: Any) -> bool:  # noqa: ANN401
+def _is_nested_unknown(*values: Any) -> bool:
     held = (list(value.values()) if isinstance(value, dict) else value for value in values)
     return any(_has_unknown(list(items)) for items in held if isinstance(items, (tuple, list)))
 
@@ -385,7 +373,7 @@ def _identity(found: tuple[Linked, Any] | None) -> int:
     return 0 if found is None else id(found[1])
 
 
-def _frozen(value: Any) -> Hashable:  # noqa: ANN401
+def _frozen(value: Any) -> Hashable:
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return (type(value), *map(_frozen, value))
     if isinstance(value, dict):
@@ -401,39 +389,18 @@ _DEPENDENCIES: dict[str, Callable[..., Hashable]] = {
     "name": lambda _, cls: cls.name,
     "value": lambda evaluator, cls, name: _frozen(evaluator.attribute(cls, name)),
 }
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "is": operator.is_,
-    "is not": operator.is_not,
-    "in": lambda item, items: item in items,
-    "not in": lambda item, items: item not in items,
-}
+_COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
+    cst.Equal: operator.eq, cst.NotEqual: operator.ne, cst.LessThan: operator.lt, cst.LessThanEqual: operator.le,
+    cst.GreaterThan: operator.gt, cst.GreaterThanEqual: operator.ge, cst.Is: operator.is_, cst.IsNot: operator.is_not,
+    cst.In: lambda item, items: item in items, cst.NotIn: lambda item, items: item not in items,
+}  # fmt: skip
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
-    cst.Add: operator.add,
-    cst.Modulo: _percent,
-    cst.Multiply: _times,
-    cst.Subtract: operator.sub,
-}
+    cst.Add: operator.add, cst.Modulo: _percent, cst.Multiply: _times, cst.Subtract: operator.sub,
+}  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"len": len, "bool": bool, "str": str, "int": int, "tuple": tuple}
 _KINDS: dict[type, Callable[[Evaluator, Any, Scope], Any]] = {
-    cst.Attribute: _name,
-    cst.BinaryOperation: _binary,
-    cst.BooleanOperation: _and_or,
-    cst.Call: _call,
-    cst.Comparison: _compare,
-    cst.ConcatenatedString: _text,
-    cst.Dict: _dict,
-    cst.FormattedString: _text,
-    cst.IfExp: _ternary,
-    cst.List: _items,
-    cst.Name: _name,
-    cst.Set: _items,
-    cst.Subscript: _item,
-    cst.Tuple: _items,
+    cst.Attribute: _name, cst.BinaryOperation: _binary, cst.BooleanOperation: _and_or, cst.Call: _call,
+    cst.Comparison: _compare, cst.ConcatenatedString: _text, cst.Dict: _dict, cst.FormattedString: _text,
+    cst.IfExp: _ternary, cst.List: _items, cst.Name: _name, cst.Set: _items, cst.Subscript: _item, cst.Tuple: _items,
     cst.UnaryOperation: _unary,
-}
+}  # fmt: skip

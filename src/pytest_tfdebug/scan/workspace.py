@@ -88,7 +88,7 @@ class Workspace:
         where = f"line {line}: " if line and not reason.startswith("line ") else ""
         self.bad.setdefault(path, f"{where}{reason}")
 
-    def node(self, file: File, of: Value | Decorator) -> Any:  # noqa: ANN401 - libcst is not typed here
+    def node(self, file: File, of: Value | Decorator) -> Any:
         """Return the libcst node of an expression in a file; None where it is not known or cannot be read."""
         if not of.text:
             return None
@@ -98,7 +98,7 @@ class Workspace:
             self.note_bad(file.path, error, of.line)
             return None
 
-    def callee(self, file: File, node: Any) -> Symbol | None:  # noqa: ANN401
+    def callee(self, file: File, node: Any) -> Symbol | None:
         """Return what a call in a file calls, or what a name means."""
         dotted = syntax.dotted(getattr(node, "func", node))
         return self.resolve(file, dotted) if dotted else None
