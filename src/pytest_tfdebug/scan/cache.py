@@ -67,13 +67,14 @@ class Cache:
     def head(self, name: str) -> Head | None:
         """Return what is kept of an answer; None where there is none, or it is not whole."""
         with suppress(*MISTAKES):
-            return _head(_content(self._parts[self._key(name)][0]))
+            head, _ = map(_whole, self._parts[self._key(name)])
+            return _head(json.loads(head))
         return None
 
     def rows(self, name: str) -> Any:
         """Return the rows of an answer, which may be anything."""
         with suppress(*MISTAKES):
-            return _content(self._parts[self._key(name)][1])
+            return json.loads(_whole(self._parts[self._key(name)][1]))
         return None
 
     def keep(self, name: str, head: Head, rows: object) -> None:
@@ -101,15 +102,15 @@ def _line(value: object) -> bytes:
     return b"%08x %b" % (zlib.crc32(text), text)
 
 
-def _content(line: bytes) -> Any:
-    """Return what a line holds.
+def _whole(line: bytes) -> bytes:
+    """Return the JSON of a line.
 
     Raises:
-        ValueError: If it is not whole.
+        ValueError: If it is not what the checksum was made of.
     """
     if line[:9] != b"%08x " % zlib.crc32(line[9:]):
         raise ValueError("not whole")
-    return json.loads(line[9:])
+    return line[9:]
 
 
 def _head(found: Any) -> Head:
