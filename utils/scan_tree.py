@@ -12,8 +12,7 @@ import argparse
 import random
 from pathlib import Path
 
-_COMMON = 100
-_GENERATION = 40
+_COMMON, _GENERATION = 100, 40
 
 _DECORATORS = '''"""Decorators of the tests."""
 
@@ -38,11 +37,8 @@ def require_torch_accelerator(test_case):
 '''
 
 
-def _mixin(name: str, tests: int, prefix: str) -> str:
-    dots = ".." if prefix == "generate" else "."
+def _mixin(dots: str, name: str, tests: int, prefix: str) -> str:
     lines = [f"from {dots}testing_utils import require_torch_accelerator, slow", "", "", f"class {name}:"]
-    if prefix == "generate":
-        lines[2] = "from ..testing_utils import require_torch_accelerator, slow"
     lines += [f"    has_{index} = True" for index in range(tests)]
     for index in range(tests):
         lines.append("")
@@ -54,8 +50,7 @@ def _mixin(name: str, tests: int, prefix: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _model(name: str, number: int, random_: random.Random) -> str:
-    title = name.title().replace("_", "")
+def _model(title: str, number: int, random_: random.Random) -> str:
     lines = [
         "# A licence that every file begins with." * 6,
         f'"""Testing suite for the PyTorch {title} model."""',
@@ -115,31 +110,25 @@ _SKIPS = (
 def generate(root: Path, models: int = 394) -> None:
     """Write the tree below a directory."""
     random_ = random.Random(0)  # noqa: S311 - the same tree every time
-    tests = root / "tests"
     files = {
         "testing_utils.py": _DECORATORS,
-        "test_modeling_common.py": _mixin("ModelTesterMixin", _COMMON, "common"),
-        "generation/test_utils.py": _mixin("GenerationTesterMixin", _GENERATION, "generate"),
+        "test_modeling_common.py": _mixin(".", "ModelTesterMixin", _COMMON, "common"),
+        "generation/test_utils.py": _mixin("..", "GenerationTesterMixin", _GENERATION, "generate"),
+        "models/__init__.py": "",
     }
     for number in range(models):
-        name = f"model_{number}"
-        files[f"models/{name}/test_modeling_{name}.py"] = _model(name, number, random_)
+        path = f"models/model_{number}/test_modeling_model_{number}.py"
+        files[path] = _model(f"Model{number}", number, random_)
     for path, text in files.items():
-        file = tests / path
+        file = root / "tests" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         (file.parent / "__init__.py").touch()
         file.write_text(text, encoding="utf-8")
-    (tests / "models" / "__init__.py").touch()
 
 
-def main() -> None:
-    """Write the tree that the command line names."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--models", type=int, default=394)
     options = parser.parse_args()
     generate(options.directory, options.models)
-
-
-if __name__ == "__main__":
-    main()
