@@ -156,7 +156,7 @@ def _pairs(
 
 
 def _paired(cls: str, says: list[State], does: list[State], other: State) -> Iterator[_Both]:
-    """Yield both views of the classes of one name, of which two files of a model may have one each."""
+    """Pair both views of the classes of one name; two files of a model may each have such a class."""
     says = says + [other] * (len(does) - len(says))
     does = does + [State("absent")] * (len(says) - len(does))
     fitting = (order for order in permutations(does) if all(map(_agrees, says, order)))

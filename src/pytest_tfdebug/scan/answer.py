@@ -1,4 +1,4 @@
-"""From the command line's question to its answer: an earlier one that still stands, or a scan of what has changed."""
+"""The answer to the command line's question: a kept answer that is still valid, or a scan of what has changed."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def _skips(report: Mapping[str, Any]) -> _Skips:
 
 
 class _Names(NamedTuple):
-    """A part of what names a skip that may have changed: how it is read, what else tells the skip, how it is put."""
+    """A part of a skip's name that may have changed: how to read it, what else identifies the skip, how to set it."""
 
     of: Callable[[_Key], Hashable]
     rest: Callable[[_Key], tuple[str, ...]]
@@ -203,7 +203,7 @@ def _renamed(before: _Skips, after: _Skips, gone_from: set[Hashable], new_to: se
 
 
 def _by_name(skips: _Skips, part: _Names, others: set[Hashable]) -> dict[Hashable, set[tuple[str, ...]]]:
-    """Return the skips of each name that is not one of some others, as what else tells them."""
+    """Return, for each name that is not in ``others``, what else identifies its skips."""
     found: dict[Hashable, set[tuple[str, ...]]] = {}
     for key, entries in skips.items():
         if part.of(key) not in others:

@@ -1,4 +1,4 @@
-"""What a file binds: imports, values, functions and classes; what they hold is read when it is first asked for."""
+"""The imports, values, functions and classes that a file binds; each is read when it is first asked for."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Function:
 
     @cached_property
     def body(self) -> Body | None:
-        """What of the definition matters to a skip; None where nothing does, or it cannot be read."""
+        """The part of the definition that matters to a skip; None if nothing does, or it cannot be read."""
         texts: list[str] = []
         numbers: list[int] = []
         outline = self._statement.outline
@@ -130,7 +130,7 @@ class Function:
         return [outline.text(at, at + 1) for at in every], [outline.line(at) for at in every]
 
     def _noted(self, texts: list[str], lines: list[int]) -> Body | None:
-        """Return what libcst reads in logical lines; None, and a note, where it cannot."""
+        """Return what libcst reads in logical lines; note it and return None where it cannot."""
         try:
             return self._read(texts, lines)
         except BadSourceError as error:

@@ -44,9 +44,9 @@ class End(Enum):
 
 #: A way to leave a block before its end: what must hold for it, and how it leaves.
 EarlyExit: TypeAlias = "tuple[Guards, End]"
-#: How the statements of a block end, and the exits in which some of them may have left it earlier.
+#: How the statements of a block end, and the exits by which they may have left it earlier.
 Ending: TypeAlias = "tuple[End, list[EarlyExit]]"
-#: The skips in a body, how it ends, and what of the class that depends on.
+#: The skips in a body, how it ends, and what both depend on in the class.
 Outcome: TypeAlias = "tuple[list[Skip], End, frozenset[Dependency]]"
 
 
@@ -102,9 +102,9 @@ class Runner:
         workspace.may_skip = lambda file, dotted: self._may_skip(dotted, Scope(file))
 
     def test(self, definer: Linked, function: Function, cls: Linked) -> Outcome:
-        """Return the outcome of the body of a method of a class that is called with nothing.
+        """Return the outcome of a method that is called without arguments.
 
-        A mixin's body is followed once for all classes that have the same for what it depends on.
+        A mixin's body is followed once for all classes that agree on what it depends on.
         """
         key = id(definer), id(function)
         known = self._known.setdefault(key, {})
@@ -168,7 +168,7 @@ class Runner:
         return End.FALLS_THROUGH, exits
 
     def _statements(self, suite: Any) -> Iterator[Any]:
-        """Return the statements of a suite that can lead to a skip or past one, those that share a line one by one."""
+        """Yield the statements of a suite that can skip or leave it, one by one also where they share a line."""
         lines = (node.body if isinstance(node, cst.SimpleStatementLine) else [node] for node in suite.body)
         return (node for line in lines for node in line if type(node) in self._STATEMENTS)
 
@@ -259,7 +259,7 @@ class Runner:
         return End.FALLS_THROUGH, exits
 
     def _def(self, node: Any, frame: Frame) -> Ending:
-        """Follow a nested function: of a decorator at once, as it is what replaces the test; else when it is called."""
+        """Follow a nested function: in a decorator now, because it replaces the test; elsewhere when it is called."""
         if frame.is_decorator:
             self._run(node.body, frame)
         else:
@@ -298,7 +298,7 @@ class Runner:
         return self._evaluate(value, line, frame), []
 
     def _is_idle(self, function: Function, scope: Scope) -> bool:
-        """Tell, without reading a body, that nothing in it could skip in a class."""
+        """Tell, from the names that a body calls, that nothing in it can skip in a class."""
         return not any(not dotted or self._may_skip(dotted, scope) for dotted in function.callees)
 
     def _is_skip_error(self, dotted: str, scope: Scope) -> bool:
@@ -372,9 +372,10 @@ class Runner:
         return cls.helper(name) if self._evaluator.resolve(cls, ("helper", name)) else None
 
     def helper(self, cls: Linked, name: str) -> tuple[Linked, Function] | None:
-        """Return the method that Python picks for a name, if it could skip whatever it is given.
+        """Return the method that Python picks for a name, or None if it cannot skip whatever it is given.
 
-        So that classes answer alike whose methods do nothing; but not where that hangs on other names of the class.
+        Classes whose methods do nothing then share an outcome. A method whose skips depend on other names of the class
+        is always returned.
         """
         found = cls.helper(name)
         if found is None or found[1].decorators or (id(found[0]), id(found[1])) in self._running:
@@ -482,13 +483,13 @@ class Runner:
 
 
 def _guard(node: Any, *, holds: bool) -> str:
-    """Return how an expression reads on which the rest of another hangs."""
+    """Return the text of an operand that decides whether the next operand is evaluated."""
     text = syntax.describe(node)
     return text if holds else negated(text)
 
 
 def _either(endings: list[Ending]) -> Ending:
-    """Return how a statement ends of whose parts one runs."""
+    """Return how a statement ends that runs one of several branches."""
     ends = {end for end, _ in endings}
     exits = [each for _, left in endings for each in left]
     if End.FALLS_THROUGH in ends:

@@ -160,7 +160,7 @@ class ClassStates:
         return definition.states[id(skips)]
 
     def _joined_with(self, state: State, base: State) -> State:
-        """Return a state to which the condition on the class is added, if it has one itself."""
+        """Return a conditional state with the condition of the class added."""
         if not state.condition or not base.condition:
             return state
         key = (id(state), base.condition)

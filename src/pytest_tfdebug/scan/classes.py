@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-#: What of a class an outcome may depend on: a kind and its arguments.
+#: Something in a class that an outcome may depend on: its kind and its arguments.
 Dependency: TypeAlias = "tuple[Any, ...]"
 
 #: Classes outside the repository that are ``unittest.TestCase``, by name.
@@ -177,7 +177,7 @@ class Linker:
 
 
 def is_abstract_base(name: str) -> bool:
-    """Tell whether a base class or metaclass makes classes of which only those without an abstract method are used."""
+    """Tell whether a base class or metaclass forbids instances of classes with abstract methods."""
     return name.rpartition(".")[2] in {"ABC", "ABCMeta"}
 
 

@@ -1,4 +1,4 @@
-"""How the condition of a skip reads, from what must hold for it to be reached in each of several ways."""
+"""The text of a skip's condition, made from the guards on each way to the skip."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 #: What must hold for a skip to be reached, the outermost guard first; nothing for one that is always reached.
 Guards: TypeAlias = tuple[str, ...]
 
-#: What a guard that is no expression begins with -> how it reads where it does not hold.
+#: How a guard begins that is not an expression -> its text when it does not hold.
 _OPPOSITES = (
     ("for ", "the loop over {} ends"),
     ("while ", "the loop over {} ends"),
@@ -41,7 +41,7 @@ class Condition(str):
 
     @classmethod
     def of(cls, ways: Iterable[Guards]) -> Condition:
-        """Return the condition that one of some ways to a skip is open."""
+        """Return the condition that at least one of these ways to a skip is open."""
         kept = tuple(dict.fromkeys(ways))
         found = cls(_any_of(kept))
         found.ways = kept
@@ -89,10 +89,10 @@ def alternatives(condition: str) -> list[str]:
 
 
 class _Branch:
-    """The ways that have their first guards in common.
+    """The ways that begin with the same guards.
 
-    ``following`` is what follows these; ``needless`` are the guards that say no more than that an earlier way is not
-    open; ``is_end`` tells whether a way ends here.
+    ``following`` holds the guards that come next. ``needless`` holds the guards that only say that an earlier way is
+    closed. ``is_end`` tells whether a way ends here.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class _Branch:
 
 @cache  # classes differ little
 def _any_of(ways: tuple[Guards, ...]) -> str:
-    """Return ``a and (b or c)`` for the ways ``a, b`` and ``a, c``; what another way makes needless is left out."""
+    """Return ``a and (b or c)`` for the ways ``a, b`` and ``a, c``, without guards that another way makes needless."""
     root = _Branch()
     for way in ways:
         _add(root, way)
@@ -144,7 +144,7 @@ def _chain(guard: str, rest: _Branch) -> str:
 
 
 def _bracketed(guard: str, *, is_under_and: bool) -> str:
-    """Return a guard in brackets where something in it binds less than the ``or``, or the ``and``, beside it."""
+    """Return a guard, in brackets where its operator binds less tightly than the ``or`` or ``and`` beside it."""
     words = guard.split()
     if not ({"if", "lambda", "or"}.intersection(words) or ":=" in guard):
         return guard
@@ -170,7 +170,7 @@ def _is_loose(guard: str, *, is_under_and: bool) -> bool:
 
 
 def _outside_brackets(text: str) -> str:
-    """Return what of a text stands in no brackets."""
+    """Return the parts of a text that stand outside brackets."""
     depth, found = 0, []
     for mark in text:
         depth += (mark in "([{") - (mark in ")]}")
@@ -184,5 +184,5 @@ def _open(text: str) -> int:
     return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
 
 
-#: The condition of what hangs on nothing.
+#: The condition of a skip that depends on nothing.
 UNCONDITIONAL = Condition.of(())

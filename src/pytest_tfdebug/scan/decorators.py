@@ -71,7 +71,7 @@ class Decorators:
         return self._known[key]
 
     def _of_text(self, file: File, decorator: Decorator, body: Class | None) -> list[Skip]:
-        """Return the skips of a decorator's text; what is given constants alone has the same ones everywhere."""
+        """Return the skips of a decorator's text; where all arguments are constants, they are the same everywhere."""
         node = self._workspace.node(file, decorator)
         symbol = self._workspace.callee(file, node)
         args = syntax.arguments(node) if isinstance(node, cst.Call) else []

@@ -1,4 +1,4 @@
-"""What one definition of a test does to it, in whatever class it ends up."""
+"""What a definition does to a test, in any class that has it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _vanished(definer: Linked, reason: str, line: int) -> Definition:
 
 
 def _defined(definer: Linked, function: Function | None, method: Applied, empty: State | None) -> Definition:
-    """Return a definition that knows whether its decorators always skip."""
+    """Return a definition with the state that its decorators give it."""
     state = judged([method])
     always = state if state is not None and state.state == "skipped" else None
     return Definition(definer, {}, function, method, None, always, state, empty)

@@ -80,7 +80,7 @@ def _names(base: str, node: Any, scope: Scope, evaluator: Evaluator) -> tuple[st
 
 
 def _safe(text: str) -> str:
-    """Return text as ``expand`` puts it into a name: what could not stand there is an underscore, once."""
+    """Return text as ``expand`` puts it into a name: each run of other characters is one underscore."""
     marks = [mark if mark.isascii() and (mark.isalnum() or mark == "_") else " " for mark in text]
     words = "".join(marks).split(" ")
     inner = [word for word in words[1:-1] if word]

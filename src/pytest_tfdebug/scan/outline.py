@@ -184,7 +184,7 @@ def _code(text: str) -> bytes:
 
 
 def _check_end(text: str, start: int, end: int) -> None:
-    """Raise if a string does not end, or goes on in the next line with neither triple quotes nor a backslash."""
+    """Raise if a string does not end, or continues on the next line without triple quotes or a backslash."""
     quote, line = _quote(text, start), text.count("\n", 0, start) + 1
     is_closed = _string_end(text, start + len(quote), quote) >= 0
     if len(quote) == 1:

@@ -1,7 +1,7 @@
-"""Which lines of a function can matter to a skip, so that libcst reads a fraction of it.
+"""The lines of a function that can matter to a skip, so that libcst reads a fraction of it.
 
-A statement matters if it may skip or leave a block before its end, as far as its first words tell. What is in doubt is
-kept, with the headers around it; libcst says what it means. What follows the last statement that may skip is dropped.
+A statement matters if its first words show that it may skip, or leave a block early. A doubtful statement is kept, with
+the headers around it, and libcst says what it means. Statements after the last one that may skip are dropped.
 """
 
 from __future__ import annotations

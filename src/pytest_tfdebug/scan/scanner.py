@@ -198,7 +198,7 @@ def _is_of_tests(path: str) -> bool:
 
 
 def _is_abstract(cls: Linked) -> bool:
-    """Tell whether a class has abstract methods left and a metaclass that counts them."""
+    """Tell whether a class has no instances because abstract methods are left in it."""
     if not (cls.inherited.counts_abstract or any(map(is_abstract_base, cls.facts.metaclasses))):
         return False
     members = cls.facts.members

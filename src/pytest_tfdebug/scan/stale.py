@@ -96,7 +96,7 @@ class StaleSkips:
         return sorted(set(found), key=lambda each: each[:4])
 
     def _is_given(self, cls: Linked, name: str, heirs: list[Linked]) -> bool:
-        """Tell whether a base gives a class, or one that inherits from it, this name; also where that is not known."""
+        """Tell whether a base may give this name to a class or to one that inherits from it."""
         names = (name, *unnumbered(name))
         is_open = any(not heir.inherited.is_closed for heir in heirs)
         return is_open or any(heir.after(cls, each) is not None for heir in heirs for each in names)
@@ -217,7 +217,7 @@ def _until(node: Any) -> str:
 
 
 def _version_in(reason: str, package: str) -> str:
-    """Return the version of the repository until which a reason asks for a skip."""
+    """Return the version up to which a reason asks for its skip."""
     words = [word.strip(".,;:()[]'\"`").lower() for word in reason.split()]
     for at, word in enumerate(words):
         rest = [other for other in words[at + 1 :] if other not in {*_BETWEEN, package}] if word in _UNTIL else []

@@ -54,7 +54,7 @@ NOTHING = Applied("decorator", ())
 
 
 def of_body(skips: Sequence[Skip], *, is_skipped: bool) -> Applied:
-    """Return the skips of a body; only the one that ends it every time, where there is one."""
+    """Return the skips of a body, or only the one that always ends it."""
     if is_skipped:
         always = next((skip for skip in skips if not skip.guards), None)
         skips = [always or skips[0]._replace(guards=(), is_guarded=True)]
@@ -63,7 +63,7 @@ def of_body(skips: Sequence[Skip], *, is_skipped: bool) -> Applied:
 
 
 def judged(applied: Sequence[Applied]) -> State | None:
-    """Return the state that the skips on a test give it, the nearest first; None where they leave it alone."""
+    """Return the state of a test from its skips, the nearest first; None if it has none."""
     found = [(form, skip) for form, skips in applied for skip in skips]
     if not found:
         return None

@@ -128,7 +128,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 class Record(NamedTuple):
-    """What a work tree replied to a scan: while it replies the same, the scan's answer stands.
+    """What a scan was told by a tree: its answer is valid as long as the tree says the same.
 
     ``listings`` are the digests of the directories that were looked into, ``contents`` those of the files that were
     read, or why they could not be.
