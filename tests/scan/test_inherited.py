@@ -2,6 +2,7 @@
 
 import pytest
 
+from pytest_tfdebug.scan import scan
 from pytest_tfdebug.scan.layout import Work, model_files
 from pytest_tfdebug.scan.scanner import Scanner
 from pytest_tfdebug.scan.tree import DiskTree
@@ -168,3 +169,46 @@ def test_each_class_of_a_mixin_has_its_own_answers(mixin_repo):
     ]
     assert [found[model]["test_other"] for model in "abcd"] == ["has them", "", "has them", ""]
     assert [found[model]["test_size"] for model in "abefg"] == ["", "", "small", "small", "small"]
+
+
+SETUPS = """
+import sys
+import unittest
+
+class ModelTesterMixin:
+    @classmethod
+    def setUpClass(cls):
+        {}
+
+    def setUp(self):
+        {}
+
+    def test_forward(self):
+        assert 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("raise unittest.SkipTest('never')", "self.ready = 1", ("skipped", "never")),
+        ("pass", "self.skipTest('not now')", ("skipped", "not now")),
+        ("if sys.flags.quiet: raise unittest.SkipTest('quiet')", "self.ready = 1", ("conditional", "quiet")),
+    ],
+)
+def test_each_setup_of_a_class_may_skip(repo, first, second, expected):
+    root = repo(SETUPS.format(first, second), m="class MTest(ModelTesterMixin, unittest.TestCase): pass\n")
+
+    [case] = scan(root)["test_forward"].cases
+
+    assert (case.state.state, case.state.reason) == expected
+
+
+def test_a_setup_that_many_classes_share_skips_once(repo):
+    classes = "".join(f"class M{at}Test(ModelTesterMixin, unittest.TestCase): pass\n" for at in range(40))
+    root = repo(SETUPS.format("pass", "if sys.flags.quiet: self.skipTest('quiet')"), m=classes)
+
+    cases = scan(root)["test_forward"].cases
+
+    assert len(cases) == 40
+    assert {case.state.condition for case in cases} == {"sys.flags.quiet"}

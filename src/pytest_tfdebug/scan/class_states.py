@@ -81,8 +81,8 @@ class ClassStates:
         for name in _SETUPS if cls.inherited.is_test_case else _PLAIN_SETUPS:
             found = cls.find(name)
             if found is not None and isinstance(found[1], Function):
-                skips, end, _ = self._runner.test(found[0], found[1], cls)
-                skips.extend(of_body(skips, is_skipped=end is End.SKIPPED).skips)
+                on_one, end, _ = self._runner.test(found[0], found[1], cls)
+                skips.extend(of_body(on_one, is_skipped=end is End.SKIPPED).skips)
         is_guarded = any(skip.guards or skip.is_guarded for skip in skips)
         return Applied("guard" if is_guarded else "body", tuple(skips))
 
