@@ -24,17 +24,22 @@ class CallCounterparts:
         self._counterparts = counterparts
 
     def partner_of(self, around: Call) -> Call:
-        """Return the port's call that stands for one of the reference.
+        """Return the port's call that stands for one of the reference, or for the next one around it.
 
         It is the one in which most lies that is in the other, and in which least else lies.
         """
         port, reference = self._counterparts.port, self._counterparts.reference
-        pairs = [(mine, reference.is_within(theirs, around)) for mine, theirs in self._paired_calls]
-        total = sum(is_inside for _, is_inside in pairs)
+        enclosing = reference.around(around.index)
+        insides = ([reference.is_within(theirs, call) for _, theirs in self._paired_calls] for call in enclosing)
+        inside = next(filter(any, insides), [])
         best, most = port.root, 0.0
-        for call in port.table.calls if total else ():
-            here = [is_inside for mine, is_inside in pairs if port.is_within(mine, call)]
-            fit = sum(here) ** 2 / (len(here) * total) if here else 0.0
+        for call in port.table.calls if inside else ():
+            here = [
+                is_inside
+                for (mine, _), is_inside in zip(self._paired_calls, inside, strict=True)
+                if port.is_within(mine, call)
+            ]
+            fit = sum(here) ** 2 / (len(here) * sum(inside)) if here else 0.0
             if fit > most and call.source is not None:
                 best, most = call, fit
         return best
@@ -66,7 +71,7 @@ class CallCounterparts:
         pair = self._counterparts
         if value.origin == "parameter":
             return [used[name] for name in pair.weights.partners.get(value.name, ()) if name in used]
-        if not value.operator or value.is_moved or value.index in pair.port_open.open:
+        if not value.operator or value.is_moved or value.index not in pair.live or value.index in pair.port_open.open:
             return []
         near = [pair.reference.values[each] for each in pair.matches.within(value.index, pair.tolerance)]
         return [each.call for each in near if not each.is_moved and each.call is not None]
@@ -75,21 +80,10 @@ class CallCounterparts:
         """Return the innermost call of the reference around a value of which the port computes anything."""
         reference = self._counterparts.reference
         for call in reference.around(value.call):
-            inside = (
-                reference.values[index]
-                for index in self._led_on
-                if reference.is_within(reference.values[index].call, call)
-            )
-            is_open = self._counterparts.reference_open.open
-            if any(each.producers and each.index not in is_open and not each.is_moved for each in inside):
+            inside = (each for each in reference.values if each.producers and reference.is_within(each.call, call))
+            if any(each.index not in self._counterparts.reference_open.open and not each.is_moved for each in inside):
                 return call
         return reference.root
-
-    @cached_property
-    def _led_on(self) -> set[int]:
-        """The reference's values that its outputs were computed from; not the statistics that a norm gives beside."""
-        reference = self._counterparts.reference
-        return reference.ancestors(*(index for _, index in reference.table.results))
 
     def chooser(self, first: Value, meant: set[int], other: Value) -> Call:
         """Return the innermost call around a value that could have taken the value that was meant.

@@ -33,6 +33,7 @@ class Counterparts:
     Attributes:
         port_open: The open values of the port.
         reference_open: Those of the reference.
+        live: The port's values that its outputs were computed from.
     """
 
     def __init__(self, pair: ForwardPair, tolerance: float, results: Sequence[int], expected: Sequence[int]) -> None:
@@ -40,7 +41,7 @@ class Counterparts:
         self.weights, self.back = pair.weights, pair.back
         self.matches, self.back_matches = pair.matches, pair.back_matches
         self.tolerance = tolerance
-        self._live = pair.live
+        self.live = pair.live
         self.port_open = OpenValues(
             pair.port, pair.matches, tolerance, results, known=pair.weights.known, right=pair.joined(tolerance)
         )
@@ -49,7 +50,7 @@ class Counterparts:
     @cached_property
     def _explained(self) -> list[int]:
         """The port's values that lead to its outputs and are not open."""
-        return sorted(self._live - self.port_open.open)
+        return sorted(self.live - self.port_open.open)
 
     def found(
         self,

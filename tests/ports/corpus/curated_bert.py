@@ -77,7 +77,7 @@ def swap_key_and_value(layer):
     key.data, value.data = value.data, key.data
 
 
-ATTEND = ("attn_output, attn_weights = attention_interface(", "torch.nn.functional.scaled_dot_product_attention(")
+ATTEND = ("attn_output, attn_weights = attention_interface(",)
 
 BUGS = (
     Bug(
