@@ -23,8 +23,8 @@ def pytest_configure():
 
 @pytest.fixture(autouse=True)
 def _same_summary_everywhere(monkeypatch):
-    """Let pytest's short summary be short on a CI server too, where it repeats whole failures."""
-    for name in ("CI", "BUILD_NUMBER"):
+    """Let pytest's short summary be short on a CI server too, where it repeats whole failures, and of one width."""
+    for name in ("CI", "BUILD_NUMBER", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
 
 

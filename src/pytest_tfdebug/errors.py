@@ -43,20 +43,35 @@ class MissingGoldenError(GoldenError, AssertionError):
     """A test has no golden yet: the check fails, and its message says what to type."""
 
 
-class ParityError(_Shown, AssertionError):
+class CheckError(_Shown, AssertionError):
+    """A check failed; its message begins with the answer.
+
+    Args:
+        message: The report: text, or a ``CheckText``.
+
+    Attributes:
+        text: The ``CheckText``, from which pytest shows as much as is wanted; None where the message is all there is.
+    """
+
+    def __init__(self, message: Any) -> None:  # noqa: ANN401 - of a higher room
+        super().__init__(str(message))
+        self.text = None if isinstance(message, str) else message
+
+
+class ParityError(CheckError):
     """A forward differs from what it is held to.
 
     Args:
-        message: The report as text.
+        message: The report.
         report: The ``ParityReport``.
     """
 
-    def __init__(self, message: str, report: Any = None) -> None:  # noqa: ANN401 - of a higher room
+    def __init__(self, message: Any, report: Any = None) -> None:  # noqa: ANN401 - of higher rooms
         super().__init__(message)
         self.report = report
 
 
-class ActivationOverflowError(_Shown, AssertionError):
+class ActivationOverflowError(CheckError):
     """A value is not finite, or too close to the end of its dtype's range, or nothing was watched.
 
     Args:
@@ -65,7 +80,7 @@ class ActivationOverflowError(_Shown, AssertionError):
         tightest: The ``Tight`` modules, those that come closest to the end of the range first, if that was asked for.
     """
 
-    def __init__(self, message: str, fault: Any = None, tightest: Any = ()) -> None:  # noqa: ANN401 - of higher rooms
+    def __init__(self, message: Any, fault: Any = None, tightest: Any = ()) -> None:  # noqa: ANN401 - of higher rooms
         super().__init__(message)
         self.fault, self.tightest = fault, list(tightest)
 
@@ -74,7 +89,7 @@ class BatchLimitError(TFDebugError):
     """A run was stopped after the forward that ``abort_after_batch`` names."""
 
 
-class InvarianceError(_Shown, AssertionError):
+class InvarianceError(CheckError):
     """A model gives another answer when it is asked in another way, or nothing could be asked again.
 
     Args:
@@ -84,9 +99,13 @@ class InvarianceError(_Shown, AssertionError):
         outcome: All that the check found; None where nothing could be asked again.
     """
 
-    def __init__(self, message: str, culprit: Any = None, call: Any = None, outcome: Any = None) -> None:  # noqa: ANN401 - of higher rooms
+    def __init__(self, message: Any, culprit: Any = None, call: Any = None, outcome: Any = None) -> None:  # noqa: ANN401 - of higher rooms
         super().__init__(message)
         self.culprit, self.call, self.outcome = culprit, call, outcome
+
+
+class CleanLoadError(CheckError):
+    """A model was loaded with weights that do not fit it, or no model was loaded."""
 
 
 class TFDebugWarning(_Shown, UserWarning):

@@ -120,6 +120,7 @@ class Fault:
         details: The culprit tensor; None when it was gone by the time the values were read back.
         facts: Further observations, in sentences.
         hints: What may be behind it, in sentences.
+        called_at: Lines of the caller that called the module; None for a root.
     """
 
     frame: Frame
@@ -131,6 +132,7 @@ class Fault:
     details: Details | None = None
     facts: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)
+    called_at: SourceRange | None = None
 
 
 class Tight(NamedTuple):
@@ -142,6 +144,7 @@ class Tight(NamedTuple):
         limit: Largest (or smallest normal) number of the dtype.
         dtype: The dtype's name.
         is_square: The value is a square: what a norm computes before its mean.
+        source: Lines of the module, or of its caller where it has no source; None where there are none either.
     """
 
     frame: Frame
@@ -149,6 +152,7 @@ class Tight(NamedTuple):
     limit: float
     dtype: str
     is_square: bool = False
+    source: SourceRange | None = None
 
     @property
     def ratio(self) -> float:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_tfdebug import options
-from pytest_tfdebug.errors import TFDebugError, printable
+from pytest_tfdebug.errors import CheckError, TFDebugError, printable
 from pytest_tfdebug.goldens.collected import Collected
 from pytest_tfdebug.running import RUNNING
 
@@ -41,6 +41,7 @@ MARKER_PLUGINS: dict[str, str] = {
 
 _GOLDEN_SESSION = "pytest_tfdebug.goldens.session"
 _NOTES = "pytest_tfdebug.publish.note"
+_FAILURE = "pytest_tfdebug.publish.failure"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,12 +102,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     RUNNING.item = item
 
 
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Show where a test made a mistake, and none of our own lines; add what its checks found to its properties."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the answer of a failed check, where a test made a mistake, and none of our own lines."""
     if _NOTES in sys.modules:
         import_module("pytest_tfdebug.publish.item_properties").add(item)
     if call.excinfo is not None and _is_mistake(call.excinfo) and not item.config.getoption("fulltrace"):
         _hide_own_lines(call.excinfo.value)
+    report = yield
+    if report.failed and call.excinfo is not None and isinstance(call.excinfo.value, (CheckError, TFDebugError)):
+        import_module("pytest_tfdebug.publish.failure").show(item, report, call.excinfo)
+    return report
 
 
 def _is_mistake(excinfo: pytest.ExceptionInfo[BaseException]) -> bool:
@@ -177,9 +185,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
-    """Tell a worker what was typed: it does not see the command line."""
-    modes = import_module("pytest_tfdebug.goldens.modes")
+    """Tell a worker what was typed and how wide the terminal is: it sees neither."""
+    modes, failure = import_module("pytest_tfdebug.goldens.modes"), import_module("pytest_tfdebug.publish.failure")
     node.workerinput[modes.TYPED] = modes.is_typed(node.config)
+    node.workerinput[failure.TOLD_WIDTH] = failure.width_of(node.config)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -205,6 +214,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if key == options.NOTE and report.when == "call"
     ]
     _write(terminalreporter, "tfdebug notes", notes)
+    if _FAILURE in sys.modules:
+        _write(terminalreporter, "tfdebug diagnoses", list(import_module(_FAILURE).table(terminalreporter)))
 
 
 def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Sequence[str]) -> None:

@@ -191,6 +191,12 @@ class Call:
         """Module path, with the call index from the second call on: ``shared#1``."""
         return f"{self.path}#{self.call}" if self.call else self.path
 
+    @property
+    def called_at(self) -> SourceRange | None:
+        """Lines of the caller that made the call; None for a root."""
+        site = self.inner_site or self.site
+        return SourceRange(site.file, site.line, site.end_line) if site else None
+
 
 class Metrics(NamedTuple):
     """How far a tensor is from the one it is held to, over the elements that are finite in both.

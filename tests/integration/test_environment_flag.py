@@ -98,14 +98,16 @@ def test_again(tf_golden):
 """
 
 
-@pytest.mark.parametrize("arguments", [[], ["-n", "1"], ["--tf-env"]])
-def test_a_failing_golden_prints_the_environment_once(pytester, arguments):
+@pytest.mark.parametrize("arguments", [["-vv"], ["-vv", "-n", "1"], ["--tf-env", "-vv"]])
+def test_a_failing_golden_prints_the_environment_once_where_all_is_asked_for(pytester, arguments):
     pytester.makepyfile(FAILING)
-    recorded = pytester.runpytest("--tf-golden=update")
+    recorded = pytester.runpytest("--tf-golden=update", "-vv")
 
+    plain = pytester.runpytest()
     failed = pytester.runpytest(*arguments)
 
     assert "tfdebug environment" not in recorded.stdout.str()
+    assert "tfdebug environment" not in plain.stdout.str()
     failed.assert_outcomes(failed=2)
     failed.stdout.fnmatch_lines(
         ["*= tfdebug environment =*", "python: 3.*", f"torch: {torch.__version__}", "threads: *"]

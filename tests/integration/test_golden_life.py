@@ -151,7 +151,7 @@ def test_a_changed_port_fails_names_its_lines_and_is_accepted_by_an_update(pytes
         [
             "*port.py:12 in blocks.0 (Block): *",
             "*'blocks.0.up' and 'blocks.0.down'.",
-            "*Mend the port: the golden is its reference's.",
+            "*Next: mend the port; the golden is its reference's.",
             "*Tensor: input [[]0] of 'blocks.0.down', shape (2, 3, 16), float32",
             "*Mismatched elements: * / 96 (*%)",
             "*Drift (*",
@@ -162,7 +162,7 @@ def test_a_changed_port_fails_names_its_lines_and_is_accepted_by_an_update(pytes
             "*Golden: goldens/test_it/test_port.safetensors",
         ]
     )
-    failed.stdout.fnmatch_lines(["*ParityError: port.py:12 in blocks.0 (Block): *"])
+    failed.stdout.fnmatch_lines(["E *port.py:12 in blocks.0 (Block): *", "test_it.py:*: ParityError"])
     updated.assert_outcomes(passed=8)
     updated.stdout.fnmatch_lines(
         ["9 changed", "  changed  goldens/test_it/test_port.safetensors", "*greatest difference *, relative L2 *"]
@@ -324,7 +324,7 @@ def test_the_error_of_a_failed_check_carries_its_report(pytester, run):
             report = caught.value.report
             assert isinstance(report, pytest_tfdebug.ParityReport) and not report
             assert report.culprit.path == "blocks.0"
-            assert "To accept the new values, run with --tf-golden=update." in str(report)
+            assert "Next: to accept the new values, run with --tf-golden=update." in str(report)
         """
     )
     run("--tf-golden=update")

@@ -118,7 +118,9 @@ def test_a_row_alone_is_held_to_itself_beside_another():
     with pytest.raises(InvarianceError) as caught:
         pytest_tfdebug.assert_batch_invariant(model, {"input_ids": inputs["input_ids"][:1]})
 
-    assert "depends on its batch: the row beside another one, against the row alone." in str(caught.value)
+    assert "depends on its batch: the row beside another one, against the row alone." in " ".join(
+        str(caught.value).split()
+    )
     assert caught.value.culprit.path == "embeddings"
 
 
@@ -240,7 +242,7 @@ def test_generation_is_checked_by_its_prefill(pytester, change, passed):
 
     result.assert_outcomes(passed=passed, failed=1 - passed)
     if not passed:
-        result.stdout.fnmatch_lines(["LlamaForCausalLM (*) answers otherwise with its cache: *"])
+        result.stdout.fnmatch_lines(["*LlamaForCausalLM (*) answers otherwise with its cache: *"])
 
 
 MARKED = """

@@ -26,6 +26,11 @@ def unsound():
 """
 
 REPORT = """\
+test_marked.py:9-10 in 1 (Quotient): output has infs
+  Where: 1 (Quotient), test_marked.py:9-10: the module itself; its inputs are finite.
+  Hint: The code has such an operation: a division by 0 gives inf, and 0 / 0 nan.
+  Next: mend these lines; where such a value is meant, name the module in ignore=.
+  Not finite: 8 / 8 elements (100.0%), first at index (0, 0).
 < [0] 1: Quotient: output has infs
 
 
@@ -33,11 +38,7 @@ last 4 frames:
 abs_max= 1.00e+00 > [0] 0: Identity: input[0]
 abs_max= 1.00e+00 < [0] 0: Identity: output
 abs_max= 1.00e+00 > [0] 1: Quotient: input[0]
-abs_max=      inf < [0] 1: Quotient: output
-
-Where: 1 (Quotient), test_marked.py:9-10: the module itself; its inputs are finite.
-Not finite: 8 / 8 elements (100.0%), first at index (0, 0).
-Hint: The code has such an operation: a division by 0 gives inf, and 0 / 0 nan."""
+abs_max=      inf < [0] 1: Quotient: output"""
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def run(pytester):
 
 def report_of(result):
     text = "\n".join(result.outlines)
-    return text[text.index("< [0]") :]
+    return text[text.index("test_marked.py:9-10 in 1 (Quotient): ") :]
 
 
 def test_a_function_fails_with_the_report_and_its_headline_in_the_summary(run):
@@ -64,8 +65,8 @@ def test_model():
 """)
 
     result.assert_outcomes(failed=1)
-    assert report_of(result).startswith(REPORT + "\n=")
-    result.stdout.fnmatch_lines(["FAILED test_marked.py::test_model - < [[]0[]] 1: Quotient: output has infs"])
+    assert report_of(result).startswith(REPORT + "\ntest_marked.py:")
+    result.stdout.fnmatch_lines(["FAILED test_marked.py::test_model - test_marked.py:9-10 in 1 (Quotient): outp*"])
 
 
 def test_a_sound_model_passes(run):
@@ -105,8 +106,8 @@ class ModelTest(unittest.TestCase):
     result.assert_outcomes(failed=2, passed=1, skipped=1, xfailed=1)
     result.stdout.fnmatch_lines_random(
         [
-            "FAILED test_marked.py::TestPlain::test_model - < [[]0[]] 1: Quotient: output ha*",
-            "FAILED test_marked.py::ModelTest::test_unsound - < [[]0[]] 1: Quotient: output ha*",
+            "FAILED test_marked.py::TestPlain::test_model - test_marked.py:9-10 in 1 (Quot*",
+            "FAILED test_marked.py::ModelTest::test_unsound - test_marked.py:9-10 in 1 (Qu*",
         ]
     )
 
@@ -213,7 +214,9 @@ def test_model(number):
     )
 
     result.assert_outcomes(failed=2, passed=3)
-    assert re.search(re.escape(REPORT) + r"\n[=_]{5}", result.stdout.str()), "the report comes whole, nothing after it"
+    assert re.search(
+        re.escape(REPORT) + r"\ntest_marked\.py:\d+: ActivationOverflowError\n[=_]{5}", result.stdout.str()
+    ), "the report comes whole, nothing after it"
     result.stdout.fnmatch_lines(
         ["*UsageError: test_marked.py::test_marked: overflow_free has no argument headrom=2.0; *"]
     )
@@ -254,15 +257,9 @@ def test_gradients():
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines_random(
         [
-            (
-                "Identity (Identity) leaves a headroom of 1.6 for float16, less than 2: it reaches 4.00e+04, and float16 "
-                "ends at 6.55e+04."
-            ),
+            "Identity (Identity): leaves a headroom of 1.6 for float16, less than 2",
             "^ [[]0[]] 1: Root: gradient of input[[]0[]] has nans",
-            (
-                "Parameters whose gradients are not finite, in the order of the backward: 0.bias (Linear), "
-                "0.weight (Linear)."
-            ),
+            "  Parameters whose gradients are not finite, in the order of the backward: *",
         ]
     )
 
@@ -298,7 +295,7 @@ def test_model():
 
     result.assert_outcomes(failed=1)
     assert "> [1] MSELoss: MSELoss: input[0]" in report_of(result)
-    assert report_of(result).startswith("< [0] 1: Quotient: output has infs")
+    assert "< [0] 1: Quotient: output has infs" in report_of(result)
 
 
 def test_modules_are_as_before_after_the_test(run):
@@ -338,7 +335,7 @@ def test_model():
 """)
 
     result.assert_outcomes(failed=1)
-    assert report_of(result).startswith(REPORT + "\n=")
+    assert report_of(result).startswith(REPORT + "\n")
 
 
 def test_a_compiled_model_is_watched_from_outside(pytester):
@@ -357,7 +354,7 @@ def test_model():
     result.stdout.fnmatch_lines(
         [
             "< [[]0[]] Sequential: Sequential: output has infs",
-            "Note: The model is compiled: only its own inputs and outputs can be seen.*",
+            "  Note: The model is compiled: only its own inputs and outputs can be seen.*",
         ]
     )
 

@@ -128,7 +128,7 @@ def test_an_encoder_whose_sinusoids_count_from_the_left_is_padded_on_the_right()
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "decoder_input_ids": ids}
 
     assert_padding_invariant(model, inputs)
-    with pytest.raises(InvarianceError, match=r"The padding gets in at 'model.encoder.embed_positions'"):
+    with pytest.raises(InvarianceError, match=r" in model\.encoder\.embed_positions \("):
         assert_padding_invariant(model, inputs, side="left")
 
 

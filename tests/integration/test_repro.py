@@ -162,9 +162,11 @@ def test_a_padding_leak_is_seen_again_at_the_same_module(pytester, run_alone):
     failed.stdout.fnmatch_lines(["*is not invariant to padding: input_ids padded by 1 on the right.*"])
     failed.stdout.fnmatch_lines(["*Repro: python *repro.py"])
     assert "is not invariant to padding: input_ids padded by 1 on the right." in told
-    (place,) = {line.strip() for line in failed.stdout.lines if "The padding gets in" in line}
-    assert "pooler" in place
-    assert place.removeprefix("E").strip() in told
+    (answer,) = {
+        line for line in failed.stdout.lines if line.endswith("; probably pooling over pads") and "::" not in line
+    }
+    assert "pooler" in answer
+    assert answer in told.splitlines()
 
 
 @pytest.mark.parametrize("marker", ["batch_invariant", "dtype_close(dtypes='float16', bound=1e-9)"])
@@ -175,7 +177,8 @@ def test_a_sister_of_the_padding_check_is_written_too(pytester, run_alone, marke
     failed = pytester.runpytest("--tf-repro")
 
     failed.assert_outcomes(failed=1)
-    first = next(line for line in failed.stdout.lines if line.startswith("BertModel ("))
+    said = "is not close to float32" if "dtype" in marker else "depends on its batch"
+    first = next(line for line in failed.stdout.lines if said in line)
     assert run_alone().splitlines()[0].partition(") ")[2] == first.partition(") ")[2]
 
 

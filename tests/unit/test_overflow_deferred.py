@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import ActivationOverflowError, overflow_guard
 from pytest_tfdebug.overflow import extremes
+from pytest_tfdebug.report.overflow import place
 
 IDS = torch.tensor([[5, 17, 3, 42, 8, 21, 60], [9, 1, 33, 2, 7, 50, 11]])
 
@@ -73,8 +74,9 @@ def test_the_origin_is_the_one_that_is_found_on_the_cpu(monkeypatch):
     monkeypatch.setattr(extremes, "is_read_at_once", lambda _: False)
     later = report_of(model)
 
-    assert now.splitlines()[0] == "< [0] 1.0: Exploding: output has infs"
-    assert later.splitlines()[:9] == now.splitlines()[:9]
+    assert now.splitlines()[0].endswith(" in 1.0 (Exploding): output has infs")
+    assert later.splitlines()[:3] == now.splitlines()[:3]
+    assert later.partition("last ")[2] == now.partition("last ")[2]
     assert "Its elements were gone when the numbers came back from the device; a run on the CPU counts them." in later
     assert "Not finite" in now
 
@@ -129,7 +131,7 @@ def test_a_gradient_that_is_not_finite_is_found_at_the_end_of_the_backward(monke
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model, gradients=True):
         (model(torch.ones(100, 4).half()) * 3e4).sum().backward()
 
-    assert str(caught.value).startswith("^ [0] 0: Linear: gradient of bias has infs")
+    assert place(caught.value.fault.frame) == "^ [0] 0: Linear: gradient of bias"
 
 
 def report_of(model):

@@ -32,16 +32,18 @@ def test_the_module_whose_backward_gives_the_first_nan_is_named_with_the_paramet
 
     lines = report_of(model, lambda: model(torch.randn(5, 4)).sum().backward()).splitlines()
 
-    assert lines[0] == "^ [0] 1: Root: gradient of input[0] has nans"
-    assert lines[3:5] == ["last 5 frames:", "abs_max= 1.00e+00 ^ [0] 2: Linear: gradient of output"]
-    assert lines[8] == "abs_max=      nan ^ [0] 1: Root: gradient of input[0]"
-    assert lines[10].startswith("Where: 1 (Root), test_overflow_gradients.py:")
-    assert lines[10].endswith(": its backward; every gradient before it is finite.")
-    assert lines[11] == "Not finite: 20 / 20 elements (100.0%), first at index (0, 0)."
-    assert lines[12] == (
+    frames = lines.index("last 5 frames:")
+    assert lines[0].startswith("test_overflow_gradients.py:")
+    assert lines[0].endswith(" in 1 (Root): gradient of input[0] has nans")
+    assert lines[1].startswith("  Where: 1 (Root), test_overflow_gradients.py:")
+    assert lines[1].endswith(": its backward; every gradient before it is finite.")
+    assert " ".join(line.strip() for line in lines[2:4]).startswith(
         "Parameters whose gradients are not finite, in the order of the backward: 0.bias (Linear), 0.weight (Linear)."
     )
-    assert lines[13] == "Hint: The code has such an operation: the derivative of the square root at 0 is inf."
+    assert "  Hint: The code has such an operation: the derivative of the square root at 0 is inf." in lines[3:5]
+    assert "  Not finite: 20 / 20 elements (100.0%), first at index (0, 0)." in lines
+    assert lines[frames + 1] == "abs_max= 1.00e+00 ^ [0] 2: Linear: gradient of output"
+    assert lines[frames + 5] == "abs_max=      nan ^ [0] 1: Root: gradient of input[0]"
 
 
 def test_a_parameter_whose_gradient_overflows_in_the_sum_is_named_itself():
@@ -49,9 +51,9 @@ def test_a_parameter_whose_gradient_overflows_in_the_sum_is_named_itself():
 
     report = report_of(model, lambda: (model(torch.ones(100, 4).half()) * 3e4).sum().backward())
 
-    assert report.startswith("^ [0] 0: Linear: gradient of bias has infs")
+    assert "^ [0] 0: Linear: gradient of bias has infs" in report
     assert "0.bias (Linear), 0.weight (Linear)." in report
-    assert report.endswith("Hint: float16 ends at 6.55e+04: scale the loss down, or use bfloat16 or float32.")
+    assert "  Hint: float16 ends at 6.55e+04: scale the loss down, or use bfloat16 or float32.\n" in report
 
 
 def test_a_gradient_that_comes_from_the_loss_is_said_to():
@@ -59,7 +61,7 @@ def test_a_gradient_that_comes_from_the_loss_is_said_to():
 
     report = report_of(model, lambda: (model(torch.randn(5, 4)) * 0).sqrt().sum().backward())
 
-    assert report.startswith("^ [0] 2: Linear: gradient of output has nans")
+    assert "^ [0] 2: Linear: gradient of output has nans" in report
     assert "Where: 2 (Linear): glue after it, or the loss: no module took this output." in report
 
 
@@ -79,7 +81,7 @@ def test_the_number_in_brackets_is_the_batch():
         for scale in (1.0, 1.0, float("inf")):
             (model(torch.ones(5, 4)).sum() * scale).backward()
 
-    assert report_of(model, train).startswith("^ [2] 2: Linear: gradient of output has infs")
+    assert "^ [2] 2: Linear: gradient of output has infs" in report_of(model, train)
 
 
 def test_frozen_parameters_and_forwards_without_gradients_are_no_obstacle():

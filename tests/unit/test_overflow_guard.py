@@ -17,6 +17,7 @@ from pytest_tfdebug import (
     overflow_guard,
 )
 from pytest_tfdebug.overflow.settings import Settings
+from pytest_tfdebug.report.overflow import place
 
 
 class Quotient(nn.Module):
@@ -249,12 +250,12 @@ def test_detect_overflow_adds_a_frame_to_the_report_of_a_watched_forward(capsys)
     lines = str(caught.value).splitlines()
 
     assert "after the division has infs" in capsys.readouterr().out
-    assert lines[0] == "= [0] 1: Block: after the division has infs"
-    assert lines[6:8] == [
+    assert lines[0].endswith(" in 1 (Block): after the division has infs")
+    assert lines[-2:] == [
         "abs_max= 1.00e+00 = [0] 1: Block: before the division",
         "abs_max=      inf = [0] 1: Block: after the division",
     ]
-    assert "its forward, between the frame above and this detect_overflow." in str(caught.value)
+    assert caught.value.fault.kind == "probe"
 
 
 def test_detect_overflow_adds_a_frame_to_every_guard_around_it(capsys):
@@ -309,7 +310,7 @@ def test_the_weights_and_gradients_of_traced_batches_are_not_judged_either(capsy
         feed(model, (ONES, ONES), [])
 
     assert "all 8 frames of forward [0]:" in capsys.readouterr().out
-    assert str(caught.value).startswith("= [0] 0: Linear: weight has nans")
+    assert place(caught.value.fault.frame) == "= [0] 0: Linear: weight"
 
 
 def test_a_run_stops_after_the_batch_that_was_named():
@@ -405,7 +406,7 @@ def test_a_compiled_model_shows_its_own_inputs_and_outputs_and_says_so():
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(compiled):
         compiled(ZEROS)
 
-    assert str(caught.value).startswith("< [0] Sequential: Sequential: output has nans")
+    assert place(caught.value.fault.frame) == "< [0] Sequential: Sequential: output"
     assert "Note: The model is compiled: only its own inputs and outputs can be seen." in str(caught.value)
 
 
@@ -429,7 +430,7 @@ def test_a_model_compiled_in_place_shows_its_own_inputs_and_outputs_and_says_so(
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
         model(ZEROS)
 
-    assert str(caught.value).startswith("< [0] Sequential: Sequential: output has nans")
+    assert place(caught.value.fault.frame) == "< [0] Sequential: Sequential: output"
     assert "Note: The model is compiled: only its own inputs and outputs can be seen." in str(caught.value)
 
 

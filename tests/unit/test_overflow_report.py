@@ -9,14 +9,14 @@ from torch import nn
 
 from pytest_tfdebug import ActivationOverflowError, overflow_guard
 from pytest_tfdebug.overflow_records import Extremes, Fault, Frame
-from pytest_tfdebug.report.overflow import frame_line, render_fault
+from pytest_tfdebug.report.overflow import fault_text, frame_line
 
 FRAME = re.compile(
     r"abs_max= *(inf|nan|\d\.\d\de[+-]\d\d) [<>] \[\d+\] [\w.]+: \w+: (input|output)(\[\d+\]|\['\w+'\]|\.\w+)*"
 )
 
 #: The last lines of the documented report, as the numbers in it read.
-DOCUMENTED = """\
+DOCUMENTED = """
 < [0] encoder.block.2.layer.1.DenseReluDense.wo: Linear: output has infs
 
 
@@ -45,12 +45,14 @@ def test_the_report_has_the_documented_form_to_the_letter():
     )
     fault = Fault(frames[-1], "module", f"{DENSE}.wo", "Linear", frames=frames)
 
-    report = "\n".join(render_fault(fault))
+    report = f"{fault_text(fault)}\n"
 
-    assert report.startswith(DOCUMENTED)
-    assert report.removeprefix(DOCUMENTED).strip().splitlines() == [
-        f"Where: {DENSE}.wo (Linear): the module itself; its inputs are finite.",
-        "Its elements were gone when the numbers came back from the device; a run on the CPU counts them.",
+    assert report.endswith(DOCUMENTED)
+    assert report.removesuffix(DOCUMENTED).splitlines() == [
+        f"{DENSE}.wo (Linear): output has infs",
+        f"  Where: {DENSE}.wo (Linear): the module itself; its inputs are finite.",
+        "  Next: mend these lines; where such a value is meant, name the module in ignore=.",
+        "  Its elements were gone when the numbers came back from the device; a run on the CPU counts them.",
     ]
 
 
@@ -63,13 +65,11 @@ def test_forty_frames_are_listed_in_the_order_in_which_modules_end():
         forward(model)
     lines = str(caught.value).splitlines()
 
-    assert lines[0] == f"< [0] {DENSE}.wo: Linear: output has infs"
-    assert lines[1:3] == ["", ""]
-    assert lines[3] == "last 40 frames:"
-    assert lines[4:44] == expected[-40:]
-    assert all(FRAME.fullmatch(line) for line in lines[4:44])
-    assert lines[44] == ""
-    assert lines[43] == f"abs_max=      inf < [0] {DENSE}.wo: Linear: output"
+    assert lines[0].endswith(f" in {DENSE}.wo (Linear): output has infs")
+    assert lines[-44:-40] == [f"< [0] {DENSE}.wo: Linear: output has infs", "", "", "last 40 frames:"]
+    assert lines[-40:] == expected[-40:]
+    assert all(FRAME.fullmatch(line) for line in lines[-40:])
+    assert lines[-1] == f"abs_max=      inf < [0] {DENSE}.wo: Linear: output"
 
 
 @pytest.mark.parametrize("frames", [1, 7, 1000])
@@ -81,14 +81,13 @@ def test_the_number_of_frames_is_the_users(frames):
         forward(model)
     lines = str(caught.value).splitlines()
 
-    assert lines[3] == f"last {len(expected)} frames:"
-    assert lines[4 : 4 + len(expected)] == expected
+    assert lines[-len(expected) - 1 :] == [f"last {len(expected)} frames:", *expected]
 
 
 def test_the_readme_shows_this_report():
     """Its digits are those of one machine; its words are held to here."""
     readme = (Path(__file__).parents[2] / "docs/overflow.md").read_text(encoding="utf-8")
-    shown = next(block for block in readme.split("```\n") if block.startswith("< [0] "))
+    shown = next(block for block in readme.split("```\n") if "last 8 frames:" in block)
     ids = torch.arange(14).view(2, 7)
     model = scaled_t5(vocab_size=32128)
 
@@ -161,9 +160,8 @@ def test_the_code_of_the_culprit_suggests_a_cause(culprit, hint):
 
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model):
         model(torch.ones(2, 4))
-    hints = [line for line in str(caught.value).splitlines() if line.startswith("Hint: ")]
 
-    assert hints == [f"Hint: The code has such an operation: {hint}."]
+    assert caught.value.fault.hints == [f"The code has such an operation: {hint}."]
 
 
 def scaled_t5(vocab_size=64):

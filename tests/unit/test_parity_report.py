@@ -132,13 +132,13 @@ def test_verbose_has_every_call_and_every_divergence(report):
 def test_notes_and_facts_stand_at_the_end(report):
     changed = copy.copy(report)
     changed.notes = ["Something was seen."]
-    changed.facts = ["  Golden: here"]
+    changed.facts = ["Golden: here"]
     changed.subject, changed.advice = "The port differs from its golden", "Mend it."
 
     lines = str(changed).splitlines()
 
     assert lines[1].startswith("  The port differs from its golden. ")
-    assert "  Mend it." in lines[2:4]
+    assert "  Next: mend it." in lines[2:4]
     assert lines[-2:] == ["  Note: Something was seen.", "  Golden: here"]
 
 

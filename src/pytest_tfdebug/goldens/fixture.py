@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.selection import Level
     from pytest_tfdebug.tracing.trace import Trace
 
-_VERBOSE = 2
 #: Bytes above which a golden that was written gives a warning.
 _LARGE = 10_000_000
 
@@ -203,13 +202,12 @@ class Goldens:
             if wanted is not None:
                 test = self._item.nodeid
                 told = write_golden_repro(wanted, place.fetch(), test, model=model, called=called, settings=settings)
-                report.facts += (f"  {line}" for line in told.splitlines())
-            report.facts.append(f"  Golden: {shown(str(place), self._item.config)}")
+                report.repro += (f"  {line}" for line in told.splitlines())
+            report.facts.append(f"Golden: {shown(str(place), self._item.config)}")
         shown_path = shown(str(place), self._item.config)
         note(self._item, parity_record(self._item.nodeid, name, model, shown_path, report, in_detail=in_detail))
         if not report.ok:
-            verbose = self._item.config.get_verbosity() >= _VERBOSE
-            raise ParityError(report.to_text(verbose=verbose), report)
+            raise ParityError(report.check_text(), report)
         return report
 
     def _check_rules(self, model: torch.nn.Module, recorded: Trace, settings: CheckSettings) -> None:

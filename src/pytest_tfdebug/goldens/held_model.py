@@ -147,18 +147,18 @@ def _circumstances(
     culprit = report.culprit
     own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
     if own:
-        told = f"  The weights differ, not the code: {own[0]!r} is not the recorded one"
+        told = f"The weights differ, not the code: {own[0]!r} is not the recorded one"
         lines = [told + (f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else ".")]
     elif wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        lines = [f"  Weights that are not the recorded ones: {wrong[0]!r}{more}."]
+        lines = [f"Weights that are not the recorded ones: {wrong[0]!r}{more}."]
     elif common(recorded, present, to_golden):
-        lines = ["  The weights are the recorded ones, where their names agree."]
+        lines = ["The weights are the recorded ones, where their names agree."]
     elif report.by_values:  # values have compared them under any name
         lines = []
     else:
-        lines = ["  No weight has the name of a recorded one: give rename= to have them compared."]
+        lines = ["No weight has the name of a recorded one: give rename= to have them compared."]
     since = list(changes(golden_file.extra["provenance"], provenance(model)))
     report.changed, report.other_weights = since, wrong
-    lines += [f"  Changed since it was recorded: {'; '.join(since)}."] if since else []
-    return lines if report.by_values else [*lines, f"  {assess(report, since, wrong)}"]
+    lines += [f"Changed since it was recorded: {'; '.join(since)}."] if since else []
+    return lines if report.by_values else [*lines, str(assess(report, since, wrong))]

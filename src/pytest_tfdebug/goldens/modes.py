@@ -62,5 +62,5 @@ def to_accept(config: pytest.Config, *, is_reference: bool) -> str:
     if golden_mode(config) == "pending":
         return "To accept the new values, run: python -m pytest_tfdebug.review"
     if is_reference:
-        return "Mend the port: the golden is its reference's."
+        return "Mend the port; the golden is its reference's."
     return f"To accept the new values, run with {_FLAG}=update."

@@ -285,8 +285,12 @@ def _counted(count: int, noun: str) -> str:
 
 
 def failed_environment(config: pytest.Config) -> list[str]:
-    """Return the environment in which a check failed, in lines; none where nothing failed or ``--tf-env`` told it."""
-    return [] if Options.of(config).env else GoldenSession.of(config).environment
+    """Return the environment in which a check failed, in lines, for ``-vv``; none where ``--tf-env`` told it.
+
+    What differs from the golden's environment stands in the report of each failure.
+    """
+    is_wanted = config.get_verbosity() > 1 and not Options.of(config).env
+    return GoldenSession.of(config).environment if is_wanted else []
 
 
 def _clash(path: str, first: str, second: str) -> str:

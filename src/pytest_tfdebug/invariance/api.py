@@ -173,4 +173,4 @@ def _run(name: str, model: torch.nn.Module, inputs: Mapping[str, Any], given: di
     try:
         judge(name, settings, calls, refusals, is_marker=False)
     except InvarianceError as error:
-        raise InvarianceError(str(error), error.culprit, outcome=error.outcome) from None
+        raise InvarianceError(error.text or str(error), error.culprit, outcome=error.outcome) from None

@@ -13,7 +13,7 @@ from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.invariance.checks.registry import CHECKS, judge
 from pytest_tfdebug.invariance.recorded_check import failed_record, passed_record
 from pytest_tfdebug.options import NOTE, Options, marked, repros
-from pytest_tfdebug.publish.note import at_line, calling_line, note, wants_details
+from pytest_tfdebug.publish.note import calling_line, note, raised, wants_details
 from pytest_tfdebug.tracing.outermost import intercept_outermost
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.check_record import Lines
     from pytest_tfdebug.invariance.checks.settings import Settings
-
-#: The error that a test failed with, and the line of its call.
-_FAILURE = pytest.StashKey[tuple[InvarianceError, "Lines | None"]]()
 
 
 @dataclass
@@ -81,7 +78,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         for name, settings in requests.items():
             _judge(item, name, settings, observer)
     except InvarianceError as error:
-        item.stash[_FAILURE] = error, observer.at
+        raised(item, error, observer.at)
         raise
     finally:
         observer.calls.clear()
@@ -104,23 +101,12 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
         from pytest_tfdebug.invariance.repro import write
 
         told = write(wanted, item.nodeid, name, settings, error.call)
-        raise InvarianceError(f"{error}\n{told}", error.culprit, outcome=error.outcome) from None
+        text = f"{error}\n{told}" if error.text is None else error.text.with_repro(told)
+        raise InvarianceError(text, error.culprit, outcome=error.outcome) from None
     note(item, passed_record(item.nodeid, name, verdict, observer.calls, observer.at))
     for text in verdict.notes:
         item.add_report_section("call", name, text)
         item.user_properties.append((NOTE, text))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the text of a failed check without the frames of the plugin, at the line that made the call."""
-    report = yield
-    failure, at = item.stash.get(_FAILURE, (None, None))
-    if failure is not None and call.excinfo is not None and call.excinfo.value is failure:
-        report.longrepr = at_line(call.excinfo.getrepr(style="value"), at)
-    return report
 
 
 def _requests(item: pytest.Item) -> dict[str, Settings]:

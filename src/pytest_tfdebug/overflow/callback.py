@@ -78,7 +78,7 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
             logger.error("Overflow in step %d, training stops.\n%s", state.global_step, report)
             control.should_training_stop = True
         elif self._has_told:
-            logger.warning("Overflow in step %d: %s", state.global_step, report.partition("\n")[0])
+            logger.warning("Overflow in step %d: %s", state.global_step, report.answer)
         else:
             logger.warning("Overflow in step %d.\n%s", state.global_step, report)
         self._has_told = True

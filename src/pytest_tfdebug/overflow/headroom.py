@@ -49,17 +49,18 @@ class Headroom:
         if not settings.wants_headroom and settings.underflow is None and not self.is_complete:
             return
         is_norm = call is not None and is_leaf and "norm" in call.class_name.lower() and not widens(call.source)
+        source = None if call is None else call.source or call.called_at
         for frame in frames:
             extremes = frame.extremes.unmasked
             if frame.extremes.is_mask or frame.extremes.is_exempt or not extremes.is_finite or not extremes.abs_max:
                 continue
             dtype = settings.target(extremes.dtype)
             if settings.wants_headroom or self.is_complete:
-                self._keep(Tight(frame, extremes.abs_max, largest(dtype), dtype))
+                self._keep(Tight(frame, extremes.abs_max, largest(dtype), dtype, source=source))
                 if is_norm and frame.direction == "input":
-                    self._keep(Tight(frame, extremes.abs_max**2, largest(dtype), dtype, is_square=True))
+                    self._keep(Tight(frame, extremes.abs_max**2, largest(dtype), dtype, is_square=True, source=source))
             if settings.underflow is not None:
-                tight = Tight(frame, extremes.abs_max, smallest_normal(dtype), dtype)
+                tight = Tight(frame, extremes.abs_max, smallest_normal(dtype), dtype, source=source)
                 if frame.path not in self._faint or tight.ratio > self._faint[frame.path].ratio:
                     self._faint[frame.path] = tight
 

@@ -137,7 +137,8 @@ class Judge:
 
     def _blame(self, frame: Frame, kind: FaultKind, owner: Call, source: SourceRange | None, last: list[Frame]) -> None:
         self._history.extend(last)
-        self.fault = Fault(frame, kind, owner.path, owner.class_name, source, tuple(self._history))
+        frames = tuple(self._history)
+        self.fault = Fault(frame, kind, owner.path, owner.class_name, source, frames, called_at=owner.called_at)
 
 
 @lru_cache(maxsize=16384)

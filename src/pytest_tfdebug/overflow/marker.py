@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.errors import ActivationOverflowError
 from pytest_tfdebug.options import marked, repros
 from pytest_tfdebug.overflow.recorded_check import overflow_record
 from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
-from pytest_tfdebug.publish.note import at_line, calling_line, note, wants_details
+from pytest_tfdebug.publish.note import calling_line, note, raised, wants_details
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_tfdebug.check_record import Lines
+    from pytest_tfdebug.report.check_text import CheckText
     from pytest_tfdebug.tracing.kept_call import KeptCall
 
 _NAME = "overflow_free"
@@ -27,8 +27,6 @@ _ADVICE = (
     "Call the model in the test itself: what fixtures, subprocesses and compiled code run is not seen. "
     "Or take the marker off."
 )
-#: The error that this plugin raised for a test, and the line of its first call of a model.
-_RAISED = pytest.StashKey[tuple[ActivationOverflowError, "Lines | None"]]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -62,13 +60,13 @@ class _Calls:
 
         self._latest = KeptCall.of(model, args, kwargs)
 
-    def with_repro(self, report: str | None) -> str | None:
+    def with_repro(self, report: CheckText | None) -> CheckText | None:
         """Return a report with where its repro is."""
         if report is None or self.repros is None or self._latest is None:
             return report
         from pytest_tfdebug.overflow.repro import write
 
-        return f"{report}\n{write(self.repros, self._test, self._settings, self._latest)}"
+        return report.with_repro(write(self.repros, self._test, self._settings, self._latest))
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
@@ -91,31 +89,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         _add_section(item, watch, calls)
         return result
     message = calls.with_repro(watch.verdict()) or watch.emptiness("overflow_free", _ADVICE)
-    note(item, overflow_record(item.nodeid, watch, message, calls.at, in_detail=wants_details(item.config)))
+    told = None if message is None else str(message)
+    note(item, overflow_record(item.nodeid, watch, told, calls.at, in_detail=wants_details(item.config)))
     if message is not None:
-        error = watch.error(message)
-        item.stash[_RAISED] = error, calls.at
-        raise error
+        raise raised(item, watch.error(message), calls.at)
     return result
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the report alone, without a traceback that ends in this plugin, and its first line in the summary."""
-    report = yield
-    raised, at = item.stash.get(_RAISED, (None, None))
-    if raised is not None and call.excinfo is not None and call.excinfo.value is raised:
-        shown = call.excinfo.getrepr(style="value")
-        if shown.reprcrash is not None:
-            shown.reprcrash.message = str(raised)
-        report.longrepr = at_line(shown, at)
-    return report
 
 
 def _add_section(item: pytest.Item, watch: Watch, calls: _Calls) -> None:
     """Show what was found beside a failure of the test's own."""
     report = calls.with_repro(watch.verdict())
     if report is not None:
-        item.add_report_section("call", "overflow_free", report)
+        item.add_report_section("call", "overflow_free", str(report))

@@ -36,7 +36,7 @@ def overflow_record(test: str, watch: Watch, failure: str | None, at: Lines | No
         test,
         "overflow_free",
         "failed" if failure is not None else "passed",
-        told if failure is None else _headline(fault, failure),
+        told if failure is None else failure.partition("\n")[0],
         model=", ".join(dict.fromkeys(type(root).__name__ for root in watch.roots)),
         at=at,
         culprit=_culprit(fault, watch.headroom.tightest()) if failure is not None else None,
@@ -45,14 +45,6 @@ def overflow_record(test: str, watch: Watch, failure: str | None, at: Lines | No
         text=(failure or "") if in_detail else "",
         headroom=_headroom(fault, kept, watch) if in_detail else (),
     )
-
-
-def _headline(fault: Fault | None, failure: str) -> str:
-    first = failure.partition("\n")[0]
-    if fault is None:
-        return first
-    where = f", {fault.source}" if fault.source else ""
-    return f"{tensor_of(fault.frame)} of {fault.frame.path} is not finite: {fault.owner} ({fault.owner_class}){where}."
 
 
 def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | None:

@@ -18,13 +18,7 @@ from pytest_tfdebug.overflow.headroom import Headroom
 from pytest_tfdebug.overflow.judge import is_ignored
 from pytest_tfdebug.overflow.passes import Pass
 from pytest_tfdebug.overflow_records import Fault, Frame
-from pytest_tfdebug.report.overflow import (
-    render_fault,
-    render_headroom,
-    render_skipped,
-    render_trace,
-    render_underflow,
-)
+from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped, render_trace, underflow_text
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.mask_names import is_mask_name
 from pytest_tfdebug.tracing.recorder import Recorder
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.overflow.settings import Settings
     from pytest_tfdebug.records import Call
+    from pytest_tfdebug.report.check_text import CheckText
     from pytest_tfdebug.tracing.leaves import Leaf
 
 DATA_PARALLEL = (
@@ -137,11 +132,11 @@ class Watch:
         """
         self._collect_gradient_fault()
         if self._raises and self.fault is not None:
-            error = self.error(self.report())
+            error = self.error(fault_text(self.fault, self._remarks()))
             self.reset()
             raise error
 
-    def error(self, report: str) -> ActivationOverflowError:
+    def error(self, report: CheckText | str) -> ActivationOverflowError:
         """Return what is raised with a report; it carries the fault and the least headroom."""
         self.raised = self.fault
         return ActivationOverflowError(report, self.fault, self.headroom.tightest())
@@ -157,26 +152,23 @@ class Watch:
         has_fault = self.fault is not None or (self._gradients is not None and self._gradients.fault is not None)
         return has_fault or self.headroom.first is not None or self.headroom.is_faint
 
-    def verdict(self) -> str | None:
+    def verdict(self) -> CheckText | None:
         """Return what is wrong with all that was seen, or None; reads back what still waits."""
         if self._gradients is not None:
             self._gradients.settle()
             self._collect_gradient_fault()
+        settings, remarks = self.settings, self._remarks()
         if self.fault is not None:
-            return self.report()
+            return fault_text(self.fault, remarks)
         if self.headroom.first is not None:
-            lines = render_headroom(self.headroom.tightest(), self.headroom.first, self.settings.headroom or 1.0)
-        elif self.headroom.is_faint:
-            lines = render_underflow(self.headroom.faintest(), self.settings.underflow or 1.0)
-        else:
-            return None
-        return "\n".join([*lines, *self._remarks()])
+            return headroom_text(self.headroom.tightest(), self.headroom.first, settings.headroom or 1.0, remarks)
+        if self.headroom.is_faint:
+            return underflow_text(self.headroom.faintest(), settings.underflow or 1.0, remarks)
+        return None
 
     def report(self) -> str:
         """Return the report of the fault; empty without one."""
-        if self.fault is None:
-            return ""
-        return "\n".join([*render_fault(self.fault), *self._remarks()])
+        return "" if self.fault is None else str(fault_text(self.fault, self._remarks()))
 
     def reset(self) -> None:
         """Forget the fault."""

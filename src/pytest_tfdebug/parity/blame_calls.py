@@ -35,7 +35,7 @@ from pytest_tfdebug.parity.failing_tensors import (
     opaque_text,
 )
 from pytest_tfdebug.parity.guilty_inputs import GuiltyInputs
-from pytest_tfdebug.records import FAILING, Culprit, Divergence, SourceRange
+from pytest_tfdebug.records import FAILING, Culprit, Divergence
 from pytest_tfdebug.tracing.glue import glue_lines
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _blame_own(tree: CallTree, fault: Fault) -> Culprit:
     return Culprit(
         call.path,
         "module",
-        call.source or _line_of_call(call),
+        call.source or call.called_at,
         f"{told} and {made} does not, and it calls no other module: "
         f"the fault is in the code, attributes or parameters of this {call.class_name}.",
         call.class_name,
@@ -180,7 +180,7 @@ def _blame_gap(
     if extra and not left_out:
         call = extra[0]
         explanation = f"This forward calls {call.name!r} ({call.class_name}) {place}; the expected one does not."
-        return Culprit(call.path, "extra-call", _line_of_call(call) or lines, explanation, call.class_name, divergence)
+        return Culprit(call.path, "extra-call", call.called_at or lines, explanation, call.class_name, divergence)
     explanation = (
         f"{_agreeing(tree, divergence)} before it: the fault is in the lines of {parent.call.class_name}'s forward "
         f"{place}."
@@ -215,8 +215,3 @@ def _blame_inputs(roots: list[CallComparison]) -> Culprit:
 
 def _divergence(item: CallComparison, leaf: LeafComparison) -> Divergence:
     return Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
-
-
-def _line_of_call(call: Call) -> SourceRange | None:
-    site = call.inner_site or call.site
-    return SourceRange(site.file, site.line, site.end_line) if site else None

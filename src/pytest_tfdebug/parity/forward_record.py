@@ -49,7 +49,7 @@ def worst_record(report: ParityReport) -> WorstRecord | None:
 
 def headline(report: ParityReport) -> str:
     """Return the first line of a report: the answer."""
-    return report.to_text().partition("\n")[0]
+    return report.check_text().answer
 
 
 def forward_record(report: ParityReport, elements: ElementGrid | None = None) -> ForwardRecord:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.check_record import ElementGrid
     from pytest_tfdebug.parity.value_culprit import Explained
     from pytest_tfdebug.records import Call, CallComparison, Culprit, Divergence, Worst
+    from pytest_tfdebug.report.check_text import CheckText
 
 
 @dataclass(repr=False)
@@ -25,7 +26,8 @@ class ParityReport:
         calls: Every actual call beside its expected call, with all comparisons.
         tensors: Number of tensors compared by value.
         notes: What else was observed, in sentences.
-        facts: Where the expected side comes from and how to accept the new values, in lines.
+        facts: Where the expected side comes from, and what differs beside the values, in sentences.
+        repro: Where a repro lies and how to run it, in lines.
         suggested: Rules for ``rename=`` under which the two sides are the same code; the verdict holds under them.
         subject: Who differs from what, in a few words.
         advice: What to do about it, in a sentence; empty where nothing can be said.
@@ -45,6 +47,7 @@ class ParityReport:
     tensors: int
     notes: list[str] = field(default_factory=list)
     facts: list[str] = field(default_factory=list)
+    repro: list[str] = field(default_factory=list)
     suggested: dict[str, str] = field(default_factory=dict)
     subject: str = "The forward differs from the expected one"
     advice: str = ""
@@ -80,14 +83,18 @@ class ParityReport:
         return self.to_text()
 
     def to_text(self, *, verbose: bool = False) -> str:
-        """Return the report: culprit first, facts, drift, what to type next.
+        """Return the report: culprit first, why, what to type next, facts, drift.
 
         Args:
             verbose: Every diverging tensor and every call's drift instead of a selection under 40 lines.
         """
-        from pytest_tfdebug.report.parity import render_parity
+        return self.check_text().to_text("full" if verbose else "normal")
 
-        return "\n".join(render_parity(self, verbose=verbose))
+    def check_text(self) -> CheckText:
+        """Return the parts of the report."""
+        from pytest_tfdebug.report.parity import parity_text
+
+        return parity_text(self)
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each compared tensor: where it is, whether it agrees, and its differences."""

@@ -16,9 +16,7 @@ from pytest_tfdebug.options import Options
 if TYPE_CHECKING:
     from types import FrameType
 
-    from _pytest._code.code import ExceptionChainRepr, ReprExceptionInfo
-
-    _Shown = ReprExceptionInfo | ExceptionChainRepr
+    from pytest_tfdebug.errors import CheckError
 
 #: Packages that are often worked on from a checkout; a line of theirs that calls a model is not the one that is meant.
 _LIBRARIES = frozenset({"pytest_tfdebug", "torch", "transformers"})
@@ -26,6 +24,8 @@ _LIBRARIES = frozenset({"pytest_tfdebug", "torch", "transformers"})
 _RUNNERS = frozenset({"_pytest", "pluggy"})
 #: Records of the running test whose report has not been made yet.
 NOTED: pytest.StashKey[list[CheckRecord]] = pytest.StashKey()
+#: The error that a marker of ours failed a test with, and the user's line that is meant.
+RAISED: pytest.StashKey[tuple[CheckError, Lines | None]] = pytest.StashKey()
 #: Name of the plugin that takes the records, where a page, a file or annotations are asked for.
 PUBLISHER = "tfdebug-publisher"
 
@@ -33,6 +33,12 @@ PUBLISHER = "tfdebug-publisher"
 def note(item: pytest.Item, record: CheckRecord) -> None:
     """Leave the record of a check that has ended."""
     item.stash.setdefault(NOTED, []).append(record)
+
+
+def raised(item: pytest.Item, error: CheckError, at: Lines | None) -> CheckError:
+    """Have an error that a marker raises shown at the user's line, without our own; return it."""
+    item.stash[RAISED] = error, at
+    return error
 
 
 def wants_details(config: pytest.Config) -> bool:
@@ -65,10 +71,3 @@ def _installed() -> tuple[str, ...]:
     """Return what the paths of installed files begin with, and of code that is in no file."""
     folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     return (*(f"{folder}{os.sep}" for folder in folders), "<")
-
-
-def at_line(shown: _Shown, at: Lines | None) -> _Shown:
-    """Return the report of an exception with the user's line in the place of the one that raised it."""
-    if shown.reprcrash is not None and at is not None:
-        shown.reprcrash.path, shown.reprcrash.lineno = at.file, at.first
-    return shown

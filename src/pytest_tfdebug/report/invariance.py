@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
+import re
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_tfdebug.report.check_text import CheckText, next_step
 from pytest_tfdebug.report.parity import describe, drift_table, facts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison
 
-_WIDTH = 110
+_ADVICE = "Mend these lines; the marker's tolerances are for rounding alone."
 #: More numbers in a row than these are shown as a range.
 _PAIR = 2
 
@@ -23,6 +24,26 @@ class Compared(Protocol):
     culprit: Culprit | None
     divergences: list[Divergence]
     calls: list[CallComparison]
+
+
+class Found(Protocol):
+    """Where two forwards part; ``invariance.explain.culprit.Located`` is one."""
+
+    @property
+    def culprit(self) -> Culprit | None:
+        """The module or lines."""
+
+    @property
+    def parity(self) -> Compared | None:
+        """The comparison of both."""
+
+    @property
+    def tokens(self) -> TokenFacts | None:
+        """The first token that differs."""
+
+    @property
+    def reason(self) -> str:
+        """Why nothing could be placed."""
 
 
 class TokenFacts(Protocol):
@@ -45,14 +66,63 @@ class TokenFacts(Protocol):
         """Number of real positions."""
 
 
-def render_headline(name: str, verdict: str, label: str) -> str:
-    """Return the first line: who, what, and after what."""
-    return f"{name} {verdict}: {label}."
+def change_text(
+    model: tuple[str, str, str],
+    verdict: tuple[str, str],
+    found: Found | None,
+    *,
+    output: Iterable[str],
+    pads: Iterable[str] = (),
+    diagnosis: str = "",
+    observed: str = "",
+) -> CheckText:
+    """Return the text of a changed answer.
+
+    Args:
+        model: The model's class, the line that called it, and both together.
+        verdict: What the failure says of the model, and what was repeated.
+        found: Where the two forwards part; None where nobody looked.
+        output: Lines on the output that changed.
+        pads: Lines on the numbers of pads.
+        diagnosis: What is probably wrong, in a sentence.
+        observed: What further repetitions showed, in sentences.
+    """
+    (class_name, called_at, name), (said, label) = model, verdict
+    culprit = found.culprit if found is not None else None
+    parity = found.parity if found is not None else None
+    where = f"{called_at} in {class_name}" if called_at else class_name
+    why = [f"{name} {said}: {label}."]
+    place: list[str] = []
+    drift: list[tuple[str, ...]] = [(), ()]
+    if culprit is not None and found is not None:
+        where = f"{culprit.source} in " if culprit.source else ""
+        where += f"{culprit.path} ({culprit.class_name})"
+        place = list(_place(culprit, found))
+        if parity is not None:
+            count = len(parity.divergences)
+            drift = [
+                tuple(drift_table(parity.calls, parity.culprit or culprit, count, verbose=verbose))
+                for verbose in (False, True)
+            ]
+    elif found is not None:
+        why.append(f"Where it happens could not be placed: {found.reason}")
+    return CheckText(
+        f"{where}: {said}" + (f"; probably {_brief(diagnosis)}" if diagnosis else ""),
+        why=(*why, *([f"Diagnosis: {diagnosis}"] if diagnosis else [])),
+        advice=tuple(next_step(_ADVICE)),
+        figures=(*place, *pads, *output),
+        drift=drift[0],
+        everything=drift[1],
+        circumstances=(
+            *([culprit.explanation] if culprit is not None else []),
+            *([f"Observed: {observed}"] if observed else []),
+        ),
+    )
 
 
-def wrapped(text: str) -> Iterator[str]:
-    """Yield a fact's lines, indented, none longer than a report's width."""
-    yield from wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+def _brief(sentence: str) -> str:
+    """Return the beginning of a sentence, up to where it gives its reasons."""
+    return re.split(r"[:;.](?:\s|$)", sentence, maxsplit=1)[0]
 
 
 def render_output(leaf: LeafComparison | None, error: str) -> Iterator[str]:
@@ -66,24 +136,17 @@ def render_output(leaf: LeafComparison | None, error: str) -> Iterator[str]:
     yield from (f"    {line}" for line in list(describe(leaf))[:2])
 
 
-def render_place(
-    what: str, culprit: Culprit | None, parity: Compared | None, tokens: TokenFacts | None, reason: str
-) -> Iterator[str]:
-    """Yield where it gets in: module or lines, the first tensor, the first token."""
-    if culprit is None:
-        yield f"  Where it happens could not be placed: {reason}"
-        return
-    source = f", {culprit.source}" if culprit.source else ""
-    yield f"  {what} at {culprit.path!r} ({culprit.class_name}): {culprit.kind}{source}."
-    yield from wrapped(culprit.explanation)
+def _place(culprit: Culprit, found: Found) -> Iterator[str]:
+    """Yield the first tensor that differs, and its first token."""
     if culprit.divergence is not None:
         yield from facts_of(culprit.divergence)
+    tokens = found.tokens
     if tokens is not None:
         yield (
             f"  First token: position {tokens.position} of row {tokens.row}; "
             f"{tokens.differing} of {tokens.real} real positions differ"
         )
-    elif parity is not None:
+    elif found.parity is not None:
         yield "  First token: none, the tensor has no token axis"
 
 
@@ -94,14 +157,9 @@ def render_pads(side: str, failing: Sequence[int], passing: Sequence[int], unit:
     first = failing[0]
     padded = f" (padded length {length + first})" if length else ""
     yield f"  First pad length: {first}{padded}"
+    verb = "changes" if len(failing) == 1 else "change"
     kept = f"; {_numbers(passing)} do not" if passing else "; none tried leaves it"
-    yield f"  Pads on the {side}, in {unit}: {_numbers(failing)} change the answer{kept}"
-
-
-def render_drift(parity: Compared | None, culprit: Culprit | None) -> Iterator[str]:
-    """Yield the error along depth."""
-    if parity is not None and culprit is not None:
-        yield from drift_table(parity.calls, parity.culprit or culprit, len(parity.divergences), verbose=False)
+    yield f"  Pads on the {side}, in {unit}: {_numbers(failing)} {verb} the answer{kept}"
 
 
 def _numbers(values: Sequence[int]) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from math import inf, isinf, isnan, nan
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.report.check_text import CheckText, next_step
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.overflow_records import Details, Fault, Frame, Tight
+    from pytest_tfdebug.records import SourceRange
 
 #: Whether a tensor goes into a module, out of it, back through it, or belongs to it.
 _SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "=", "probe": "="}
@@ -21,29 +24,58 @@ WHERE = {
     "parameter": "its weights, before any forward",
     "gradient": "its backward; every gradient before it is finite",
     "loss": "glue after it, or the loss: no module took this output",
-    "probe": "its forward, between the frame above and this detect_overflow",
+    "probe": "its forward, between the last frame but one and this detect_overflow",
 }
+_ADVICE = "Mend these lines; where such a value is meant, name the module in ignore=."
+_CLOSE = "Scale the values down there, or compute that part in float32 or bfloat16; ignore= exempts a module."
+_SQUARED = (
+    "Cast the norm's input to float32 in its forward, or exempt it with ignore=: unless its kernel accumulates in "
+    "float32, a norm whose square overflows gives finite, wrong outputs."
+)
+_FAINT = "Scale the values up there, or compute that part in float32 or bfloat16; ignore= exempts a module."
 
 
-def render_fault(fault: Fault) -> Iterator[str]:
-    """Yield the report of a fault: headline, last frames, what is known of the culprit."""
-    yield f"{place(fault.frame)} {_verdict(fault)}"
-    yield ""
-    yield ""
-    yield f"last {len(fault.frames)} frames:"
-    yield from (frame_line(frame) for frame in fault.frames)
-    yield ""
-    source = f", {fault.source}" if fault.source else ""
-    yield f"Where: {fault.owner} ({fault.owner_class}){source}: {WHERE[fault.kind]}."
+def fault_text(fault: Fault, remarks: Iterable[str] = ()) -> CheckText:
+    """Return the text of a fault: the answer, what is known of the culprit, the last frames.
+
+    Args:
+        fault: The fault.
+        remarks: What else was observed, in sentences.
+    """
+    source = fault.source or fault.called_at
+    what, lines = tensor_of(fault.frame), f", {fault.source}" if fault.source else ""
+    if fault.frame.path != fault.owner:
+        what += f" of {fault.frame.path}"
+    return CheckText(
+        f"{_at(source)}{fault.owner} ({fault.owner_class}): {what} {_verdict(fault)}",
+        why=(
+            f"Where: {fault.owner} ({fault.owner_class}){lines}: {WHERE[fault.kind]}.",
+            *fault.facts,
+            *(f"Hint: {hint}" for hint in fault.hints),
+        ),
+        advice=tuple(next_step(_ADVICE)),
+        figures=tuple(_figures(fault)),
+        drift=(
+            f"{place(fault.frame)} {_verdict(fault)}",
+            *("", "", f"last {len(fault.frames)} frames:"),
+            *(frame_line(frame) for frame in fault.frames),
+        ),
+        circumstances=tuple(remarks),
+    )
+
+
+def _at(source: SourceRange | None) -> str:
+    return f"{source} in " if source else ""
+
+
+def _figures(fault: Fault) -> Iterator[str]:
     found = fault.details
     if found is None:
-        yield "Its elements were gone when the numbers came back from the device; a run on the CPU counts them."
-    else:
-        yield f"Not finite: {_count(found)}."
-        if not isnan(found.abs_max):
-            yield f"Finite elements: abs_min={found.abs_min:9.2e}, abs_max={found.abs_max:9.2e}."
-    yield from fault.facts
-    yield from (f"Hint: {hint}" for hint in fault.hints)
+        yield "  Its elements were gone when the numbers came back from the device; a run on the CPU counts them."
+        return
+    yield f"  Not finite: {_count(found)}."
+    if not isnan(found.abs_max):
+        yield f"  Finite elements: abs_min={found.abs_min:9.2e}, abs_max={found.abs_max:9.2e}."
 
 
 def frame_line(frame: Frame, *, with_abs_min: bool = False) -> str:
@@ -65,52 +97,64 @@ def render_trace(number: int, frames: Sequence[Frame]) -> Iterator[str]:
     yield from (frame_line(frame, with_abs_min=True) for frame in frames)
 
 
-def render_headroom(tight: Sequence[Tight], first: Tight, wanted: float) -> Iterator[str]:
-    """Yield the modules closest to the end of the dtype's range.
+def headroom_text(tight: Sequence[Tight], first: Tight, wanted: float, remarks: Iterable[str] = ()) -> CheckText:
+    """Return the text on modules that come too close to the end of the dtype's range.
 
     Args:
         tight: The closest ones, closest first.
         first: The first that left less than was asked for.
         wanted: The headroom asked for.
+        remarks: What else was observed, in sentences.
     """
     closest = tight[0]
-    what = "the square of its input" if closest.is_square else "it"
-    yield (
-        f"{closest.frame.path} ({closest.frame.class_name}) leaves a headroom of {closest.ratio:.2g} for "
-        f"{closest.dtype}, less than {wanted:g}: {what} reaches {closest.value:.2e}, and {closest.dtype} ends at "
-        f"{closest.limit:.2e}."
-    )
+    what = "The square of its input" if closest.is_square else f"Its {tensor_of(closest.frame)}"
+    why = [f"{what} reaches {closest.value:.2e}, and {closest.dtype} ends at {closest.limit:.2e}."]
     if first.frame.path != closest.frame.path:
         what = "the square of its input" if first.is_square else f"its {tensor_of(first.frame)}"
-        yield (
-            f"The first to leave less than {wanted:g} was {first.frame.path} ({first.frame.class_name}): "
-            f"{what} reaches {first.value:.2e}."
+        why.append(
+            f"The first to leave less than {wanted:g} was {_at(first.source)}{first.frame.path} "
+            f"({first.frame.class_name}): {what} reaches {first.value:.2e}."
         )
-    yield f"The {len(tight)} tightest modules:" if len(tight) > 1 else "The tightest module:"
-    for item in tight:
-        square = f", squared in the norm: {item.value:.2e}" if item.is_square else ""
-        yield f"  headroom={item.ratio:9.2e} {frame_line(item.frame)}{square}"
-    if any(item.is_square and item.ratio < wanted for item in tight):
-        yield (
-            "A norm whose square overflows gives finite, wrong outputs, unless its kernel accumulates in float32: "
-            "cast its input to float32 in the forward, or exempt it with ignore=."
-        )
+    return CheckText(
+        f"{_at(closest.source)}{closest.frame.path} ({closest.frame.class_name}): leaves a headroom of "
+        f"{closest.ratio:.2g} for {closest.dtype}, less than {wanted:g}",
+        why=tuple(why),
+        advice=tuple(next_step(_SQUARED if any(item.is_square and item.ratio < wanted for item in tight) else _CLOSE)),
+        drift=(
+            f"  The {len(tight)} tightest modules:" if len(tight) > 1 else "  The tightest module:",
+            *(f"    headroom={item.ratio:9.2e} {frame_line(item.frame)}{_square(item)}" for item in tight),
+        ),
+        circumstances=tuple(remarks),
+    )
 
 
-def render_underflow(faint: Sequence[Tight], wanted: float) -> Iterator[str]:
-    """Yield the modules whose tensors vanish.
+def _square(item: Tight) -> str:
+    return f", squared in the norm: {item.value:.2e}" if item.is_square else ""
+
+
+def underflow_text(faint: Sequence[Tight], wanted: float, remarks: Iterable[str] = ()) -> CheckText:
+    """Return the text on modules whose tensors vanish.
 
     Args:
         faint: The smallest ones, smallest first.
         wanted: The factor asked for.
+        remarks: What else was observed, in sentences.
     """
     first = faint[0]
-    yield (
-        f"{first.frame.path} ({first.frame.class_name}) vanishes in {first.dtype}: its largest absolute value is "
-        f"{first.value:.2e}, below {wanted:g} times the smallest normal number {first.limit:.2e}."
+    why = (
+        f"Its largest absolute value is {first.value:.2e}, below {wanted:g} times the smallest normal number "
+        f"{first.limit:.2e}."
     )
-    yield f"The {len(faint)} smallest modules:" if len(faint) > 1 else "The smallest module:"
-    yield from (f"  {frame_line(item.frame)}" for item in faint)
+    return CheckText(
+        f"{_at(first.source)}{first.frame.path} ({first.frame.class_name}): vanishes in {first.dtype}",
+        why=(why,),
+        advice=tuple(next_step(_FAINT)),
+        drift=(
+            f"  The {len(faint)} smallest modules:" if len(faint) > 1 else "  The smallest module:",
+            *(f"    {frame_line(item.frame)}" for item in faint),
+        ),
+        circumstances=tuple(remarks),
+    )
 
 
 def render_skipped(skipped: Mapping[str, int]) -> Iterator[str]:

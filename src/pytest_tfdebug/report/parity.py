@@ -5,10 +5,11 @@ from __future__ import annotations
 import linecache
 import re
 from math import isnan
-from textwrap import dedent, wrap
+from textwrap import dedent
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_tfdebug.records import FAILING, as_they_ended
+from pytest_tfdebug.report.check_text import CheckText, next_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 #: Rows of the drift table in the short form; with the rest the report stays under 40 lines.
 _DRIFT_ROWS = 16
-#: Columns of the prose; a log of a CI run shows that many beside pytest's margin.
-_WIDTH = 110
 #: Lines of code that are shown of each side.
 _CODE = 8
 #: What the drift shows of an output; the rest is told elsewhere.
@@ -50,53 +49,60 @@ class Report(Protocol):
     by_values: bool
     subject: str
     advice: str
+    repro: list[str]
 
 
-def render_parity(report: Report, *, verbose: bool = False) -> Iterator[str]:
-    """Yield the lines of a report."""
+def parity_text(report: Report) -> CheckText:
+    """Return the text of a report."""
     culprit = report.culprit
-    if culprit is None and report.by_values:
+    around = (*(f"Note: {note}" for note in report.notes), *report.facts)
+    names = tuple(_suggestion(report.suggested))
+    if culprit is None:
+        return CheckText(_agreement(report), advice=names, circumstances=around, repro=tuple(report.repro))
+    what, why = _told(culprit)
+    where = f"{culprit.source} in " if culprit.source else ""
+    facts = facts_of(culprit.divergence) if culprit.divergence is not None else ()
+    count = len(report.divergences)
+    return CheckText(
+        f"{where}{culprit.path} ({culprit.class_name}): {what}",
+        tuple(_code(culprit)),
+        (f"{report.subject}. {why}".rstrip(),),
+        (*next_step(report.advice), *names),
+        tuple(facts),
+        tuple(drift_table(report.calls, culprit, count, verbose=False)),
+        (
+            *drift_table(report.calls, culprit, count, verbose=True),
+            *_all_divergences(report.divergences),
+        ),
+        around,
+        tuple(report.repro),
+    )
+
+
+def _agreement(report: Report) -> str:
+    if report.by_values:
         coverage = report.coverage
-        yield (
+        return (
             f"Parity: the outputs agree. No names are shared; {coverage.compared} of {coverage.expected} calls of the "
             "reference return what is computed here too."
         )
-    elif culprit is None:
-        calls = sum(item.expected is not None for item in report.calls)
-        yield f"Parity: {report.tensors} tensors of {calls} calls agree."
-    else:
-        yield from _headline(report, culprit)
-        if culprit.divergence is not None:
-            yield from facts_of(culprit.divergence)
-        yield from drift_table(report.calls, culprit, len(report.divergences), verbose=verbose)
-        if verbose:
-            yield from _all_divergences(report.divergences)
-    for note in report.notes:
-        yield from wrap(f"Note: {note}", _WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
-    yield from _suggestion(report.suggested)
-    yield from report.facts
+    calls = sum(item.expected is not None for item in report.calls)
+    return f"Parity: {report.tensors} tensors of {calls} calls agree."
 
 
 def _suggestion(rules: Mapping[str, str]) -> Iterator[str]:
     """Yield the names under which the comparison was made, as they can be typed."""
     if rules:
-        yield "  The modules have other names here; they were compared under"
-        text = "rename={" + ", ".join(f'"{own}": "{expected}"' for own, expected in rules.items()) + "}"
-        yield from wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+        yield "The modules have other names here; they were compared under"
+        yield "  rename={" + ", ".join(f'"{own}": "{expected}"' for own, expected in rules.items()) + "}"
 
 
-def _headline(report: Report, culprit: Culprit) -> Iterator[str]:
-    """Yield what is wrong and where, then why, both sides' code, and what to do."""
-    what, why = _told(culprit)
-    where = f"{culprit.source} in " if culprit.source else ""
-    yield f"{where}{culprit.path} ({culprit.class_name}): {what}"
-    yield from _wrapped(f"{report.subject}. {why}".rstrip())
+def _code(culprit: Culprit) -> Iterator[str]:
+    """Yield the lines of both sides, where the reference has some too."""
     for side, lines in (("here", culprit.source), ("reference", culprit.reference)):
         if lines is not None and culprit.reference is not None:
             yield f"  {side}, {lines}:"
             yield from (f"      {line}" for line in code_of(lines)[:_CODE])
-    if report.advice:
-        yield f"  {report.advice}"
 
 
 def _told(culprit: Culprit) -> tuple[str, str]:
@@ -106,10 +112,6 @@ def _told(culprit: Culprit) -> tuple[str, str]:
         return _WHAT[culprit.kind] + (f": {culprit.weights[0]}" if culprit.weights else ""), told
     what, _, why = re.sub(r"[;.](\s|$)", "\n", told, count=1).partition("\n")
     return what, why[:1].upper() + why[1:]
-
-
-def _wrapped(text: str) -> list[str]:
-    return wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
 
 
 def code_of(lines: SourceRange) -> list[str]:
@@ -175,7 +177,7 @@ def drift_table(calls: Sequence[CallComparison], culprit: Culprit, count: int, *
         return
     rows = measured if verbose else _selected(measured, culprit)
     width = max(len(item.call.name) for item in rows)
-    yield f"  Drift ({count} tensors outside tolerance):"
+    yield f"  Drift ({count} tensor{'' if count == 1 else 's'} outside tolerance):"
     yield f"    {'output of':<{width}}  relative L2   max abs"
     for item in rows:
         leaf = _worst(item)

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_tfdebug.check_record import CheckRecord, LoadRecord
-from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.errors import CleanLoadError, TFDebugError
 from pytest_tfdebug.options import Arguments, argument, marked, several
-from pytest_tfdebug.publish.note import note
-from pytest_tfdebug.triage import text
+from pytest_tfdebug.publish.note import calling_line, note, raised
+from pytest_tfdebug.triage.load_text import load_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
+
+    from pytest_tfdebug.check_record import Lines
 
 MARKER = "clean_load"
 
@@ -50,7 +52,7 @@ class Allowed(Arguments):
 class Load:
     """One call of ``from_pretrained`` and what did not fit.
 
-    ``missing`` and ``unexpected`` are keys; ``mismatched`` are keys with both shapes.
+    ``missing`` and ``unexpected`` are keys; ``mismatched`` are keys with both shapes; ``at`` is the line of the call.
     """
 
     model: str
@@ -58,6 +60,7 @@ class Load:
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
     mismatched: tuple[str, ...]
+    at: Lines | None = None
 
     def without(self, allowed: tuple[str, ...]) -> Load:
         """Return the load without the keys that one of the patterns matches."""
@@ -65,31 +68,18 @@ class Load:
         def kept(keys: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(key for key in keys if not any(re.search(pattern, key) for pattern in allowed))
 
-        return Load(self.model, self.source, kept(self.missing), kept(self.unexpected), kept(self.mismatched))
+        return Load(self.model, self.source, kept(self.missing), kept(self.unexpected), kept(self.mismatched), self.at)
 
     @property
     def is_clean(self) -> bool:
         """Whether every weight of the checkpoint went into the model and every weight of the model came from it."""
         return not (self.missing or self.unexpected or self.mismatched)
 
-    def __str__(self) -> str:
-        counts = f"{len(self.missing)} missing, {len(self.unexpected)} unexpected, {len(self.mismatched)} mismatched"
-        lines = [f"{self.model} loaded from {text.value(self.source)} is not clean: {counts} weights."]
-        for label, keys in (
-            ("missing, random now", self.missing),
-            ("unexpected, left out", self.unexpected),
-            ("mismatched, random now", self.mismatched),
-        ):
-            if keys:
-                lines.append(f"  {label}: {text.listing(list(keys))}")
-        return "\n".join(lines)
-
 
 _NOTHING = (
     "clean_load checked nothing: no transformers model was loaded with from_pretrained in this test or its fixtures.\n"
     "Load the model in the test or in a fixture (not at import), or remove the marker."
 )
-_ADVICE = "Load it with the class that saved it, or allow keys with @pytest.mark.clean_load(allow=['regex'])."
 
 
 class LoadWatch:
@@ -110,7 +100,7 @@ class LoadWatch:
             is_asked = kwargs.pop("output_loading_info", False)
             model, info = original.__func__(kind, *args, output_loading_info=True, **kwargs)
             source = args[0] if args else kwargs.get("pretrained_model_name_or_path")
-            loads.append(_load(kind.__name__, str(source), info))
+            loads.append(_load(kind.__name__, str(source), info, calling_line()))
             return (model, info) if is_asked else model
 
         cls.from_pretrained = classmethod(from_pretrained)
@@ -158,7 +148,9 @@ class Hooks:
             loads = [*self._watch.loads, *self._of_fixtures(item)]
             try:
                 check(loads, allow=allowed.allow)
-            except AssertionError as error:
+            except CleanLoadError as error:
+                unclean = _unclean(loads, allowed.allow)
+                raised(item, error, unclean[0].at if unclean else None)
                 note(item, _record(item.nodeid, loads, str(error), allow=allowed.allow))
                 raise
             note(item, _record(item.nodeid, loads, "", allow=allowed.allow))
@@ -181,20 +173,29 @@ def check(loads: list[Load], *, allow: tuple[str, ...] = ()) -> None:
     """Fail on a load that is not clean, and where nothing was loaded.
 
     Raises:
-        AssertionError: With the keys that did not fit, by load.
+        CleanLoadError: With the keys that did not fit, by load.
     """
     __tracebackhide__ = True
     if not loads:
-        raise AssertionError(_NOTHING)
-    unclean = [load for load in (each.without(allow) for each in loads) if not load.is_clean]
+        raise CleanLoadError(_NOTHING)
+    unclean = _unclean(loads, allow)
     if unclean:
-        raise AssertionError("\n".join([*(str(load) for load in dict.fromkeys(unclean)), _ADVICE]))
+        raise CleanLoadError(load_text([_load_record(load) for load in unclean], unclean[0].at))
+
+
+def _unclean(loads: list[Load], allow: tuple[str, ...]) -> list[Load]:
+    """Return the loads that are not clean, each once."""
+    return list(dict.fromkeys(load for load in (each.without(allow) for each in loads) if not load.is_clean))
+
+
+def _load_record(load: Load) -> LoadRecord:
+    return LoadRecord(load.model, load.source, load.missing, load.unexpected, load.mismatched)
 
 
 def _record(test: str, loads: list[Load], failure: str, *, allow: tuple[str, ...]) -> CheckRecord:
     """Return a check of loads as pages and files hold it."""
     seen = dict.fromkeys(each.without(allow) for each in loads)
-    kept = tuple(LoadRecord(each.model, each.source, each.missing, each.unexpected, each.mismatched) for each in seen)
+    kept = tuple(map(_load_record, seen))
     models = ", ".join(dict.fromkeys(each.model for each in loads))
     passed = f"{models} loaded clean: every weight went where it belongs."
     headline = failure.partition("\n")[0] or passed
@@ -203,10 +204,15 @@ def _record(test: str, loads: list[Load], failure: str, *, allow: tuple[str, ...
     )
 
 
-def _load(model: str, source: str, info: Mapping[str, Any]) -> Load:
+def _load(model: str, source: str, info: Mapping[str, Any], at: Lines | None) -> Load:
     mismatched = sorted(_mismatch(entry) for entry in info["mismatched_keys"])
     return Load(
-        model, source, tuple(sorted(info["missing_keys"])), tuple(sorted(info["unexpected_keys"])), tuple(mismatched)
+        model,
+        source,
+        tuple(sorted(info["missing_keys"])),
+        tuple(sorted(info["unexpected_keys"])),
+        tuple(mismatched),
+        at,
     )
 
 

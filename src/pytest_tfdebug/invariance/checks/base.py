@@ -13,7 +13,7 @@ from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
 from pytest_tfdebug.invariance.explain.culprit import locate
-from pytest_tfdebug.report.invariance import render_drift, render_headline, render_output, render_place, wrapped
+from pytest_tfdebug.report.invariance import change_text, render_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.explain.culprit import Located, TracePair
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.records import Culprit
+    from pytest_tfdebug.report.check_text import CheckText
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
@@ -33,6 +34,7 @@ class Outcome:
     Args:
         repeats: Number of forwards that were repeated and compared.
         failure: The failure's report; empty when everything holds.
+        text: The same in its parts; None where the report is all there is.
         culprit: Where the failure arises; None where that is not known.
         located: Both forwards that show it; None where they were not recorded.
         diagnosis: What is probably wrong, in a sentence.
@@ -42,6 +44,7 @@ class Outcome:
 
     repeats: int = 0
     failure: str = ""
+    text: CheckText | None = None
     culprit: Culprit | None = None
     located: Located | None = None
     diagnosis: str = ""
@@ -60,14 +63,12 @@ class Check(ABC, Generic[SettingsT]):
         takes: The class of the settings.
         needs: What a call must be like to be repeated, for the message of a test without one.
         verdict: What a failure says of the model, "depends on its batch".
-        place: How the report begins the sentence that names the culprit.
         randomness: What is said of a model that answers otherwise each time.
     """
 
     takes: ClassVar[type[Settings]] = Settings
     needs: ClassVar[str]
     verdict: ClassVar[str]
-    place: ClassVar[str] = "The difference arises"
     randomness: ClassVar[str] = "draws random numbers that change its answer"
 
     def __init__(self, call: ObservedCall, settings: SettingsT) -> None:
@@ -187,16 +188,16 @@ class Check(ABC, Generic[SettingsT]):
             pads: Lines about the numbers of pads.
             observed: What further repetitions showed, in sentences.
         """
-        output = render_output(mismatch.leaf, mismatch.error)
-        lines = [render_headline(self.call.name, self.verdict, label)]
-        if located is None:
-            lines += [*output, *pads]
-        else:
-            where = (located.culprit, located.parity, located.tokens, located.reason)
-            lines += [*render_place(self.place, *where), *pads, *output]
-            lines += render_drift(located.parity, located.culprit)
-        for title, fact in (("Observed", observed), ("Diagnosis", diagnosis)):
-            lines += wrapped(f"{title}: {fact}") if fact else ()
+        name = type(self.model).__name__
         outcome = self.outcome
-        outcome.failure, outcome.located, outcome.diagnosis = "\n".join(lines), located, diagnosis
+        outcome.text = change_text(
+            (name, self.call.site, self.call.name),
+            (self.verdict, label),
+            located,
+            output=render_output(mismatch.leaf, mismatch.error),
+            pads=pads,
+            diagnosis=diagnosis,
+            observed=observed,
+        )
+        outcome.failure, outcome.located, outcome.diagnosis = str(outcome.text), located, diagnosis
         outcome.culprit = None if located is None else located.culprit

@@ -34,7 +34,6 @@ class PaddingCheck(Check[PaddingSettings]):
     takes = PaddingSettings
     needs = "Call a model with input_ids or inputs_embeds, or with pixels or frames and their mask"
     verdict = "is not invariant to padding"
-    place = "The padding gets in"
     randomness = "gives another answer each time it is called"
 
     def __init__(self, call: ObservedCall, settings: PaddingSettings) -> None:

@@ -60,7 +60,7 @@ def judge(
     for call in calls:
         outcome = CHECKS[name].run(call, settings)
         if outcome.failure:
-            raise InvarianceError(outcome.failure, outcome.culprit, call, outcome)
+            raise InvarianceError(outcome.text or outcome.failure, outcome.culprit, call, outcome)
         repeats += outcome.repeats
         notes.extend(outcome.notes)
         skipped.extend(outcome.skipped)

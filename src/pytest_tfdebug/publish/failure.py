@@ -1,0 +1,116 @@
+"""A failed check in pytest's report of its test: the answer where an error's name stood, as long as was asked for."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from _pytest._code.code import ExceptionChainRepr, ReprEntry, ReprFileLocation
+from _pytest.pathlib import bestrelpath
+
+from pytest_tfdebug.errors import CheckError, printable
+from pytest_tfdebug.publish.note import RAISED
+from pytest_tfdebug.report.check_text import WIDTH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+    from _pytest._code.code import ReprFileLocation as Location
+
+    from pytest_tfdebug.check_record import Lines
+    from pytest_tfdebug.report.check_text import CheckText, Level
+
+#: Attribute of a report under which what is known of its failure travels to the table at the end of the run.
+ANSWER = "tfdebug_answer"
+#: Key under which a worker of pytest-xdist is told how wide the terminal is.
+TOLD_WIDTH = "tfdebug_width"
+_NARROWEST = 60
+_FAIL = "E   "
+
+
+def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Have a failed check shown by its answer; pytest shows the name of the error's class first.
+
+    Args:
+        item: The test.
+        report: Its report, which is changed.
+        excinfo: The error, one of ours.
+    """
+    error, at = item.stash.get(RAISED, (None, None))
+    is_by_marker = error is excinfo.value
+    if is_by_marker:
+        report.longrepr = excinfo.getrepr(style="value")
+    shown: Any = report.longrepr
+    answer = str(excinfo.value).partition("\n")[0]
+    vars(report)[ANSWER] = answer
+    if getattr(shown, "reprcrash", None) is None:
+        return
+    shown.reprcrash.message = answer
+    if at is not None and is_by_marker:
+        shown.reprcrash.path, shown.reprcrash.lineno = at.file, at.first
+    if isinstance(shown, ExceptionChainRepr) and isinstance(excinfo.value, CheckError):
+        _rewrite(item.config, shown, excinfo, at if is_by_marker else None)
+
+
+def width_of(config: pytest.Config) -> int:
+    """Return the columns of the terminal; a worker of pytest-xdist is told those of the process that prints."""
+    told: int | None = getattr(config, "workerinput", {}).get(TOLD_WIDTH)
+    return max(_NARROWEST, told or shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
+def _rewrite(
+    config: pytest.Config, shown: ExceptionChainRepr, excinfo: pytest.ExceptionInfo[BaseException], at: Lines | None
+) -> None:
+    """Show the answer as the error, and the rest of the text below it as plain text."""
+    answer, *rest = str(excinfo.value).split("\n")
+    text: CheckText | None = getattr(excinfo.value, "text", None)
+    if text is not None:
+        rest = printable("\n".join(text.details(_level(config), width_of(config))), keep="\n\t").split("\n")
+    traceback = shown.reprtraceback
+    if config.getoption("tbstyle") == "line":  # pytest adds the line of the crash, which has the answer
+        traceback.reprentries = []
+        return
+    entry = traceback.reprentries[-1]
+    if not isinstance(entry, ReprEntry):  # --tb=native
+        return
+    if entry.style == "value":
+        location = None if at is None else _location(config, at, excinfo.typename)
+        entry.lines = [answer]
+    else:
+        location, entry.lines = entry.reprfileloc, list(_with_answer(entry.lines, answer))
+        if entry.style == "long":
+            entry.reprfileloc = None
+        else:
+            location = None
+    last = [] if location is None else [f"{location.path}:{location.lineno}: {location.message}"]
+    traceback.extraline = "\n".join([*rest, *last]) or None
+
+
+def _with_answer(lines: Any, answer: str) -> Iterator[str]:  # noqa: ANN401 - the lines of an entry
+    """Yield the lines of an entry, the error's text replaced by its answer."""
+    for line in lines:
+        if line.startswith(_FAIL):
+            indent = len(line) - len(line[1:].lstrip()) - 1
+            yield f"E{' ' * indent}{answer}"
+            return
+        yield line
+
+
+def _location(config: pytest.Config, at: Lines, name: str) -> Location:
+    return ReprFileLocation(bestrelpath(config.invocation_params.dir, Path(at.file)), at.first, name)
+
+
+def _level(config: pytest.Config) -> Level:
+    verbosity = config.get_verbosity()
+    return "brief" if verbosity < 0 else "normal" if verbosity < 2 else "full"  # noqa: PLR2004 - -vv
+
+
+def table(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:
+    """Yield a line for each test that failed and of which the reason is known."""
+    for category in ("failed", "error"):
+        for report in terminalreporter.getreports(category):
+            answer = getattr(report, ANSWER, None)
+            if answer:
+                yield f"{report.nodeid}: {answer}"

@@ -1,0 +1,87 @@
+"""What a failed check says, in one order for every check, as short or as long as it is wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from textwrap import wrap
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+#: ``brief`` is the answer, why and what to do; ``full`` leaves nothing out.
+Level = Literal["brief", "normal", "full"]
+#: Columns where nobody knows how many there are; a log of a CI run shows that many.
+WIDTH = 110
+
+
+@dataclass(frozen=True)
+class CheckText:
+    """The parts of a report, in the order in which they are read; all but the first may be empty.
+
+    Sentences and figures are wrapped and indented here; code and tables are lines that stay as they are.
+
+    Args:
+        answer: What is wrong and where, in a line that begins with file and line where there are any.
+        code: The lines that are meant, of both sides.
+        why: Sentences: how this is known.
+        advice: Sentences: what to do.
+        figures: Which tensor differs, and by how much.
+        drift: Where it shows, along the depth of the model.
+        everything: The same and more, which takes its place in the full text.
+        circumstances: Sentences: notes, weights, and what differs in the environment.
+        repro: Where a repro lies and how to run it.
+    """
+
+    answer: str
+    code: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    drift: tuple[str, ...] = ()
+    everything: tuple[str, ...] = ()
+    circumstances: tuple[str, ...] = ()
+    repro: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, level: Level = "normal", width: int = WIDTH) -> str:
+        """Return the whole text."""
+        return "\n".join([self.answer, *self.details(level, width)])
+
+    def details(self, level: Level = "normal", width: int = WIDTH) -> Iterator[str]:
+        """Yield the lines below the answer."""
+        if level != "brief":
+            yield from self.code
+        yield from _wrapped(self.why, width)
+        yield from _wrapped(self.advice, width)
+        if level != "brief":
+            yield from _wrapped((line.removeprefix("  ") for line in self.figures), width)
+            yield from self.everything if level == "full" and self.everything else self.drift
+            yield from _wrapped(self.circumstances, width)
+        yield from self.repro
+
+    def with_repro(self, told: str) -> CheckText:
+        """Return the text with where its repro lies."""
+        return replace(self, repro=tuple(f"  {line}" for line in told.splitlines()))
+
+
+def _wrapped(sentences: Iterable[str], width: int) -> Iterator[str]:
+    """Yield sentences as lines; those that begin with spaces keep their own indentation below the others'."""
+    for sentence in sentences:
+        indent = " " * (2 + len(sentence) - len(sentence.lstrip()))
+        yield from wrap(
+            sentence.strip(),
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+
+def next_step(advice: str) -> Iterator[str]:
+    """Yield what to do, as every text says it; nothing where nothing is known."""
+    if advice:
+        yield f"Next: {advice[:1].lower()}{advice[1:]}"
