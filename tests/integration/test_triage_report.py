@@ -57,10 +57,15 @@ BROKEN = """
 """
 
 
-def sections(reports, title="tfdebug triage"):
-    return {
-        report.nodeid.rpartition("::")[2] + ":" + report.when: dict(report.sections).get(title) for report in reports
-    }
+def sections(reports):
+    return {report.nodeid.rpartition("::")[2] + ":" + report.when: body_of(report) for report in reports}
+
+
+def body_of(report):
+    """Return what stands before the traceback of a report; None where triage says nothing."""
+    before, title, after = report.longreprtext.partition(" tfdebug triage ")
+    assert not before.strip("-")
+    return after.lstrip("-\n").partition("\n\n")[0] if title else None
 
 
 def test_failed_tests_of_every_kind_get_the_section(pytester):

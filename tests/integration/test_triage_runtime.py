@@ -1,4 +1,6 @@
-"""Real failures of the bucket ``runtime/cuda``, on the CPU; after the fix that triage names, the call succeeds."""
+"""Real failures of the buckets ``runtime/...``, on the CPU; after the fix that triage names, the call succeeds."""
+
+import re
 
 import pytest
 import torch
@@ -21,7 +23,7 @@ def test_id_out_of_range_gives_the_range_under_the_name_that_the_test_gave(triag
     finding = triage_of(lambda: model(prompt))
 
     assert finding.rule == "id-out-of-range"
-    assert finding.bucket == "runtime/cuda"
+    assert finding.bucket == "runtime/range"
     assert finding.what == "prompt holds 1 to 99, the embedding's 32 rows take 0 to 31: 2 of 6 outside."
     assert finding.fix.startswith("keep prompt between 0 and 31")
     assert model(prompt.clamp(max=31)) is not None
@@ -164,6 +166,101 @@ def test_input_of_another_dtype_for_a_convolution(triage_of):
 
     assert finding.rule == "dtype-mismatch"
     assert layer(inputs.to(layer.weight.dtype)) is not None
+
+
+def test_a_float32_head_in_a_half_model_is_named_and_cast(triage_of, llama):
+    model = LlamaForCausalLM.from_pretrained(llama, dtype=torch.float16)
+    model.lm_head = torch.nn.Linear(16, 32, bias=False)
+    ids = torch.tensor([[1, 2, 3]])
+
+    finding = triage_of(lambda: model(ids))
+
+    assert finding.bucket == "runtime/dtype"
+    assert finding.what == "lm_head (Linear) has float32 weights, and the rest of LlamaForCausalLM is float16."
+    assert finding.fix.startswith("model.lm_head.to(torch.float16)")
+    model.lm_head.to(torch.float16)
+    assert model(ids) is not None
+
+
+def test_float32_cosines_against_half_queries_are_cast_and_not_the_ids(triage_of, llama):
+    model = LlamaForCausalLM.from_pretrained(llama, dtype=torch.float16)
+    rotary, ids = model.model.rotary_emb.forward, torch.tensor([[1, 2, 3]])
+    model.model.rotary_emb.forward = lambda *args, **kwargs: [table.float() for table in rotary(*args, **kwargs)]
+
+    finding = triage_of(lambda: model(ids))
+
+    assert finding.bucket == "runtime/dtype"
+    assert finding.what == (
+        "cos and sin are float32 in model.layers.0.self_attn (LlamaAttention), and LlamaForCausalLM is float16."
+    )
+    assert finding.fix.startswith("cos, sin = cos.to(query_states.dtype), sin.to(query_states.dtype)")
+    model.model.rotary_emb.forward = lambda *args, **kwargs: [table.half() for table in rotary(*args, **kwargs)]
+    assert model(ids) is not None
+
+
+def test_the_tensor_that_a_model_was_given_in_another_dtype_is_cast(triage_of):
+    model, pixels = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 2)).half(), torch.zeros(1, 2)
+
+    finding = triage_of(lambda: model(pixels))
+
+    assert finding.what == "1 (Linear) has float16 weights, as Sequential has, and was given float32."
+    assert finding.fix.startswith("pixels = pixels.to(torch.float16)    # before: ")
+    assert model(pixels.to(torch.float16)) is not None
+
+
+class Widened(torch.nn.Module):
+    """A model that widens its own values and forgets to narrow them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        wide = self.first(x).float()
+        return self.second(wide)
+
+
+def test_the_line_is_named_that_gives_a_module_another_dtype(triage_of):
+    model, x = Widened().half(), torch.zeros(1, 2).half()
+
+    finding = triage_of(lambda: model(x))
+
+    assert re.fullmatch(
+        r"cast what it is given to torch\.float16, in test_triage_runtime\.py:\d+: return self\.second\(wide\)",
+        finding.fix,
+    )
+
+
+class Mixed(torch.nn.Module):
+    """An attention whose weights stay float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.value = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        value, weights = self.value(x), torch.ones(1, 1, 1)
+        return weights @ value
+
+
+def test_the_variable_of_another_dtype_is_named_and_cast(triage_of):
+    model, x = Mixed().half(), torch.zeros(1, 1, 2).half()
+
+    finding = triage_of(lambda: model(x))
+
+    assert finding.what == "weights is float32 in Mixed, and Mixed is float16."
+    assert finding.fix == "weights = weights.to(x.dtype)"
+
+
+def test_a_linear_layer_that_is_given_another_width_is_named(triage_of, llama):
+    model = LlamaForCausalLM.from_pretrained(llama)
+    model.model.layers[1].mlp.down_proj = torch.nn.Linear(33, 16)
+
+    finding = triage_of(lambda: model(torch.tensor([[1, 2]])))
+
+    assert finding.bucket == "runtime/shape"
+    assert finding.what == "model.layers.1.mlp.down_proj (Linear) takes 33 features (in_features) and was given 32."
+    assert finding.fix.startswith("build model.layers.1.mlp.down_proj (Linear) with in_features=32")
 
 
 def test_kernel_that_a_dtype_lacks(triage_of):

@@ -18,7 +18,8 @@ def bodies(result):
     found = {}
     for report in result.getreports("pytest_runtest_logreport"):
         if report.failed:
-            found[report.nodeid.rpartition("::")[2]] = dict(report.sections).get(SECTION)
+            before, title, after = report.longreprtext.partition(f" {SECTION} ")
+            found[report.nodeid.rpartition("::")[2]] = after.lstrip("-\n") if title and not before.strip("-") else None
     return found
 
 
@@ -187,6 +188,69 @@ def test_load_report_at_import_is_told_to_the_tests_of_the_module(run):
 
 
 @ONLY_5
+def test_load_report_at_import_is_not_told_to_tests_that_do_not_use_the_model(run):
+    found = bodies(
+        run(
+            """
+            from transformers import LlamaForCausalLM
+
+            model = LlamaForCausalLM.from_pretrained(BERT)
+
+            def build():
+                return model
+
+            def test_uses_it():
+                assert build() is None
+
+            def test_other():
+                assert 1 == 2
+            """
+        )
+    )
+
+    assert "LlamaForCausalLM was loaded from" in found["test_uses_it"]
+    assert found["test_other"] is None
+
+
+@ONLY_5
+def test_a_config_that_is_built_at_import_is_not_told_to_every_test(run):
+    found = bodies(
+        run(
+            """
+            from transformers import LlamaConfig
+
+            CONFIG = LlamaConfig(rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4, "fctor": 1.0})
+
+            def test_it():
+                assert 1 == 2
+            """
+        )
+    )
+
+    assert found == {"test_it": None}
+
+
+@ONLY_5
+def test_rope_parameters_that_are_nested_by_layer_type_are_not_called_ignored(run):
+    found = bodies(
+        run(
+            """
+            import logging
+            from transformers import Gemma3TextConfig
+
+            def test_it():
+                kinds = {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in ("full_attention", "sliding_attention")}
+                config = Gemma3TextConfig()
+                config._check_received_keys("default", {"rope_type", "rope_theta", *kinds}, {"rope_type", "rope_theta"})
+                assert 1 == 2
+            """
+        )
+    )
+
+    assert found == {"test_it": None}
+
+
+@ONLY_5
 def test_shapes_that_differ_are_listed_with_the_error(run):
     found = bodies(
         run(
@@ -219,7 +283,7 @@ def test_logged_advice_stands_beside_another_failure(run):
     )
 
     assert [line for line in found["test_it"].splitlines() if line.startswith("bucket: ")] == [
-        "bucket: runtime/cuda (in call)",
+        "bucket: runtime/range (in call)",
         "bucket: silent correctness (in the transformers log)",
     ]
 

@@ -72,15 +72,19 @@ class Link:
     @cached_property
     def frames(self) -> tuple[tuple[FrameType, int], ...]:
         """Frames and line numbers, from where it was caught to where it was raised."""
-        return tuple((step.tb_frame, step.tb_lineno) for step in _steps(self.error.__traceback__))
+        return tuple((step.tb_frame, step.tb_lineno) for step in self.steps)
+
+    @cached_property
+    def steps(self) -> tuple[TracebackType, ...]:
+        """The entries of its traceback, from where it was caught to where it was raised."""
+        return tuple(_steps(self.error.__traceback__))
 
     def is_quoted(self, libraries: tuple[str, ...]) -> bool:
         """Whether it only quotes a library's text: a ``raise`` statement of the user's or of a mock made it.
 
         Where packages are named, a ``raise`` statement in any other code.
         """
-        steps = tuple(_steps(self.error.__traceback__))
-        last = steps[-1] if steps else None
+        last = self.steps[-1] if self.steps else None
         if last is None or last.tb_frame.f_code.co_code[last.tb_lasti] != _RAISE:
             return False
         module = module_of(last.tb_frame)
@@ -138,11 +142,15 @@ class Failure:
     def site(self) -> Site | None:
         """The user's line that failed: of the first exception that has one, the innermost."""
         for link in self.links:
-            for step in reversed(list(_steps(link.error.__traceback__))):
+            for step in reversed(link.steps):
                 if is_users(step.tb_frame):
-                    path = step.tb_frame.f_code.co_filename
-                    return Site(_relative(path, self.root), step.tb_lineno, _statement(step, path))
+                    return self.site_of(step)
         return None
+
+    def site_of(self, step: TracebackType) -> Site:
+        """Return the line of one entry of a traceback."""
+        path = step.tb_frame.f_code.co_filename
+        return Site(_relative(path, self.root), step.tb_lineno, _statement(step, path))
 
     def rewritten(self, wrong: str, right: str) -> dict[str, str]:
         """Return the user's line with one name replaced, as the template name ``rewritten``, where it has the name."""

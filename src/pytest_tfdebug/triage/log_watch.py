@@ -117,7 +117,30 @@ def _concerns(entry: Note, item: pytest.Item | pytest.Collector) -> bool:
         return name in getattr(item, "fixturenames", ()) and item.nodeid.startswith(base)
     if owner.test:
         return owner.test == item.nodeid
-    return str(item.path) in owner.importing
+    return str(item.path) in owner.importing and (_is_collected(item) or _uses(item, entry))
+
+
+def _is_collected(item: pytest.Item | pytest.Collector) -> bool:
+    """Tell whether this is a file and no test of it."""
+    return isinstance(item, pytest.Collector)
+
+
+def _uses(item: pytest.Item | pytest.Collector, entry: Note) -> bool:
+    """Tell whether a test, or a function of its file that it calls, names an object of the class that was logged."""
+    matched = re.search(entry.rule.text, entry.message)
+    named = matched.groupdict().get("cls") if matched is not None else None
+    function, values = getattr(item, "function", None), vars(getattr(item, "module", object))
+    waiting, seen = [function], set[object]()
+    while named and waiting:
+        current = getattr(waiting.pop(), "__code__", None)
+        if current is None or current in seen:
+            continue
+        seen.add(current)
+        used = [values[name] for name in current.co_names if name in values]
+        if any(type(value).__name__ == named for value in used):
+            return True
+        waiting += used
+    return False
 
 
 def _owner(frame: FrameType | None) -> Owner:

@@ -1,13 +1,15 @@
-"""The report section of a failed test or collection; imported when the first one fails."""
+"""What triage says of a failed test or collection, before its traceback; imported when the first one fails."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from _pytest._code.code import ExceptionRepr
+from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprExceptionInfo
 from _pytest.reports import CollectErrorRepr
 
+from pytest_tfdebug.publish.failure import ANSWER
+from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.classify import classify
 from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.log_watch import findings_of
@@ -23,19 +25,31 @@ if TYPE_CHECKING:
 def explain(
     node: pytest.Item | pytest.Collector, report: pytest.TestReport | pytest.CollectReport, error: BaseException
 ) -> None:
-    """Add the section ``tfdebug triage`` to a failed report, where a rule knows the failure."""
+    """Put the block ``tfdebug triage`` before the traceback of a failed report, where a rule knows the failure."""
     phase = getattr(report, "when", None) or "collection"
     finding = classify(Failure.of(error, node.nodeid, "collection" if phase == "collect" else phase))
     findings = merge(finding, findings_of(node))
     if not findings:
         return
-    body = render(findings)
-    report.sections.append((TITLE, body))
-    if node.config.getoption("showcapture", "all") != "all":  # pytest then hides every section of another kind
-        if isinstance(report.longrepr, ExceptionRepr):
-            report.longrepr.addsection(TITLE, body)
-        elif isinstance(report.longrepr, CollectErrorRepr):
-            report.longrepr.longrepr += f"\n{f' {TITLE} ':-^80}\n{body}"
+    body, is_answered = render(findings), hasattr(report, ANSWER)
+    if not is_answered:
+        vars(report)[ANSWER] = text.line(findings[0].what)
+    if node.config.getoption("tbstyle", "auto") == "line":
+        return
+    if is_answered or not _put_first(report.longrepr, f"{f' {TITLE} ':-^80}\n{body}\n"):
+        report.sections.append((TITLE, body))
+
+
+def _put_first(shown: object, block: str) -> bool:
+    """Put a block of lines before a traceback; tell whether there is one."""
+    if isinstance(shown, CollectErrorRepr):
+        shown.longrepr = f"{block}\n{shown.longrepr}"
+        return True
+    if not isinstance(shown, (ExceptionChainRepr, ReprExceptionInfo)):
+        return False
+    first = shown.chain[0][0] if isinstance(shown, ExceptionChainRepr) else shown.reprtraceback
+    first.reprentries = [ReprEntryNative([block]), *first.reprentries]
+    return True
 
 
 def merge(finding: Finding | None, logged: list[Finding]) -> list[Finding]:

@@ -7,10 +7,15 @@ from dataclasses import dataclass, field
 
 DOWNLOAD = "download/cache"
 INSTALL = "install/version"
-RUNTIME = "runtime/cuda"
+CUDA = "runtime/cuda"
+RANGE = "runtime/range"
+DTYPE = "runtime/dtype"
+SHAPE = "runtime/shape"
+DEVICE = "runtime/device"
+MEMORY = "runtime/memory"
 SILENT = "silent correctness"
 AUTO_CLASS = "auto-class"
-BUCKETS = (DOWNLOAD, INSTALL, RUNTIME, SILENT, AUTO_CLASS)
+BUCKETS = (DOWNLOAD, INSTALL, CUDA, RANGE, DTYPE, SHAPE, DEVICE, MEMORY, SILENT, AUTO_CLASS)
 
 Templates = tuple[str, ...]
 

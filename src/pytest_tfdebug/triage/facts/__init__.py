@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.triage.facts import auto, files, hub, memory, names, ranges
+from pytest_tfdebug.triage.facts import auto, dtypes, files, hub, memory, names, ranges
 
 if TYPE_CHECKING:
     import re
@@ -21,6 +21,8 @@ READERS: dict[str, Callable[[Failure, Link, re.Match[str]], Facts | None]] = {
     "directory": files.read_directory,
     "download": hub.read_download,
     "memory": memory.read_memory,
+    "dtypes": dtypes.read_dtypes,
+    "widths": dtypes.read_widths,
     "lazy import": names.read_lazy_import,
     "missing file": hub.read_missing_file,
     "missing module": names.read_missing_module,

@@ -71,7 +71,9 @@ LOG_RULES = (
     ),
     LogRule(
         "unknown-rope-keys",
-        r"Unrecognized keys in `rope_(?:parameters|scaling)` for 'rope_type'='(?P<kind>\w+)': (?P<keys>[^\n]+)",
+        # keys of layer types hold the parameters of a config that nests them, and are read
+        r"Unrecognized keys in `rope_(?:parameters|scaling)` for 'rope_type'='(?P<kind>\w+)': "
+        r"(?P<keys>(?![^\n]*_attention')[^\n]+)",
         "rope_parameters of type {kind} has keys that are ignored: {keys}.",
         "correct the names of the keys or the rope_type",
         "print(config.rope_parameters)",

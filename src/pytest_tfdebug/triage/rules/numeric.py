@@ -1,30 +1,50 @@
-"""Rules of the bucket ``runtime/cuda`` about numbers: dtypes that do not meet, values that do not fit."""
+"""Rules of ``runtime/dtype`` and ``runtime/shape``: dtypes that do not meet, values and tensors that do not fit."""
 
 from __future__ import annotations
 
-from pytest_tfdebug.triage.rule import RUNTIME, Rule
+from pytest_tfdebug.triage.rule import DTYPE, SHAPE, Rule
 
 _TORCH = ("torch",)
 
 NUMERIC_RULES = (
     Rule(
         "dtype-mismatch",
-        RUNTIME,
+        DTYPE,
         ("RuntimeError",),
         r"must have the same dtype|to have the same dtype, but got|mixed dtype|expected scalar type \w+ but found \w+|"
         r"^Input type \((?!torch\.)[\w:]+\) and (?:weight|bias) type \([\w:]+\) should be the same",
-        ("two tensors of one operation have different dtypes: the model and its inputs, or two parts of the model.",),
         (
+            "{told}.",
+            "two tensors of one operation have different dtypes: the model and its inputs, or two parts of the model.",
+        ),
+        (
+            "{mend}",
             "cast the input before: {code}    # inputs = inputs.to(model.dtype)",
             "inputs = inputs.to(model.dtype)",
         ),
         ("print({{name: p.dtype for name, p in model.named_parameters()}})",),
         "aten/src/ATen/native of torch: linear, matmul, scaled_dot_product_attention, layer_norm",
         libraries=_TORCH,
+        facts="dtypes",
+    ),
+    Rule(
+        "features-do-not-fit",
+        SHAPE,
+        ("RuntimeError",),
+        r"^mat1 and mat2 shapes cannot be multiplied \(\d+x(?P<given>\d+) and (?P<wanted>\d+)x\d+\)",
+        ("{takes}.",),
+        (
+            "build {layer} with in_features={given}, or give it {wanted} features; called by: {code}",
+            "build {layer} with in_features={given}, or give it {wanted} features",
+        ),
+        ("print({{name: tuple(p.shape) for name, p in model.named_parameters()}})",),
+        "aten/src/ATen/native/LinearAlgebra.cpp of torch",
+        libraries=_TORCH,
+        facts="widths",
     ),
     Rule(
         "float-ids",
-        RUNTIME,
+        DTYPE,
         ("RuntimeError",),
         r"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got (?P<got>[\w.]+) instead",
         ("the ids are {got}; an embedding takes integers.",),
@@ -38,7 +58,7 @@ NUMERIC_RULES = (
     ),
     Rule(
         "not-implemented-for-dtype",
-        RUNTIME,
+        DTYPE,
         ("RuntimeError", "NotImplementedError"),
         r"^\"(?P<kernel>\w+)\" not implemented for '(?P<dtype>Half|BFloat16|Float8\w*)'",
         ("{kernel} has no kernel for {dtype} on this device.",),
@@ -49,7 +69,7 @@ NUMERIC_RULES = (
     ),
     Rule(
         "value-overflows-dtype",
-        RUNTIME,
+        DTYPE,
         ("RuntimeError",),
         r"value cannot be converted to type (?P<dtype>\S+) without overflow",
         ("a constant does not fit {dtype}; a mask filled with -1e9 is the usual one.",),
@@ -60,7 +80,7 @@ NUMERIC_RULES = (
     ),
     Rule(
         "non-finite-probabilities",
-        RUNTIME,
+        DTYPE,
         ("RuntimeError",),
         r"probability tensor contains either `inf`, `nan` or element < 0",
         ("the logits are inf or nan before sampling.",),
@@ -71,7 +91,7 @@ NUMERIC_RULES = (
     ),
     Rule(
         "flash-dtype",
-        RUNTIME,
+        DTYPE,
         ("RuntimeError", "ValueError"),
         r"FlashAttention only supports? (?P<what>Ampere GPUs or newer|fp16(?:,)? and bf16 data type|fp16, bf16)",
         ("FlashAttention takes only {what}.",),
@@ -81,7 +101,7 @@ NUMERIC_RULES = (
     ),
     Rule(
         "float16-numpy",
-        RUNTIME,
+        DTYPE,
         ("TypeError",),
         r"^Got unsupported ScalarType BFloat16$",
         ("numpy has no bfloat16.",),

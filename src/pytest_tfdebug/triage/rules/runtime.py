@@ -1,8 +1,8 @@
-"""Rules of the bucket ``runtime/cuda`` about the device: memory, asserts, drivers, placement."""
+"""Rules of the buckets ``runtime/...`` about devices, memory and what indexes a table; ``runtime/cuda`` is CUDA's alone."""
 
 from __future__ import annotations
 
-from pytest_tfdebug.triage.rule import RUNTIME, Rule
+from pytest_tfdebug.triage.rule import CUDA, DEVICE, MEMORY, RANGE, Rule
 
 _TORCH = ("torch",)
 _CUDA_ERRORS = ("AcceleratorError", "RuntimeError")
@@ -17,7 +17,7 @@ _RANGE_FIX = (
 RUNTIME_RULES = (
     Rule(
         "cuda-out-of-memory",
-        RUNTIME,
+        CUDA,
         ("OutOfMemoryError",),
         r"",
         ("the GPU ran out of memory: {asked} more were asked for.", "the GPU ran out of memory."),
@@ -34,9 +34,9 @@ RUNTIME_RULES = (
     ),
     Rule(
         "device-out-of-memory",
-        RUNTIME,
+        CUDA,
         ("RuntimeError",),
-        r"^CUDA out of memory\. Tried to allocate|^MPS backend out of memory|^CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
+        r"^CUDA out of memory\. Tried to allocate|^CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
         ("the device ran out of memory: {asked} more were asked for.", "the device ran out of memory."),
         (
             "halve the batch: {half}",
@@ -48,8 +48,23 @@ RUNTIME_RULES = (
         facts="memory",
     ),
     Rule(
+        "mps-out-of-memory",
+        MEMORY,
+        ("RuntimeError",),
+        r"^MPS backend out of memory",
+        ("the device ran out of memory: {asked} more were asked for.", "the device ran out of memory."),
+        (
+            "halve the batch: {half}",
+            "ask for less: {batch} is {shape}",
+            "halve the batch or its length",
+        ),
+        ("print(torch.mps.driver_allocated_memory()) before the call",),
+        "aten/src/ATen/mps/MPSAllocator.mm of torch",
+        facts="memory",
+    ),
+    Rule(
         "cpu-out-of-memory",
-        RUNTIME,
+        MEMORY,
         ("RuntimeError",),
         r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)",
         ("the machine has no {asked} for one more tensor.", "the machine ran out of memory."),
@@ -64,7 +79,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "device-side-assert",
-        RUNTIME,
+        CUDA,
         _CUDA_ERRORS,
         r"^CUDA error: device-side assert triggered|Assertion `.{0,200}` failed.{0,40}device-side",
         (
@@ -78,7 +93,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "id-out-of-range",
-        RUNTIME,
+        RANGE,
         ("IndexError",),
         r"^index out of range in self$",
         ("{range}.", "an id is outside the embedding (on a GPU: device-side assert triggered)."),
@@ -94,7 +109,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "label-out-of-range",
-        RUNTIME,
+        RANGE,
         ("IndexError",),
         r"^Target -?\d+ is out of bounds\.",
         ("{range}.", "a label is outside the classes (on a GPU: device-side assert triggered)."),
@@ -106,7 +121,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "cuda-illegal-access",
-        RUNTIME,
+        CUDA,
         _CUDA_ERRORS,
         r"^CUDA error: an illegal memory access was encountered|^CUDA error: unspecified launch failure|"
         r"^CUDA error: misaligned address|^Triton Error \[CUDA\]: an illegal memory access",
@@ -117,7 +132,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "cuda-no-kernel",
-        RUNTIME,
+        CUDA,
         _CUDA_ERRORS,
         r"^CUDA error: no kernel image is available for execution on the device",
         ("this build of torch, or of an extension, has no kernels for this GPU.",),
@@ -127,7 +142,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "cuda-handle",
-        RUNTIME,
+        CUDA,
         _CUDA_ERRORS,
         r"CUBLAS_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INVALID_VALUE)|CUDNN_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR)",
         ("a CUDA library failed; an earlier failed kernel, an id out of range or full memory shows like this.",),
@@ -138,7 +153,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "cuda-fork",
-        RUNTIME,
+        CUDA,
         ("RuntimeError",),
         r"^Cannot re-initialize CUDA in forked subprocess",
         ("CUDA had started before this process was forked.",),
@@ -148,7 +163,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "cuda-not-compiled",
-        RUNTIME,
+        CUDA,
         ("AssertionError",),
         r"^Torch not compiled with CUDA enabled$",
         ("this torch was built without CUDA.",),
@@ -162,7 +177,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "cuda-no-gpu",
-        RUNTIME,
+        CUDA,
         (*_CUDA_ERRORS, "AssertionError"),
         r"^Found no NVIDIA driver on your system|^No CUDA GPUs are available|^The NVIDIA driver on your system is too old|"
         r"^CUDA driver version is insufficient|^CUDA error: (?:no CUDA-capable device|invalid device ordinal|forward compatibility)|"
@@ -174,7 +189,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "cuda-checkpoint-on-cpu",
-        RUNTIME,
+        CUDA,
         ("RuntimeError",),
         r"^Attempting to deserialize object on (?:a |CUDA )?[Cc]?(?:UDA )?device",
         ("the file was saved from a GPU, and there is none here.",),
@@ -188,7 +203,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "device-mismatch",
-        RUNTIME,
+        DEVICE,
         ("RuntimeError",),
         r"^Expected all tensors to be on the same device, but (?P<devices>[^!(]+)|"
         r"^Input type \((?P<given>torch\.[\w.]+)\) and (?:weight|bias) type \((?P<weight>torch\.[\w.]+)\) should be the same",
@@ -203,7 +218,7 @@ RUNTIME_RULES = (
     ),
     Rule(
         "meta-device",
-        RUNTIME,
+        DEVICE,
         ("NotImplementedError", "RuntimeError"),
         r"^Cannot copy out of meta tensor; no data!|^Tensor on device meta is not on the expected device|"
         r"^Tensor\.item\(\) cannot be called on meta tensors|^Tensor on device \S+ is not on the expected device meta",

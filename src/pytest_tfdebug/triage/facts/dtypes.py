@@ -1,0 +1,212 @@
+"""Which module or tensor has another dtype, or another width, than what it meets; read from a failed forward."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.facts.ranges import is_tensor
+from pytest_tfdebug.triage.failure import is_users, module_of
+from pytest_tfdebug.triage.rule import Facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType, TracebackType
+
+    from pytest_tfdebug.triage.failure import Failure, Link
+
+#: What queries and keys are rotated with.
+_ROTARY = ("cos", "sin")
+_ROTATED = re.compile(r"q|k")
+
+
+@dataclass(frozen=True)
+class _Running:
+    """The module whose forward failed.
+
+    Args:
+        module: The innermost module.
+        root: The outermost one that holds it.
+        path: Its path in there; empty for the root itself.
+        frame: The frame of its forward.
+    """
+
+    module: Any
+    root: Any
+    path: str
+    frame: FrameType
+
+    @property
+    def name(self) -> str:
+        """Path and class."""
+        kind = type(self.module).__name__
+        return f"{self.path} ({kind})" if self.path else kind
+
+    @property
+    def of(self) -> str:
+        """Class of the root."""
+        return type(self.root).__name__
+
+    def dtype(self, *, but_own: bool = False) -> Any:  # noqa: ANN401 - a torch.dtype
+        """Return the dtype of most weights of the root, without the module's own where these are in question."""
+        own = {id(parameter) for parameter in self.module.parameters()} if but_own else set()
+        counts: Counter[Any] = Counter()
+        for parameter in self.root.parameters():
+            if id(parameter) not in own and parameter.is_floating_point():
+                counts[parameter.dtype] += parameter.numel()
+        return counts.most_common(1)[0][0] if counts else None
+
+
+def read_dtypes(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
+    """Name the module and the tensor whose dtype differs; nothing where a module was called by itself."""
+    running = _running(link)
+    if running is None:
+        return Facts()
+    weight: Any = getattr(running.module, "weight", None)
+    given: Any = running.frame.f_locals.get("input")
+    if is_tensor(weight) and is_tensor(given):
+        return _of_weights(failure, link, running, weight.dtype, given.dtype) if running.path else Facts()
+    return _of_values(failure, link, running)
+
+
+def read_widths(_failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
+    """Name the linear layer that was given another number of features than it takes; other products are the test's."""
+    running = _running(link)
+    if running is None or not hasattr(running.module, "in_features"):
+        return None
+    given: Any = running.frame.f_locals.get("input")
+    lines = (f"it was given a tensor of shape {tuple(given.shape)}",) if is_tensor(given) else ()
+    takes = f"{running.name} takes {matched['wanted']} features (in_features) and was given {matched['given']}"
+    return Facts({"layer": running.name, "takes": takes}, lines)
+
+
+def _of_weights(failure: Failure, link: Link, running: _Running, weights: Any, given: Any) -> Facts:  # noqa: ANN401
+    rest, model = running.dtype(but_own=True), _name_of(link, running.root)
+    if rest is not None and weights != rest:
+        told = f"{running.name} has {_short(weights)} weights, and the rest of {running.of} is {_short(rest)}"
+        mend = f"{model}.{running.path}.to({rest})    # or all of it: {model}.to({rest})"
+        return Facts({"told": told, "mend": mend})
+    told = f"{running.name} has {_short(weights)} weights, as {running.of} has, and was given {_short(given)}"
+    for name, tensor, step in _given(link, running):
+        if tensor.dtype == given:
+            code = failure.site_of(step).code
+            return Facts({"told": told, "mend": f"{name} = {name}.to({weights})    # before: {text.value(code)}"})
+    steps = [step for step in reversed(link.steps) if not _is_torch(step.tb_frame)]
+    rotary = _rotary(steps, running, weights)
+    if rotary is not None:
+        return rotary
+    caller = next((step for step in steps if step.tb_frame is not running.frame), None)
+    if caller is None:
+        return Facts({"told": told, "mend": f"cast what it is given to {weights}"})
+    site = failure.site_of(caller)
+    where = f"{PurePath(site.path).name}:{site.line}"
+    return Facts({"told": told, "mend": f"cast what it is given to {weights}, in {where}: {text.value(site.code)}"})
+
+
+def _of_values(failure: Failure, link: Link, running: _Running) -> Facts:
+    """Name the values of the failed line whose dtype is not that of the model, or what they were made of."""
+    wanted = running.dtype()
+    steps = [step for step in reversed(link.steps) if not _is_torch(step.tb_frame)]
+    if wanted is None or not steps:
+        return Facts()
+    rotary = _rotary(steps, running, wanted)
+    if rotary is not None:
+        return rotary
+    frame = steps[0].tb_frame
+    words = set(re.findall(r"\w+", failure.site_of(steps[0]).code))
+    odd = {name: tensor for name, tensor in _odd(frame, wanted).items() if name in words}
+    return _cast(odd, frame, running, wanted, _like(frame, wanted)) if odd else Facts()
+
+
+def _rotary(steps: list[TracebackType], running: _Running, wanted: object) -> Facts | None:
+    """Name the cosines and sines that made queries or keys another dtype; None where nothing says that they did."""
+    for step in steps:
+        odd = _odd(step.tb_frame, wanted)
+        rotary = {name: odd[name] for name in _ROTARY if name in odd}
+        if rotary and any(_ROTATED.match(name) for name in odd):
+            query = next((name for name in step.tb_frame.f_locals if name.startswith("q")), None)
+            like = f"{query}.dtype" if query else _like(step.tb_frame, wanted)
+            names = _cast(rotary, step.tb_frame, running, wanted, like).names
+            return Facts({**names, "mend": f"{names['mend']}    # before queries and keys are rotated"})
+    return None
+
+
+def _cast(odd: dict[str, Any], frame: FrameType, running: _Running, wanted: object, like: str) -> Facts:
+    """Say which variables of a frame have another dtype than the model, and cast them."""
+    owner: Any = frame.f_locals.get("self")
+    path = _path(running.root, owner) if _is_module(owner) else None
+    place = running.name if path is None else _Running(owner, running.root, path, frame).name
+    dtype = _short(next(iter(odd.values())).dtype)
+    told = f"{' and '.join(odd)} {'are' if len(odd) > 1 else 'is'} {dtype} in {place}, and {running.of} is "
+    mend = f"{', '.join(odd)} = {', '.join(f'{name}.to({like})' for name in odd)}"
+    return Facts({"told": told + _short(wanted), "mend": mend})
+
+
+def _running(link: Link) -> _Running | None:
+    """Return the innermost module that ran, and the outermost that holds it."""
+    frames = [frame for frame, _ in link.frames if _is_module(frame.f_locals.get("self"))]
+    if not frames:
+        return None
+    module = frames[-1].f_locals["self"]
+    for frame in frames:
+        path = _path(frame.f_locals["self"], module)
+        if path is not None:
+            return _Running(module, frame.f_locals["self"], path, frames[-1])
+    return None
+
+
+def _path(root: Any, module: object) -> str | None:  # noqa: ANN401 - a torch.nn.Module
+    return next((name for name, one in root.named_modules() if one is module), None)
+
+
+def _odd(frame: FrameType, wanted: object) -> dict[str, Any]:
+    """Return the floating-point variables of a frame whose dtype is another."""
+    return {
+        name: value
+        for name, value in list(frame.f_locals.items())
+        if is_tensor(value) and value.is_floating_point() and value.dtype != wanted
+    }
+
+
+def _like(frame: FrameType, wanted: object) -> str:
+    """Return what has the dtype that is wanted: a variable of a frame, those of a query first, or the dtype."""
+    named = [name for name, value in frame.f_locals.items() if is_tensor(value) and value.dtype == wanted]
+    return (
+        f"{min(named, key=lambda name: (not name.startswith('q'), named.index(name)))}.dtype" if named else str(wanted)
+    )
+
+
+def _given(link: Link, running: _Running) -> Iterator[tuple[str, Any, TracebackType]]:
+    """Yield the floating-point tensors that the user gave the root: name, tensor, and where the user called it."""
+    call = next((frame for frame, _ in link.frames if frame.f_locals.get("self") is running.root), None)
+    if call is None:
+        return
+    values = (*call.f_locals.get("args", ()), *call.f_locals.get("kwargs", {}).values())
+    given = {id(value) for value in values if is_tensor(value) and value.is_floating_point()}
+    for step in link.steps:
+        if is_users(step.tb_frame):
+            found = list(step.tb_frame.f_locals.items())
+            yield from ((name, value, step) for name, value in found if id(value) in given)
+
+
+def _name_of(link: Link, root: object) -> str:
+    """Return what the user calls a model."""
+    users = [frame for frame, _ in link.frames if is_users(frame)]
+    names = (name for frame in users for name, value in frame.f_locals.items() if value is root and name != "self")
+    return next(names, "model")
+
+
+def _is_torch(frame: FrameType) -> bool:
+    return module_of(frame).partition(".")[0] == "torch"
+
+
+def _is_module(value: object) -> bool:
+    return any(kind.__name__ == "Module" and kind.__module__.startswith("torch.") for kind in type(value).__mro__)
+
+
+def _short(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")
