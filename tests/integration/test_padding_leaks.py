@@ -47,7 +47,7 @@ def test_a_leak_at_a_block_boundary_names_the_only_padded_length_that_shows_it()
     text = outcome_of(next(leak for leak in LEAKS if "boundary" in leak.name)).failure
 
     assert "First pad length: 23 (padded length 33)" in text
-    assert "  Pads on the left, in tokens: 23 change the answer; 1 to 22 do not" in text
+    assert "  Pads on the left, in tokens: 23 changes the answer; 1 to 22 do not" in text
 
 
 def test_a_leak_through_a_convolution_names_the_token_beside_the_pads():
