@@ -10,7 +10,7 @@ from _pytest._code.code import ExceptionChainRepr, ReprEntry, ReprFileLocation
 from _pytest.pathlib import bestrelpath
 
 from pytest_tfdebug.errors import CheckError, printable
-from pytest_tfdebug.publish.note import RAISED
+from pytest_tfdebug.publish.note import RAISED, is_library
 from pytest_tfdebug.report.check_text import WIDTH
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def _rewrite(
     if config.getoption("tbstyle") == "line":  # pytest adds the line of the crash, which has the answer
         traceback.reprentries = []
         return
+    _end_at_the_users_call(shown, excinfo)
     entry = traceback.reprentries[-1]
     if not isinstance(entry, ReprEntry):  # --tb=native
         return
@@ -86,6 +87,22 @@ def _rewrite(
             location = None
     last = [] if location is None else [f"{location.path}:{location.lineno}: {location.message}"]
     traceback.extraline = "\n".join([*rest, *last]) or None
+
+
+def _end_at_the_users_call(shown: ExceptionChainRepr, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Leave out the lines of torch and of this package below the user's call that failed a check."""
+    calls = [entry for entry in excinfo.traceback if not is_library(entry.frame.raw)]
+    entries, at = list(shown.reprtraceback.reprentries), shown.reprcrash
+    for place, entry in enumerate(entries[:-1]):
+        location = getattr(entry, "reprfileloc", None)
+        if calls and at is not None and location is not None and location.lineno == calls[-1].lineno + 1:
+            if Path(location.path).name != Path(calls[-1].path).name:
+                continue
+            failed = [line for line in entries[-1].lines if line.startswith(_FAIL)]
+            entry.lines = [*entry.lines, *failed]
+            at.path, at.lineno, location.message = str(calls[-1].path), location.lineno, excinfo.typename
+            shown.reprtraceback.reprentries = entries[: place + 1]
+            return
 
 
 def _with_answer(lines: Any, answer: str) -> Iterator[str]:  # noqa: ANN401 - the lines of an entry

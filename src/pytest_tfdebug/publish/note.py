@@ -51,7 +51,7 @@ def calling_line() -> Lines | None:
     """Return the line of the user's code that is running now, the innermost one; None where there is none."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller's frame
     while frame is not None and _package(frame) not in _RUNNERS:
-        if not _is_library(frame):
+        if not is_library(frame):
             return Lines(frame.f_code.co_filename, frame.f_lineno, frame.f_lineno)
         frame = frame.f_back
     return None
@@ -61,7 +61,7 @@ def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
-def _is_library(frame: FrameType) -> bool:
+def is_library(frame: FrameType) -> bool:
     """Tell whether a frame runs what is installed, or transformers wherever its source is."""
     return _package(frame) in _LIBRARIES or frame.f_code.co_filename.startswith(_installed())
 

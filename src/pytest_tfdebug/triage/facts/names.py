@@ -45,7 +45,8 @@ def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> 
         lines.append(f"{text.value(name)} is in: {text.listing(elsewhere)}")
     elif near:
         names |= {"near": near[0], **failure.rewritten(name, near[0])}
-    lines.append(f"nearest names in {text.value(module)}: {', '.join(near) or 'none'}")
+    if not removed:  # the name to use is known
+        lines.append(f"nearest names in {text.value(module)}: {', '.join(near) or 'none'}")
     return Facts(names, tuple(lines))
 
 
