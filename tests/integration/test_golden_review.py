@@ -84,7 +84,7 @@ def test_what_would_change_is_written_beside_the_golden_and_the_check_is_as_befo
     result.stdout.fnmatch_lines(
         [
             "*container.py:* in 2 (Linear): has other weights: 2.weight",
-            "*To accept the new values, run: python -m pytest_tfdebug.review",
+            "*Next: to accept the new values, run: python -m pytest_tfdebug.review",
             "2 pending",
             f"  pending  {ONE}.pending".replace("[", "[[]"),
             "To review what is pending, run: python -m pytest_tfdebug.review",
