@@ -174,6 +174,10 @@ INI = (
         "tf_golden_min_coverage",
         "share of a golden's calls below which a passing check warns, from 0 to 1 (default: 0.5)",
     ),
+    (
+        "tf_golden_tolerance",
+        "where golden checks get their tolerance from: the dtype (dtype, the default) or a forward in float64 (fp64)",
+    ),
     ("tf_golden_internal", "what becomes of equal outputs with differences inside: warn (default) or fail"),
     ("tf_golden_budget", "about how much a golden may take, as in '1 MB' (the default) or '64 kB'"),
     ("tf_golden_store", "what a golden keeps: what fits into tf_golden_budget (bounded, the default) or all (full)"),
@@ -185,7 +189,7 @@ NOTE = "tfdebug_note"
 
 MARKERS: dict[str, str] = {
     "tf_golden": (
-        "tf_golden(*, rtol, atol, tolerances, rename, include, exclude, level, internal, min_coverage, "
+        "tf_golden(*, rtol, atol, tolerances, tolerance, rename, include, exclude, level, internal, min_coverage, "
         "store, redact): defaults of golden checks."
     ),
     "clean_load": "clean_load(*, allow=()): fail if a model loads with missing, unexpected or mismatched weights.",
@@ -330,6 +334,7 @@ class Options(NamedTuple):
     json: str | None
     golden_tolerances: str | None
     golden_min_coverage: str | None
+    golden_tolerance: str | None
     golden_internal: str | None
     golden_budget: str | None
     golden_store: str | None

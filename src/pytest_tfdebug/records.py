@@ -119,6 +119,8 @@ class TensorRecord:
             golden holds a digest of them.
         statistics: Known summary, or None until :func:`pytest_tfdebug.tracing.statistics.summarize` fills it.
         digest: What is kept in place of the tensor.
+        floor: How far it is from what the same forward gives in float64: norm of the difference over that of the
+            tensor. None where it was not measured, or is no rounding.
     """
 
     leaf: str
@@ -127,6 +129,7 @@ class TensorRecord:
     tensor: Tensor | None = field(repr=False)
     statistics: Statistics | None = field(default=None, repr=False)
     digest: Digest | None = field(default=None, repr=False)
+    floor: float | None = field(default=None, repr=False)
 
     @property
     def held(self) -> Tensor | Digest | None:

@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import replace
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
-from pytest_tfdebug.errors import GoldenError, GoldenSizeWarning, MissingGoldenError, ParityError, TFDebugError
-from pytest_tfdebug.goldens.held_model import compare_with
-from pytest_tfdebug.goldens.modes import RECORDING, golden_mode, missing, to_accept
-from pytest_tfdebug.goldens.pass_warnings import warnings_of
-from pytest_tfdebug.goldens.paths import shown
-from pytest_tfdebug.goldens.pending import note_errors
+from pytest_tfdebug.errors import GoldenError, TFDebugError
+from pytest_tfdebug.goldens.check import Check, anew
+from pytest_tfdebug.goldens.modes import RECORDING, golden_mode
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
-from pytest_tfdebug.goldens.progress import Progress
-from pytest_tfdebug.goldens.recorded_check import parity_record, unchecked_record
-from pytest_tfdebug.goldens.repro import write_golden_repro
-from pytest_tfdebug.goldens.session import GoldenSession, Outcome
-from pytest_tfdebug.goldens.settings import CheckSettings, settle
-from pytest_tfdebug.goldens.store import load, save
+from pytest_tfdebug.goldens.recording import Target, record, recorded_model
+from pytest_tfdebug.goldens.session import GoldenSession
+from pytest_tfdebug.goldens.settings import settle
 from pytest_tfdebug.goldens.variants import variants
-from pytest_tfdebug.options import Options, repros
-from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
-from pytest_tfdebug.publish.note import note, wants_details
+from pytest_tfdebug.options import Options
 from pytest_tfdebug.running import RUNNING
-from pytest_tfdebug.tracing.budget import shown_size
 from pytest_tfdebug.tracing.rerun import Rerun
-from pytest_tfdebug.tracing.selection import names_of, selection
-from pytest_tfdebug.tracing.trace import check_model, recorded_forward
+from pytest_tfdebug.tracing.trace import check_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    import torch
 
     from pytest_tfdebug.goldens.place import Place
     from pytest_tfdebug.goldens.settings import Store
     from pytest_tfdebug.parity.internal import Internal
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.records import Call
-    from pytest_tfdebug.tracing.codec import TraceFile
+    from pytest_tfdebug.parity.tolerance import ToleranceBy
     from pytest_tfdebug.tracing.selection import Level
-    from pytest_tfdebug.tracing.trace import Trace
-
-#: Bytes above which a golden that was written gives a warning.
-_LARGE = 10_000_000
 
 
 class Goldens:
@@ -74,6 +57,7 @@ class Goldens:
         rtol: float | None = None,
         atol: float | None = None,
         tolerances: Mapping[str, tuple[float, float]] | None = None,
+        tolerance: ToleranceBy | None = None,
         include: str | Iterable[str] | None = None,
         exclude: str | Iterable[str] | None = None,
         level: Level | None = None,
@@ -101,6 +85,8 @@ class Goldens:
             rtol: Relative tolerance of every tensor.
             atol: Absolute tolerance of every tensor, in its units.
             tolerances: ``{dtype name or module-path glob: (rtol, atol)}``.
+            tolerance: ``"fp64"`` allows eight times what arithmetic alone explains, in place of the dtype's default: a
+                recording runs the reference once more in float64 and keeps how far each tensor is from that.
             include: Globs of (reference) module paths to record and compare; all when empty.
             exclude: Globs to leave out.
             level: ``"all"`` modules, ``"leaves"`` or ``"layers"``.
@@ -131,6 +117,7 @@ class Goldens:
             "rtol": rtol,
             "atol": atol,
             "tolerances": tolerances,
+            "tolerance": tolerance,
             "rename": rename,
             "include": include,
             "exclude": exclude,
@@ -149,6 +136,7 @@ class Goldens:
             self._options.golden_tolerances,
             ini_min_coverage=self._options.golden_min_coverage,
             ini_internal=self._options.golden_internal,
+            ini_tolerance=self._options.golden_tolerance,
             ini_store={
                 "store": self._options.golden_store,
                 "budget": self._options.golden_budget,
@@ -162,61 +150,16 @@ class Goldens:
         place = self._claim(model, name, chosen, is_recorded=mode in RECORDING)
         given = PortCall(args, kwargs, method=method)
         called = _called(model, given, reference, port_inputs)
-        exists = place.exists()
         # a forward may write to what it was given
         inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING else None
-        if inputs is not None and not (mode == "missing" and exists):
-            target = place.pending if mode == "pending" else place
-            self._record(place, target, _recorded_model(model, reference), given, settings=settings)
+        if inputs is not None and not (mode == "missing" and place.exists()):
+            target = Target(place, is_pending=mode == "pending")
+            record(self._item, target, recorded_model(model, reference), given, settings)
             if reference is None and mode != "pending":
                 return None
-            called = _anew(called, inputs)
-        if not place.exists():
-            told = missing(self._item, place)
-            note(self._item, unchecked_record(self._item.nodeid, name, model, told))
-            raise MissingGoldenError(told)
-        golden_file = self._load(place)
-        self._check_rules(model, golden_file.trace, settings)
-        is_explained = self._options.explain != "off"
-        in_detail = wants_details(self._item.config)
-        report = compare_with(
-            golden_file,
-            model,
-            called,
-            settings,
-            is_explained=is_explained,
-            in_detail=in_detail,
-            progress=lambda: Progress(self._item.config, self._item.nodeid, "explaining"),
-        )
-        self._session.add(_outcome(str(place), self._item.nodeid, report, called.note))
-        if inputs is not None and mode == "pending" and reference is not None and place.pending.exists():
-            fresh, pending = _anew(called, inputs), self._load(place.pending)
-            note_errors(place, report, compare_with(pending, model, fresh, settings, is_explained=False))
-        for warning in warnings_of(report, type(model).__name__, settings, is_explained=is_explained):
-            warnings.warn(warning, stacklevel=2)
-        if not report.ok:
-            self._session.note_environment(model)
-            report.subject = f"The {'port' if reference is not None else 'model'} differs from its golden"
-            report.advice = to_accept(self._item.config, is_reference=reference is not None)
-            wanted = repros(self._item.config)
-            if wanted is not None:
-                test = self._item.nodeid
-                told = write_golden_repro(wanted, place.fetch(), test, model=model, called=called, settings=settings)
-                report.repro += (f"  {line}" for line in told.splitlines())
-            report.facts.append(f"Golden: {shown(str(place), self._item.config)}")
-        shown_path = shown(str(place), self._item.config)
-        note(self._item, parity_record(self._item.nodeid, name, model, shown_path, report, in_detail=in_detail))
-        if not report.ok:
-            raise ParityError(report.check_text(), report)
-        return report
-
-    def _check_rules(self, model: torch.nn.Module, recorded: Trace, settings: CheckSettings) -> None:
-        """Refuse rules of the check that match nothing, and note which rules of the ini file match something."""
-        __tracebackhide__ = True
-        own = names_of(model)
-        check_rules(settings.rename, settings.own_globs, own, paths_of(recorded))
-        for glob in settings.ini_globs:
-            self._session.note_rule(glob, missed(glob, own))
+            called = anew(called, inputs)
+        check = Check(self._item, model, place, name, settings, has_reference=reference is not None)
+        return check.run(called, inputs if mode == "pending" else None)
 
     def _claim(self, model: torch.nn.Module, name: str | None, variant: str | None, *, is_recorded: bool) -> Place:
         __tracebackhide__ = True
@@ -234,53 +177,6 @@ class Goldens:
         if is_recorded:
             self._session.sweep(place)
         return place
-
-    def _record(
-        self,
-        place: Place,
-        target: Place,
-        model: torch.nn.Module,
-        called: PortCall,
-        *,
-        settings: CheckSettings,
-    ) -> None:
-        """Record a forward as a golden, or beside it to be reviewed; nothing where that would change nothing."""
-        __tracebackhide__ = True
-        test = self._item.nodeid
-        progress = Progress(self._item.config, test)
-        seen: set[str] = set()
-
-        def tell(recorded: Trace, call: Call) -> None:
-            seen.add(call.path)
-            progress.step("module", len(seen), 1 + len(recorded.modules) - len(recorded.unrecorded))
-
-        picked = selection(settings.include, settings.exclude, settings.level)
-        recorded = recorded_forward(model, called.args, called.kwargs, picked, tell, method=called.method)
-        with target.staged(place) as file:
-            written = save(file, recorded, model, test, kept=settings.kept, progress=progress)
-        is_pending = target is not place
-        if not is_pending or written.status == "unchanged":
-            place.drop_pending()
-        if not is_pending or written.status != "unchanged":
-            self._session.add(Outcome(str(target), test, "pending" if is_pending else written.status, written.review))
-        if written.size > _LARGE:
-            told = f"{shown(str(target), self._item.config)} takes {shown_size(written.size)}"
-            advice = (
-                'without store="full" a golden takes about tf_golden_budget'
-                if settings.kept.budget is None
-                else ("the model's inputs are kept whole: smaller ones make a smaller golden")
-            )
-            warnings.warn(GoldenSizeWarning(f"{told}: large for a file to commit; {advice}."), stacklevel=3)
-
-    def _load(self, place: Place) -> TraceFile:
-        __tracebackhide__ = True
-        file = place.fetch()
-        try:
-            with place.names(file):
-                return load(file)
-        except GoldenError as error:
-            again = f"To record it again, run: pytest {quote(self._item.nodeid)} --tf-golden=update"
-            raise GoldenError(f"{error}\n{again}") from error
 
 
 def goldens_of(item: pytest.Item) -> Goldens:
@@ -307,40 +203,6 @@ def golden() -> Goldens:
 
 
 _GOLDENS: pytest.StashKey[Goldens] = pytest.StashKey()
-
-
-def _anew(called: PortCall, inputs: Rerun) -> PortCall:
-    """Return a call with its inputs as they were before the first forward."""
-    args, kwargs = inputs.inputs()
-    return replace(called, args=args, kwargs=kwargs)
-
-
-def _recorded_model(
-    model: torch.nn.Module, reference: torch.nn.Module | Callable[[], torch.nn.Module] | None
-) -> torch.nn.Module:
-    if reference is None or isinstance(reference, torch.nn.Module):
-        return model if reference is None else reference
-    built = reference() if callable(reference) else reference
-    if not isinstance(built, torch.nn.Module):
-        raise TFDebugError(
-            f"reference= is a torch.nn.Module or a function that returns one; it gave {type(built).__name__}."
-        )
-    return built
-
-
-def _outcome(path: str, test: str, report: ParityReport, note: str) -> Outcome:
-    coverage, worst = report.coverage, report.worst
-    return Outcome(
-        path,
-        test,
-        "checked" if report.ok else "failed",
-        (),
-        note,
-        coverage.compared,
-        coverage.expected,
-        None if worst is None else worst.share,
-        "" if worst is None else worst.path,
-    )
 
 
 def _called(

@@ -47,6 +47,7 @@ def write_golden_repro(
         },
         "rename": None if settings.rename is None else dict(settings.rename),
         "internal": settings.internal,
+        "tolerance": allowed.by,
     }
     given = {**_picked(settings), **({} if called.method == "forward" else {"method": called.method})}
     picked = "".join(f", {name}={value!r}" for name, value in given.items())

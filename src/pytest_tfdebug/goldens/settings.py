@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.options import refuse_unknown
 from pytest_tfdebug.parity.internal import checked_internal
-from pytest_tfdebug.parity.tolerance import Tolerances, layered, tolerances
+from pytest_tfdebug.parity.tolerance import Tolerances, checked_by, layered, tolerances
 from pytest_tfdebug.tracing.budget import DEFAULT, parse_size
 from pytest_tfdebug.tracing.globs import checked
 
@@ -26,6 +26,7 @@ KEYWORDS = (
     "rtol",
     "atol",
     "tolerances",
+    "tolerance",
     "rename",
     "include",
     "exclude",
@@ -52,11 +53,13 @@ class Kept:
         budget: About how many bytes the golden may take; None to keep every element.
         max_size: Bytes above which it is not written.
         redact: Names of string inputs whose text is left out; True for all of them.
+        has_floors: Whether the forward is made once more in float64, and the floor of each tensor kept.
     """
 
     budget: int | None = DEFAULT
     max_size: int | None = MAX_SIZE
     redact: bool | tuple[str, ...] = ()
+    has_floors: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ def settle(
     *,
     ini_min_coverage: str | None = None,
     ini_internal: str | None = None,
+    ini_tolerance: str | None = None,
     ini_store: Mapping[str, str | None] | None = None,
 ) -> CheckSettings:
     """Merge the arguments of a check with the test's marker and the ini file.
@@ -105,6 +109,7 @@ def settle(
         ini_tolerances: Text of the ini key, lines of ``<dtype or glob>: <rtol> <atol>``.
         ini_min_coverage: Text of the ini key, a number from 0 to 1.
         ini_internal: Text of the ini key, ``warn`` or ``fail``.
+        ini_tolerance: Text of the ini key, ``dtype`` or ``fp64``.
         ini_store: Texts of the ini keys ``store``, ``budget`` and ``max_size``.
 
     Raises:
@@ -114,9 +119,10 @@ def settle(
     marked = _of_marker(item)
     chosen = {key: arguments[key] if arguments.get(key) is not None else marked.get(key) for key in KEYWORDS}
     given, by_marker = (tolerances(*map(place.get, ("rtol", "atol", "tolerances"))) for place in (arguments, marked))
-    by_ini = tolerances(overrides=parse_tolerances(ini_tolerances))
-    of_ini = _of_ini(ini_min_coverage, ini_internal)
+    of_ini = _of_ini(ini_min_coverage, ini_internal, ini_tolerance)
     _check(arguments)
+    by = chosen["tolerance"] or of_ini["tolerance"]
+    by_ini = replace(tolerances(overrides=parse_tolerances(ini_tolerances)), by=by)
     return CheckSettings(
         layered(given, by_marker, by_ini),
         chosen["rename"],
@@ -125,15 +131,16 @@ def settle(
         chosen["level"] or "all",
         chosen["internal"] or of_ini["internal"],
         of_ini["min_coverage"] if chosen["min_coverage"] is None else chosen["min_coverage"],
-        _kept(chosen["store"], chosen["redact"], ini_store or {}),
+        replace(_kept(chosen["store"], chosen["redact"], ini_store or {}), has_floors=by == "fp64"),
         (*given.globs, *by_marker.globs),
         by_ini.globs,
     )
 
 
-def _of_ini(min_coverage: str | None, internal: str | None) -> dict[str, Any]:
+def _of_ini(min_coverage: str | None, internal: str | None, tolerance: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"internal": internal or "warn", "tolerance": tolerance or "dtype"}
     try:
-        found = {"min_coverage": float(min_coverage or MIN_COVERAGE), "internal": internal or "warn"}
+        found["min_coverage"] = float(min_coverage or MIN_COVERAGE)
         _check(found)
     except ValueError as error:
         raise pytest.UsageError(f"tf_golden_min_coverage = {min_coverage!r} is not a number from 0 to 1.") from error
@@ -155,13 +162,15 @@ def _kept(store: Store | None, redact: Any, ini: Mapping[str, str | None]) -> Ke
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    """Refuse values of ``internal``, ``min_coverage``, ``store`` and ``redact`` that make no sense.
+    """Refuse values of ``internal``, ``tolerance``, ``min_coverage``, ``store`` and ``redact`` that make no sense.
 
     Raises:
         TFDebugError: As said.
     """
     if given.get("internal") is not None:
         checked_internal(given["internal"])
+    if given.get("tolerance") is not None:
+        checked_by(given["tolerance"])
     share = given.get("min_coverage")
     if share is not None and not (isinstance(share, (int, float)) and 0 <= share <= 1):
         raise TFDebugError(f"min_coverage={share!r} is not a number from 0 to 1.")

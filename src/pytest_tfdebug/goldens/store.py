@@ -16,12 +16,14 @@ from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.budget import shown_size
 from pytest_tfdebug.tracing.codec import TraceFile, read, write
 from pytest_tfdebug.tracing.document import FORMAT
+from pytest_tfdebug.tracing.floors import measure_floors
 from pytest_tfdebug.tracing.redact import redacted, string_inputs
 from pytest_tfdebug.tracing.room import within
 from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values_file import encode_values
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import torch
@@ -85,7 +87,7 @@ def save(
     Raises:
         GoldenError: If the trace holds no tensor, or the file cannot be written or would be larger than it may be; the
             old one is then untouched.
-        TFDebugError: If an input that is to be redacted does not exist.
+        TFDebugError: If an input that is to be redacted does not exist, or the model cannot be run in float64.
     """
     if not any(record.held is not None for record in trace.records()):
         raise GoldenError(f"The forward of {trace.model_class} showed no tensor: there is nothing to record in {path}.")
@@ -94,7 +96,7 @@ def save(
         "test": redact(test),
         "weights": fingerprint(model),
         "provenance": provenance(model),
-        "kept": {"budget": kept.budget},
+        "kept": {"budget": kept.budget, **({"floors": True} if kept.has_floors else {})},
     }
     new = redacted(trace, kept.redact)
     try:
@@ -107,8 +109,16 @@ def save(
     existed = path.exists()
     review = tuple(_review(old, trace)) if old is not None else (problem,) if problem else ()
     old = None  # the old file is mapped into memory: let it go before it is replaced
+    floors = _measured(new, progress) if kept.has_floors else ()
     size = _write(path, new, extra, kept, progress)
-    return Written("changed" if existed else "new", (*review, *_told(new, size)), size)
+    return Written("changed" if existed else "new", (*review, *_told(new, size), *floors), size)
+
+
+def _measured(trace: Trace, progress: Progress | None) -> Iterator[str]:
+    """Measure the floors of a forward, and return what is to be told of them."""
+    if progress is not None:
+        progress.tell("in float64")
+    return measure_floors(trace).lines()
 
 
 def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, progress: Progress | None) -> int:

@@ -176,7 +176,7 @@ class Comparator:
             if actual is None or expected is None:
                 found.append(_one_sided(direction, actual, expected))
                 continue
-            tolerance = self._tolerances.of(path, expected.dtype)
+            tolerance = self._tolerances.of(path, expected.dtype, expected.floor)
             comparison = self._known.get(actual, expected, tolerance)
             if comparison is None:
                 comparison = compare_leaf(direction, actual, expected, tolerance)

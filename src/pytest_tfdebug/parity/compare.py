@@ -14,11 +14,12 @@ from pytest_tfdebug.parity.pairing import CallPairing
 from pytest_tfdebug.parity.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.rules import check_rules, paths_of
-from pytest_tfdebug.parity.tolerance import Tolerances
+from pytest_tfdebug.parity.tolerance import ToleranceBy, Tolerances, checked_by
 from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
 from pytest_tfdebug.parity.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.verdict import decide
 from pytest_tfdebug.records import Coverage
+from pytest_tfdebug.tracing.floors import has_floors, measure_floors
 from pytest_tfdebug.tracing.trace import Trace
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def compare(
     rename: Rename = None,
     tolerances: Mapping[str, tuple[float, float]] | None = None,
     internal: Internal = "warn",
+    tolerance: ToleranceBy = "dtype",
 ) -> ParityReport:
     """Compare a forward with the one it is held to and name the module that is to blame.
 
@@ -53,12 +55,15 @@ def compare(
         tolerances: ``{dtype name or module-path glob: (rtol, atol)}``, weaker than ``rtol`` and ``atol``.
         internal: What becomes of a forward whose outputs, and what it writes to caches, agree while something inside
             does not: ``"warn"`` passes with a note, ``"fail"`` names the culprit.
+        tolerance: ``"fp64"`` allows eight times what arithmetic alone explains, in place of the defaults: the reference
+            is run once more in float64, unless ``expected`` is a golden that was recorded so.
 
     Returns:
         The report.
 
     Raises:
-        TFDebugError: If no tensor could be compared, an argument makes no sense, or a rule matches nothing.
+        TFDebugError: If no tensor could be compared, an argument makes no sense, a rule matches nothing, or the
+            reference cannot be run in float64.
     """
     for side, given in (("expected", expected), ("actual", actual)):
         if not isinstance(given, Trace):
@@ -67,7 +72,10 @@ def compare(
                 "pytest_tfdebug.trace(model, ...), or read one with Trace.load(path)."
             )
     checked_internal(internal)
-    allowed = checked_tolerances(rtol, atol, tolerances)
+    checked_by(tolerance)
+    allowed = replace(checked_tolerances(rtol, atol, tolerances), by=tolerance)
+    if tolerance == "fp64" and not has_floors(expected):
+        measure_floors(expected)
     check_rules(rename, allowed.globs, paths_of(actual), paths_of(expected))
 
     def held_under(names: Rename) -> Comparator:

@@ -77,8 +77,7 @@ def _grid(
 ) -> ElementGrid:
     flat_e, flat_a = both
     e, a = _worst_of_blocks(flat_e, flat_a, block)
-    scale = float(flat_e.square().mean().sqrt()) if tolerance.scaled else 1.0
-    atol = tolerance.atol * (max(1.0, scale) if math.isfinite(scale) else 1.0)
+    atol = tolerance.absolute(float(flat_e.square().mean().sqrt()))
     return ElementGrid(
         tensor,
         shape,

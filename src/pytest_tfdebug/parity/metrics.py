@@ -134,8 +134,7 @@ class _Pair:
 def _measure_finite(pair: _Pair, distance: tuple[float, float], tolerance: Tolerance) -> tuple[bool, Metrics]:
     (peak, norm), norm_e = distance, pair.norm()
     count = math.prod(pair.shape)
-    scale = norm_e / math.sqrt(count) if tolerance.scaled else 0.0
-    atol = tolerance.atol * (max(1.0, scale) if math.isfinite(scale) else 1.0)
+    atol = tolerance.absolute(norm_e / math.sqrt(count))
     relative_l2 = norm / norm_e if norm_e else math.inf
     rmse = norm / math.sqrt(count)
     if peak <= atol:  # within the absolute tolerance alone: nothing further decides

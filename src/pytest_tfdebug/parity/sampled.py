@@ -169,8 +169,7 @@ class _Looked:
             allowed: Gives what is allowed of the elements of each sum, for an absolute tolerance.
         """
         norm_e = self._kept.norm
-        scale = norm_e / math.sqrt(self._total) if tolerance.scaled else 0.0
-        atol = tolerance.atol * (max(1.0, scale) if math.isfinite(scale) else 1.0)
+        atol = tolerance.absolute(norm_e / math.sqrt(self._total))
         size, torn = self._elements.differences(), self._elements.torn()
         bound = atol + tolerance.rtol * self._elements.expected.abs().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         excess = (size / bound).nan_to_num(nan=0.0, posinf=math.inf)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.tracing.globs import checked, matches
@@ -23,12 +26,18 @@ class Tolerance(NamedTuple):
         noise: Relative L2 up to which a tensor whose elements stay within :data:`NOISE_REACH` times the allowed
             difference is rounding all the same: in a deep model the largest of many elements leaves a tolerance that
             was made for one operation. 0 for none.
+        least_scale: What takes the place of 1 in ``scaled``.
     """
 
     rtol: float
     atol: float
     scaled: bool = False
     noise: float = 0.0
+    least_scale: float = 1.0
+
+    def absolute(self, rms: float) -> float:
+        """Return the absolute tolerance for an expected tensor of this root mean square."""
+        return self.atol * max(self.least_scale, rms) if self.scaled and math.isfinite(rms) else self.atol
 
 
 #: How far single elements may leave the tolerance of a tensor that is noise as a whole. A correct port of
@@ -53,6 +62,34 @@ DEFAULTS: dict[str, Tolerance] = {
     "float8_e5m2": Tolerance(0.25, 0.25, scaled=True),
 }
 _EXACT = Tolerance(0.0, 0.0)
+#: Where a tolerance comes from that nobody gave: from the dtype, or from the floor that was measured in float64.
+ToleranceBy = Literal["dtype", "fp64"]
+#: How many times its floor a tensor may differ by. Under other kernels (eager attention, implementations of experts)
+#: the models of utils/architectures.py differ from themselves by up to 1.4 floors, single elements by up to 5.
+FLOORS = 8.0
+#: Share of the dtype's epsilon that a floor is at least taken for: one rounding, where none was seen by luck.
+_ONE_ROUNDING = 0.25
+
+
+def by_floor(floor: float, dtype: str) -> Tolerance:
+    """Return the tolerance of a tensor whose floor is known.
+
+    Args:
+        floor: Norm of its difference from float64, over its own.
+        dtype: Its dtype.
+    """
+    share = FLOORS * max(floor, _ONE_ROUNDING * torch.finfo(getattr(torch, dtype)).eps)
+    return Tolerance(share, share, scaled=True, noise=share, least_scale=0.0)
+
+
+def checked_by(value: object) -> None:
+    """Refuse what is not a source of tolerances.
+
+    Raises:
+        TFDebugError: As said.
+    """
+    if value not in get_args(ToleranceBy):
+        raise TFDebugError(f"tolerance={value!r} is not one of {', '.join(map(repr, get_args(ToleranceBy)))}.")
 
 
 @dataclass(frozen=True)
@@ -60,31 +97,35 @@ class Tolerances:
     """The tolerance of every tensor of a comparison.
 
     The strongest first: ``rtol`` and ``atol``; an override whose glob matches the module path (the last that matches);
-    an override of the dtype; the default of the dtype.
+    an override of the dtype; the floor of the tensor, where it is asked for and known; the default of the dtype.
 
     Args:
         rtol: For every tensor of floating point.
         atol: For every tensor of floating point.
         overrides: Dtype name or module-path glob, with its tolerance.
         weaker: What holds where none of these says anything, in place of the defaults.
+        by: Where the defaults come from.
     """
 
     rtol: float | None = None
     atol: float | None = None
     overrides: tuple[tuple[str, Tolerance], ...] = ()
     weaker: Tolerances | None = None
+    by: ToleranceBy = "dtype"
 
     @property
     def globs(self) -> tuple[str, ...]:
         """The module-path globs of the overrides, those of weaker places left out."""
         return tuple(key for key, _ in self.overrides if key not in DEFAULTS)
 
-    def of(self, path: str, dtype: str) -> Tolerance:
+    def of(self, path: str, dtype: str, floor: float | None = None) -> Tolerance:
         """Return the tolerance of a tensor of ``dtype`` at a module path."""
-        default = DEFAULTS.get(dtype)
-        if default is None:
+        if dtype not in DEFAULTS:
             return _EXACT
-        chosen = self.weaker.of(path, dtype) if self.weaker is not None else default
+        if self.weaker is not None:
+            chosen = self.weaker.of(path, dtype, floor)
+        else:
+            chosen = DEFAULTS[dtype] if floor is None or self.by == "dtype" else by_floor(floor, dtype)
         for by_dtype in (True, False):
             for key, tolerance in self.overrides:
                 if (key in DEFAULTS) is by_dtype and (key == dtype if by_dtype else matches(path, key)):
@@ -140,6 +181,7 @@ def flattened(layers: Tolerances) -> Tolerances:
         below.rtol if layers.rtol is None else layers.rtol,
         below.atol if layers.atol is None else layers.atol,
         (*below.overrides, *layers.overrides),
+        by=below.by,
     )
 
 

@@ -42,6 +42,8 @@ def encode(trace: Trace) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         )
     writer = TensorWriter()
     document = {**outline(trace, writer.place), "tensors": writer.entries}
+    if any(floor is not None for floor in writer.floors):
+        document["floors"] = writer.floors
     return writer.finish(), document
 
 
@@ -92,7 +94,8 @@ def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor], kind: typ
 def _leaf_reader(document: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Callable[[list[Any]], TensorRecord]:
     if "tensors" not in document:
         return lambda entry: _decode_old_leaf(entry, tensors)
-    reader = TensorReader(typed(list, document["tensors"]), tensors)
+    floors = optional(list, document.get("floors"))
+    reader = TensorReader(typed(list, document["tensors"]), tensors, floors)
 
     def read(entry: list[Any]) -> TensorRecord:
         leaf, place = entry

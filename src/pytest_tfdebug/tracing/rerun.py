@@ -43,10 +43,20 @@ class Rerun:
     def __init__(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], method: str = "forward"
     ) -> None:
-        self._method = method
+        self.method = method
         self._model = weakref.ref(model)
         self._inputs = kept((args, kwargs))
         self._random = torch.random.get_rng_state(), random.getstate()
+
+    @property
+    def model(self) -> torch.nn.Module | None:
+        """The model, while it is alive."""
+        return self._model()
+
+    def seed(self) -> None:
+        """Let random numbers be drawn as in the first forward."""
+        torch.random.set_rng_state(self._random[0])
+        random.setstate(self._random[1])
 
     def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the inputs as they were, for one forward."""
@@ -76,9 +86,8 @@ class Rerun:
             if is_widened:
                 model, (args, kwargs) = copy.deepcopy(model).float(), replaced((args, kwargs), _widened)
             with preserved(model), torch.no_grad(), uncompiled(model):
-                torch.random.set_rng_state(self._random[0])
-                random.setstate(self._random[1])
-                values = values_of(model, self._method, args, kwargs, progress)
+                self.seed()
+                values = values_of(model, self.method, args, kwargs, progress)
             values.is_widened = is_widened
         except Exception:  # noqa: BLE001 - a forward that fails the second time explains nothing, and must cost nothing
             return None

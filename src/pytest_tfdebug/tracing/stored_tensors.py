@@ -8,6 +8,7 @@ place is checked.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,11 +33,13 @@ class TensorWriter:
     Attributes:
         tensors: Those of the file, by name.
         entries: Those of the document, in the order in which they were first seen.
+        floors: The floor of each of them.
     """
 
     def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
         self.entries: list[list[Any]] = []
+        self.floors: list[float | None] = []
         self._places: dict[object, int] = {}
         self._owners: dict[int, str] = {}
         self._rows: dict[str, list[torch.Tensor]] = {}
@@ -49,6 +52,7 @@ class TensorWriter:
         if key not in self._places:
             self._places[key] = len(self.entries)
             self.entries.append([list(record.shape), record.dtype, self._where(record, name)])
+            self.floors.append(record.floor)
         return self._places[key]
 
     def finish(self) -> dict[str, torch.Tensor]:
@@ -91,11 +95,14 @@ class TensorReader:
     Args:
         entries: Those of the document.
         tensors: Those of the file, by name.
+        floors: The floors of the tensors; None where they were not measured.
     """
 
-    def __init__(self, entries: list[Any], tensors: dict[str, torch.Tensor]) -> None:
+    def __init__(self, entries: list[Any], tensors: dict[str, torch.Tensor], floors: list[Any] | None = None) -> None:
         self._tensors = tensors
         self._read: list[TensorRecord] = [self._entry(typed(list, entry)) for entry in entries]
+        for record, floor in zip(self._read, floors or [], strict=floors is not None):
+            record.floor = _checked_floor(floor)
 
     def record(self, leaf: str, place: object) -> TensorRecord:
         """Return the record of a leaf that shows one of the tensors."""
@@ -103,7 +110,7 @@ class TensorReader:
         if not 0 <= index < len(self._read):
             raise GoldenError(f"the document names tensor {index} of {len(self._read)}.")
         read = self._read[index]
-        return TensorRecord(leaf, read.shape, read.dtype, read.tensor, read.statistics, read.digest)
+        return replace(read, leaf=leaf)
 
     def _entry(self, entry: list[Any]) -> TensorRecord:
         sizes, dtype, where = entry
@@ -168,6 +175,12 @@ def named_tensor(name: str, record: TensorRecord, tensors: dict[str, torch.Tenso
             f"{held}{list(tensor.shape)}."
         )
     return tensor
+
+
+def _checked_floor(floor: object) -> float | None:
+    if floor is not None and not (isinstance(floor, float) and 0 <= floor < math.inf):
+        raise ValueError(f"{floor!r} is no floor")
+    return floor
 
 
 def _stored_dtype(dtype: str) -> str:

@@ -1,0 +1,169 @@
+"""One golden check: read the golden, hold the model to it, and tell what was found wherever it is to be told."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
+from pytest_tfdebug.goldens.held_model import compare_with
+from pytest_tfdebug.goldens.modes import missing, to_accept
+from pytest_tfdebug.goldens.pass_warnings import warnings_of
+from pytest_tfdebug.goldens.paths import shown
+from pytest_tfdebug.goldens.pending import note_errors
+from pytest_tfdebug.goldens.progress import Progress
+from pytest_tfdebug.goldens.recorded_check import parity_record, unchecked_record
+from pytest_tfdebug.goldens.repro import write_golden_repro
+from pytest_tfdebug.goldens.session import GoldenSession, Outcome
+from pytest_tfdebug.goldens.store import load
+from pytest_tfdebug.options import Options, repros
+from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
+from pytest_tfdebug.publish.note import note, wants_details
+from pytest_tfdebug.tracing.floors import has_floors
+from pytest_tfdebug.tracing.selection import names_of
+
+if TYPE_CHECKING:
+    import pytest
+    import torch
+
+    from pytest_tfdebug.goldens.place import Place
+    from pytest_tfdebug.goldens.port_call import PortCall
+    from pytest_tfdebug.goldens.settings import CheckSettings
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.tracing.codec import TraceFile
+    from pytest_tfdebug.tracing.rerun import Rerun
+
+
+@dataclass
+class Check:
+    """A model, and the golden that it is held to.
+
+    Args:
+        item: The running test.
+        model: The model under test.
+        place: Where the golden is.
+        name: Name of the golden, where the test has several.
+        settings: What was asked for.
+        has_reference: Whether the golden is that of another model.
+    """
+
+    item: pytest.Item
+    model: torch.nn.Module
+    place: Place
+    name: str | None
+    settings: CheckSettings
+    has_reference: bool
+
+    @property
+    def _is_explained(self) -> bool:
+        return Options.of(self.item.config).explain != "off"
+
+    def run(self, called: PortCall, pending: Rerun | None) -> ParityReport:
+        """Hold the model to its golden.
+
+        Args:
+            called: How it is called.
+            pending: Its inputs, where a golden that is pending may lie beside: the model is held to that too.
+
+        Raises:
+            ParityError: If it diverges.
+            GoldenError: If the golden is missing, damaged, or without the floors that are asked for.
+        """
+        __tracebackhide__ = True
+        config = self.item.config
+        if not self.place.exists():
+            told = missing(self.item, self.place)
+            note(self.item, unchecked_record(self.item.nodeid, self.name, self.model, told))
+            raise MissingGoldenError(told)
+        golden = self._load(self.place)
+        self._check_rules(golden)
+        in_detail = wants_details(config)
+        report = compare_with(
+            golden,
+            self.model,
+            called,
+            self.settings,
+            is_explained=self._is_explained,
+            in_detail=in_detail,
+            progress=lambda: Progress(config, self.item.nodeid, "explaining"),
+        )
+        GoldenSession.of(config).add(_outcome(str(self.place), self.item.nodeid, report, called.note))
+        if pending is not None and self.has_reference and self.place.pending.exists():
+            fresh, beside = anew(called, pending), self._load(self.place.pending)
+            note_errors(self.place, report, compare_with(beside, self.model, fresh, self.settings, is_explained=False))
+        for warning in warnings_of(report, type(self.model).__name__, self.settings, is_explained=self._is_explained):
+            warnings.warn(warning, stacklevel=3)
+        if not report.ok:
+            self._advise(report, called)
+        shown_path = shown(str(self.place), config)
+        note(
+            self.item,
+            parity_record(self.item.nodeid, self.name, self.model, shown_path, report, in_detail=in_detail),
+        )
+        if not report.ok:
+            raise ParityError(report.check_text(), report)
+        return report
+
+    def _load(self, place: Place) -> TraceFile:
+        __tracebackhide__ = True
+        file = place.fetch()
+        again = f"To record it again, run: pytest {quote(self.item.nodeid)} --tf-golden=update"
+        try:
+            with place.names(file):
+                golden = load(file)
+        except GoldenError as error:
+            raise GoldenError(f"{error}\n{again}") from error
+        if self.settings.kept.has_floors and not has_floors(golden.trace):
+            name = shown(str(place), self.item.config)
+            raise GoldenError(f'{name} holds no floors: it was recorded without tolerance="fp64".\n{again}')
+        return golden
+
+    def _check_rules(self, golden: TraceFile) -> None:
+        """Refuse rules of the check that match nothing, and note which rules of the ini file match something."""
+        __tracebackhide__ = True
+        own = names_of(self.model)
+        check_rules(self.settings.rename, self.settings.own_globs, own, paths_of(golden.trace))
+        for glob in self.settings.ini_globs:
+            GoldenSession.of(self.item.config).note_rule(glob, missed(glob, own))
+
+    def _advise(self, report: ParityReport, called: PortCall) -> None:
+        """Add to the report of a failure what to do, the repro, and where the golden is."""
+        config = self.item.config
+        GoldenSession.of(config).note_environment(self.model)
+        report.subject = f"The {'port' if self.has_reference else 'model'} differs from its golden"
+        report.advice = to_accept(config, is_reference=self.has_reference)
+        wanted = repros(config)
+        if wanted is not None:
+            told = write_golden_repro(
+                wanted,
+                self.place.fetch(),
+                self.item.nodeid,
+                model=self.model,
+                called=called,
+                settings=self.settings,
+            )
+            report.repro += (f"  {line}" for line in told.splitlines())
+        report.facts.append(f"Golden: {shown(str(self.place), config)}")
+
+
+def anew(called: PortCall, inputs: Rerun) -> PortCall:
+    """Return a call with its inputs as they were before the first forward."""
+    args, kwargs = inputs.inputs()
+    return replace(called, args=args, kwargs=kwargs)
+
+
+def _outcome(path: str, test: str, report: ParityReport, note: str) -> Outcome:
+    coverage, worst = report.coverage, report.worst
+    return Outcome(
+        path,
+        test,
+        "checked" if report.ok else "failed",
+        (),
+        note,
+        coverage.compared,
+        coverage.expected,
+        None if worst is None else worst.share,
+        "" if worst is None else worst.path,
+    )
