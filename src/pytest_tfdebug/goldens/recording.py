@@ -76,7 +76,8 @@ def record(
         progress.step("module", len(seen), 1 + len(recorded.modules) - len(recorded.unrecorded))
 
     picked = selection(settings.include, settings.exclude, settings.level)
-    recorded = recorded_forward(model, called.args, called.kwargs, picked, tell, method=called.method)
+    budget = settings.kept.budget
+    recorded = recorded_forward(model, called.args, called.kwargs, picked, tell, method=called.method, budget=budget)
     with target.file.staged(target.place) as file:
         written = save(file, recorded, model, test, kept=settings.kept, progress=progress)
     is_news = not target.is_pending or written.status != "unchanged"

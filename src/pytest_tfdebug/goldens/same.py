@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.tracing.digest import digest_of
+from pytest_tfdebug.tracing.digest import digest_of, shortened
 from pytest_tfdebug.tracing.document import FORMAT, outline
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def is_same(old: TraceFile, trace: Trace, extra: Mapping[str, Any]) -> bool:
 
     Args:
         old: The golden.
-        trace: The forward, with all elements.
+        trace: The forward, with all elements or what :mod:`~pytest_tfdebug.tracing.streaming` has left of them.
         extra: What would be written beside it.
     """
     if old.version != FORMAT or any(old.extra.get(key) != extra[key] for key in _EXTRA):
@@ -60,18 +61,27 @@ def _tree(trace: Trace) -> str:
 def _is_same_record(one: TensorRecord, other: TensorRecord) -> bool:
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
-    if one.digest is not None and other.tensor is not None:
-        kept = one.digest
-        made = digest_of(other.tensor, kept.elements.numel(), at=kept.top_places, added=kept.added)
-        return _is_same_digest(kept, made)
+    if one.digest is not None:
+        kept, count = one.digest, one.digest.elements.numel()
+        if other.tensor is not None:
+            return _is_same_digest(kept, digest_of(other.tensor, count, at=kept.top_places, added=kept.added))
+        return other.digest is not None and _is_same_digest(kept, _like(kept, other.digest, other))
     if one.tensor is None or other.tensor is None:
         return one.held is other.held
     return _has_same_bytes(one.tensor, other.tensor)
 
 
+def _like(kept: Digest, made: Digest, record: TensorRecord) -> Digest:
+    """Return a digest with as many elements as another one."""
+    axis, start = made.added or (0, 0)
+    part = math.prod(size - (start if place == axis else 0) for place, size in enumerate(record.shape))
+    return shortened(made, kept.elements.numel(), part * (2 if record.dtype.startswith("complex") else 1))
+
+
 def _is_same_digest(one: Digest, other: Digest) -> bool:
     return (
-        torch.allclose(one.sums.double(), other.sums.double(), rtol=_ROUNDING, atol=_ROUNDING * one.norm)
+        one.added == other.added
+        and torch.allclose(one.sums.double(), other.sums.double(), rtol=_ROUNDING, atol=_ROUNDING * one.norm)
         and _has_same_bytes(one.elements, other.elements)
         and _has_same_bytes(one.tops, other.tops)
     )

@@ -127,15 +127,10 @@ def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, progress
     values = trace.again.values() if trace.again is not None else None
     table = None if values is None else encode_values(values)
     if kept.budget is not None:
-        trace = within(trace, kept.budget, table, extra, lambda done, of: _step(progress, done, of))
+        trace = within(trace, kept.budget, table, extra)
     if progress is not None:
         progress.tell(f"writing {path.name}")
     return write(path, trace, extra, table, max_size=kept.max_size)
-
-
-def _step(progress: Progress | None, done: int, of: int) -> None:
-    if progress is not None:
-        progress.step("tensor", done, of)
 
 
 def _told(trace: Trace, size: int) -> list[str]:

@@ -10,16 +10,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import torch
+
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.records import Digest, TensorRecord, Write
 from pytest_tfdebug.tracing.cache_growth import CacheGrowth
-from pytest_tfdebug.tracing.digest import BUCKETS, FEWEST, digest_of, part_of, top_places
+from pytest_tfdebug.tracing.digest import BUCKETS, FEWEST, digest_of, shortened, stored, top_places
 from pytest_tfdebug.tracing.statistics import summarize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import torch
+    from collections.abc import Iterator
 
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.trace import Trace
@@ -59,26 +59,22 @@ def shown_size(size: int) -> str:
     return f"{max(1, round(size / 1000))} kB"
 
 
-def bounded(trace: Trace, room: int, progress: Callable[[int, int], None] = lambda _done, _of: None) -> Trace:
+def bounded(trace: Trace, room: int) -> Trace:
     """Return a trace whose tensors take no more than a number of bytes, as far as that can be had.
 
     Args:
-        trace: A trace that holds all elements; digests that are in it stay.
+        trace: A trace that holds all elements, or what :mod:`.streaming` has left of them.
         room: Bytes.
-        progress: Told which tensor of how many is reduced.
     """
     summarize(trace.records())
     items = _items(trace)
-    shares = _shares(list(items.values()), room)
-    kept: dict[int, tuple[torch.Tensor | None, Digest | None]] = {}
-    for number, (key, item) in enumerate(items.items(), start=1):
-        progress(number, len(items))
-        kept[key] = item.keep(shares[number - 1])
+    shares = dict(zip(items, _shares(list(items.values()), room), strict=True))
+    kept = {key: item.keep(shares[key]) for key, item in items.items()}
 
     def reduce(record: TensorRecord) -> TensorRecord:
-        if record.tensor is None or id(record.tensor) not in kept:
+        if record.held is None:
             return record
-        tensor, digest = kept[id(record.tensor)]
+        tensor, digest = kept[id(record.held)]
         return replace(record, tensor=tensor, digest=digest)
 
     calls = [
@@ -94,60 +90,110 @@ def bounded(trace: Trace, room: int, progress: Callable[[int, int], None] = lamb
 
 
 @dataclass
-class _Item:
+class Item:
     """A distinct tensor, and what may be kept of it.
 
     Args:
-        tensor: All of it.
+        shape: Its shape.
+        dtype: Name of its dtype.
+        tensor: All of it; None where a digest is left.
+        digest: What is left of it.
+        added: The part that a step added to a cache.
         is_input: Whether the root was given it.
         is_output: Whether the root returned it.
-        added: The part that a step added to a cache.
     """
 
-    tensor: torch.Tensor
+    shape: tuple[int, ...]
+    dtype: str
+    tensor: torch.Tensor | None
+    digest: Digest | None = None
+    added: tuple[int, int] | None = None
     is_input: bool = False
     is_output: bool = False
-    added: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, record: TensorRecord, added: tuple[int, int] | None) -> Item:
+        """Return the item of the tensor that a record shows."""
+        known = added if record.digest is None else record.digest.added
+        return cls(record.shape, record.dtype, record.tensor, record.digest, known)
+
+    @property
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return int(getattr(torch, self.dtype).itemsize)
 
     @property
     def whole(self) -> int:
         """Bytes of all that is to be kept of it."""
-        return part_of(self.tensor, self.added).numel() * self.tensor.element_size() + _NAME
+        return self._count * self.element_size + _NAME
 
     @property
     def least(self) -> int:
         """Bytes that it takes whatever the budget."""
-        return min(self.whole, _SUMS + FEWEST * self.tensor.element_size())
+        return min(self.whole, _SUMS + FEWEST * self.element_size)
+
+    @property
+    def _count(self) -> int:
+        """Number of elements of all that is to be kept of it."""
+        axis, start = self.added or (0, 0)
+        return math.prod(size - (start if place == axis else 0) for place, size in enumerate(self.shape))
+
+    @property
+    def _parts(self) -> int:
+        """Numbers of an element: two of a complex one."""
+        return 2 if self.dtype.startswith("complex") else 1
+
+    def reduce(self, share: int) -> None:
+        """Let go of what a share of the bytes does not hold, and keep the sums as they were added up."""
+        tensor, share = self.tensor, max(share, self.least)
+        if tensor is None:
+            return
+        if share < self.whole or self.added is not None:
+            self.digest = digest_of(tensor, self._kept(share, (0, 0)), added=self.added, is_stored=False)
+            self.tensor = None
+        elif tensor.untyped_storage().nbytes() > 2 * self.whole:  # a view would keep all of what it is a view of
+            self.tensor = tensor.clone()
 
     def keep(self, share: int) -> tuple[torch.Tensor | None, Digest | None]:
         """Return the tensor, or its digest where a share of the bytes does not hold it."""
+        if self.tensor is None:
+            return None, None if self.digest is None else self._shortened(self.digest, self._kept(share, (0, 0)))
         if share >= self.whole and self.added is None:
             return self.tensor, None
-        per = self.tensor.element_size() // (2 if self.tensor.is_complex() else 1)
         tops = self._tops(share // 2) if self.is_output else (0, 0)
-        kept = (share - _SUMS - tops[0] * tops[1] * (per + _PLACE)) // per
+        kept = self._kept(share, tops)
+        return None, digest_of(self.tensor, kept, at=top_places(self.tensor, *tops), added=self.added)
+
+    def _kept(self, share: int, tops: tuple[int, int]) -> int:
+        """Return how many elements a share of the bytes holds, beside the largest ones of some rows."""
+        per = self.element_size // self._parts
         if share >= self.whole:
-            kept = self.whole  # more than there are: all of them
-        return None, digest_of(self.tensor, max(FEWEST, kept), at=top_places(self.tensor, *tops), added=self.added)
+            return self.whole  # more than there are: all of them
+        return max(FEWEST, (share - _SUMS - tops[0] * tops[1] * (per + _PLACE)) // per)
+
+    def _shortened(self, digest: Digest, kept: int) -> Digest:
+        """Return a digest as it is stored, with no more than a number of elements."""
+        return stored(shortened(digest, kept, self._count * self._parts), getattr(torch, self.dtype))
 
     def _tops(self, share: int) -> tuple[int, int]:
         """Return of how many rows how many of the largest elements go into a number of bytes."""
-        rows = math.prod(self.tensor.shape[:-1])
-        count = share // (self.tensor.element_size() + _PLACE)
+        rows = math.prod(self.shape[:-1])
+        count = share // (self.element_size + _PLACE)
         each = max(1, min(_TOPS, count // max(rows, 1)))
         return min(rows, count // each), each
 
 
-def _items(trace: Trace) -> dict[int, _Item]:
+def _items(trace: Trace) -> dict[int, Item]:
     """Return the distinct tensors of a trace by id, in the order in which they are first seen."""
     growth = CacheGrowth()
-    items: dict[int, _Item] = {}
+    items: dict[int, Item] = {}
     for call, record, role in _leaves(trace.calls):
-        if record.tensor is None:
+        if record.held is None:
             continue
-        item = items.get(id(record.tensor))
+        item = items.get(id(record.held))
         if item is None:
-            item = items[id(record.tensor)] = _Item(record.tensor, added=growth.added(record, role))
+            added = None if trace.is_streamed else growth.added(record, role)
+            item = items[id(record.held)] = Item.of(record, added)
         if call.parent is None and not growth.is_cache(record, role):
             item.is_input |= role == "input"
             item.is_output |= role == "output"
@@ -164,7 +210,7 @@ def _leaves(calls: list[Call]) -> Iterator[tuple[Call, TensorRecord, str]]:
         yield from ((call, record, "output") for record in call.outputs or ())
 
 
-def _shares(items: list[_Item], room: int) -> list[int]:
+def _shares(items: list[Item], room: int) -> list[int]:
     """Return the bytes of each tensor: those of the inputs, of the outputs, and one equal share for the rest."""
     shares = [0] * len(items)
     left_of_outputs = int(room * _OF_OUTPUTS)
@@ -178,13 +224,13 @@ def _shares(items: list[_Item], room: int) -> list[int]:
         else:
             rest.append(place)
     spent = sum(share for share, item in zip(shares, items, strict=True) if item.is_output or item.is_input)
-    level = _level([items[place] for place in rest], room - spent)
+    level = level_of([items[place] for place in rest], room - spent)
     for place in rest:
         shares[place] = max(items[place].least, min(items[place].whole, level))
     return shares
 
 
-def _level(items: list[_Item], room: int) -> int:
+def level_of(items: list[Item], room: int) -> int:
     """Return the largest share at which tensors, each no more than whole and no less than its least, have room."""
     sizes = [(item.least, item.whole) for item in items]
     low, high = 0, max([whole for _, whole in sizes], default=0)

@@ -124,10 +124,10 @@ def capture(tensor: torch.Tensor) -> torch.Tensor | None:
     Returns:
         A tensor that later writes to ``tensor`` do not change; None where :func:`readable` finds no values.
     """
-    return _captured(tensor)[0]
+    return captured(tensor)[0]
 
 
-def _captured(tensor: torch.Tensor) -> tuple[torch.Tensor | None, bool]:
+def captured(tensor: torch.Tensor) -> tuple[torch.Tensor | None, bool]:
     """As :func:`capture`, and whether the tensor shares its storage with what was captured."""
     values = readable(tensor)
     if values is not tensor:
@@ -166,13 +166,13 @@ class Captures:
             return capture(tensor)
         seen = self._seen.get(id(tensor))
         written = version(tensor)
-        if seen is not None and seen[1] == written and (not seen[3] or _still_shares(tensor)):
+        if seen is not None and seen[1] == written and (not seen[3] or still_shares(tensor)):
             return seen[2]
-        kept, shares = _captured(tensor)
-        self._seen[id(tensor)] = (tensor, written, kept, shares and _still_shares(tensor))
+        kept, shares = captured(tensor)
+        self._seen[id(tensor)] = (tensor, written, kept, shares and still_shares(tensor))
         return kept
 
 
-def _still_shares(tensor: torch.Tensor) -> bool:
+def still_shares(tensor: torch.Tensor) -> bool:
     """Tell whether a tensor still shares its storage with a capture: a write, also one through ``.data``, ends that."""
     return _is_cow is not None and not _functorch.is_gradtrackingtensor(tensor) and bool(_is_cow(tensor))

@@ -9,6 +9,7 @@ squares of the differences of the sums add up, on average, to the squares of the
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ def digest_of(
     at: torch.Tensor | None = None,
     added: tuple[int, int] | None = None,
     with_norm: bool = True,
+    is_stored: bool = True,
 ) -> Digest:
     """Return the digest of a tensor, on the CPU.
 
@@ -48,14 +50,35 @@ def digest_of(
         at: Places of further elements, the largest of the rows; see :func:`top_places`.
         added: Axis and start of the part that the elements are taken from.
         with_norm: Compute the norm, which takes as long as the rest; it is NaN otherwise.
+        is_stored: Give the sums the dtype in which they are stored.
     """
     sums = signed_sums(tensor)
-    if sums.dtype == torch.float64 and tensor.dtype not in (torch.float64, torch.complex128):
-        sums = sums.float() if bool((sums.abs() < _FLOAT32_MAX).all()) else sums
     at = torch.empty(0, dtype=torch.int64) if at is None else at
     tops = _flat(tensor)[at.to(tensor.device)]
     norm = norm_of(tensor) if with_norm else math.nan
-    return Digest(elements_of(tensor, kept, added).cpu(), sums.cpu(), norm, tops.cpu(), at.cpu(), added)
+    digest = Digest(elements_of(tensor, kept, added).cpu(), sums.cpu(), norm, tops.cpu(), at.cpu(), added)
+    return stored(digest, tensor.dtype) if is_stored else digest
+
+
+def stored(digest: Digest, dtype: torch.dtype) -> Digest:
+    """Return the digest of a tensor of a dtype with its sums as they are stored: float32, where that reaches."""
+    sums = digest.sums
+    is_narrow = sums.dtype == torch.float64 and dtype not in (torch.float64, torch.complex128)
+    return replace(digest, sums=sums.float()) if is_narrow and bool((sums.abs() < _FLOAT32_MAX).all()) else digest
+
+
+def shortened(digest: Digest, kept: int, total: int) -> Digest:
+    """Return a digest with the elements that it would have if fewer had been kept.
+
+    Args:
+        digest: The digest.
+        kept: How many elements, at most.
+        total: Number of elements that they are taken from.
+    """
+    elements = digest.elements
+    if kept >= len(elements):
+        return digest
+    return replace(digest, elements=elements[places(total, kept)] if len(elements) == total else elements[:kept])
 
 
 def part_of(tensor: torch.Tensor, added: tuple[int, int] | None) -> torch.Tensor:

@@ -9,7 +9,7 @@ from pytest_tfdebug.tracing.document import outline
 from pytest_tfdebug.tracing.packing import packed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     import torch
 
@@ -26,18 +26,16 @@ def within(
     budget: int,
     table: Mapping[str, torch.Tensor] | None = None,
     extra: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Trace:
     """Return a trace whose file takes no more than a number of bytes, as far as that can be had.
 
     Args:
-        trace: A trace that holds all elements.
+        trace: A trace that holds all elements, or what :mod:`.streaming` has left of them.
         budget: Bytes of the file.
         table: The table of values that goes into it.
         extra: What else does.
-        progress: Told which tensor of how many is reduced.
     """
     told = packed({**outline(trace), "extra": dict(extra or {})}).numel() + _HEADER
     beside = sum(each.numel() * each.element_size() for each in (table or {}).values())
     shown = len({id(record.held) for record in trace.records()})
-    return bounded(trace, max(0, budget - told - beside - _ENTRY * shown), progress)
+    return bounded(trace, max(0, budget - told - beside - _ENTRY * shown))

@@ -20,6 +20,7 @@ from pytest_tfdebug.tracing.signatures import forward_parameters
 from pytest_tfdebug.tracing.skeleton import skeleton
 from pytest_tfdebug.tracing.state import preserved
 from pytest_tfdebug.tracing.statistics import summarize
+from pytest_tfdebug.tracing.streaming import Stream
 
 if TYPE_CHECKING:
     import os
@@ -43,6 +44,7 @@ class Trace:
         modules: Every module path of the model, called or not, the root left out.
         unrecorded: Those of them that ``include``, ``exclude`` or ``level`` left out, or that could not be seen.
         again: What its operators computed: recorded, or by one more forward while the model is alive.
+        is_streamed: Whether it holds of most tensors what :mod:`.streaming` has left of them.
 
     Examples:
         >>> trace = pytest_tfdebug.trace(model, input_ids=ids)  # doctest: +SKIP
@@ -57,6 +59,7 @@ class Trace:
     modules: tuple[str, ...] = ()
     unrecorded: tuple[str, ...] = ()
     again: Rerun | Recorded | None = field(default=None, repr=False)
+    is_streamed: bool = field(default=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -154,30 +157,34 @@ class Trace:
 
 
 class _Keeper:
-    """The consumer that keeps everything."""
+    """The consumer that keeps everything, or what a file of a given size may hold."""
 
-    def __init__(self, trace: Trace, on_call: Callable[[Trace, Call], None] | None) -> None:
-        self._trace, self._on_call = trace, on_call
+    def __init__(
+        self, trace: Trace, on_call: Callable[[Trace, Call], None] | None = None, stream: Stream | None = None
+    ) -> None:
+        self._trace, self._on_call, self._stream = trace, on_call, stream
         self._captures = Captures()
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        call.inputs = self._keep(leaves)
+        call.inputs = self._keep(call, leaves, "input")
         call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
         self._trace.calls.append(call)
         if self._on_call is not None:
             self._on_call(self._trace, call)
 
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
-        call.outputs = self._keep(leaves)
+        call.outputs = self._keep(call, leaves, "output")
         call.skeleton["outputs"] = skeleton(output, leaves)
 
     def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:
-        call.writes += tuple(Write(record, before) for record in self._keep(leaves))
+        call.writes += tuple(Write(record, before) for record in self._keep(call, leaves, "write"))
 
     def fail(self, call: Call) -> None:
         """Nothing to keep: the call's error is on the call."""
 
-    def _keep(self, leaves: list[Leaf]) -> tuple[TensorRecord, ...]:
+    def _keep(self, call: Call, leaves: list[Leaf], role: str) -> tuple[TensorRecord, ...]:
+        if self._stream is not None:
+            return tuple(self._stream.take(call, leaf, role) for leaf in leaves)
         return tuple(tensor_record(leaf, self._captures.take(leaf.tensor)) for leaf in leaves)
 
 
@@ -254,6 +261,7 @@ def recorded_forward(
     on_call: Callable[[Trace, Call], None] | None = None,
     *,
     method: str = "forward",
+    budget: int | None = None,
 ) -> Trace:
     """Run one forward without gradients and record it; see :func:`trace`.
 
@@ -264,11 +272,17 @@ def recorded_forward(
         picked: Which modules are recorded.
         on_call: Told of each call as it begins.
         method: What is called.
+        budget: Bytes of the file that it goes into: each tensor is reduced to what that may hold once the forward lets
+            it go. None to keep every element.
     """
     again = Rerun(model, args, kwargs, method)
-    with preserved(model), torch.no_grad(), _recording(model, picked, on_call) as (recorded, recorder):
+    stream = None if budget is None else Stream(budget)
+    with preserved(model), torch.no_grad(), _recording(model, picked, on_call, stream) as (recorded, recorder):
         recorder.run(method, args, kwargs)
     recorded.again = again
+    if stream is not None:
+        stream.finish()
+        recorded.is_streamed = True
     return recorded
 
 
@@ -297,10 +311,13 @@ def check_model(model: object, own: Mapping[str, object], function: str) -> None
 
 @contextmanager
 def _recording(
-    model: torch.nn.Module, picked: Selection, on_call: Callable[[Trace, Call], None] | None = None
+    model: torch.nn.Module,
+    picked: Selection,
+    on_call: Callable[[Trace, Call], None] | None = None,
+    stream: Stream | None = None,
 ) -> Iterator[tuple[Trace, Recorder]]:
     recorded = Trace("")
-    keeper = _Keeper(recorded, on_call)
+    keeper = _Keeper(recorded, on_call, stream)
     recorder = Recorder(model, keeper, picked, keeper.wrote)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)

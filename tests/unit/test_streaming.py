@@ -1,0 +1,126 @@
+"""A recording that reduces each tensor once it was let go keeps what a recording of everything would have kept."""
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+
+from models import build
+from pytest_tfdebug.goldens.same import is_same
+from pytest_tfdebug.tracing.budget import bounded
+from pytest_tfdebug.tracing.codec import TraceFile
+from pytest_tfdebug.tracing.document import encode
+from pytest_tfdebug.tracing.selection import Selection
+from pytest_tfdebug.tracing.trace import recorded_forward
+
+HIDDEN = torch.linspace(-1, 1, 4 * 32 * 64).view(4, 32, 64).sin()
+
+
+class InPlace(nn.Module):
+    """Writes to what was recorded, also behind torch's back, and returns views, masks and whole numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.act, self.down = nn.Linear(64, 64), nn.ReLU(inplace=True), nn.Linear(64, 64)
+
+    def forward(self, hidden):
+        wide = self.act(self.up(hidden))
+        wide.data.mul_(2)
+        narrow = self.down(wide[:, ::2])
+        wide.add_(1)
+        return {"narrow": narrow, "wide": wide, "mask": wide > 0, "places": wide.argmax(-1)}
+
+
+class Loop(nn.Module):
+    """Calls one module many times."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(64, 96)
+
+    def forward(self, hidden):
+        state, states = hidden.new_zeros(4, 96), []
+        for step in range(hidden.shape[1]):
+            state = self.cell(hidden[:, step], state)
+            states.append(state)
+        return torch.stack(states), state
+
+
+def seeded(model):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return model().eval()
+
+
+def of_fixture(name, method="forward", **more):
+    model, inputs = build(name)
+    return model, {**inputs, **more}, method
+
+
+FORWARDS = {
+    "in place": lambda: (seeded(InPlace), {"hidden": HIDDEN}, "forward"),
+    "loop": lambda: (seeded(Loop), {"hidden": HIDDEN}, "forward"),
+    "llama": lambda: of_fixture("llama", output_hidden_states=True),
+    "vit": lambda: of_fixture("vit"),
+    "mixtral": lambda: of_fixture("mixtral"),
+    "generate": lambda: of_fixture("gpt2", "generate", max_new_tokens=6, do_sample=False),
+}
+
+
+def recorded(forward, budget=None):
+    model, inputs, method = forward
+    return recorded_forward(model, (), dict(inputs), Selection(), method=method, budget=budget)
+
+
+@pytest.mark.parametrize("budget", [1_000_000, 15_000, 1])
+@pytest.mark.parametrize("name", FORWARDS)
+def test_a_stream_keeps_what_a_whole_recording_would(name, budget):
+    forward = FORWARDS[name]()
+
+    (tensors, document), (wanted, told) = (
+        encode(bounded(trace, budget)) for trace in (recorded(forward, budget), recorded(forward))
+    )
+
+    assert document == told
+    assert tensors.keys() == wanted.keys()
+    for key, tensor in tensors.items():
+        assert tensor.dtype == wanted[key].dtype
+        assert torch.equal(tensor.nan_to_num(), wanted[key].nan_to_num()), key
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_what_a_stream_has_left_is_the_golden_that_it_became(name):
+    forward, extra = FORWARDS[name](), {"test": "", "weights": {}, "kept": {}}
+    golden = TraceFile(bounded(recorded(forward, 30_000), 20_000), extra)
+
+    assert is_same(golden, recorded(forward, 30_000), extra)
+
+    model, inputs, method = forward
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[0] += 1e-3
+    assert not is_same(golden, recorded((model, inputs, method), 30_000), extra)
+
+
+def _most_held(depth):
+    """Return the most bytes of activations that were alive at once while a model of some depth was recorded."""
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(depth))).eval()
+    own = {each.untyped_storage()._cdata for each in (*model.parameters(), HIDDEN)}
+    most = 0
+
+    def look(_trace, _call):
+        nonlocal most
+        alive = [each for each in gc.get_objects() if type(each) is torch.Tensor]
+        held = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in alive}
+        most = max(most, sum(size for place, size in held.items() if place not in own))
+
+    recorded_forward(model, (HIDDEN,), {}, Selection(), look, budget=4_000)
+    return most
+
+
+def test_what_a_recording_holds_does_not_grow_with_depth():
+    gc.collect()
+
+    shallow, deep = _most_held(3), _most_held(40)
+
+    assert deep < shallow + 4 * HIDDEN.numel() * 4
