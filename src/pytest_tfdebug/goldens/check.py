@@ -60,12 +60,13 @@ class Check:
     def _is_explained(self) -> bool:
         return Options.of(self.item.config).explain != "off"
 
-    def run(self, called: PortCall, pending: Rerun | None) -> ParityReport:
+    def run(self, called: PortCall, inputs: Rerun, *, is_pending: bool) -> ParityReport:
         """Hold the model to its golden.
 
         Args:
             called: How it is called.
-            pending: Its inputs, where a golden that is pending may lie beside: the model is held to that too.
+            inputs: Its inputs as they were.
+            is_pending: Whether a golden that is pending may lie beside: the model is held to that too.
 
         Raises:
             ParityError: If it diverges.
@@ -90,13 +91,15 @@ class Check:
             progress=lambda: Progress(config, self.item.nodeid, "explaining"),
         )
         GoldenSession.of(config).add(_outcome(str(self.place), self.item.nodeid, report, called.note))
-        if pending is not None and self.has_reference and self.place.pending.exists():
-            fresh, beside = anew(called, pending), self._load(self.place.pending)
+        if is_pending and self.has_reference and self.place.pending.exists():
+            fresh, beside = anew(called, inputs), self._load(self.place.pending)
             note_errors(self.place, report, compare_with(beside, self.model, fresh, self.settings, is_explained=False))
         for warning in warnings_of(report, type(self.model).__name__, self.settings, is_explained=self._is_explained):
             warnings.warn(warning, stacklevel=3)
         if not report.ok:
             self._advise(report, called)
+        elif Options.of(config).power:
+            self._measure_power(golden, called, inputs)
         shown_path = shown(str(self.place), config)
         note(
             self.item,
@@ -105,6 +108,14 @@ class Check:
         if not report.ok:
             raise ParityError(report.check_text(), report)
         return report
+
+    def _measure_power(self, golden: TraceFile, called: PortCall, inputs: Rerun) -> None:
+        from pytest_tfdebug.goldens.power import measure_power
+
+        test = self.item.nodeid
+        progress = Progress(self.item.config, test, "nudging")
+        power = measure_power(golden, self.model, lambda: anew(called, inputs), self.settings, progress)
+        GoldenSession.of(self.item.config).power += power.lines(test)
 
     def _load(self, place: Place) -> TraceFile:
         __tracebackhide__ = True

@@ -151,15 +151,15 @@ class Goldens:
         given = PortCall(args, kwargs, method=method)
         called = _called(model, given, reference, port_inputs)
         # a forward may write to what it was given
-        inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING else None
-        if inputs is not None and not (mode == "missing" and place.exists()):
+        inputs = Rerun(model, called.args, called.kwargs, method)
+        if mode in RECORDING and not (mode == "missing" and place.exists()):
             target = Target(place, is_pending=mode == "pending")
             record(self._item, target, recorded_model(model, reference), given, settings)
             if reference is None and mode != "pending":
                 return None
             called = anew(called, inputs)
         check = Check(self._item, model, place, name, settings, has_reference=reference is not None)
-        return check.run(called, inputs if mode == "pending" else None)
+        return check.run(called, inputs, is_pending=mode == "pending")
 
     def _claim(self, model: torch.nn.Module, name: str | None, variant: str | None, *, is_recorded: bool) -> Place:
         __tracebackhide__ = True

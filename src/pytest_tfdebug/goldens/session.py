@@ -78,6 +78,7 @@ class GoldenSession:
         pruned: Goldens that were deleted.
         swept: Folders in which what killed runs had left was looked for.
         environment: The environment in which a check failed first, in lines.
+        power: What the checks see of their models, in lines.
         rules: Globs of the ini file's tolerances -> None where a check matched it, else a hint on it.
     """
 
@@ -88,6 +89,7 @@ class GoldenSession:
     pruned: list[str] = field(default_factory=list)
     swept: set[Path] = field(default_factory=set)
     environment: list[str] = field(default_factory=list)
+    power: list[str] = field(default_factory=list)
     rules: dict[str, str | None] = field(default_factory=dict)
     _owners: dict[str, str] = field(default_factory=dict)
     _remote: dict[str, RemoteDirectory] = field(default_factory=dict)
@@ -179,6 +181,7 @@ class GoldenSession:
                 self.clashes.append(_clash(path, *sorted((owner, test))))
         self.unclaimed.merge(Unclaimed(**data["unclaimed"]))
         self.environment = self.environment or data["environment"]
+        self.power += data["power"]
         for glob, missed in data["rules"].items():
             self.note_rule(glob, missed)
 
@@ -190,6 +193,7 @@ class GoldenSession:
                 "claims": self.claims,
                 "unclaimed": asdict(self.unclaimed),
                 "environment": self.environment,
+                "power": self.power,
                 "rules": self.rules,
             }
         )
@@ -253,6 +257,7 @@ def summary(config: pytest.Config) -> Iterator[str]:
     if counts["pending"]:
         yield "To review what is pending, run: python -m pytest_tfdebug.review"
     yield from found.clashes
+    yield from found.power
     if found.pruned:
         yield "Deleted, for their tests no longer exist:"
     elif found.unclaimed.stale:
