@@ -4,6 +4,7 @@ Every bug of ``fixtures/bugs.py`` goes into a copy of its model; each tool sees 
 same inputs. ``named``: the answer is the module whose code or parameters are wrong (for this package the kind too).
 ``named or inside``: it is that module or one within it, which is all that a tool without glue can say of glue.
 ``golden of 64 kB``: the right model is a golden that keeps so much beside its table of operators.
+``by floors``: what is allowed is a multiple of what float64 says (``tolerance="fp64"``).
 ``without names``: every module of the wrong model has another name, as in an independent port, and no ``rename=`` says
 which is which. With ``--ports``: the table of ``tests/ports`` instead, and its options.
 """
@@ -44,6 +45,13 @@ def within_64_kb(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[st
     recorded = pytest_tfdebug.trace(right, **inputs)
     held = replace(bounded(recorded, 64_000), again=recorded.again)
     report = pytest_tfdebug.compare(held, pytest_tfdebug.trace(wrong, **inputs), internal="fail")
+    return report.culprit.path if report.culprit is not None and _is_kind(report.culprit.kind, bug) else None
+
+
+def by_floors(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any], bug: Any) -> str | None:  # noqa: ANN401
+    """Return the module that this package names, if the kind is right too, with ``tolerance="fp64"``."""
+    expected, actual = pytest_tfdebug.trace(right, **inputs), pytest_tfdebug.trace(wrong, **inputs)
+    report = pytest_tfdebug.compare(expected, actual, internal="fail", tolerance="fp64")
     return report.culprit.path if report.culprit is not None and _is_kind(report.culprit.kind, bug) else None
 
 
@@ -99,6 +107,7 @@ def main() -> None:
     tools: dict[str, Callable[..., str | None]] = {
         "pytest-tfdebug": ours,
         "  golden of 64 kB": within_64_kb,
+        "  by floors": by_floors,
         "  without names": without_names,
     }
     if find_spec("pytest_torch"):

@@ -2,9 +2,9 @@
 
 Each model is traced, the trace is written, read and compared with a second forward; the model runs under
 ``overflow_guard``; its call is repeated with padding. It is compared with itself under other kernels too: eager
-attention, each implementation of experts, two threads. Then one linear layer is changed, chosen by a seed, and the
-comparison has to name it. Printed are every finding by name, and how often each outcome was. What the padding check
-finds are leaks of the architectures: look at the lines that it names.
+attention, each implementation of experts, two threads; by the tolerance of the dtype, and by floors. Then one linear
+layer is changed, chosen by a seed, and the comparison has to name it. Printed are every finding by name, and how often
+each outcome was. What the padding check finds are leaks of the architectures: look at the lines that it names.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ import transformers
 from transformers.models.auto import modeling_auto
 
 import pytest_tfdebug
+from pytest_tfdebug.tracing.floors import measure_floors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pytest_tfdebug.parity.tolerance import ToleranceBy
 
     Inputs = dict[str, torch.Tensor]
 
@@ -101,6 +104,7 @@ def findings(model: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[str, str]
         "golden": lambda: _golden(model, inputs),
         "overflow": lambda: _overflow(model, inputs),
         "kernels": lambda: _kernels(model, inputs),
+        "floors": lambda: _kernels(model, inputs, "fp64"),
         "culprit": lambda: _culprit(model, inputs),
         "padding": lambda: _padding(model, inputs),
     }
@@ -123,18 +127,18 @@ def _overflow(model: torch.nn.Module, inputs: Inputs) -> str:
     return ""
 
 
-def _kernels(model: torch.nn.Module, inputs: Inputs) -> str:
+def _kernels(model: torch.nn.Module, inputs: Inputs, tolerance: ToleranceBy = "dtype") -> str:
     """Compare the model with itself under other kernels: these are not faults, whatever their inner shapes."""
     expected = _through_a_file(model, inputs)
     for name, other in _variants(model):
         if not _runs(other, inputs):
             continue
-        report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(other, **inputs))
+        report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(other, **inputs), tolerance=tolerance)
         if not report.ok or not report.tensors:
             return f"{name}: {report}"
     torch.set_num_threads(2)
     try:
-        report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs))
+        report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs), tolerance=tolerance)
     finally:
         torch.set_num_threads(1)
     return "" if report.ok and report.tensors else f"two threads: {report}"
@@ -200,7 +204,9 @@ def _padding(model: torch.nn.Module, inputs: Inputs) -> str:
 def _through_a_file(model: torch.nn.Module, inputs: Inputs) -> pytest_tfdebug.Trace:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace.safetensors"
-        pytest_tfdebug.trace(model, **inputs).save(path)
+        recorded = pytest_tfdebug.trace(model, **inputs)
+        measure_floors(recorded)
+        recorded.save(path)
         loaded = pytest_tfdebug.Trace.load(path)
         for record in loaded.records():  # the file is mapped, and about to go
             record.tensor = None if record.tensor is None else record.tensor.clone()
@@ -256,13 +262,11 @@ def main() -> int:
                     print(f"{kind}: {name}: {found}")
             sys.stdout.flush()
     print()
-    print(f"{'':22} models  golden  overflow  kernels  culprit  padding  (not built)")
+    print(f"{'':22} models  golden  overflow  kernels  floors  culprit  padding  (not built)")
+    looked_at = ("golden", "overflow", "kernels", "floors", "culprit")
     for family, counted in outcomes.items():
-        columns = (
-            counted[name] for name in ("models", "golden", "overflow", "kernels", "culprit", "padding", "not built")
-        )
-        print("{:22} {:6}  {:6}  {:8}  {:7}  {:7}  {:7}  ({})".format(family, *columns))
-    looked_at = ("golden", "overflow", "kernels", "culprit")
+        columns = (counted[name] for name in ("models", *looked_at, "padding", "not built"))
+        print("{:22} {:6}  {:6}  {:8}  {:7}  {:6}  {:7}  {:7}  ({})".format(family, *columns))
     return int(any(counted[name] for counted in outcomes.values() for name in looked_at))
 
 

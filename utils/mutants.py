@@ -33,6 +33,8 @@ from rewriting import rewrite_forward  # type: ignore[import-not-found]
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pytest_tfdebug.parity.tolerance import ToleranceBy
+
 _OPERATORS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
 _COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="}
 
@@ -86,7 +88,9 @@ def _changed(node: ast.AST, text: Callable[[ast.AST], str]) -> Iterator[str]:
         yield "pass"
 
 
-def judged(model: torch.nn.Module, inputs: dict[str, Any], edit: Edit, expected: pytest_tfdebug.Trace) -> str:
+def judged(
+    model: torch.nn.Module, inputs: dict[str, Any], edit: Edit, expected: pytest_tfdebug.Trace, tolerance: ToleranceBy
+) -> str:
     """Return what came of an edit: ``raises``, ``changes nothing``, ``line``, ``named`` or ``missed``."""
     port = copy.deepcopy(model)
     first, *others = [part for part in port.modules() if type(part) is edit.kind]
@@ -94,7 +98,8 @@ def judged(model: torch.nn.Module, inputs: dict[str, Any], edit: Edit, expected:
         rewrite_forward(first, edit.old, edit.new)
         for part in others:
             part.__class__ = type(first)
-        report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(port, **inputs), internal="fail")
+        actual = pytest_tfdebug.trace(port, **inputs)
+        report = pytest_tfdebug.compare(expected, actual, internal="fail", tolerance=tolerance)
     except Exception:  # noqa: BLE001 - most wrong lines do not run at all
         return "raises"
     culprit = report.culprit
@@ -124,6 +129,7 @@ def main() -> None:
     parser.add_argument("--edits", type=int, default=20, help="edits of each model that change a tensor (default 20)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--models", default=",".join(ARCHITECTURES), help="names, with commas")
+    parser.add_argument("--tolerance", choices=("dtype", "fp64"), default="dtype")
     parser.add_argument("--show", action="store_true", help="name the edits that were not placed at their line")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -143,7 +149,7 @@ def main() -> None:
         for edit in edits:
             if counted["edits"] == options.edits:
                 break
-            outcome = judged(model, inputs, edit, expected)
+            outcome = judged(model, inputs, edit, expected, options.tolerance)
             if outcome in ("raises", "changes nothing"):
                 continue
             counted += Counter({"edits": 1, "named": outcome != "missed", "line": outcome == "line"})

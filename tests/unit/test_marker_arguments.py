@@ -7,7 +7,7 @@ import pytest
 from pytest_tfdebug import TFDebugError
 from pytest_tfdebug.goldens.settings import KEYWORDS
 from pytest_tfdebug.invariance.checks.registry import CHECKS
-from pytest_tfdebug.options import refuse_unknown
+from pytest_tfdebug.marker_arguments import refuse_unknown
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.triage.clean_load import Allowed
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.errors import GoldenError, printable
 from pytest_tfdebug.goldens.collected import has_twin as is_twin
 from pytest_tfdebug.goldens.modes import golden_mode
-from pytest_tfdebug.goldens.paths import directory_of, golden_name, is_url, shown
+from pytest_tfdebug.goldens.paths import directory_of, golden_name, is_url
 from pytest_tfdebug.goldens.place import Directory, LocalDirectory, Place
 from pytest_tfdebug.goldens.unclaimed import Unclaimed, find_unclaimed
 from pytest_tfdebug.goldens.unmatched import warn_of_unmatched
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
 #: Where a worker of pytest-xdist leaves its part for the process that prints.
 WORKER_KEY = "tfdebug_goldens"
-#: What became of goldens that a run wrote.
-_WRITTEN = ("new", "changed", "unchanged", "pending")
 #: How a run ends that was not stopped.
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
@@ -241,61 +238,6 @@ def _delete(paths: list[str]) -> Iterator[str]:
             yield f"{printable(str(path))} cannot be deleted: {error.strerror}."
         with suppress(OSError):  # it holds other files
             path.parent.rmdir()
-
-
-def summary(config: pytest.Config) -> Iterator[str]:
-    """Yield the lines of the terminal summary; none when every golden was checked and is in use."""
-    found = GoldenSession.of(config)
-    written = sorted((item for item in found.outcomes if item.status in _WRITTEN), key=lambda item: item.path)
-    counts = {status: sum(item.status == status for item in written) for status in _WRITTEN}
-    if written:
-        yield ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    for item in written:
-        if item.status != "unchanged":
-            yield f"  {item.status:<8} {shown(item.path, config)}"
-            yield from (f"           {line}" for line in item.review)
-    if counts["pending"]:
-        yield "To review what is pending, run: python -m pytest_tfdebug.review"
-    yield from found.clashes
-    yield from found.power
-    if found.pruned:
-        yield "Deleted, for their tests no longer exist:"
-    elif found.unclaimed.stale:
-        yield "Goldens whose test no longer exists (--tf-golden=update --tf-golden-prune deletes them):"
-    for path in found.pruned or found.unclaimed.stale:
-        yield f"  {shown(path, config)}"
-    if found.unclaimed.left:
-        yield "No test of this run uses these; they are never deleted:"
-        yield from (f"  {line}" for line in found.unclaimed.left)
-
-
-def covered(config: pytest.Config) -> Iterator[str]:
-    """Yield what the checks that passed have compared, in a line, and how ports were called."""
-    passed = [item for item in GoldenSession.of(config).outcomes if item.status == "checked"]
-    if not passed:
-        return
-    compared, expected = sum(item.compared for item in passed), sum(item.expected for item in passed)
-    line = f"{_counted(len(passed), 'golden')}: {compared} of {_counted(expected, 'call')} compared"
-    measured = [(item.share, item.worst) for item in passed if item.share is not None]
-    if measured:
-        share, path = max(measured)
-        line += f", worst {share:.2g} of tolerance" + (f" at {path}" if share else "")
-    yield line
-    for note, count in Counter(item.note for item in passed if item.note).items():
-        yield f"  {note.removesuffix('.')} ({_counted(count, 'golden')})"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def failed_environment(config: pytest.Config) -> list[str]:
-    """Return the environment in which a check failed, in lines, for ``-vv``; none where ``--tf-env`` told it.
-
-    What differs from the golden's environment stands in the report of each failure.
-    """
-    is_wanted = config.get_verbosity() > 1 and not Options.of(config).env
-    return GoldenSession.of(config).environment if is_wanted else []
 
 
 def _clash(path: str, first: str, second: str) -> str:

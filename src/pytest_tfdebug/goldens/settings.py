@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.options import refuse_unknown
+from pytest_tfdebug.marker_arguments import refuse_unknown
 from pytest_tfdebug.parity.internal import checked_internal
 from pytest_tfdebug.parity.tolerance import Tolerances, checked_by, layered, tolerances
 from pytest_tfdebug.tracing.budget import DEFAULT, parse_size

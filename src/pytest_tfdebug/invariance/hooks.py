@@ -12,7 +12,8 @@ from pytest_tfdebug.invariance.calls.mask_warnings import watch
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
 from pytest_tfdebug.invariance.checks.registry import CHECKS, judge
 from pytest_tfdebug.invariance.recorded_check import failed_record, passed_record
-from pytest_tfdebug.options import NOTE, Options, marked, repros
+from pytest_tfdebug.marker_arguments import marked
+from pytest_tfdebug.options import NOTE, Options, repros
 from pytest_tfdebug.publish.note import calling_line, note, raised, wants_details
 from pytest_tfdebug.tracing.outermost import intercept_outermost
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.options import marked, repros
+from pytest_tfdebug.marker_arguments import marked
+from pytest_tfdebug.options import repros
 from pytest_tfdebug.overflow.recorded_check import overflow_record
 from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import Settings

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_tfdebug.check_record import CheckRecord, LoadRecord
 from pytest_tfdebug.errors import CleanLoadError, TFDebugError
-from pytest_tfdebug.options import Arguments, argument, marked, several
+from pytest_tfdebug.marker_arguments import Arguments, argument, marked, several
 from pytest_tfdebug.publish.note import calling_line, note, raised
 from pytest_tfdebug.triage.load_text import load_text
 

@@ -13,7 +13,7 @@ from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.explain.culprit import recorded
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
-from pytest_tfdebug.options import argument, several
+from pytest_tfdebug.marker_arguments import argument, several
 from pytest_tfdebug.redaction import redact
 
 if TYPE_CHECKING:

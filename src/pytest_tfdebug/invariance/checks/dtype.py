@@ -14,7 +14,7 @@ from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.explain.culprit import recorded
-from pytest_tfdebug.options import argument, is_number, several
+from pytest_tfdebug.marker_arguments import argument, is_number, several
 from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.tracing.capture import dtype_name
 from pytest_tfdebug.tracing.leaves import duplicate, replaced

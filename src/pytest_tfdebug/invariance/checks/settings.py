@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.options import Arguments, argument, is_number, is_whole_number, one_of, several
+from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_whole_number, one_of, several
 from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
 
 Side = Literal["right", "left"]
