@@ -16,6 +16,7 @@ from bugs import BUGS, Bug
 from models import ARCHITECTURES, IS_V5, build
 from pytest_tfdebug.parity.drift import assess
 from pytest_tfdebug.tracing.budget import bounded
+from pytest_tfdebug.tracing.floors import measure_floors
 from pytest_tfdebug.tracing.rerun import Recorded
 
 
@@ -23,6 +24,7 @@ from pytest_tfdebug.tracing.rerun import Recorded
 def reference(architecture: str):
     model, inputs = build(architecture)
     recorded = pytest_tfdebug.trace(model, **inputs)
+    measure_floors(recorded)
     return model, inputs, replace(bounded(recorded, 64_000), again=Recorded(recorded.again.values()))
 
 
@@ -33,14 +35,29 @@ def catalogue():
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_copy_of_a_model_agrees_with_it_in_every_tensor(architecture):
+@pytest.mark.parametrize("tolerance", ["dtype", "fp64"])
+def test_a_copy_of_a_model_agrees_with_it_in_every_tensor(architecture, tolerance):
     model, inputs, expected = reference(architecture)
 
-    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(copy.deepcopy(model), **inputs))
+    actual = pytest_tfdebug.trace(copy.deepcopy(model), **inputs)
+    report = pytest_tfdebug.compare(expected, actual, tolerance=tolerance)
 
     assert report.ok, str(report)
     assert report.tensors > 20
     assert report.divergences == []
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_floors_name_the_culprit_too(architecture):
+    model, inputs, expected = reference(architecture)
+    bug = next(bug for bug in BUGS if bug.architecture == architecture and (IS_V5 or not bug.needs_v5))
+    port = copy.deepcopy(model)
+    bug.inject(port)
+
+    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(port, **inputs), tolerance="fp64")
+
+    assert not report.ok
+    assert (report.culprit.path, report.culprit.kind) == (bug.culprit, bug.kind), str(report)
 
 
 @pytest.mark.parametrize("bug", list(catalogue()))

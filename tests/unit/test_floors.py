@@ -179,3 +179,11 @@ def test_a_source_of_tolerances_that_does_not_exist_is_refused(model):
 
     with pytest.raises(TFDebugError, match=r"^tolerance='fp32' is not one of 'dtype', 'fp64'\.$"):
         pytest_tfdebug.compare(recorded, recorded, tolerance="fp32")
+
+
+def test_a_model_in_float64_keeps_the_tolerance_of_its_dtype(model):
+    wide = copy.deepcopy(model).double()
+    recorded = pytest_tfdebug.trace(wide, HIDDEN.double())
+
+    assert list(measure_floors(recorded).lines()) == []
+    assert pytest_tfdebug.compare(recorded, recorded, tolerance="fp64").ok

@@ -21,7 +21,6 @@ from pytest_tfdebug.goldens.store import load
 from pytest_tfdebug.options import Options, repros
 from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
 from pytest_tfdebug.publish.note import note, wants_details
-from pytest_tfdebug.tracing.floors import has_floors
 from pytest_tfdebug.tracing.selection import names_of
 
 if TYPE_CHECKING:
@@ -126,7 +125,8 @@ class Check:
                 golden = load(file)
         except GoldenError as error:
             raise GoldenError(f"{error}\n{again}") from error
-        if self.settings.kept.has_floors and not has_floors(golden.trace):
+        kept = golden.extra.get("kept")
+        if self.settings.kept.has_floors and not (isinstance(kept, dict) and kept.get("floors")):
             name = shown(str(place), self.item.config)
             raise GoldenError(f'{name} holds no floors: it was recorded without tolerance="fp64".\n{again}')
         return golden

@@ -137,7 +137,7 @@ class _Beside:
                 least = usual if math.prod(record.shape) < _FEW else 0.0
                 record.floor = float(f"{max(floor, least):.{_DIGITS - 1}e}")
                 floors.found += [(record.floor, path)] if is_new else []
-            elif is_new and floor > 0:
+            elif is_new and floor > 0 and record.dtype not in ("float64", "complex128"):
                 floors.other_way.append(path)
         return floors
 
@@ -165,10 +165,11 @@ def _floor(record: TensorRecord, wide: torch.Tensor) -> float:
 
 @lru_cache
 def _most(dtype: str) -> float:
-    """Return the greatest floor that may be rounding; below 0 for whole numbers and truth values, which have none."""
+    """Return the greatest floor that may be rounding; below 0 for what has none: float64, integers and booleans."""
     kind = getattr(torch, dtype)
+    is_wide = kind in (torch.float64, torch.complex128)
     is_inexact = kind.is_floating_point or kind.is_complex
-    return min(_OF_ROUNDING, math.sqrt(torch.finfo(kind).eps)) if is_inexact else -1.0
+    return min(_OF_ROUNDING, math.sqrt(torch.finfo(kind).eps)) if is_inexact and not is_wide else -1.0
 
 
 def _first_line(error: Exception) -> str:
