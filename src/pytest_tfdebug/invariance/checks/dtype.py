@@ -16,6 +16,7 @@ from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.explain.culprit import recorded
 from pytest_tfdebug.marker_arguments import argument, is_number, several
 from pytest_tfdebug.parity.tolerance import Tolerances
+from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.capture import dtype_name
 from pytest_tfdebug.tracing.leaves import duplicate, replaced
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.records import CallComparison, LeafComparison, TensorRecord
+    from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
 #: Greatest relative L2 error of an output: about five times what eight random layers at a scale of 1 show (float16
@@ -79,7 +80,7 @@ class DtypeCheck(Check[DtypeSettings]):
                 told = f"{leaf or 'the returned tensor'} has a relative L2 error of {worst:.3g}"
                 first = f"{self.call.name} in {name} {self.verdict}: {told} (up to {bound:.3g} allowed)."
                 last = f"Keep that module in float32, or give bound= above {worst:.3g} if this is expected."
-                self.outcome.failure = "\n".join([first, *self._worst_modules(lower, inputs), last])
+                self.outcome.failure = "\n".join([first, *self._worst_modules(lower, inputs, name), last])
                 return
 
     def _errors(self, actual: Leaves) -> dict[str, float]:
@@ -94,13 +95,32 @@ class DtypeCheck(Check[DtypeSettings]):
             errors[path] = relative_error(self.unpadded.blank(tensor, axes), self.unpadded.blank(other, axes))
         return errors
 
-    def _worst_modules(self, lower: torch.nn.Module, inputs: dict[str, Any]) -> Iterator[str]:
+    def _worst_modules(self, lower: torch.nn.Module, inputs: dict[str, Any], dtype: str) -> Iterator[str]:
+        """Yield the modules that add most of the error; the first is the culprit."""
         expected, actual = recorded(self.call, self.call.inputs), recorded(self.call, inputs, lower)
         _, comparator = compare_traces(expected, _widened(actual), self.unpadded, Tolerances(0.0, 0.0))
         for place, (_, item) in enumerate(_own_errors(comparator.finish().calls)[:_TOP]):
             name = f"{item.call.name!r} ({item.call.class_name})"
             numbers = f"relative L2 {_error(item.inputs):.2e} in, {_error(item.outputs):.2e} out"
-            yield f"  then {name}: {numbers}" if place else f"  Worst module: {name}: {numbers}"
+            if place:
+                yield f"  then {name}: {numbers}"
+                continue
+            site = item.call.inner_site or item.call.site
+            source = item.call.source or (SourceRange(site.file, site.line, site.end_line) if site else None)
+            told = f"It adds most of the error: {numbers}."
+            self.outcome.culprit = Culprit(item.call.path, "module", source, told, item.call.class_name, None)
+            yield f"  Worst module: {name}{f', {source}' if source else ''}: {numbers}"
+            calls = {(call.path, call.call): call for call in expected}
+            yield from _underflow(calls.get((item.call.path, item.call.call)), dtype)
+
+
+def _underflow(call: Call | None, dtype: str) -> Iterator[str]:
+    """Yield what is lost of a float32 output that is too small for a dtype."""
+    smallest = torch.finfo(getattr(torch, dtype)).tiny
+    tensors = [record.tensor for record in (call.outputs or () if call else ()) if record.tensor is not None]
+    largest = max((float(each.abs().max()) for each in tensors if each.is_floating_point() and each.numel()), default=0)
+    if 0 < largest < smallest:
+        yield f"    Its output underflows: it is at most {largest:.2e}, and {dtype} is exact down to {smallest:.2e}."
 
 
 def relative_error(expected: torch.Tensor, actual: torch.Tensor) -> float:
