@@ -198,18 +198,23 @@ MARKERS: dict[str, str] = {
         "fail when a module that runs in the test gives inf or nan, or leaves too little headroom."
     ),
     "padding_invariant": (
-        "padding_invariant(*, side, lengths, filler, position_ids, rtol, atol, expect, reason): every model call of "
-        "the test gives the same answer with padding."
+        "padding_invariant(*, side, lengths, filler, position_ids, rtol, atol, inputs, expect, reason): every model "
+        "call of the test gives the same answer with padding."
     ),
-    "batch_invariant": "batch_invariant(*, rtol, atol): a row alone gives the answer that it gives in its batch.",
-    "cache_invariant": "cache_invariant(*, rtol, atol): decoding with a cache gives the answer of the full forward.",
+    "batch_invariant": (
+        "batch_invariant(*, rtol, atol, inputs): a row alone gives the answer that it gives in its batch."
+    ),
+    "cache_invariant": (
+        "cache_invariant(*, rtol, atol, inputs): decoding with a cache gives the answer of the full forward."
+    ),
     "attention_invariant": (
-        "attention_invariant(*, implementations, rtol, atol): every attention implementation gives the same answer."
+        "attention_invariant(*, implementations, rtol, atol, inputs): every attention implementation gives the same "
+        "answer."
     ),
     "save_load_invariant": (
-        "save_load_invariant(*, rtol, atol): the model gives the same answer after it was saved and loaded."
+        "save_load_invariant(*, rtol, atol, inputs): the model gives the same answer after it was saved and loaded."
     ),
-    "dtype_close": "dtype_close(*, dtypes, bound): bfloat16 and float16 stay within a bound of float32.",
+    "dtype_close": "dtype_close(*, dtypes, bound, inputs): bfloat16 and float16 stay within a bound of float32.",
 }
 
 

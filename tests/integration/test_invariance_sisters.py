@@ -289,4 +289,4 @@ def test_each_is_a_marker(pytester):
     result.assert_outcomes(passed=6, failed=5, errors=1)
     for name in ("batch_invariant", "cache_invariant", "attention_invariant", "save_load_invariant", "dtype_close"):
         result.stdout.fnmatch_lines([f"{name} checked nothing: no model call of this test could be repeated."])
-    result.stdout.fnmatch_lines(["*UsageError: *cache_invariant has no argument steps=3; it takes rtol, atol."])
+    result.stdout.fnmatch_lines(["*UsageError: *cache_invariant has no argument steps=3; it takes rtol, atol, inputs."])

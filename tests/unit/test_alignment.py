@@ -114,6 +114,14 @@ def test_masked_positions_are_blanked_on_every_sequence_axis():
     assert bool(weights[1].all())
 
 
+def test_masked_positions_are_blanked_where_a_row_has_several_sequences():
+    mask = torch.tensor([[True, False], [True, True], [False, True], [True, True]])
+
+    ids = Alignment(2, 1, 3, 2, mask=mask).blank(torch.ones(2, 2, 2), (2,))
+
+    assert ids.flatten(0, 1).tolist() == mask.float().tolist()
+
+
 def test_rows_may_be_the_second_axis():
     memory = torch.randn(5, 3, 2)
 

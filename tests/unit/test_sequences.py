@@ -2,13 +2,18 @@ import torch
 
 import padding_models
 from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.calls.sequences import find_sequences, mask_of, padless
 from pytest_tfdebug.invariance.repeat.pads import padded
 from pytest_tfdebug.invariance.repeat.positions import with_positions
 
 
+def call_of(model, inputs):
+    return observe(model, (), inputs, lambda: None)[0]
+
+
 def sequence_of(model, inputs):
-    sequences, reasons = find_sequences(model, inputs)
+    sequences, reasons = find_sequences(call_of(model, inputs))
     assert not reasons
     return sequences[0]
 
@@ -53,7 +58,7 @@ def test_a_random_filler_keeps_the_real_tokens():
 def test_an_encoder_decoder_has_two_sequences_and_each_is_padded_alone():
     model, inputs = padding_models.build("t5")
 
-    sequences, _ = find_sequences(model, inputs)
+    sequences, _ = find_sequences(call_of(model, inputs))
     made = padded(model, inputs, sequences[1], (0, 2))
 
     assert [sequence.main for sequence in sequences] == ["input_ids", "decoder_input_ids"]
@@ -89,6 +94,16 @@ def test_positions_count_real_tokens():
     assert made["position_ids"][0].tolist() == [0, 0, *range(10)]
 
 
+def test_positions_count_what_the_mask_excludes_between_real_tokens():
+    model, inputs = padding_models.build("llama")
+    inputs = {**inputs, "attention_mask": torch.tensor([[1, 0, 1, 1, 0, 0, 1, 1, 0, 0]] * 2)}
+    sequence = sequence_of(model, inputs)
+
+    made = with_positions(model, padded(model, inputs, sequence, (2, 0)), sequence)
+
+    assert made["position_ids"][0].tolist() == [0, 0, *range(10)]
+
+
 def test_positions_begin_after_the_entries_kept_for_pads():
     model, inputs = padding_models.build("roberta")
 
@@ -105,9 +120,23 @@ def test_a_missing_mask_is_all_ones():
 
 
 def test_real_tokens_are_inferred_from_pad_tokens_at_the_ends_only():
-    real = padless(torch.tensor([[0, 5, 0, 6, 0], [5, 6, 7, 8, 9]]), 0)
+    real = padless(torch.tensor([[0, 0, 5, 0, 6, 0], [0, 5, 6, 7, 8, 9]]), 0)
 
-    assert real.tolist() == [[False, True, True, True, False], [True] * 5]
+    assert real.tolist() == [[False, False, True, True, True, False], [False, *[True] * 5]]
+
+
+def test_a_first_token_that_happens_to_be_the_pad_token_is_no_pad():
+    assert padless(torch.tensor([[0, 5, 6], [7, 8, 0]]), 0).tolist() == [[True] * 3, [True, True, False]]
+
+
+def test_a_mask_with_more_axes_has_a_row_for_each_of_its_sequences():
+    model, inputs = padding_models.build("bert-choices")
+    mask = torch.ones(2, 3, 10).long().index_fill(2, torch.tensor([9]), 0)
+
+    sequence = sequence_of(model, {**inputs, "attention_mask": mask})
+
+    assert sequence.mask.shape == (6, 10)
+    assert sequence.windows() == [(0, 9)] * 6
 
 
 def test_models_that_decode_are_told_from_those_that_do_not():
@@ -122,8 +151,8 @@ def test_models_that_decode_are_told_from_those_that_do_not():
 def test_masks_of_other_shapes_are_refused_with_a_reason():
     model, inputs = padding_models.build("llama")
 
-    _, reasons = find_sequences(model, {**inputs, "attention_mask": torch.ones(2, 1, 10, 10)})
-    _, other = find_sequences(model, {**inputs, "attention_mask": {"full_attention": None}})
+    _, reasons = find_sequences(call_of(model, {**inputs, "attention_mask": torch.ones(2, 1, 10, 10)}))
+    _, other = find_sequences(call_of(model, {**inputs, "attention_mask": {"full_attention": None}}))
 
     assert reasons == [
         "input_ids of LlamaForCausalLM: attention_mask has shape (2, 1, 10, 10); only masks of shape (2, 10) can be padded"

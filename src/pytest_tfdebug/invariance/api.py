@@ -29,6 +29,7 @@ def assert_padding_invariant(  # noqa: PLR0913 - the marker's arguments
     atol: float | None = None,
     expect: str = "same",
     reason: str | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Assert that padding changes nothing at the real tokens.
 
@@ -38,7 +39,7 @@ def assert_padding_invariant(  # noqa: PLR0913 - the marker's arguments
     (transformers#25420). ``atol`` is scaled by the root mean square of a tensor where that is above 1.
 
     Args:
-        model: Any module that takes its inputs by the names of transformers.
+        model: Any module.
         inputs: Keyword inputs of its forward.
         side: ``"right"``, ``"left"`` or ``"both"``; ``"both"`` leaves the left side out for models that do not decode
             and for those with absolute positions that take no position ids.
@@ -50,17 +51,24 @@ def assert_padding_invariant(  # noqa: PLR0913 - the marker's arguments
         atol: Absolute tolerance.
         expect: ``"same"``, or ``"varies"`` for a model that is not invariant by design.
         reason: Why it is not.
+        names: What transformers calls the inputs of a forward that has names of its own,
+            ``{"tokens": "input_ids", "mask": "attention_mask"}``; the marker's ``inputs=``.
 
     Raises:
         InvarianceError: If something changes, or nothing could be repeated.
         TFDebugError: If an argument makes no sense.
     """
-    given = {"side": side, "lengths": lengths, "filler": filler, "position_ids": position_ids}
+    given = {"side": side, "lengths": lengths, "filler": filler, "position_ids": position_ids, "inputs": names}
     _run("padding_invariant", model, inputs, {**given, "rtol": rtol, "atol": atol, "expect": expect, "reason": reason})
 
 
 def assert_batch_invariant(
-    model: torch.nn.Module, inputs: Mapping[str, Any], *, rtol: float | None = None, atol: float | None = None
+    model: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Assert that each row alone gives the answer that it gives in its batch, in any order.
 
@@ -69,16 +77,22 @@ def assert_batch_invariant(
         inputs: Keyword inputs of its forward.
         rtol: Relative tolerance, as in :func:`assert_padding_invariant`.
         atol: Absolute tolerance likewise.
+        names: Names of transformers by the forward's own, likewise.
 
     Raises:
         InvarianceError: If an answer changes, or nothing could be repeated.
         TFDebugError: If an argument makes no sense.
     """
-    _run("batch_invariant", model, inputs, {"rtol": rtol, "atol": atol})
+    _run("batch_invariant", model, inputs, {"rtol": rtol, "atol": atol, "inputs": names})
 
 
 def assert_cache_invariant(
-    model: torch.nn.Module, inputs: Mapping[str, Any], *, rtol: float | None = None, atol: float | None = None
+    model: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Assert that decoding with a cache, in steps, in chunks and with left padding, equals the full forward.
 
@@ -87,12 +101,13 @@ def assert_cache_invariant(
         inputs: Keyword inputs of its forward.
         rtol: Relative tolerance, as in :func:`assert_padding_invariant`.
         atol: Absolute tolerance likewise.
+        names: Names of transformers by the forward's own, likewise.
 
     Raises:
         InvarianceError: If an answer changes, or nothing could be repeated.
         TFDebugError: If an argument makes no sense.
     """
-    _run("cache_invariant", model, inputs, {"rtol": rtol, "atol": atol})
+    _run("cache_invariant", model, inputs, {"rtol": rtol, "atol": atol, "inputs": names})
 
 
 def assert_attention_invariant(
@@ -102,6 +117,7 @@ def assert_attention_invariant(
     implementations: Iterable[str] | str | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Assert that every installed attention implementation gives the answer of the eager one.
 
@@ -111,17 +127,23 @@ def assert_attention_invariant(
         implementations: Names to hold to ``"eager"``; by default every one that can run.
         rtol: Relative tolerance, as in :func:`assert_padding_invariant`.
         atol: Absolute tolerance likewise.
+        names: Names of transformers by the forward's own, likewise.
 
     Raises:
         InvarianceError: If an answer changes, or nothing could be repeated.
         TFDebugError: If an argument makes no sense.
     """
-    given = {"implementations": implementations, "rtol": rtol, "atol": atol}
+    given = {"implementations": implementations, "rtol": rtol, "atol": atol, "inputs": names}
     _run("attention_invariant", model, inputs, given)
 
 
 def assert_save_load_invariant(
-    model: torch.nn.Module, inputs: Mapping[str, Any], *, rtol: float | None = None, atol: float | None = None
+    model: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Assert that a model gives the same answer after ``save_pretrained`` and ``from_pretrained``.
 
@@ -130,12 +152,13 @@ def assert_save_load_invariant(
         inputs: Keyword inputs of its forward.
         rtol: Relative tolerance, as in :func:`assert_padding_invariant`.
         atol: Absolute tolerance likewise.
+        names: Names of transformers by the forward's own, likewise.
 
     Raises:
         InvarianceError: If weights are missing or unexpected, an answer changes, or nothing could be repeated.
         TFDebugError: If an argument makes no sense.
     """
-    _run("save_load_invariant", model, inputs, {"rtol": rtol, "atol": atol})
+    _run("save_load_invariant", model, inputs, {"rtol": rtol, "atol": atol, "inputs": names})
 
 
 def assert_dtype_close(
@@ -144,6 +167,7 @@ def assert_dtype_close(
     *,
     dtypes: Iterable[str] | str = ("bfloat16", "float16"),
     bound: float | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> None:
     """Assert that a float32 model stays within a bound of its answer in lower precision.
 
@@ -152,12 +176,13 @@ def assert_dtype_close(
         inputs: Keyword inputs of its forward.
         dtypes: ``"bfloat16"``, ``"float16"`` or both.
         bound: Greatest relative L2 error of an output; 0.05 in bfloat16 and 0.01 in float16 by default.
+        names: Names of transformers by the forward's own, as in :func:`assert_padding_invariant`.
 
     Raises:
         InvarianceError: If an output is further away, or nothing could be repeated.
         TFDebugError: If an argument makes no sense.
     """
-    _run("dtype_close", model, inputs, {"dtypes": dtypes, "bound": bound})
+    _run("dtype_close", model, inputs, {"dtypes": dtypes, "bound": bound, "inputs": names})
 
 
 def _run(name: str, model: torch.nn.Module, inputs: Mapping[str, Any], given: dict[str, Any]) -> None:

@@ -36,6 +36,7 @@ def _check(name: str, settings: Settings) -> list[str]:
     function = f"assert_{name}"
     known = inspect.signature(getattr(api, function)).parameters
     given: dict[str, Any] = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    given["names"] = given.pop("inputs")
     options = {
         key: value for key, value in given.items() if key in known and value is not None and value != known[key].default
     }

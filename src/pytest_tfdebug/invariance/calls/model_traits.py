@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 
 from pytest_tfdebug.tracing import signatures
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Names of position tables (``position_embeddings``, ``embed_positions``, ``wpe``); T5's relative bias is not one.
 _POSITION_TABLE = re.compile(r"^(?!.*relative).*(?:position|pos_emb|^wpe$)")
@@ -37,11 +34,6 @@ def parameters(model: torch.nn.Module) -> tuple[str, ...]:
 def collects_keywords(model: torch.nn.Module) -> bool:
     """Tell whether a forward takes any keyword (``**kwargs``)."""
     return signatures.collects_keywords(cast("type", type(unwrapped(model))))
-
-
-def takes(model: torch.nn.Module, name: str, inputs: Mapping[str, Any]) -> bool:
-    """Tell whether a forward takes an input by this name, or the test has given it one."""
-    return name in parameters(model) or inputs.get(name) is not None
 
 
 def setting(model: torch.nn.Module, name: str) -> Any:  # noqa: ANN401 - a configuration entry is of any kind
@@ -85,15 +77,18 @@ def decodes(model: torch.nn.Module) -> bool:
     """
     model = unwrapped(model)
     can_generate = getattr(type(model), "can_generate", None)
-    if (callable(can_generate) and can_generate()) or any(
-        getattr(module, "is_causal", False) is True for module in model.modules()
-    ):
+    if (callable(can_generate) and can_generate()) or is_causal(model):
         return True
     auto = sys.modules.get(_AUTO)
     kind = setting(model, "model_type")
     if auto is None or kind is None or kind in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         return False
     return kind in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or kind in auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+
+
+def is_causal(model: torch.nn.Module) -> bool:
+    """Tell whether a module of a model says that it attends to earlier tokens alone."""
+    return any(getattr(module, "is_causal", False) is True for module in model.modules())
 
 
 def is_position_table(path: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,7 +33,7 @@ class ObservedCall(KeptCall):
         modes: Training flag of every submodule.
         has_grad: Whether gradients were on: modules with a fast path take it only without them.
         versions: Count of writes to every parameter, to see whether the weights have changed since.
-        repeats: Number of forwards that were repeated.
+        own_names: What the forward calls an input, by the name that transformers gives it, where these differ.
     """
 
     output: Leaves = field(default_factory=dict)
@@ -42,12 +42,35 @@ class ObservedCall(KeptCall):
     modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)
     has_grad: bool = False
     versions: list[int] = field(default_factory=list)
-    repeats: int = 0
+    own_names: dict[str, str] = field(default_factory=dict)
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The inputs by the names of the forward's parameters, as they were."""
+        """The inputs as they were, by the names of transformers."""
         return self.kwargs
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names that the forward takes, by the names of transformers."""
+        known = {own: name for name, own in self.own_names.items()}
+        return tuple(known.get(name, name) for name in model_traits.parameters(self.model))
+
+    def takes(self, name: str) -> bool:
+        """Tell whether the forward takes an input by this name, or the test has given it one."""
+        return name in self.parameters or self.inputs.get(name) is not None
+
+    def under_names(self, names: Mapping[str, str]) -> ObservedCall:
+        """Return the call with its inputs under the names of transformers.
+
+        Args:
+            names: Name of transformers by the forward's own name, ``{"tokens": "input_ids"}``.
+        """
+        inputs = {names.get(own, own): value for own, value in self.inputs.items()}
+        return replace(self, kwargs=inputs, own_names={name: own for own, name in names.items()})
+
+    def own(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return inputs by the forward's own names."""
+        return {self.own_names.get(name, name): value for name, value in inputs.items()}
 
     @property
     def name(self) -> str:
@@ -79,9 +102,8 @@ class ObservedCall(KeptCall):
             model: Another model to call; the observed one by default.
         """
         _set_rng(self.rng)
-        self.repeats += 1
         with torch.set_grad_enabled(self.has_grad):
-            return (model or self.model)(**{name: kept(value) for name, value in inputs.items()})
+            return (model or self.model)(**{name: kept(value) for name, value in self.own(inputs).items()})
 
     def leaves(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Leaves:
         """Make the call again and return the leaves of its output."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -11,6 +11,8 @@ from pytest_tfdebug.invariance.calls import model_traits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
 
 Unit = Literal["tokens", "frames", "pixels"]
 
@@ -79,9 +81,12 @@ class InputSequence:
         batch: Number of rows.
         length: Its length, padding of the test's own included.
         takes_mask: Whether the forward takes a mask for it.
-        mask: Real positions as the test gave them, ``(batch, length)``, bool; None without a mask.
+        mask: Real positions as the test gave them, ``(batch, length)``, bool; None without a mask. Where a row has
+            several sequences (the choices of an answer), each is a row here.
         is_mask_inferred: The mask was not given and follows from the pad tokens at the ends of the rows.
         aligned: Every input along it, with what to put at new positions.
+        beside: A sequence of the same length that is padded with it: the decoder's, of a model that lays its tokens
+            beside those of the encoder.
     """
 
     kind: SequenceKind
@@ -93,6 +98,12 @@ class InputSequence:
     mask: torch.Tensor | None = None
     is_mask_inferred: bool = False
     aligned: Mapping[str, float] = field(default_factory=dict)
+    beside: InputSequence | None = None
+
+    @property
+    def name(self) -> str:
+        """Its main input, and that of the sequence beside it."""
+        return self.main if self.beside is None else f"{self.main} and {self.beside.main}"
 
     @property
     def is_exact(self) -> bool:
@@ -136,62 +147,72 @@ def with_mask(inputs: Mapping[str, Any], sequence: InputSequence) -> dict[str, A
     return {**inputs, sequence.kind.mask: mask_of(inputs, sequence)} if sequence.takes_mask else dict(inputs)
 
 
-def find_sequences(model: torch.nn.Module, inputs: Mapping[str, Any]) -> tuple[list[InputSequence], list[str]]:
+def find_sequences(call: ObservedCall) -> tuple[list[InputSequence], list[str]]:
     """Return the sequences of a call that can be padded, and why others cannot, in sentences."""
+    inputs, name = call.inputs, type(call.model).__name__
     sequences, reasons = [], []
     for kind in KINDS:
         main = next((name for name in kind.mains if isinstance(inputs.get(name), torch.Tensor)), None)
         if main is None:
             continue
-        found = _describe(model, inputs, kind, main)
+        found = _describe(call, kind, main)
         if isinstance(found, str):
-            reasons.append(found)
+            reasons.append(f"{main} of {name}: {found}")
         else:
             sequences.append(found)
     if not sequences and not reasons:
-        names = ", ".join(name for kind in KINDS for name in kind.mains)
+        names = ", ".join(main for kind in KINDS for main in kind.mains)
         given = ", ".join(inputs) or "no named input"
-        reasons.append(f"{type(model).__name__} was given {given}: none of {names}")
+        own = next((key for key, value in inputs.items() if isinstance(value, torch.Tensor)), "")
+        told = (
+            f" (names of its own: inputs={{{own!r}: 'input_ids'}} of the marker, names= of the function)" if own else ""
+        )
+        reasons.append(f"{name} was given {given}: none of {names}{told}")
     return sequences, reasons
 
 
-def token_sequence(model: torch.nn.Module, inputs: Mapping[str, Any]) -> InputSequence | None:
+def token_sequence(call: ObservedCall) -> InputSequence | None:
     """Return the sequence that a call's output runs along: the decoder's, else the encoder's."""
-    by_name = {sequence.kind.name: sequence for sequence in find_sequences(model, inputs)[0]}
+    by_name = {sequence.kind.name: sequence for sequence in find_sequences(call)[0]}
     return by_name.get("decoder") or by_name.get("encoder")
 
 
-def main_input(model: torch.nn.Module, inputs: Mapping[str, Any]) -> tuple[str, torch.Tensor] | None:
+def together(one: InputSequence, other: InputSequence) -> InputSequence | None:
+    """Return two sequences of tokens as one that is padded like a whole; None where their lengths differ."""
+    if (one.batch, one.length, one.axis) != (other.batch, other.length, other.axis):
+        return None
+    masks = [mask for mask in (one.mask, other.mask) if mask is not None]
+    return replace(one, mask=torch.stack(masks).all(0) if masks else None, beside=other)
+
+
+def main_input(call: ObservedCall) -> tuple[str, torch.Tensor] | None:
     """Return name and tensor of the input that carries the batch; None when there is none."""
-    mains = [sequence.main for sequence in find_sequences(model, inputs)[0]]
-    named = [(name, inputs[name]) for name in (*mains, *inputs)]
+    mains = [sequence.main for sequence in find_sequences(call)[0]]
+    named = [(name, call.inputs[name]) for name in (*mains, *call.inputs)]
     return next(((name, value) for name, value in named if isinstance(value, torch.Tensor) and value.dim()), None)
 
 
-def _describe(model: torch.nn.Module, inputs: Mapping[str, Any], kind: SequenceKind, main: str) -> InputSequence | str:
-    tensor: torch.Tensor = inputs[main]
-    given = inputs.get(kind.mask)
-    takes_mask = model_traits.takes(model, kind.mask, inputs) or (
+def _describe(call: ObservedCall, kind: SequenceKind, main: str) -> InputSequence | str:
+    """Return a sequence of a call, or why it cannot be padded."""
+    model, tensor, given = call.model, call.inputs[main], call.inputs.get(kind.mask)
+    takes_mask = call.takes(kind.mask) or (
         kind.name == "encoder" and model_traits.collects_keywords(model) and model_traits.is_pretrained(model)
     )
     if kind.unit != "tokens" and not takes_mask:
-        return f"{main} of {type(model).__name__}: its forward takes no {kind.mask}"
+        return f"its forward takes no {kind.mask}"
     if given is not None and not isinstance(given, torch.Tensor):
-        return f"{main} of {type(model).__name__}: {kind.mask} is a {type(given).__name__}, not a tensor"
+        return f"{kind.mask} is a {type(given).__name__}, not a tensor"
     axis = _axis(model, kind, main, tensor, given)
     if axis is None or axis >= tensor.dim() or tensor.shape[axis] == 0 or tensor.shape[0] == 0:
-        return f"{main} of {type(model).__name__}: shape {tuple(tensor.shape)} has no sequence of tokens"
+        return f"shape {tuple(tensor.shape)} has no sequence of tokens"
     lead = tensor.shape[: axis + 1]
     mask_shape = (tensor.shape[0], *tensor.shape[-2:]) if kind.unit == "pixels" else tuple(lead)
     if kind.unit == "frames":
         mask_shape = (tensor.shape[0], tensor.shape[axis])
     if given is not None and tuple(given.shape) != tuple(mask_shape):
-        return (
-            f"{main} of {type(model).__name__}: {kind.mask} has shape {tuple(given.shape)}; only masks of shape "
-            f"{tuple(mask_shape)} can be padded"
-        )
+        return f"{kind.mask} has shape {tuple(given.shape)}; only masks of shape {tuple(mask_shape)} can be padded"
     mask, is_inferred = _real_positions(model, kind, main, tensor, given)
-    aligned = dict(_aligned(model, inputs, kind, main, lead))
+    aligned = dict(_aligned(call, kind, main, lead))
     return InputSequence(kind, main, axis, tensor.shape[0], tensor.shape[axis], takes_mask, mask, is_inferred, aligned)
 
 
@@ -214,7 +235,7 @@ def _real_positions(
 ) -> tuple[torch.Tensor | None, bool]:
     """Return the real positions, and whether they follow from pad tokens at the ends of rows."""
     if given is not None:
-        return (given != 0, False) if given.dim() == 2 and kind.unit == "tokens" else (None, False)  # noqa: PLR2004
+        return ((given != 0).flatten(0, -2), False) if kind.unit == "tokens" else (None, False)
     pad = model_traits.distinct_pad_token(model)
     if kind.name != "encoder" or main != "input_ids" or pad is None or tensor.dim() != 2:  # noqa: PLR2004
         return None, False
@@ -223,19 +244,23 @@ def _real_positions(
 
 
 def padless(ids: torch.Tensor, pad: int) -> torch.Tensor:
-    """Return which tokens are not in a run of pad tokens at either end of their row, ``(batch, length)``, bool."""
+    """Return which tokens are not in a run of pad tokens at either end of their row, ``(batch, length)``, bool.
+
+    Where no row begins with two of them, a first token that is one is no pad: it begins the sequence, or happened to be
+    drawn.
+    """
     real = (ids != pad).int()
-    before, after = real.cumsum(1), real.flip(1).cumsum(1).flip(1)
-    return (before > 0) & (after > 0)
+    is_left, is_right = real.cumsum(1) == 0, real.flip(1).cumsum(1).flip(1) == 0
+    if not bool(is_left[:, 1:2].any()):
+        is_left = torch.zeros_like(is_left)
+    return ~(is_left | is_right)
 
 
-def _aligned(
-    model: torch.nn.Module, inputs: Mapping[str, Any], kind: SequenceKind, main: str, lead: torch.Size
-) -> Iterator[tuple[str, float]]:
+def _aligned(call: ObservedCall, kind: SequenceKind, main: str, lead: torch.Size) -> Iterator[tuple[str, float]]:
     if kind.unit != "tokens":
         return
-    has_decoder = "decoder_input_ids" in model_traits.parameters(model)
-    for name, value in inputs.items():
+    has_decoder = "decoder_input_ids" in call.parameters
+    for name, value in call.inputs.items():
         if name == main or not isinstance(value, torch.Tensor) or name in _APART:
             continue
         is_decoders = name.startswith("decoder_") or (has_decoder and name.endswith("labels"))

@@ -12,14 +12,16 @@ from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
 from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
-from pytest_tfdebug.invariance.explain.culprit import locate
+from pytest_tfdebug.invariance.explain.culprit import Located, locate
+from pytest_tfdebug.invariance.explain.raising_place import raising_place
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.invariance import change_text, render_output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
-    from pytest_tfdebug.invariance.explain.culprit import Located, TracePair
+    from pytest_tfdebug.invariance.explain.culprit import TracePair
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.report.check_text import CheckText
@@ -98,10 +100,10 @@ class Check(ABC, Generic[SettingsT]):
     @cached_property
     def unpadded(self) -> Alignment:
         """The alignment of the call with one of equal shapes: only the test's own real tokens count."""
-        sequence = token_sequence(self.call.model, self.call.inputs)
+        sequence = token_sequence(self.call)
         if sequence is not None and sequence.axis == 1:
             return Alignment(sequence.length, 0, sequence.length, sequence.batch, mask=sequence.mask)
-        main = main_input(self.call.model, self.call.inputs)
+        main = main_input(self.call)
         return Alignment(1, 0, 1, main[1].shape[0] if main else 1)
 
     def skip(self, reason: str) -> None:
@@ -133,6 +135,19 @@ class Check(ABC, Generic[SettingsT]):
             return None
         self.outcome.repeats += 1
         return mismatch
+
+    def raised(self, error: Exception) -> Mismatch:
+        """Return what left a repeated call as a mismatch, with the line that raised it."""
+        text = f"{type(error).__name__}: {redact(str(error)).partition(chr(10))[0]}"
+        return Mismatch(None, error=text, place=raising_place(self.model, error))
+
+    def is_refused(self, inputs: Mapping[str, Any]) -> bool:
+        """Tell whether the model raises when it is called with some inputs."""
+        try:
+            self.call.again(inputs)
+        except Exception:  # noqa: BLE001 - whatever it raises
+            return True
+        return False
 
     def is_random(self, *, with_other_numbers: bool = True) -> bool:
         """Tell whether the call, made again as it was, gives another answer; this is then noted, and nothing counts.
@@ -188,6 +203,8 @@ class Check(ABC, Generic[SettingsT]):
             pads: Lines about the numbers of pads.
             observed: What further repetitions showed, in sentences.
         """
+        if mismatch.place is not None:
+            located = Located(mismatch.place, None)
         name = type(self.model).__name__
         outcome = self.outcome
         outcome.text = change_text(

@@ -27,7 +27,7 @@ class BatchCheck(Check[Settings]):
 
     def check(self) -> None:
         """Report the first row that gives another answer."""
-        main = main_input(self.call.model, self.call.inputs)
+        main = main_input(self.call)
         if main is None:
             self.skip(f"{self.call.name} was given no tensor by name")
             return

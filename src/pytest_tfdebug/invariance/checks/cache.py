@@ -13,13 +13,11 @@ from pytest_tfdebug.invariance.calls.sequences import KEEPS_END, token_sequence,
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.compare.alignment import Alignment
-from pytest_tfdebug.invariance.compare.outputs import Mismatch
 from pytest_tfdebug.invariance.repeat.pads import padded
 from pytest_tfdebug.invariance.repeat.positions import can_take_positions, with_positions
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 from pytest_tfdebug.invariance.repeat.rows import window_of
 from pytest_tfdebug.invariance.repeat.sides_and_lengths import left_padding_refusal
-from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.leaves import walk
 
 if TYPE_CHECKING:
@@ -27,8 +25,10 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
+    from pytest_tfdebug.invariance.compare.outputs import Mismatch
 
 _PLACES = "cache_position"  # without it, a state space model of transformers 4 takes no state
+_SWITCH = "use_cache"
 _KEYS_AND_VALUES, _STATES = "past_key_values", "cache_params"
 #: What a forward calls the cache that it takes and returns.
 _CACHES = (_KEYS_AND_VALUES, _STATES)
@@ -44,6 +44,9 @@ _DIAGNOSIS = (
     "the cache does not hold what a full forward computes: pads kept in it, positions that restart with each step, or "
     "a mask that does not cover it."
 )
+_NOT_CAUSAL = "a later token changes what the model says at an earlier one, without any cache: attention is not causal."
+#: Configuration entries that name the tokens at which images, videos and sounds stand.
+_PLACEHOLDERS = tuple(f"{media}_token_{entry}" for media in ("image", "video", "audio") for entry in ("id", "index"))
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,9 @@ class _Decoding:
         inputs: Inputs of the full forward.
         real: Its real positions, ``(batch, length)``, bool.
         sequence: The sequence as it is in the call.
-        cache: What the forward calls its cache.
+        cache: The input that carries its cache.
+        media: Inputs that do not run along it (pixels, frames, image sizes): for the prefill, as in ``generate``.
+        begun: Number of tokens up to the last that stands for a part of these inputs.
     """
 
     label: str
@@ -63,15 +68,18 @@ class _Decoding:
     real: torch.Tensor
     sequence: InputSequence
     cache: str
+    media: tuple[str, ...] = ()
+    begun: int = 0
 
     def plans(self) -> Iterator[tuple[str, list[int]]]:
         """Yield where to cut the sequence: prefill and single steps; chunks of a third."""
         length, own = self.real.shape[1], self.sequence.length
-        first = max(length // 2, length - _STEPS, length - own + 1)
-        yield f"{first} tokens of prefill and {length - first} steps", [0, *range(first, length + 1)]
+        first = max(length // 2, length - _STEPS, length - own + 1, self.begun)
+        if first < length:
+            yield f"{first} tokens of prefill and {length - first} steps", [0, *range(first, length + 1)]
         size = -(-length // _CHUNKS)
-        if self.cache == _KEYS_AND_VALUES and 1 < size < length:
-            yield f"chunks of {size} tokens", [*range(0, length, size), length]
+        if self.cache == _KEYS_AND_VALUES and 1 < max(size, self.begun) < length:
+            yield f"chunks of {size} tokens", [0, *range(max(size, self.begun), length, size), length]
 
     def piece(self, first: int, end: int) -> dict[str, Any]:
         """Return the inputs of the tokens ``first`` to ``end``, and the mask of everything so far."""
@@ -82,7 +90,17 @@ class _Decoding:
         mask = whole.get(sequence.kind.mask)
         if isinstance(mask, torch.Tensor):  # a state has taken the pads in already, keys and values have not
             piece[sequence.kind.mask] = mask[:, :end] if self.cache == _KEYS_AND_VALUES or not first else None
-        return {**piece, "use_cache": True}
+        if _SWITCH in whole:
+            piece[_SWITCH] = True
+        return {name: value for name, value in piece.items() if not first or name not in self.media}
+
+    def plain(self, piece: dict[str, Any], first: int, end: int) -> dict[str, Any]:
+        """Return the inputs of a piece as a call of its own, without a cache."""
+        own = {name: value for name, value in piece.items() if name not in (self.cache, _PLACES)}
+        mask = self.inputs.get(self.sequence.kind.mask)
+        if isinstance(mask, torch.Tensor):
+            own[self.sequence.kind.mask] = mask[:, first:end]
+        return {**own, **({_SWITCH: False} if _SWITCH in own else {})}
 
 
 class CacheCheck(Check[Settings]):
@@ -94,8 +112,8 @@ class CacheCheck(Check[Settings]):
     def check(self) -> None:
         """Report the first piece whose answer is not that of the full forward."""
         call = self.call
-        cache = next((item for item in _CACHES if item in model_traits.parameters(call.model)), None)
-        sequence = token_sequence(call.model, call.inputs)
+        cache = next((item for item in _CACHES if item in call.parameters), None)
+        sequence = token_sequence(call)
         if cache is None:
             self.skip(f"{call.name}: its forward takes no cache ({' or '.join(_CACHES)})")
         elif sequence is None or sequence.axis != 1 or sequence.length < 2:  # noqa: PLR2004 - a prefill and a step
@@ -105,7 +123,10 @@ class CacheCheck(Check[Settings]):
         else:
             for decoding in _decodings(call, sequence, cache):
                 expected = call.leaves(decoding.inputs)
-                if any(self._stops(decoding, expected, plan, cuts) for plan, cuts in decoding.plans()):
+                plans = list(decoding.plans())
+                if not plans:
+                    self.skip(f"{call.name}: no token of text follows its images, so there is no step to decode")
+                if any(self._stops(decoding, expected, plan, cuts) for plan, cuts in plans):
                     return
 
     def _stops(self, decoding: _Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
@@ -121,25 +142,53 @@ class CacheCheck(Check[Settings]):
             try:
                 output = call.again(piece)
             except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
-                told = f"{type(error).__name__}: {redact(str(error)).partition(chr(10))[0]}"
-                if state is None:
-                    self.skip(f"{call.name}: it refuses use_cache=True ({told})")
+                mismatch = self.raised(error)
+                if state is None or self.is_refused(decoding.plain(piece, first, end)):
+                    self.skip(f"{call.name} cannot be asked that way: {label} ({mismatch.error})")
                 else:
-                    self.report(label, Mismatch(None, error=told))
+                    self.report(label, mismatch)
                 return True
             # The piece is shorter than the full forward: it stands where other checks have the forward without padding.
-            mismatch = self.compare(label, _along_tokens(output, expected, at), expected, at, with_caches=False)
-            if mismatch is not None:
-                self.fail(Repetition(label, decoding.inputs, at, piece, recorded=""), mismatch, _DIAGNOSIS)
+            own = _along_tokens(output, expected, at)
+            if not own:
+                self.skip(f"{call.name}: nothing that it returns runs along its tokens")
                 return True
-            state = getattr(output, decoding.cache, None)
+            different = self.compare(label, own, expected, at, with_caches=False)
+            if different is not None:
+                made = Repetition(label, decoding.inputs, at, piece, recorded="")
+                self._explain(made, different, None if state is not None else decoding.plain(piece, first, end))
+                return True
+            state = getattr(output, call.own_names.get(decoding.cache, decoding.cache), None)
             if state is None:
                 self.skip(f"{call.name}: it returned no {decoding.cache}")
                 return True
         return False
 
+    def _explain(self, made: Repetition, mismatch: Mismatch, prefill: dict[str, Any] | None) -> None:
+        """Report a piece that differs; a prefill that differs without any cache too is not the cache's fault.
+
+        Args:
+            made: The full forward, and the piece.
+            mismatch: What differs.
+            prefill: The first piece as a call without a cache; None for a later one.
+        """
+        if prefill is not None:
+            own = _along_tokens(self.call.again(prefill), self.call.leaves(made.inputs), made.alignment)
+            is_causal = self.compare(made.label, own, self.call.leaves(made.inputs), made.alignment) is None
+            if not is_causal and not model_traits.is_causal(self.model):
+                self.outcome.repeats = 0
+                self.skip(
+                    f"{self.call.name} attends in both directions: its first tokens alone have another answer than "
+                    "before the others, so no cache can hold them"
+                )
+                return
+            if not is_causal:
+                self.fail(made, mismatch, _NOT_CAUSAL)
+                return
+        self.fail(made, mismatch, _DIAGNOSIS)
+
     def _state(self, cache: str, state: object, first: int, end: int) -> dict[str, Any]:
-        takes_places = cache == _STATES and _PLACES in model_traits.parameters(self.call.model)
+        takes_places = cache == _STATES and _PLACES in self.call.parameters
         return {cache: state, **({_PLACES: torch.arange(first, end)} if takes_places else {})}
 
 
@@ -158,22 +207,51 @@ def _decodings(call: ObservedCall, sequence: InputSequence, cache: str) -> Itera
     can_take = can_take_positions(call, sequence)
     has_left_pads = any(first for first, _ in sequence.windows())
     own = with_positions(model, plain, sequence) if has_left_pads and can_take else plain
-    yield _Decoding("", _full(call, own), real, sequence, cache)
+    media = _media(call, sequence)
+    begun = _begun(call, own, sequence) if media else 0
+    yield _Decoding("", _full(call, own), real, sequence, cache, media, begun)
     limit = model_traits.position_limit(model, sequence.kind.name)
     is_short = limit is None or sequence.length + _PADS <= limit
-    if sequence.takes_mask and not has_left_pads and is_short and not left_padding_refusal(model, sequence):
+    if sequence.takes_mask and not has_left_pads and is_short and not left_padding_refusal(call, sequence):
         left = padded(model, plain, sequence, (_PADS, 0))
         left = with_positions(model, left, sequence) if can_take else left
         real = torch.nn.functional.pad(real, (_PADS, 0))
-        yield _Decoding(f", {_PADS} pads on the left", _full(call, left), real, sequence, cache)
+        label, begun = f", {_PADS} pads on the left", begun + _PADS if begun else 0
+        yield _Decoding(label, _full(call, left), real, sequence, cache, media, begun)
+
+
+def _media(call: ObservedCall, sequence: InputSequence) -> tuple[str, ...]:
+    """Return the tensors that do not run along the sequence, of a model without an encoder of its own."""
+    along = (sequence.main, *sequence.aligned, sequence.kind.mask, sequence.kind.positions, _PLACES)
+    return tuple(
+        name
+        for name, value in call.inputs.items()
+        if sequence.kind.name == "encoder"
+        and isinstance(value, torch.Tensor)
+        and name not in along
+        and not name.startswith(("encoder_", "head_mask"))
+    )
+
+
+def _begun(call: ObservedCall, inputs: dict[str, Any], sequence: InputSequence) -> int:
+    """Return how many tokens there are up to the last that stands for a part of an image, a video or a sound."""
+    known = {model_traits.setting(call.model, name) for name in _PLACEHOLDERS}
+    ids = inputs.get("input_ids")
+    tokens = torch.tensor(sorted(token for token in known if isinstance(token, int)))
+    if ids is None or not len(tokens) or sequence.main != "input_ids":
+        return 0
+    places = torch.isin(ids, tokens.to(ids.device)).any(0).nonzero().flatten()
+    return int(places[-1]) + 1 if len(places) else 0
 
 
 def _full(call: ObservedCall, inputs: dict[str, Any]) -> dict[str, Any]:
     """Return the inputs of the full forward: without cache, and with an encoder's output computed once."""
-    full = {**inputs, "use_cache": False}
-    if _ROUTER in model_traits.parameters(call.model):
+    full = dict(inputs)
+    if call.takes(_SWITCH) or model_traits.collects_keywords(call.model):
+        full[_SWITCH] = False
+    if _ROUTER in call.parameters:
         full[_ROUTER] = False
-    if "encoder_outputs" not in model_traits.parameters(call.model):
+    if "encoder_outputs" not in call.parameters:
         return full
     hidden = getattr(call.again(full), "encoder_last_hidden_state", None)
     if hidden is None:

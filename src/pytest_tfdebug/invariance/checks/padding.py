@@ -6,17 +6,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences
+from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences, together
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.checks.settings import PaddingSettings
-from pytest_tfdebug.invariance.compare.outputs import Mismatch
 from pytest_tfdebug.invariance.explain.culprit import locate
 from pytest_tfdebug.invariance.explain.diagnosis import Findings, diagnose, observations
 from pytest_tfdebug.invariance.explain.experiments import Laboratory, Leak
 from pytest_tfdebug.invariance.repeat.padding_variants import padded_alike, ragged, rows_alone
+from pytest_tfdebug.invariance.repeat.pads import without_pads
 from pytest_tfdebug.invariance.repeat.positions import can_take_positions, numbered
 from pytest_tfdebug.invariance.repeat.sides_and_lengths import pad_lengths, sides
-from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.invariance import render_pads
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
+    from pytest_tfdebug.invariance.compare.outputs import Mismatch
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.records import Culprit
 
@@ -73,14 +73,22 @@ class PaddingCheck(Check[PaddingSettings]):
 
     def _first_leak(self) -> Leak | None:
         """Repeat the call in every way and return the first that changes the answer, or None."""
-        sequences, reasons = find_sequences(self.call.model, self.call.inputs)
+        sequences, reasons = find_sequences(self.call)
         self.outcome.skipped.extend(reasons)
+        leak = self._first_of(sequences)
+        tokens = [sequence for sequence in sequences if sequence.kind.unit == "tokens"]
+        if leak is None and self._refused and len(tokens) > 1:
+            joined = together(*tokens)
+            leak = self._first_of([joined]) if joined is not None else None
+        return leak
+
+    def _first_of(self, sequences: list[InputSequence]) -> Leak | None:
         tried = (self._try(sequence, made) for sequence in sequences for made in self._variants(sequence))
         return next((leak for leak in tried if leak is not None), None)
 
     def _variants(self, sequence: InputSequence) -> Iterator[Repetition]:
         call, settings = self.call, self.settings
-        chosen, left_out = sides(call.model, sequence, settings.side)
+        chosen, left_out = sides(call, sequence, settings.side)
         lengths, too_long = pad_lengths(call.model, sequence, settings.lengths)
         self.outcome.skipped.extend(reason for reason in (left_out, too_long) if reason)
         if settings.position_ids == "always" and not can_take_positions(call, sequence):
@@ -91,6 +99,8 @@ class PaddingCheck(Check[PaddingSettings]):
         for side in chosen:
             for pads in lengths:
                 yield padded_alike(call, sequence, side, pads, settings.filler)
+        if sequence.beside is not None:
+            return
         yield from rows_alone(call, sequence)
         for side in chosen:
             made = ragged(call, sequence, side)
@@ -111,7 +121,7 @@ class PaddingCheck(Check[PaddingSettings]):
             return Leak(sequence, repetition, mismatch, has_positions)
         with_positions = numbered(self.call, sequence, made)
         second = self._run(sequence, with_positions)
-        if second is not None:
+        if second is not None and (second.is_in_cache or not mismatch.is_in_cache):
             return Leak(sequence, with_positions, second, has_positions=True)
         if mismatch.is_in_cache:  # rotary keys carry their positions, and attention sees only distances
             self._numbers_caches.add(main)
@@ -121,16 +131,17 @@ class PaddingCheck(Check[PaddingSettings]):
         return None
 
     def _run(self, sequence: InputSequence, made: Repetition, *, with_caches: bool = True) -> Mismatch | None:
-        if sequence.main in self._refused:
+        if sequence.name in self._refused:
             return None
         try:
             outputs = self.outputs(made)
         except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
-            text = redact(f"{type(error).__name__}: {error}")
-            if sequence.kind.unit == "tokens":
-                return Mismatch(None, error=text)
-            self._refused.add(sequence.main)
-            self.skip(f"{made.label}: the model refuses it ({text})")
+            raised = self.raised(error)
+            plain = (made.expected_inputs, without_pads(made.inputs, sequence))
+            if not any(map(self.is_refused, plain)):
+                return raised
+            self._refused.add(sequence.name)
+            self.skip(f"{self.call.name} cannot be asked that way: {made.label} ({raised.error})")
             return None
         expected, actual = outputs
         how = {"promises_finite": self._promises_finite, "with_caches": with_caches}
@@ -150,7 +161,8 @@ class PaddingCheck(Check[PaddingSettings]):
             return
         located = locate(call, smallest, self.tolerances, is_padded=True)
         classes = _classes(call.model, located.culprit)
-        findings = Findings(sequence, smallest, found, located, leak.mismatch.is_at_pads, classes)
+        takes = sequence.kind.positions in call.parameters
+        findings = Findings(sequence, smallest, found, located, leak.mismatch.is_at_pads, classes, takes)
         observed = " ".join(observations(findings))
         self.report(smallest.label, leak.mismatch, located, diagnose(findings), pads=pads, observed=observed)
 

@@ -13,7 +13,7 @@ from pytest_tfdebug.invariance.checks.padding import PaddingCheck
 from pytest_tfdebug.invariance.checks.save_load import SaveLoadCheck
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.checks.base import Check
@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    name: str, settings: Settings, calls: Iterable[ObservedCall], refusals: Sequence[str], *, is_marker: bool
+    name: str, settings: Settings, calls: Sequence[ObservedCall], refusals: Sequence[str], *, is_marker: bool
 ) -> Verdict:
     """Check every call.
 
@@ -54,11 +54,16 @@ def judge(
         is_marker: Whether a test asks by its marker, and not somebody who called the function.
 
     Raises:
-        InvarianceError: If the answer of a call changes, or nothing could be repeated.
+        InvarianceError: If the answer of a call changes, nothing could be repeated, or ``inputs=`` names an input that
+            no call takes.
     """
+    names = settings.inputs or {}
+    unknown = _unknown(names, calls)
+    if unknown:
+        raise InvarianceError(f"{name}: {unknown}")
     repeats, notes, skipped = 0, [], list(refusals)
     for call in calls:
-        outcome = CHECKS[name].run(call, settings)
+        outcome = CHECKS[name].run(call.under_names(names), settings)
         if outcome.failure:
             raise InvarianceError(outcome.text or outcome.failure, outcome.culprit, call, outcome)
         repeats += outcome.repeats
@@ -67,6 +72,15 @@ def judge(
     if not repeats:
         raise InvarianceError("\n".join(_nothing(name, skipped, is_marker=is_marker)))
     return Verdict(repeats, tuple(dict.fromkeys(notes)))
+
+
+def _unknown(names: Mapping[str, str], calls: Sequence[ObservedCall]) -> str:
+    """Return which name no forward takes, and which they take; empty when all are known."""
+    taken = {each: None for call in calls for each in (*call.parameters, *call.inputs)}
+    own = next((each for each in names if each not in taken), None)
+    if own is None or not taken:
+        return ""
+    return f"inputs= names {own!r}, which the forward does not take; it takes {', '.join(taken)}."
 
 
 def _nothing(name: str, skipped: list[str], *, is_marker: bool) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,11 @@ TOLERANCES = {
 }
 
 
+def is_names(value: object) -> bool:
+    """Tell whether a value is a dict of names by names."""
+    return isinstance(value, dict) and all(isinstance(name, str) for pair in value.items() for name in pair)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings(Arguments):
     """What every check takes.
@@ -31,10 +37,18 @@ class Settings(Arguments):
     Args:
         rtol: Relative tolerance; by dtype when None.
         atol: Absolute tolerance in the tensor's units; by dtype when None.
+        inputs: What transformers calls the inputs of a forward that has names of its own,
+            ``{"tokens": "input_ids", "mask": "attention_mask"}``.
     """
 
     rtol: float | None = argument(None, is_number, "a number >= 0")
     atol: float | None = argument(None, is_number, "a number >= 0")
+    inputs: Mapping[str, str] | None = argument(
+        None,
+        is_names,
+        "a dict of names, as in {'tokens': 'input_ids', 'mask': 'attention_mask'}",
+        lambda value: dict(value) if isinstance(value, Mapping) else value,
+    )
 
     def tolerances(self) -> Tolerances:
         """Return the tolerance of every tensor."""

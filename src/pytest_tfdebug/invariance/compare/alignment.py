@@ -92,8 +92,11 @@ class Alignment:
         if mask is None or not self.has_gaps:
             return tensor
         for axis in axes:
+            rows = tensor.shape[:axis]
             if axis == 0 and tensor.shape[0] == mask.numel():
                 shape: tuple[int, ...] = (mask.numel(),)
+            elif axis > 1 and (rows.numel(), tensor.shape[axis]) == mask.shape:  # several sequences in a row
+                shape = (*rows, mask.shape[1])
             elif axis > 0 and tensor.shape[0] == mask.shape[0] and tensor.shape[axis] == mask.shape[1]:
                 shape = (mask.shape[0], *(1,) * (axis - 1), mask.shape[1])
             else:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.invariance.compare.alignment import Alignment
     from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
+    from pytest_tfdebug.records import Culprit
 
 #: Leaves of key-value and state caches.
 _IN_CACHE = re.compile(r"past_key_values|cache_params|_cache\b|\.layers\[\d+\]\.(?:keys|values)|_states\[")
@@ -38,12 +39,14 @@ class Mismatch:
         is_in_cache: Everything but caches agrees.
         is_at_pads: NaN at pad positions only, where the model promises finite numbers.
         error: The exception that left the repeated call, as text; then there is no comparison.
+        place: Where it was raised; None where that is not known.
     """
 
     leaf: LeafComparison | None
     is_at_pads: bool = False
     is_in_cache: bool = False
     error: str = ""
+    place: Culprit | None = None
 
 
 class NothingToCompareError(TFDebugError):

@@ -36,6 +36,7 @@ class Findings:
         located: Where the two forwards part.
         is_at_pads: NaN at pad positions only.
         module_classes: Classes of the culprit and of the modules inside it.
+        takes_positions: The forward takes position ids.
     """
 
     sequence: InputSequence
@@ -44,6 +45,7 @@ class Findings:
     located: Located
     is_at_pads: bool = False
     module_classes: tuple[str, ...] = ()
+    takes_positions: bool = True
 
     @property
     def dtype(self) -> str:
@@ -84,6 +86,13 @@ def _no_mask_given(f: Findings) -> str:
     )
 
 
+def _positions_shifted(f: Findings) -> str:
+    told = "position ids are shifted by the pads: they count pads as tokens"
+    return (
+        f"{told}." if f.takes_positions else f"{told}, and the forward takes none to set them right: pad on the right."
+    )
+
+
 def _mask_ignored(f: Findings) -> str:
     if f.experiments.mask_matters and not f.is_in_attention():
         return f"the pads are taken in there like real tokens, without a look at {f.sequence.kind.mask}."
@@ -115,10 +124,7 @@ RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] 
         lambda f: f.located.fault is not None,
         lambda f: f"{f.located.fault.sentence}." if f.located.fault else "",
     ),
-    (
-        lambda f: f.dtype in _INTEGERS and model_traits.is_position_table(f.path),
-        lambda _: "position ids are shifted by the pads: they count pads as tokens.",
-    ),
+    (lambda f: model_traits.is_position_table(f.path), _positions_shifted),
     (
         lambda f: f.dtype in _INTEGERS,
         lambda f: f"the indices given to {f.path!r} are shifted by the pads or depend on them.",
@@ -128,6 +134,13 @@ RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] 
         lambda _: (
             "normalisation over time: the statistics of the real tokens include the pads. If that is the "
             "model's design, declare it with expect='varies' and reason=."
+        ),
+    ),
+    (
+        lambda f: f.experiments.pad_ids_help,
+        lambda _: (
+            "the end of a row is found by its pad tokens and not by the mask, and the positions that the mask hides "
+            "hold other tokens: write the pad token there."
         ),
     ),
     (

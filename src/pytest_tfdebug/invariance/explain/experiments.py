@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import mask_of
 from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.repeat.padding_variants import padded_alike
@@ -55,6 +56,7 @@ class Experiments:
         positions_help: Position ids built from the mask make the answer right.
         batch_matters: A row's answer depends on its batch without any change of padding.
         ones_matter: A mask of ones changes the answer of the call that was made without a mask.
+        pad_ids_help: Pad tokens at the positions that the test's mask hides make the answer right.
         has_nan: The repeated output has NaN where the original has none.
     """
 
@@ -65,6 +67,7 @@ class Experiments:
     positions_help: bool = False
     batch_matters: bool = False
     ones_matter: bool = False
+    pad_ids_help: bool = False
     has_nan: bool = False
 
 
@@ -108,6 +111,7 @@ class Laboratory:
             self._positions_help(),
             self._batch_matters(made),
             self._ones_matter(made),
+            self._pad_ids_help(made),
             metrics is not None and metrics.non_finite_actual > metrics.non_finite_expected,
         )
         return found, made
@@ -149,9 +153,10 @@ class Laboratory:
 
     def _differs(self, made: Repetition, **changed: Any) -> bool:  # noqa: ANN401 - inputs
         """Tell whether a padded call gives another answer at real tokens when some of its inputs are changed."""
-        at = made.alignment
-        mask = torch.zeros(at.batch, at.total, dtype=torch.bool)
-        for place, row in enumerate(range(at.batch) if at.rows is None else at.rows):
+        at, sequence = made.alignment, self._sequence
+        count = mask_of(made.inputs, sequence)[..., 0].numel() if sequence.is_exact else at.batch
+        mask = torch.zeros(count, at.total, dtype=torch.bool)
+        for place, row in enumerate(range(count) if at.rows is None else at.rows):
             mask[row, at.start : at.start + at.real] = True if at.mask is None else at.mask[place].cpu()
         alignment = Alignment(at.total, 0, at.total, at.batch, mask=mask)
         inputs = {**made.inputs, **changed}
@@ -161,6 +166,17 @@ class Laboratory:
         if self._leak.has_positions or not can_take_positions(self._call, self._sequence):
             return False
         return not self._fails(numbered(self._call, self._sequence, self._leak.repetition))
+
+    def _pad_ids_help(self, made: Repetition) -> bool:
+        call, sequence = self._call, self._sequence
+        if sequence.main != "input_ids" or sequence.mask is None or made.recorded != "actual":
+            return False
+        pads = torch.full_like(call.inputs["input_ids"], model_traits.pad_token(call.model))
+        inputs = {
+            **made.inputs,
+            "input_ids": torch.where(mask_of(call.inputs, sequence).bool(), call.inputs["input_ids"], pads),
+        }
+        return not self._fails(replace(made, inputs=inputs, recorded=""))
 
     def _batch_matters(self, made: Repetition) -> bool:
         at = made.alignment

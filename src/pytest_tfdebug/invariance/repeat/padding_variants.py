@@ -31,7 +31,7 @@ def padded_alike(
     )
     unit = "" if sequence.kind.unit == "tokens" else f" {sequence.kind.unit}"
     inputs = padded(call.model, call.inputs, sequence, (before, after), filler)
-    label = f"{sequence.main} padded by {pads}{unit} on the {side}"
+    label = f"{sequence.name} padded by {pads}{unit} on the {side}"
     return Repetition(label, inputs, alignment, with_mask(call.inputs, sequence), pads=pads, side=side)
 
 

@@ -59,7 +59,20 @@ def padded(
         changed[KEEPS_END] = torch.arange(max(before, end - keeps), end, device=main.device)
     if before and sequence.kind.name == "encoder" and model_traits.shifts_labels(model):
         _ignore_first_label(changed, sequence, before)
-    return changed
+    return changed if sequence.beside is None else padded(model, changed, sequence.beside, pads, filler)
+
+
+def without_pads(made: Mapping[str, Any], sequence: InputSequence) -> Inputs:
+    """Return the inputs of a padded call as a plain one of its sizes: another token at the pads, and a mask of ones."""
+    inputs: Inputs = dict(made)
+    if sequence.takes_mask:
+        inputs[sequence.kind.mask] = torch.ones_like(mask_of(made, sequence))
+    if sequence.kind.unit == "tokens":
+        ids, mask = made[sequence.main], mask_of(made, sequence).bool()
+        real = ids[mask]
+        token = real[len(real) // 2]
+        inputs[sequence.main] = torch.where(mask.reshape(*mask.shape, *(1,) * (ids.dim() - mask.dim())), ids, token)
+    return inputs if sequence.beside is None else without_pads(inputs, sequence.beside)
 
 
 def extend(tensor: torch.Tensor, axis: int, before: int, after: int, value: float = 0) -> torch.Tensor:

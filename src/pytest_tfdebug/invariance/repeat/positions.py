@@ -21,22 +21,18 @@ if TYPE_CHECKING:
 def can_take_positions(call: ObservedCall, sequence: InputSequence) -> bool:
     """Tell whether position ids can be given to a call that has none of its own."""
     name = sequence.kind.positions
-    return (
-        name is not None
-        and sequence.axis == 1
-        and call.inputs.get(name) is None
-        and name in model_traits.parameters(call.model)
-    )
+    return name is not None and sequence.axis == 1 and call.inputs.get(name) is None and name in call.parameters
 
 
 def with_positions(model: torch.nn.Module, inputs: Mapping[str, Any], sequence: InputSequence) -> dict[str, Any]:
-    """Return the inputs of a call with position ids that count the real tokens of each row.
+    """Return the inputs of a call with position ids that count each row from its first real token.
 
-    They begin at 0, or after the entries that a position table keeps for pads (RoBERTa: ``padding_idx + 1``).
+    Positions that the mask excludes further on are counted too, as in a call without position ids. The first number is
+    0, or the one after the entries that a position table keeps for pads (RoBERTa: ``padding_idx + 1``).
     """
     assert sequence.kind.positions is not None  # noqa: S101 - only asked of token sequences
-    first = model_traits.reserved_positions(model)
-    positions = mask_of(inputs, sequence).long().cumsum(-1).sub(1).clamp(min=0) + first
+    has_begun = (mask_of(inputs, sequence) != 0).long().cumsum(-1) > 0
+    positions = has_begun.long().cumsum(-1).sub(1).clamp(min=0) + model_traits.reserved_positions(model)
     return {**inputs, sequence.kind.positions: positions}
 
 

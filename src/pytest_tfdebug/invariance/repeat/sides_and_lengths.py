@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
 
 Side = Literal["left", "right"]
@@ -23,11 +24,11 @@ SHORT = (1, 7)
 _PATCH = 32
 
 
-def sides(model: torch.nn.Module, sequence: InputSequence, asked: str) -> tuple[tuple[Side, ...], str]:
+def sides(call: ObservedCall, sequence: InputSequence, asked: str) -> tuple[tuple[Side, ...], str]:
     """Return the sides on which a sequence is padded, and why the left one is left out, empty when it is not.
 
     Args:
-        model: The model.
+        call: The call.
         sequence: The sequence.
         asked: ``"left"``, ``"right"`` or ``"both"``.
     """
@@ -36,11 +37,11 @@ def sides(model: torch.nn.Module, sequence: InputSequence, asked: str) -> tuple[
         return ((), refusal) if asked == "left" else (("right",), "")
     if asked != "both":
         return (cast("Side", asked),), ""
-    refusal = left_padding_refusal(model, sequence)
+    refusal = left_padding_refusal(call, sequence)
     return (("right",), refusal) if refusal else (("right", "left"), "")
 
 
-def left_padding_refusal(model: torch.nn.Module, sequence: InputSequence) -> str:
+def left_padding_refusal(call: ObservedCall, sequence: InputSequence) -> str:
     """Return why ``side="both"`` does not pad a sequence on the left; empty when it does.
 
     Left padding is what decoding needs: every sequence of a batch then ends where the next token goes. Models that
@@ -48,11 +49,11 @@ def left_padding_refusal(model: torch.nn.Module, sequence: InputSequence) -> str
     no position ids for the sequence. Encoders are not: they read position 0 (a pooler's CLS token)
     and number positions from the left, and their tokenizers pad on the right. ``side="left"`` asks for it anyway.
     """
-    name = type(model_traits.unwrapped(model)).__name__
+    model, name = call.model, type(model_traits.unwrapped(call.model)).__name__
     if not model_traits.decodes(model):
         return f"{sequence.main}: {name} does not decode, so it was not padded on the left (side='left' does it anyway)"
     positions = sequence.kind.positions
-    takes_positions = positions is not None and positions in model_traits.parameters(model)
+    takes_positions = positions is not None and positions in call.parameters
     if model_traits.has_absolute_positions(model) and not takes_positions:
         return (
             f"{sequence.main}: {name} has absolute positions and takes no {positions}, "

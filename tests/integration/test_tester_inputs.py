@@ -1,0 +1,199 @@
+"""Inputs as transformers' own testers draw them: masks with holes, odd pad tokens, images; no false alarm."""
+
+import linecache
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+import padding_models
+from pytest_tfdebug import (
+    InvarianceError,
+    assert_batch_invariant,
+    assert_cache_invariant,
+    assert_dtype_close,
+    assert_padding_invariant,
+)
+
+HOLES = torch.tensor([[1, 0, 1, 1, 0, 1, 1, 0, 1, 1], [1, 1, 0, 1, 1, 0, 0, 1, 1, 1]])
+
+
+def lines_of(culprit):
+    return "".join(linecache.getlines(culprit.source.file)[culprit.source.first - 1 : culprit.source.last])
+
+
+def raised(check, *args, **kwargs):
+    with pytest.raises(InvarianceError) as caught:
+        check(*args, **kwargs)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma3", "bert-decoder", "llama-classifier", "mixtral", "opt"])
+def test_a_mask_with_holes_passes(name):
+    model, inputs = padding_models.build(name)
+    inputs = {"input_ids": inputs["input_ids"].clamp(min=3), "attention_mask": HOLES}
+
+    assert_padding_invariant(model, inputs)
+    assert_batch_invariant(model, inputs)
+
+
+def test_a_first_token_that_is_the_pad_token_passes():
+    model, inputs = padding_models.build("gpt2")
+    ids = inputs["input_ids"].clamp(min=3)
+    ids[1, 0] = 0
+
+    assert_padding_invariant(model, {"input_ids": ids})
+
+
+def test_keys_that_carry_their_positions_are_no_reason_to_give_position_ids():
+    class Numbered(LlamaForCausalLM):
+        """Answers otherwise when it is given position ids, which nobody asked for here."""
+
+        def forward(self, input_ids, attention_mask=None, position_ids=None, **more):
+            made = super().forward(input_ids, attention_mask=attention_mask, position_ids=position_ids, **more)
+            made.logits = made.logits if position_ids is None else made.logits + 1
+            return made
+
+    model, inputs = padding_models.build("llama")
+    model.__class__ = Numbered
+
+    assert_padding_invariant(model, inputs)
+
+
+def test_a_decoder_as_long_as_its_encoder_is_padded_with_it():
+    assert_padding_invariant(*padding_models.build("bart-classifier"))
+
+
+class Rigid(torch.nn.Module):
+    """Takes three tokens."""
+
+    def forward(self, input_ids):
+        if input_ids.shape[1] != 3:
+            raise IndexError("only three")
+        return input_ids.float()
+
+
+class Strict(torch.nn.Module):
+    """Takes any number of tokens, and no mask with pads."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = StrictInside()
+
+    def forward(self, input_ids, attention_mask=None):
+        return self.inner(input_ids.float(), attention_mask)
+
+
+class StrictInside(torch.nn.Module):
+    def forward(self, states, attention_mask):
+        if attention_mask is not None and not attention_mask.all():
+            raise IndexError("no pads")
+        return states
+
+
+IDS = torch.tensor([[3, 4, 5]])
+
+
+def test_a_model_that_refuses_a_length_cannot_be_asked_that_way():
+    error = raised(assert_padding_invariant, Rigid(), {"input_ids": IDS})
+
+    assert str(error).startswith("padding_invariant checked nothing")
+    assert "cannot be asked that way: input_ids padded by 1 on the right (IndexError: only three)" in str(error)
+
+
+def test_a_model_that_refuses_pads_alone_fails_at_the_line_that_raised():
+    error = raised(assert_padding_invariant, Strict(), {"input_ids": IDS})
+
+    assert "The repeated call raised IndexError: no pads" in str(error)
+    assert (error.culprit.path, error.culprit.class_name) == ("inner", "StrictInside")
+    assert lines_of(error.culprit).strip() == 'raise IndexError("no pads")'
+
+
+def test_rows_that_end_where_no_pad_token_stands_are_told_so():
+    """The mixture of experts sorts its tokens, in another order for a row alone: that is no difference."""
+    model, inputs = padding_models.build("mixtral-classifier")
+    ids = inputs["input_ids"].clamp(min=3)
+
+    error = raised(assert_padding_invariant, model, {**inputs, "input_ids": ids}, side="right", lengths=1)
+
+    assert error.culprit.path == "MixtralForSequenceClassification"
+    told = "Diagnosis: the end of a row is found by its pad tokens and not by the mask"
+    assert told in " ".join(str(error).split())
+
+
+def test_left_pads_of_a_test_are_told_where_the_forward_takes_no_position_ids():
+    model, inputs = padding_models.build("bart-decoder")
+    inputs = {name: value.flip(1) for name, value in inputs.items()}
+
+    error = raised(assert_padding_invariant, model, inputs)
+
+    assert error.culprit.path == "model.decoder.embed_positions"
+    assert "and the forward takes none to set them right: pad on the right." in " ".join(str(error).split())
+
+
+def test_images_belong_to_the_prefill():
+    assert_cache_invariant(*padding_models.build("llava"))
+
+
+def test_images_up_to_the_last_token_leave_no_step():
+    model, inputs = padding_models.build("llava")
+    inputs = {name: value[:, :18] if value.dim() == 2 else value for name, value in inputs.items()}
+
+    error = raised(assert_cache_invariant, model, inputs)
+
+    assert "no token of text follows its images, so there is no step to decode" in str(error)
+
+
+def test_a_cache_of_a_model_that_attends_in_both_directions_does_not_apply():
+    error = raised(assert_cache_invariant, *padding_models.build("bert-decoder"))
+
+    assert str(error).startswith("cache_invariant checked nothing")
+    assert "BertLMHeadModel" in str(error)
+    assert "attends in both directions" in str(error)
+
+
+def test_a_decoder_that_looks_ahead_is_told_so():
+    model, inputs = padding_models.build("llama")
+    layer = model.model.layers[0].mlp
+    forward = layer.forward
+    layer.forward = lambda states: forward(states + states.mean(1, keepdim=True))
+
+    error = raised(assert_cache_invariant, model, {"input_ids": inputs["input_ids"].clamp(min=3)})
+
+    told = "Diagnosis: a later token changes what the model says at an earlier one, without any cache"
+    assert told in " ".join(str(error).split())
+
+
+def test_a_step_that_the_model_refuses_is_placed_at_the_line_that_raised():
+    class Refuses(LlamaForCausalLM):
+        def forward(self, input_ids, past_key_values=None, **more):
+            if past_key_values is not None:
+                raise ValueError("no steps")
+            return super().forward(input_ids, **more)
+
+    model, inputs = padding_models.build("llama")
+    model.__class__ = Refuses
+
+    error = raised(assert_cache_invariant, model, inputs)
+
+    assert "tokens 5 to 5" in str(error)
+    assert error.culprit.path == "Refuses"
+    assert lines_of(error.culprit).strip() == 'raise ValueError("no steps")'
+
+
+def test_an_answer_without_tokens_cannot_be_decoded():
+    error = raised(assert_cache_invariant, *padding_models.build("llama-classifier"))
+
+    assert "nothing that it returns runs along its tokens" in str(error)
+
+
+def test_the_module_whose_output_underflows_is_the_culprit():
+    model, inputs = padding_models.build("llama")
+    with torch.no_grad():
+        model.lm_head.weight.mul_(1e-9)
+
+    error = raised(assert_dtype_close, model, inputs, dtypes="float16")
+
+    assert error.culprit.path == "lm_head"
+    assert "self.lm_head(" in lines_of(error.culprit)
+    assert "Its output underflows: it is at most " in str(error)
