@@ -9,10 +9,12 @@ from transformers import LlamaForCausalLM
 import padding_models
 from pytest_tfdebug import (
     InvarianceError,
+    assert_attention_invariant,
     assert_batch_invariant,
     assert_cache_invariant,
     assert_dtype_close,
     assert_padding_invariant,
+    assert_save_load_invariant,
 )
 
 HOLES = torch.tensor([[1, 0, 1, 1, 0, 1, 1, 0, 1, 1], [1, 1, 0, 1, 1, 0, 0, 1, 1, 1]])
@@ -35,6 +37,36 @@ def test_a_mask_with_holes_passes(name):
 
     assert_padding_invariant(model, inputs)
     assert_batch_invariant(model, inputs)
+
+
+def test_positions_are_those_of_the_test_where_its_mask_begins_with_zeros():
+    model, inputs = padding_models.build("llama")
+    mask = torch.ones(2, 10).long()
+    mask[1, :3] = 0
+
+    assert_padding_invariant(model, {"input_ids": inputs["input_ids"].clamp(min=3), "attention_mask": mask})
+
+
+class Codebooks(torch.nn.Module):
+    """Sums the embeddings of several ids at each position, and what came before."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = torch.nn.Embedding(20, 4)
+
+    def forward(self, input_ids, attention_mask=None):
+        assert attention_mask is None or attention_mask.shape == input_ids.shape[:2]
+        states = self.embed(input_ids).sum(2)
+        return states if attention_mask is None else (states * attention_mask[..., None]).cumsum(1)
+
+
+def test_several_ids_at_a_position_are_padded_along_the_positions():
+    ids = torch.randint(1, 20, (2, 5, 3), generator=torch.Generator().manual_seed(0))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones(2, 5)}
+
+    assert_padding_invariant(Codebooks(), inputs)
+    assert_batch_invariant(Codebooks(), inputs)
 
 
 def test_a_first_token_that_is_the_pad_token_passes():
@@ -197,3 +229,66 @@ def test_the_module_whose_output_underflows_is_the_culprit():
     assert error.culprit.path == "lm_head"
     assert "self.lm_head(" in lines_of(error.culprit)
     assert "Its output underflows: it is at most " in str(error)
+
+
+class Mixed(torch.nn.Module):
+    """Meets its weights with numbers that stay in float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(4, 2)
+
+    def forward(self, input_ids):
+        return self.head(torch.ones(*input_ids.shape, 4))
+
+
+def test_a_model_that_does_not_run_in_a_lower_precision_fails_at_the_line_that_raised():
+    error = raised(assert_dtype_close, Mixed(), {"input_ids": IDS})
+
+    assert "is not close to float32: bfloat16." in str(error)
+    assert "The repeated call raised RuntimeError: " in str(error)
+    assert "self.head(" in lines_of(error.culprit)
+
+
+def test_a_model_that_takes_whole_batches_only_cannot_be_asked_for_a_row():
+    class Pairs(torch.nn.Module):
+        def forward(self, input_ids):
+            return input_ids.float().reshape(-1, 2, input_ids.shape[1])
+
+    error = raised(assert_batch_invariant, Pairs(), {"input_ids": torch.tensor([[3, 4, 5], [6, 7, 8]])})
+
+    assert str(error).startswith("batch_invariant checked nothing")
+    assert "cannot be asked that way: row 0 in its batch of 2, against the row alone (RuntimeError: " in str(error)
+
+
+def test_an_attention_that_raises_fails_at_its_line():
+    model, inputs = padding_models.build("llama")
+
+    class Picky(type(model)):
+        def forward(self, *args, **more):
+            if self.config._attn_implementation == "sdpa":
+                raise ValueError("not this one")
+            return super().forward(*args, **more)
+
+    model.set_attn_implementation("eager")
+    model.__class__ = Picky
+
+    error = raised(assert_attention_invariant, model, inputs)
+
+    assert "sdpa against eager" in str(error)
+    assert lines_of(error.culprit).strip() == 'raise ValueError("not this one")'
+
+
+def test_a_model_with_a_part_that_has_no_attention_is_loaded_all_the_same(monkeypatch):
+    """transformers refuses an attention implementation for a convolutional backbone."""
+    model, inputs = padding_models.build("bert")
+    load = type(model).from_pretrained.__func__
+
+    def refusing(cls, *args, **options):
+        if "attn_implementation" in options:
+            raise ValueError("ResNetBackbone does not support an attention implementation")
+        return load(cls, *args, **options)
+
+    monkeypatch.setattr(type(model), "from_pretrained", classmethod(refusing))
+
+    assert_save_load_invariant(model, inputs)

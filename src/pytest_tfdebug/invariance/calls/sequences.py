@@ -172,9 +172,10 @@ def find_sequences(call: ObservedCall) -> tuple[list[InputSequence], list[str]]:
 
 
 def token_sequence(call: ObservedCall) -> InputSequence | None:
-    """Return the sequence that a call's output runs along: the decoder's, else the encoder's."""
+    """Return the sequence that a call's output runs along: the decoder's where it has one, else the encoder's."""
     by_name = {sequence.kind.name: sequence for sequence in find_sequences(call)[0]}
-    return by_name.get("decoder") or by_name.get("encoder")
+    has_decoder = any(call.inputs.get(main) is not None for main in KINDS[1].mains)
+    return by_name.get("decoder" if has_decoder else "encoder")
 
 
 def together(one: InputSequence, other: InputSequence) -> InputSequence | None:
@@ -223,6 +224,8 @@ def _axis(
         return tensor.dim() - 1 if tensor.dim() >= 4 else None  # noqa: PLR2004 - (batch, channels, height, width)
     if kind.unit == "tokens":
         axis = tensor.dim() - (2 if main.endswith("embeds") else 1)
+        if mask is not None and 1 < mask.dim() <= axis and mask.shape == tensor.shape[: mask.dim()]:
+            axis = mask.dim() - 1  # several ids at each position, as in the codebooks of audio models
         return axis if axis >= 1 else None
     if mask is not None and mask.dim() == 2:  # noqa: PLR2004 - (batch, frames)
         return next((axis for axis in range(1, tensor.dim()) if tensor.shape[axis] == mask.shape[1]), None)

@@ -69,7 +69,11 @@ class AttentionCheck(Check[AttentionSettings]):
         reference = None
         for name in names:
             reference = reference or self._leaves(_REFERENCE)
-            actual = self._leaves(name)
+            try:
+                actual = self._leaves(name)
+            except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
+                self.report(f"{name} against {_REFERENCE}", self.raised(error))
+                return
             if not reference or not actual:
                 continue
             inputs = self.call.inputs

@@ -20,6 +20,8 @@ from pytest_tfdebug.report.invariance import change_text, render_output
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import torch
+
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.explain.culprit import TracePair
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
@@ -136,10 +138,15 @@ class Check(ABC, Generic[SettingsT]):
         self.outcome.repeats += 1
         return mismatch
 
-    def raised(self, error: Exception) -> Mismatch:
-        """Return what left a repeated call as a mismatch, with the line that raised it."""
+    def raised(self, error: Exception, model: torch.nn.Module | None = None) -> Mismatch:
+        """Return what left a repeated call as a mismatch, with the line that raised it.
+
+        Args:
+            error: The exception.
+            model: The model that was called; that of the observed call by default.
+        """
         text = f"{type(error).__name__}: {redact(str(error)).partition(chr(10))[0]}"
-        return Mismatch(None, error=text, place=raising_place(self.model, error))
+        return Mismatch(None, error=text, place=raising_place(model or self.model, error))
 
     def is_refused(self, inputs: Mapping[str, Any]) -> bool:
         """Tell whether the model raises when it is called with some inputs."""

@@ -70,7 +70,11 @@ class DtypeCheck(Check[DtypeSettings]):
             bound = self.settings.bound or BOUNDS[name]
             lower = duplicate(self.model).to(getattr(torch, name))
             inputs = replaced(self.call.inputs, partial(_lowered, dtype=getattr(torch, name)))
-            errors = self._errors(self.call.leaves(inputs, lower))
+            try:
+                errors = self._errors(self.call.leaves(inputs, lower))
+            except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
+                self.report(name, self.raised(error, lower))
+                return
             self.outcome.repeats += bool(errors)
             if not errors:
                 self.skip(f"{self.call.name} in {name}: it returned no floating-point tensor to compare")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -57,12 +58,12 @@ def _reload(model: Any) -> tuple[torch.nn.Module, dict[str, list[str]]]:  # noqa
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         implementation = getattr(model.config, "_attn_implementation", None)
-        loaded, info = type(model).from_pretrained(
-            folder,
-            output_loading_info=True,
-            dtype=next((item.dtype for item in model.parameters() if item.is_floating_point()), torch.float32),
-            **({"attn_implementation": implementation} if implementation else {}),
-        )
+        dtype = next((item.dtype for item in model.parameters() if item.is_floating_point()), torch.float32)
+        load = partial(type(model).from_pretrained, folder, output_loading_info=True, dtype=dtype)
+        try:
+            loaded, info = load(attn_implementation=implementation)
+        except ValueError:  # a part of the model, such as a convolutional backbone, has no attention to choose
+            loaded, info = load()
     device = next((item.device for item in model.parameters()), None)
     loaded = loaded.to(device) if device is not None else loaded
     loaded.train(model.training)

@@ -63,15 +63,15 @@ def padded(
 
 
 def without_pads(made: Mapping[str, Any], sequence: InputSequence) -> Inputs:
-    """Return the inputs of a padded call as a plain one of its sizes: another token at the pads, and a mask of ones."""
+    """Return the inputs of a call with padded tokens as a plain one of its sizes: a real token for each pad."""
     inputs: Inputs = dict(made)
     if sequence.takes_mask:
         inputs[sequence.kind.mask] = torch.ones_like(mask_of(made, sequence))
-    if sequence.kind.unit == "tokens":
-        ids, mask = made[sequence.main], mask_of(made, sequence).bool()
-        real = ids[mask]
-        token = real[len(real) // 2]
-        inputs[sequence.main] = torch.where(mask.reshape(*mask.shape, *(1,) * (ids.dim() - mask.dim())), ids, token)
+    ids, mask = made[sequence.main], mask_of(made, sequence).bool()
+    real = ids[mask]
+    inputs[sequence.main] = torch.where(
+        mask.reshape(*mask.shape, *(1,) * (ids.dim() - mask.dim())), ids, real[len(real) // 2]
+    )
     return inputs if sequence.beside is None else without_pads(inputs, sequence.beside)
 
 

@@ -24,21 +24,38 @@ def can_take_positions(call: ObservedCall, sequence: InputSequence) -> bool:
     return name is not None and sequence.axis == 1 and call.inputs.get(name) is None and name in call.parameters
 
 
-def with_positions(model: torch.nn.Module, inputs: Mapping[str, Any], sequence: InputSequence) -> dict[str, Any]:
+def with_positions(
+    model: torch.nn.Module, inputs: Mapping[str, Any], sequence: InputSequence, start: int | None = None
+) -> dict[str, Any]:
     """Return the inputs of a call with position ids that count each row from its first real token.
 
     Positions that the mask excludes further on are counted too, as in a call without position ids. The first number is
     0, or the one after the entries that a position table keeps for pads (RoBERTa: ``padding_idx + 1``).
+
+    Args:
+        model: The model, for its position table.
+        inputs: Named inputs.
+        sequence: The sequence to number.
+        start: Where every row begins instead.
     """
     assert sequence.kind.positions is not None  # noqa: S101 - only asked of token sequences
     has_begun = (mask_of(inputs, sequence) != 0).long().cumsum(-1) > 0
+    if start is not None:
+        has_begun = torch.ones_like(has_begun).cumsum(-1) > start
     positions = has_begun.long().cumsum(-1).sub(1).clamp(min=0) + model_traits.reserved_positions(model)
     return {**inputs, sequence.kind.positions: positions}
 
 
 def numbered(call: ObservedCall, sequence: InputSequence, made: Repetition) -> Repetition:
-    """Return a repetition in which both calls are given position ids built from the mask."""
-    inputs, expected = (with_positions(call.model, each, sequence) for each in (made.inputs, made.expected_inputs))
+    """Return a repetition in which both calls are given position ids.
+
+    They are built from the mask; where the test's own call is the one without pads, they are those that it ran with.
+    """
+    starts = (made.alignment.start, 0) if made.recorded == "expected" else (None, None)
+    inputs, expected = (
+        with_positions(call.model, each, sequence, start)
+        for each, start in zip((made.inputs, made.expected_inputs), starts, strict=True)
+    )
     return replace(
         made,
         label=f"{made.label}, with {sequence.kind.positions}",
