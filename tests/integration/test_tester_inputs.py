@@ -16,6 +16,8 @@ from pytest_tfdebug import (
     assert_padding_invariant,
     assert_save_load_invariant,
 )
+from pytest_tfdebug.invariance.calls.observed_call import observe
+from pytest_tfdebug.invariance.checks.registry import CHECKS
 
 HOLES = torch.tensor([[1, 0, 1, 1, 0, 1, 1, 0, 1, 1], [1, 1, 0, 1, 1, 0, 0, 1, 1, 1]])
 
@@ -67,6 +69,30 @@ def test_several_ids_at_a_position_are_padded_along_the_positions():
 
     assert_padding_invariant(Codebooks(), inputs)
     assert_batch_invariant(Codebooks(), inputs)
+
+
+class Magnifying(torch.nn.Module):
+    """Rounds its states more coarsely with every token, unless they are float64."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = torch.nn.Embedding(20, 64)
+
+    def forward(self, input_ids):
+        offset = 300.0 * input_ids.shape[1]
+        return (self.embed(input_ids) + offset) - offset
+
+
+def test_a_difference_that_is_gone_in_float64_is_rounding_and_is_noted():
+    model, inputs = Magnifying(), {"input_ids": torch.tensor([[3, 4, 5]])}
+    call, _ = observe(model, (), inputs, lambda: model(**inputs))
+    check = CHECKS["padding_invariant"]
+
+    outcome = check.run(call, check.takes(lengths=1))
+
+    assert (outcome.failure, outcome.repeats) == ("", 1)
+    assert outcome.notes == ["Magnifying magnifies the rounding of float32 (input_ids padded by 1 on the right)"]
 
 
 def test_a_first_token_that_is_the_pad_token_passes():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
@@ -16,11 +19,11 @@ from pytest_tfdebug.invariance.explain.culprit import Located, locate
 from pytest_tfdebug.invariance.explain.raising_place import raising_place
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.invariance import change_text, render_output
+from pytest_tfdebug.tracing.leaves import duplicate, replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    import torch
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.explain.culprit import TracePair
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.report.check_text import CheckText
 
+#: Relative L2 error up to which a difference may come from rounding.
+_SMALL = 1e-4
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
@@ -177,6 +182,40 @@ class Check(ABC, Generic[SettingsT]):
         self.skip(f"{call.name} {self.randomness}, as with dropout in training mode: call model.eval() first")
         return True
 
+    def is_noise(
+        self,
+        made: Repetition,
+        mismatch: Mismatch,
+        ways: Sequence[Callable[[torch.nn.Module], AbstractContextManager[object]]] = (nullcontext, nullcontext),
+    ) -> bool:
+        """Tell whether a small difference in float32 is gone in float64; this is then noted.
+
+        Some models (CLIPSeg with large activations) magnify the rounding of float32 beyond any tolerance.
+
+        Args:
+            made: The repetition that differs.
+            mismatch: The first output that differs.
+            ways: Prepare the model for the expected call and for the actual one.
+        """
+        if (self.settings.rtol, self.settings.atol) != (None, None):
+            return False
+        metrics = mismatch.leaf.metrics if mismatch.leaf is not None else None
+        held = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
+        if metrics is None or not metrics.relative_l2 <= _SMALL or held != {torch.float32}:
+            return False
+        try:
+            model = duplicate(self.model).double()
+            sides = []
+            for way, inputs in zip(ways, (made.expected_inputs, made.inputs), strict=True):
+                with way(model):
+                    sides.append(self.call.leaves(replaced(inputs, _in_double), model))
+            is_gone = first_mismatch(sides[0], sides[1], made.alignment, self.tolerances) is None
+        except Exception:  # noqa: BLE001 - a model that does not run in float64 cannot be asked
+            return False
+        if is_gone:
+            self.outcome.notes.append(f"{type(self.model).__name__} magnifies the rounding of float32 ({made.label})")
+        return is_gone
+
     def fail(self, repetition: Repetition, mismatch: Mismatch, diagnosis: str, traces: TracePair | None = None) -> None:
         """Report a difference, unless the call gives another answer each time anyway.
 
@@ -225,3 +264,7 @@ class Check(ABC, Generic[SettingsT]):
         )
         outcome.failure, outcome.located, outcome.diagnosis = str(outcome.text), located, diagnosis
         outcome.culprit = None if located is None else located.culprit
+
+
+def _in_double(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor

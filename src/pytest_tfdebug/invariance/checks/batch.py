@@ -38,7 +38,7 @@ class BatchCheck(Check[Settings]):
                 self.skip(f"{self.call.name} cannot be asked that way: {repetition.label} ({self.raised(error).error})")
                 return
             mismatch = self.compare(repetition.label, *outputs, repetition.alignment)
-            if mismatch is not None:
+            if mismatch is not None and not self.is_noise(repetition, mismatch):
                 self.fail(repetition, mismatch, _DIAGNOSIS)
                 return
 

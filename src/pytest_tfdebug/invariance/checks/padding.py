@@ -146,7 +146,8 @@ class PaddingCheck(Check[PaddingSettings]):
             return None
         expected, actual = outputs
         how = {"promises_finite": self._promises_finite, "with_caches": with_caches}
-        return self.compare(made.label, expected, actual, made.alignment, **how)
+        mismatch = self.compare(made.label, expected, actual, made.alignment, **how)
+        return None if mismatch is not None and self.is_noise(made, mismatch) else mismatch
 
     def _explain(self, leak: Leak) -> None:
         sequence, settings, call = leak.sequence, self.settings, self.call
