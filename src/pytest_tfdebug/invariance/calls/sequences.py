@@ -48,7 +48,7 @@ KINDS = (
     SequenceKind("frames", ("input_features", "input_values"), "attention_mask", None, "frames"),
     SequenceKind("pixels", ("pixel_values",), "pixel_mask", None, "pixels"),
 )
-#: Inputs that never run along a token sequence, whatever their sizes happen to be.
+#: Inputs that never run along a token sequence, even where their sizes are equal.
 _APART = {
     "cross_attn_head_mask",
     "decoder_head_mask",

@@ -101,7 +101,7 @@ class Check(ABC, Generic[SettingsT]):
 
     @cached_property
     def expected(self) -> Leaves:
-        """The output that the test saw; made again if the weights have changed since."""
+        """The output that the test saw; if the weights have changed since, that of a new call."""
         return self.call.output if self.call.are_weights_unchanged() else self.call.leaves(self.call.inputs)
 
     @cached_property
@@ -126,7 +126,7 @@ class Check(ABC, Generic[SettingsT]):
         return expected, actual
 
     def compare(self, label: str, expected: Leaves, actual: Leaves, at: Alignment, **how: bool) -> Mismatch | None:
-        """Compare two outputs; where there is nothing to compare that is noted, and is no failure.
+        """Compare two outputs. Nothing to compare is noted, and is no failure.
 
         Args:
             label: What was repeated.
@@ -162,7 +162,7 @@ class Check(ABC, Generic[SettingsT]):
         return False
 
     def is_random(self, *, with_other_numbers: bool = True) -> bool:
-        """Tell whether the call, made again as it was, gives another answer; this is then noted, and nothing counts.
+        """Tell whether the same call gives another answer each time. If so that is noted, and no repetition counts.
 
         Args:
             with_other_numbers: Also make it with other random numbers.

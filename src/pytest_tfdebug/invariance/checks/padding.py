@@ -11,7 +11,7 @@ from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.checks.settings import PaddingSettings
 from pytest_tfdebug.invariance.explain.culprit import locate
 from pytest_tfdebug.invariance.explain.diagnosis import Findings, diagnose, observations
-from pytest_tfdebug.invariance.explain.experiments import Laboratory, Leak
+from pytest_tfdebug.invariance.explain.experiments import Leak, LeakRepeater
 from pytest_tfdebug.invariance.repeat.padding_variants import padded_alike, ragged, rows_alone
 from pytest_tfdebug.invariance.repeat.pads import without_pads
 from pytest_tfdebug.invariance.repeat.positions import can_take_positions, numbered
@@ -39,7 +39,7 @@ class PaddingCheck(Check[PaddingSettings]):
     def __init__(self, call: ObservedCall, settings: PaddingSettings) -> None:
         super().__init__(call, settings)
         self._promises_finite = model_traits.is_pretrained(call.model)
-        #: Main inputs: those that need position ids on the left, whose caches hold them, that the model refuses.
+        #: Sequences that need position ids on the left, whose caches depend on them, that the model refuses.
         self._needs_positions: set[str] = set()
         self._numbers_caches: set[str] = set()
         self._refused: set[str] = set()
@@ -152,10 +152,10 @@ class PaddingCheck(Check[PaddingSettings]):
     def _explain(self, leak: Leak) -> None:
         sequence, settings, call = leak.sequence, self.settings, self.call
         lengths, _ = pad_lengths(call.model, sequence, settings.lengths)
-        laboratory = Laboratory(
+        repeater = LeakRepeater(
             call, leak, lambda made: self._run(sequence, made) is not None, lengths, settings.filler
         )
-        found, smallest = laboratory.run()
+        found, smallest = repeater.run()
         length = sequence.length if sequence.is_exact or leak.mismatch.error else 0
         pads = list(render_pads(smallest.side, found.failing, found.passing, sequence.kind.unit, length))
         if leak.mismatch.error:

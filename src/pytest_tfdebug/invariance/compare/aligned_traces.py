@@ -1,7 +1,7 @@
-"""Compare the trace of a repeated call with that of the expected one: both are first cut to what they have in common.
+"""Compare the trace of a repeated call with the expected one, at real tokens.
 
-That is their tensors at real tokens. The root's inputs are left out (they differ on purpose), and so are masks that one
-side does without, and tensors whose sizes no pad explains.
+The root's inputs are left out, for they differ on purpose; so are masks that one side has no need of, and tensors whose
+sizes no pad explains.
 """
 
 from __future__ import annotations

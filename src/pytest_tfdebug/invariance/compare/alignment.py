@@ -1,8 +1,8 @@
-"""Lay a tensor of a padded forward beside the same tensor of the forward without padding.
+"""Lay a tensor of a padded forward beside the same tensor without padding.
 
-A pad adds one position to every axis along the sequence and none to others, so the axes are found by their sizes:
-those that grew by the pad are narrowed to the real positions. Tensors whose sizes no pad explains (the tokens that a
-router sends to one expert) cannot be laid side by side.
+A pad adds one position to every axis along the sequence and none to others, so the axes that grew are those of the
+sequence, and they are narrowed to the real positions. Tensors whose sizes no pad explains (the tokens that a router
+sends to one expert) are left out.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class Experiments:
     has_nan: bool = False
 
 
-class Laboratory:
-    """Repeats a leaking call in further ways; to be used inside ``call.restored()``.
+class LeakRepeater:
+    """Repeats a leaking call in further ways, inside ``call.restored()``.
 
     Args:
         call: The call.

@@ -44,10 +44,10 @@ def sides(call: ObservedCall, sequence: InputSequence, asked: str) -> tuple[tupl
 def left_padding_refusal(call: ObservedCall, sequence: InputSequence) -> str:
     """Return why ``side="both"`` does not pad a sequence on the left; empty when it does.
 
-    Left padding is what decoding needs: every sequence of a batch then ends where the next token goes. Models that
-    decode, and encoders of such architectures (T5), are padded on the left unless they have absolute positions and take
-    no position ids for the sequence. Encoders are not: they read position 0 (a pooler's CLS token)
-    and number positions from the left, and their tokenizers pad on the right. ``side="left"`` asks for it anyway.
+    Decoding needs left padding: every sequence of a batch then ends where the next token goes. Models that decode, and
+    encoders of such architectures (T5), are padded on the left unless they have absolute positions and take no position
+    ids. Other encoders are not: they read position 0 (a pooler's CLS token), number positions from the left, and have
+    tokenizers that pad on the right. ``side="left"`` asks for it anyway.
     """
     model, name = call.model, type(model_traits.unwrapped(call.model)).__name__
     if not model_traits.decodes(model):
