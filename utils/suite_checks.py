@@ -59,7 +59,7 @@ def outcome(check: str, model: torch.nn.Module, inputs: dict[str, Any]) -> tuple
         getattr(pytest_tfdebug, f"assert_{check}")(model, dict(inputs))
     except pytest_tfdebug.InvarianceError as error:
         if error.outcome is None:
-            return "does not apply", str(error)
+            return "cannot be asked" if "cannot be asked that way" in str(error) else "does not apply", str(error)
         return "fails" if error.culprit is not None else "fails, not placed", str(error)
     except Exception as error:  # noqa: BLE001 - a fault of the checkout or of the check: the table shows it
         return "raises", f"{type(error).__name__}: {error}"

@@ -79,7 +79,7 @@ class AttentionCheck(Check[AttentionSettings]):
             inputs = self.call.inputs
             repetition = Repetition(f"{name} against {_REFERENCE}", inputs, self.unpadded, inputs)
             mismatch = self.compare(repetition.label, reference, actual, repetition.alignment)
-            ways = [partial(implementation, name=each) for each in (_REFERENCE, name)]
+            ways = partial(implementation, name=_REFERENCE), partial(implementation, name=name)
             if mismatch is not None and not self.is_noise(repetition, mismatch, ways):
                 told = f"{name} attention computes something else than {_REFERENCE}: scale, mask, softcap or dropout."
                 self.fail(repetition, mismatch, told, partial(self._traces, name))

@@ -17,16 +17,16 @@ from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
 from pytest_tfdebug.invariance.explain.culprit import Located, locate
 from pytest_tfdebug.invariance.explain.raising_place import raising_place
+from pytest_tfdebug.invariance.explain.rounding import is_rounding
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.invariance import change_text, render_output
-from pytest_tfdebug.tracing.leaves import duplicate, replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterable, Mapping
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.explain.culprit import TracePair
+    from pytest_tfdebug.invariance.explain.rounding import Way
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.report.check_text import CheckText
@@ -186,7 +186,7 @@ class Check(ABC, Generic[SettingsT]):
         self,
         made: Repetition,
         mismatch: Mismatch,
-        ways: Sequence[Callable[[torch.nn.Module], AbstractContextManager[object]]] = (nullcontext, nullcontext),
+        ways: tuple[Way, Way] = (nullcontext, nullcontext),
     ) -> bool:
         """Tell whether a small difference in float32 is gone in float64; this is then noted.
 
@@ -203,15 +203,7 @@ class Check(ABC, Generic[SettingsT]):
         held = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
         if metrics is None or not metrics.relative_l2 <= _SMALL or held != {torch.float32}:
             return False
-        try:
-            model = duplicate(self.model).double()
-            sides = []
-            for way, inputs in zip(ways, (made.expected_inputs, made.inputs), strict=True):
-                with way(model):
-                    sides.append(self.call.leaves(replaced(inputs, _in_double), model))
-            is_gone = first_mismatch(sides[0], sides[1], made.alignment, self.tolerances) is None
-        except Exception:  # noqa: BLE001 - a model that does not run in float64 cannot be asked
-            return False
+        is_gone = is_rounding(self.call, made, ways, self.tolerances)
         if is_gone:
             self.outcome.notes.append(f"{type(self.model).__name__} magnifies the rounding of float32 ({made.label})")
         return is_gone
@@ -264,7 +256,3 @@ class Check(ABC, Generic[SettingsT]):
         )
         outcome.failure, outcome.located, outcome.diagnosis = str(outcome.text), located, diagnosis
         outcome.culprit = None if located is None else located.culprit
-
-
-def _in_double(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.double() if tensor.is_floating_point() else tensor
