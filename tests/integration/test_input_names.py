@@ -85,7 +85,7 @@ def test_markers_take_the_names_of_a_forward(pytester):
     result.assert_outcomes(passed=1, failed=2, errors=1)
     result.stdout.fnmatch_lines(
         [
-            "Pooled (test_it.py:*) is not invariant to padding: input_ids padded by 1 on the right.",
+            "*Pooled (test_it.py:*) is not invariant to padding: input_ids padded by 1 on the right.",
             "padding_invariant checked nothing: *",
             "*(names of its own: inputs={'tokens': 'input_ids'} of the marker, names= of the function)",
         ]
