@@ -192,6 +192,9 @@ MARKERS: dict[str, str] = {
         "tf_golden(*, rtol, atol, tolerances, tolerance, rename, include, exclude, level, internal, min_coverage, "
         "store, redact): defaults of golden checks."
     ),
+    "tf_ranks": (
+        "tf_ranks(count, *, timeout=300): run the test on so many processes, in a process group of torch.distributed."
+    ),
     "clean_load": "clean_load(*, allow=()): fail if a model loads with missing, unexpected or mismatched weights.",
     "overflow_free": (
         "overflow_free(*, frames, dtype, headroom, underflow, gradients, ignore, trace_batches, abort_after_batch): "

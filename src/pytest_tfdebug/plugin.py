@@ -30,6 +30,7 @@ _INVARIANCE = "pytest_tfdebug.invariance.hooks"
 #: Marker -> module whose hooks run the marked tests; registered in a run that has such a test.
 MARKER_PLUGINS: dict[str, str] = {
     "clean_load": "pytest_tfdebug.triage.clean_load",
+    "tf_ranks": "pytest_tfdebug.ranks.hooks",
     "overflow_free": "pytest_tfdebug.overflow.marker",
     "padding_invariant": _INVARIANCE,
     "batch_invariant": _INVARIANCE,
@@ -69,7 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _register(config, _INVARIANCE)
     if chosen.skip_report:
         _register(config, "pytest_tfdebug.skip_report.hooks")
-    if chosen.html or chosen.json or os.environ.get("GITHUB_ACTIONS") == "true":
+    is_told = chosen.html or chosen.json or os.environ.get("GITHUB_ACTIONS") == "true"
+    if is_told and not ("TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK") != "0"):  # rank 0 alone writes
         _register(config, "pytest_tfdebug.publish.hooks")
 
 

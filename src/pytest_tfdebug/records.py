@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Direction = Literal["input", "output", "write"]
 #: Where the first divergence arose; see :class:`Culprit`.
-Kind = Literal["module", "glue", "not-called", "extra-call", "inputs", "weights", "random"]
+Kind = Literal["module", "glue", "not-called", "extra-call", "inputs", "dtype", "weights", "random"]
 
 
 class Site(NamedTuple):
@@ -107,6 +107,20 @@ class Digest:
     added: tuple[int, int] | None = None
 
 
+class Part(NamedTuple):
+    """Where what one rank holds lies in a whole tensor.
+
+    Args:
+        shape: Shape of the whole.
+        start: Index of its first element there.
+        is_summand: Whether the whole is the sum of what the ranks hold in one place.
+    """
+
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+    is_summand: bool = False
+
+
 @dataclass(slots=True)
 class TensorRecord:
     """One leaf of a call's inputs or outputs.
@@ -121,6 +135,10 @@ class TensorRecord:
         digest: What is kept in place of the tensor.
         floor: How far it is from what the same forward gives in float64: norm of the difference over that of the
             tensor. None where it was not measured, or is no rounding.
+        part: Where it lies in a whole tensor that several ranks hold, if a ``DTensor`` says so.
+        placement: How a whole tensor lay on the ranks that it was recorded on: ``"Shard(1)"``, ``"Partial"``;
+            ``"ranks"`` where the parts of the ranks are stacked along axis 0, for nobody knows their axis. Empty for
+            one that each rank held, or one process.
     """
 
     leaf: str
@@ -130,6 +148,8 @@ class TensorRecord:
     statistics: Statistics | None = field(default=None, repr=False)
     digest: Digest | None = field(default=None, repr=False)
     floor: float | None = field(default=None, repr=False)
+    part: Part | None = field(default=None, repr=False)
+    placement: str = ""
 
     @property
     def held(self) -> Tensor | Digest | None:
@@ -244,6 +264,21 @@ FORMS: tuple[Problem, ...] = ("shape", "dtype")
 FAILING: tuple[Problem, ...] = ("values", *FORMS)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class PartDigest:
+    """What one rank has of the digest of a whole tensor, for the ranks to put together.
+
+    Args:
+        part: Where what it holds lies in the whole.
+        digest: The digest of the whole with zeros in the place of what other ranks hold.
+        owned: Which of the digest's elements it holds, then which of its tops, ``(kept + tops,)``.
+    """
+
+    part: Part
+    digest: Digest
+    owned: Tensor
+
+
 @dataclass(frozen=True, slots=True)
 class LeafComparison:
     """One tensor of the actual forward beside its expected tensor.
@@ -257,6 +292,9 @@ class LeafComparison:
         expected: The tensor it is held to; None for an extra leaf.
         metrics: Differences; None when the tensors are equal bit by bit or cannot be subtracted.
         is_measured: Whether their values were looked at: both sides have them, in one shape.
+        part: What this rank has to tell the others of it, where these must be heard before it can be judged.
+        ranks: The ranks on which they differ, of a forward on several.
+        is_summand: Whether the ranks hold parts of a sum that nothing has added up.
     """
 
     direction: Direction
@@ -267,6 +305,9 @@ class LeafComparison:
     expected: TensorRecord | None = field(repr=False)
     metrics: Metrics | None = field(default=None, repr=False)
     is_measured: bool = False
+    part: PartDigest | None = field(default=None, repr=False, compare=False)
+    ranks: tuple[int, ...] = ()
+    is_summand: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,14 +413,15 @@ class Culprit:
         path: Module path; for ``not-called`` the path of the expected module.
         kind: ``module``: its inputs agree, its output does not, and it called nothing; ``glue``: the lines between or
             after its children's calls; ``not-called`` / ``extra-call``: a call on one side only; ``inputs``: the
-            model was given other inputs; ``weights``: its parameters are not the expected ones; ``random``: it draws
-            random numbers.
+            model was given other inputs; ``dtype``: most of its modules compute in another one; ``weights``: its
+            parameters are not the expected ones; ``random``: it draws random numbers.
         source: Lines to look at; prints as ``file.py:first-last``. None where there is no source.
         explanation: What was observed, in sentences.
         class_name: The module's class.
         divergence: The tensor that decided; None when the inputs have no common tensor, or values decided.
         reference: Lines of the reference whose value the port never computes; None where there are none.
         weights: Names of the parameters that are wrong, where the kind is ``weights``.
+        ranks: On which ranks of a forward on several it shows, ``"on rank 1 alone"``; empty for one process.
     """
 
     path: str
@@ -390,6 +432,7 @@ class Culprit:
     divergence: Divergence | None
     reference: SourceRange | None = None
     weights: tuple[str, ...] = ()
+    ranks: str = ""
 
 
 def as_they_ended(calls: Sequence[CallComparison]) -> list[CallComparison]:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from pytest_tfdebug.parity.metrics import compare_leaf
 from pytest_tfdebug.parity.tolerance import DEFAULTS, Tolerance
-from pytest_tfdebug.records import TensorRecord
+from pytest_tfdebug.records import Part, TensorRecord
 from pytest_tfdebug.tracing.digest import digest_of, elements_of, norm_of, place_of, places, signed_sums, top_places
+from pytest_tfdebug.tracing.digest_of_part import digest_of_part
 from pytest_tfdebug.tracing.statistics import summarize
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -199,3 +200,25 @@ def test_two_digests_are_compared_by_what_both_hold():
     assert held_to(kept(tensor, 200)).is_measured
     assert held_to(kept(changed, 200)).problem == "values"
     assert compare_leaf("output", kept(changed), whole(tensor), DEFAULTS["float32"]).problem == "values"
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("sizes", [(4, 6, 64), (2, 4, 6)], ids=["in rows of sums", "across them"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int32])
+def test_the_digests_of_parts_make_up_that_of_the_whole(axis, sizes, dtype):
+    torch.manual_seed(0)
+    whole = (torch.randn(sizes) * 8).to(dtype)
+    at = torch.tensor([0, 17, whole.numel() - 1])
+    starts = [place * (sizes[axis] // 2) for place in (0, 1)]
+    parts = [Part(sizes, tuple(start if each == axis else 0 for each in range(3))) for start in starts]
+
+    digests = [digest_of_part(held, part, 40, at, None) for held, part in zip(whole.chunk(2, axis), parts, strict=True)]
+    expected = digest_of(whole, 40, at=at)
+
+    (first, owned), (second, other) = digests
+    assert torch.equal(owned, ~other)
+    assert torch.equal(
+        torch.cat((first.elements, first.tops)).where(owned, torch.cat((second.elements, second.tops))),
+        torch.cat((expected.elements, expected.tops)),
+    )
+    assert torch.allclose((first.sums + second.sums).double(), expected.sums.double(), rtol=1e-5, atol=1e-4)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
 from pytest_tfdebug.goldens.held_model import compare_with
 from pytest_tfdebug.goldens.modes import missing, to_accept
+from pytest_tfdebug.goldens.on_ranks import once, sharing_group
+from pytest_tfdebug.goldens.part import part_of
 from pytest_tfdebug.goldens.pass_warnings import warnings_of
 from pytest_tfdebug.goldens.paths import shown
 from pytest_tfdebug.goldens.pending import note_errors
@@ -21,6 +23,7 @@ from pytest_tfdebug.goldens.store import load
 from pytest_tfdebug.options import Options, repros
 from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
 from pytest_tfdebug.publish.note import note, wants_details
+from pytest_tfdebug.tracing.ranks import present_group
 from pytest_tfdebug.tracing.selection import names_of
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ class Check:
         place: Where the golden is.
         name: Name of the golden, where the test has several.
         settings: What was asked for.
+        root: Path of the golden's module that the model is, where it is a part.
         has_reference: Whether the golden is that of another model.
     """
 
@@ -53,11 +57,18 @@ class Check:
     place: Place
     name: str | None
     settings: CheckSettings
+    root: str | None = None
+    _: KW_ONLY
     has_reference: bool
 
     @property
     def _is_explained(self) -> bool:
         return Options.of(self.item.config).explain != "off"
+
+    @property
+    def _runs_alone(self) -> bool:
+        """Whether the model is no part of another one, of another module or on other ranks."""
+        return self.root is None and present_group() is None
 
     def run(self, called: PortCall, inputs: Rerun, *, is_pending: bool) -> ParityReport:
         """Hold the model to its golden.
@@ -87,17 +98,19 @@ class Check:
             self.settings,
             is_explained=self._is_explained,
             in_detail=in_detail,
+            group=sharing_group(self.root),
             progress=lambda: Progress(config, self.item.nodeid, "explaining"),
         )
         GoldenSession.of(config).add(_outcome(str(self.place), self.item.nodeid, report, called.note))
         if is_pending and self.has_reference and self.place.pending.exists():
-            fresh, beside = anew(called, inputs), self._load(self.place.pending)
-            note_errors(self.place, report, compare_with(beside, self.model, fresh, self.settings, is_explained=False))
+            fresh, pending, group = anew(called, inputs), self._load(self.place.pending), sharing_group(self.root)
+            beside = compare_with(pending, self.model, fresh, self.settings, is_explained=False, group=group)
+            once(group, lambda: note_errors(self.place, report, beside))
         for warning in warnings_of(report, type(self.model).__name__, self.settings, is_explained=self._is_explained):
             warnings.warn(warning, stacklevel=3)
         if not report.ok:
             self._advise(report, called)
-        elif Options.of(config).power:
+        elif Options.of(config).power and self._runs_alone:
             self._measure_power(golden, called, inputs)
         shown_path = shown(str(self.place), config)
         note(
@@ -123,6 +136,7 @@ class Check:
         try:
             with place.names(file):
                 golden = load(file)
+                golden = golden if self.root is None else part_of(golden, self.root)
         except GoldenError as error:
             raise GoldenError(f"{error}\n{again}") from error
         kept = golden.extra.get("kept")
@@ -146,7 +160,7 @@ class Check:
         report.subject = f"The {'port' if self.has_reference else 'model'} differs from its golden"
         report.advice = to_accept(config, is_reference=self.has_reference)
         wanted = repros(config)
-        if wanted is not None:
+        if wanted is not None and self._runs_alone:
             told = write_golden_repro(
                 wanted,
                 self.place.fetch(),

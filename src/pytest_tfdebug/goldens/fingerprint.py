@@ -31,7 +31,7 @@ def fingerprint(model: torch.nn.Module) -> dict[str, str]:
     hashes: dict[int, str] = {}
     for _, tensor in named:
         if id(tensor) not in hashes:
-            hashes[id(tensor)] = _hash(tensor)
+            hashes[id(tensor)] = hash_of(tensor)
     return {name: hashes[id(tensor)] for name, tensor in named}
 
 
@@ -59,7 +59,8 @@ def common(
     return found
 
 
-def _hash(tensor: torch.Tensor) -> str:
+def hash_of(tensor: torch.Tensor) -> str:
+    """Return the hash of a tensor."""
     shape = [] if tensor.is_nested else list(tensor.shape)
     digest = blake2b(f"{tensor.dtype}{shape}".encode(), digest_size=8)
     values = None if is_lazy(tensor) else readable(tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,6 +64,7 @@ class Goldens:
         level: Level | None = None,
         port_inputs: Mapping[str, Any] | tuple[Any, ...] | None = None,
         method: str = "forward",
+        root: str | None = None,
         internal: Internal | None = None,
         min_coverage: float | None = None,
         store: Store | None = None,
@@ -93,6 +95,8 @@ class Goldens:
             port_inputs: The port's own inputs, where its forward takes others than the reference: a dict of keyword
                 inputs or a tuple of positional ones. ``args`` and ``kwargs`` are then those of the reference.
             method: What to call instead of the forward, on both sides: ``"encode"``, ``"get_image_features"``.
+            root: Path of the reference's module that the model is, where it is a part of it: a pipeline stage, a layer.
+                Its inputs are then ``port_inputs``, and it is held to what the golden has of that module.
             internal: What becomes of a model whose outputs agree while something inside does not: ``"warn"`` passes
                 with an :class:`InternalWarning`, ``"fail"`` fails.
             min_coverage: Share of the golden's calls, from 0 to 1, below which a check that passes gives a
@@ -128,6 +132,7 @@ class Goldens:
             "redact": redact,
         }
         own = {**arguments, "reference": reference, "name": name, "port_inputs": port_inputs, "variant": variant}
+        own["root"] = root
         own["method"] = None if method == "forward" else method
         check_model(model, {key: value for key, value in own.items() if value is not None}, "check")
         settings = settle(
@@ -150,6 +155,7 @@ class Goldens:
         place = self._claim(model, name, chosen, is_recorded=mode in RECORDING)
         given = PortCall(args, kwargs, method=method)
         called = _called(model, given, reference, port_inputs)
+        called = _as_part(called, root, is_without=mode in RECORDING and reference is None)
         # a forward may write to what it was given
         inputs = Rerun(model, called.args, called.kwargs, method)
         if mode in RECORDING and not (mode == "missing" and place.exists()):
@@ -158,7 +164,7 @@ class Goldens:
             if reference is None and mode != "pending":
                 return None
             called = anew(called, inputs)
-        check = Check(self._item, model, place, name, settings, has_reference=reference is not None)
+        check = Check(self._item, model, place, name, settings, root, has_reference=reference is not None)
         return check.run(called, inputs, is_pending=mode == "pending")
 
     def _claim(self, model: torch.nn.Module, name: str | None, variant: str | None, *, is_recorded: bool) -> Place:
@@ -203,6 +209,17 @@ def golden() -> Goldens:
 
 
 _GOLDENS: pytest.StashKey[Goldens] = pytest.StashKey()
+
+
+def _as_part(called: PortCall, root: str | None, *, is_without: bool) -> PortCall:
+    """Return the call of a model that is a part of its reference, whose inputs are not the reference's."""
+    if root is None:
+        return called
+    if is_without:
+        raise TFDebugError(
+            f"root={root!r} says which module of its reference the model is, and there is no reference= to record."
+        )
+    return replace(called, names={}, note="", other=None)
 
 
 def _called(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pytest_tfdebug.goldens.fingerprint import common, differing, fingerprint
+from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.provenance import changes, provenance
 from pytest_tfdebug.goldens.recorded_check import failing_elements
 from pytest_tfdebug.parity.compare import conclude, coverage_of, start_comparison
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.tracing.codec import TraceFile
+    from pytest_tfdebug.tracing.ranks import Group
 
 
 def compare_with(
@@ -41,6 +44,7 @@ def compare_with(
     *,
     is_explained: bool = True,
     in_detail: bool = False,
+    group: Group | None = None,
     progress: Callable[[], Progress | None] = lambda: None,
 ) -> ParityReport:
     """Run a model and compare each tensor with its golden while it is alive; once more to explain a failure.
@@ -52,6 +56,7 @@ def compare_with(
         settings: What was asked for.
         is_explained: Whether to run it once more where it fails.
         in_detail: Whether to run it for the elements of the first tensor that differs, too.
+        group: The ranks that hold parts of it, where there are several.
         progress: Begins to tell how far the second run is.
     """
     modules = modules_of(model)
@@ -76,6 +81,7 @@ def compare_with(
             modules=list(modules.by_path),
             aliases=modules.aliases,
             unrecorded=modules.by_path.keys() - watched.keys(),
+            group=group,
         )
         recorder = Recorder(model, comparator, picked, comparator.wrote)
         with preserved(model), torch.no_grad(), recorder:
@@ -94,12 +100,14 @@ def compare_with(
             return None
 
     def second_look(fails: bool | None) -> Explained | None:  # noqa: FBT001 - a callback
-        return _by_values(golden_file, again, output, progress(), fails=fails) if is_explained else None
+        if not is_explained or group is not None:  # the values of a rank are those of its parts
+            return None
+        return _by_values(golden_file, again, output, progress(), fails=fails)
 
     report = conclude(comparator, tuple(notes), second_look, under_rules, internal=settings.internal)
     if not report.ok:
-        _look_into(report, golden_file, model, called, settings)
-    if not report.ok and in_detail:
+        _look_into(report, golden_file, model, called, settings, group)
+    if not report.ok and in_detail and group is None:
         report.elements = failing_elements(report, model, again.inputs(), settings.tolerances)
     return report
 
@@ -126,8 +134,13 @@ def _by_values(
     return explain(expected, actual, fails=fails)
 
 
-def _look_into(
-    report: ParityReport, golden_file: TraceFile, model: torch.nn.Module, called: PortCall, settings: CheckSettings
+def _look_into(  # noqa: PLR0917 - all that a failure is explained by
+    report: ParityReport,
+    golden_file: TraceFile,
+    model: torch.nn.Module,
+    called: PortCall,
+    settings: CheckSettings,
+    group: Group | None,
 ) -> None:
     """Say what the inputs, the weights and the environment have to do with a failure."""
     if called.other is not None:
@@ -135,20 +148,46 @@ def _look_into(
         told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
         root = root_name(model)
         report.culprit = Culprit(root, "inputs", None, told, root, None)
-    report.facts += _circumstances(golden_file, model, report, renamer(settings.rename))
+    report.facts += _circumstances(golden_file, model, report, renamer(settings.rename), group)
+
+
+def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Culprit:
+    """Return a culprit whose weights are to blame."""
+    why = f"Its inputs agree, and {own[0]!r} is not the recorded one: the weights differ, not the code."
+    why += f" So do {others} more of the model." if others else ""
+    return replace(culprit, kind="weights", weights=tuple(own), explanation=f"{why} {told}".rstrip())
+
+
+def _recorded_shape(golden_file: TraceFile, name: str, to_golden: Callable[[str], str]) -> tuple[int, ...]:
+    """Return the shape of a recorded parameter; empty where the golden does not tell."""
+    values = golden_file.trace.again.values() if golden_file.trace.again is not None else None
+    path, _, last = name.rpartition(".")
+    known = {} if values is None else values.parameters
+    return known[there][1] if (there := f"{to_golden(path)}.{last}" if path else name) in known else ()
 
 
 def _circumstances(
-    golden_file: TraceFile, model: torch.nn.Module, report: ParityReport, to_golden: Callable[[str], str]
+    golden_file: TraceFile,
+    model: torch.nn.Module,
+    report: ParityReport,
+    to_golden: Callable[[str], str],
+    group: Group | None,
 ) -> list[str]:
     """Say whether weights and environment are those of the golden; drift is for a model held to its own past."""
-    recorded, present = golden_file.extra["weights"], fingerprint(model)
+    recorded = golden_file.extra["weights"]
+    present = fingerprint(model) if group is None else fingerprint_on_ranks(model, group, recorded, to_golden)
     wrong = differing(recorded, present, to_golden)
     culprit = report.culprit
     own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
-    if own:
+    if own and culprit is not None and group is not None:
+        told = sharded_too_often(model, group, own[0], _recorded_shape(golden_file, own[0], to_golden))
+        report.culprit = _of_weights(culprit, own, len(wrong) - len(own), told)
+        lines = []
+    elif own:
         told = f"The weights differ, not the code: {own[0]!r} is not the recorded one"
         lines = [told + (f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else ".")]
+    elif wrong and culprit is not None and culprit.kind == "dtype":
+        lines = []  # converted, they are others bit by bit
     elif wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         lines = [f"Weights that are not the recorded ones: {wrong[0]!r}{more}."]
@@ -161,4 +200,5 @@ def _circumstances(
     since = list(changes(golden_file.extra["provenance"], provenance(model)))
     report.changed, report.other_weights = since, wrong
     lines += [f"Changed since it was recorded: {'; '.join(since)}."] if since else []
-    return lines if report.by_values else [*lines, str(assess(report, since, wrong))]
+    is_told = report.by_values or (culprit is not None and culprit.kind == "dtype")
+    return lines if is_told else [*lines, str(assess(report, since, wrong))]

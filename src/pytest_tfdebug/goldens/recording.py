@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.errors import GoldenSizeWarning, TFDebugError
+from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, gathered, once
 from pytest_tfdebug.goldens.paths import shown
 from pytest_tfdebug.goldens.progress import Progress
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
-from pytest_tfdebug.goldens.store import save
+from pytest_tfdebug.goldens.store import Written, save
 from pytest_tfdebug.tracing.budget import shown_size
+from pytest_tfdebug.tracing.ranks import present_group
 from pytest_tfdebug.tracing.selection import selection
 from pytest_tfdebug.tracing.trace import recorded_forward
 
@@ -76,13 +78,29 @@ def record(
         progress.step("module", len(seen), 1 + len(recorded.modules) - len(recorded.unrecorded))
 
     picked = selection(settings.include, settings.exclude, settings.level)
-    budget = settings.kept.budget
-    recorded = recorded_forward(model, called.args, called.kwargs, picked, tell, method=called.method, budget=budget)
-    with target.file.staged(target.place) as file:
-        written = save(file, recorded, model, test, kept=settings.kept, progress=progress)
+    group = present_group()
+    recorded = recorded_forward(
+        model,
+        called.args,
+        called.kwargs,
+        picked,
+        tell,
+        method=called.method,
+        budget=settings.kept.budget if group is None else None,
+        group=group,
+    )
+    weights = None if group is None else fingerprint_on_ranks(model, group)
+    recorded = recorded if group is None else gathered(recorded, group)
+
+    def write() -> Written:
+        with target.file.staged(target.place) as file:
+            made = save(file, recorded, model, test, kept=settings.kept, progress=progress, weights=weights)
+        if not target.is_pending or made.status == "unchanged":
+            target.place.drop_pending()
+        return made
+
+    written = once(group, write)
     is_news = not target.is_pending or written.status != "unchanged"
-    if not target.is_pending or not is_news:
-        target.place.drop_pending()
     if is_news:
         status = "pending" if target.is_pending else written.status
         GoldenSession.of(item.config).add(Outcome(str(target.file), test, status, written.review))

@@ -169,6 +169,11 @@ class GoldenSession:
 
     def merge(self, part: str) -> None:
         """Add what a worker found."""
+        self.merge_outcomes(part)
+        self.unclaimed.merge(Unclaimed(**json.loads(part)["unclaimed"]))
+
+    def merge_outcomes(self, part: str) -> None:
+        """Add what a process did for tests that this one collected, and not what no test there uses."""
         data = json.loads(part)
         for outcome in data["outcomes"]:
             self.outcomes.append(Outcome(**{**outcome, "review": tuple(outcome["review"])}))
@@ -176,7 +181,6 @@ class GoldenSession:
             owner = self._claim(path, test)
             if owner != test:
                 self.clashes.append(_clash(path, *sorted((owner, test))))
-        self.unclaimed.merge(Unclaimed(**data["unclaimed"]))
         self.environment = self.environment or data["environment"]
         self.power += data["power"]
         for glob, missed in data["rules"].items():

@@ -73,6 +73,7 @@ def save(
     *,
     kept: Kept | None = None,
     progress: Progress | None = None,
+    weights: dict[str, str] | None = None,
 ) -> Written:
     """Write a golden unless the file holds these very tensors.
 
@@ -83,6 +84,7 @@ def save(
         test: Node id of the test.
         kept: What is kept of the forward.
         progress: Told how far it is.
+        weights: The fingerprint of its weights, where other ranks hold parts of them.
 
     Raises:
         GoldenError: If the trace holds no tensor, or the file cannot be written or would be larger than it may be; the
@@ -94,7 +96,7 @@ def save(
     kept = kept or Kept()
     extra = {
         "test": redact(test),
-        "weights": fingerprint(model),
+        "weights": fingerprint(model) if weights is None else weights,
         "provenance": provenance(model),
         "kept": {"budget": kept.budget, **({"floors": True} if kept.has_floors else {})},
     }

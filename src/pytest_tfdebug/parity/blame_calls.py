@@ -35,6 +35,7 @@ from pytest_tfdebug.parity.failing_tensors import (
     opaque_text,
 )
 from pytest_tfdebug.parity.guilty_inputs import GuiltyInputs
+from pytest_tfdebug.parity.other_dtype import blame_dtype
 from pytest_tfdebug.records import FAILING, Culprit, Divergence
 from pytest_tfdebug.tracing.glue import glue_lines
 
@@ -79,8 +80,12 @@ def judge_calls(compared: Compared) -> Verdict:
         if leaf.problem in FAILING or (leaf.problem and item.call.parent is None and leaf.direction == "input")
     ]
     if root_inputs:
-        return Verdict(divergences, _blame_inputs(tree.roots))
+        given = _blame_inputs(tree.roots)
+        return Verdict(divergences, (given.divergence and blame_dtype(tree, given.divergence)) or given)
     fault = first_fault(tree)
+    of_dtype = blame_dtype(tree, _divergence(*fault))
+    if of_dtype is not None:
+        return Verdict(divergences, of_dtype)
     bad_writes = {item.call.index for item in compared.calls if any(leaf.problem for leaf, _ in item.writes)}
     inputs = GuiltyInputs(tree, bad_outputs | bad_writes if fault.leaf.direction == "write" else bad_outputs)
     return Verdict(divergences, _blame(tree, fault, inputs), [*given_to_model(tree.roots)])

@@ -15,8 +15,10 @@ import torch
 
 from pytest_tfdebug.parity.metrics import compare_leaf
 from pytest_tfdebug.parity.pairing import CallPairing, in_cache, pair_inputs, pair_outputs
+from pytest_tfdebug.parity.parts import compare_on_rank, in_recorded_layout
 from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord, Write
 from pytest_tfdebug.tracing.capture import readable, tensor_record, version
+from pytest_tfdebug.tracing.ranks import record_here
 from pytest_tfdebug.tracing.skeleton import skeleton
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
     from pytest_tfdebug.records import Direction
     from pytest_tfdebug.tracing.leaves import Leaf
+    from pytest_tfdebug.tracing.ranks import Group
     from pytest_tfdebug.tracing.trace import Trace
 
 
@@ -47,6 +50,15 @@ class Compared:
     tensors: int = 0
 
 
+def tally(found: Compared) -> Compared:
+    """Fill in which expected calls were not made, and how many tensors were compared."""
+    paired = {item.expected.index for item in found.calls if item.expected is not None}
+    found.unpaired_expected = [call for call in found.expected if call.index not in paired]
+    leaves = (leaf for item in found.calls for leaf in (*item.inputs, *item.made))
+    found.tensors = sum(leaf.is_measured and leaf.problem in ("", "values") for leaf in leaves)
+    return found
+
+
 class Comparator:
     """The consumer that holds a forward to an expected trace.
 
@@ -55,14 +67,21 @@ class Comparator:
         pairing: Which call stands beside which.
         tolerances: What is allowed.
         own_paths: Expected module path -> path of the actual model's module that stands for it.
+        group: The ranks that make the forward, where it is one of several.
     """
 
     def __init__(
-        self, expected: Trace, pairing: CallPairing, tolerances: Tolerances, own_paths: dict[str, str]
+        self,
+        expected: Trace,
+        pairing: CallPairing,
+        tolerances: Tolerances,
+        own_paths: dict[str, str],
+        group: Group | None = None,
     ) -> None:
         self._expected = expected
         self._pairing = pairing
-        self._tolerances = tolerances
+        self.group = group
+        self.tolerances = tolerances
         self._by_index: dict[int, CallComparison] = {}
         self._by_expected: dict[int, CallComparison] = {}
         self._known = _Known()
@@ -74,17 +93,17 @@ class Comparator:
         """Compare the inputs of a call that begins."""
         if len(args) + len(kwargs) > len(leaves) or self._pairing.is_ambiguous(call):  # or there are but tensors
             call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
-        self._begin(call, _records(leaves))
+        self._begin(call, self._records(leaves))
 
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
         """Compare the outputs of a call that ends."""
         if not isinstance(output, torch.Tensor):
             call.skeleton["outputs"] = skeleton(output, leaves)
-        self._finish(call, _records(leaves))
+        self._finish(call, self._records(leaves))
 
     def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:
         """Compare what a call has written to caches."""
-        self._wrote(call, [Write(record, before) for record in _records(leaves)])
+        self._wrote(call, [Write(record, before) for record in self._records(leaves)])
 
     def fail(self, call: Call) -> None:
         """Nothing to compare: the call has no outputs."""
@@ -98,12 +117,8 @@ class Comparator:
                 self._finish(call, call.outputs)
 
     def finish(self) -> Compared:
-        """Return what was found once the forward has ended."""
-        paired = {item.expected.index for item in self.result.calls if item.expected is not None}
-        self.result.unpaired_expected = [call for call in self._expected.calls if call.index not in paired]
-        leaves = (leaf for item in self.result.calls for leaf in (*item.inputs, *item.made))
-        self.result.tensors = sum(leaf.is_measured and leaf.problem in ("", "values") for leaf in leaves)
-        return self.result
+        """Return what was found once the forward has ended; on several ranks, what this one found."""
+        return tally(self.result)
 
     def _begin(self, call: Call, inputs: tuple[TensorRecord, ...]) -> None:
         comparison = CallComparison(call, self._partner(call, inputs))
@@ -160,7 +175,7 @@ class Comparator:
 
     def _apart(self, actual: TensorRecord, expected: TensorRecord) -> float:
         """Return the relative difference of two tensors; infinite where they cannot be subtracted."""
-        found = compare_leaf("output", actual, expected, self._tolerances.of("", expected.dtype))
+        found = self._compared("output", actual, expected, self.tolerances.of("", expected.dtype))
         return found.metrics.relative_l2 if found.metrics is not None else 0.0 if found.is_measured else inf
 
     def _doubt_unless_right(self, call: Call, expected: Call, leaves: tuple[LeafComparison, ...]) -> None:
@@ -176,15 +191,29 @@ class Comparator:
             if actual is None or expected is None:
                 found.append(_one_sided(direction, actual, expected))
                 continue
-            tolerance = self._tolerances.of(path, expected.dtype, expected.floor)
+            tolerance = self.tolerances.of(path, expected.dtype, expected.floor)
             comparison = self._known.get(actual, expected, tolerance)
             if comparison is None:
-                comparison = compare_leaf(direction, actual, expected, tolerance)
+                comparison = self._compared(direction, actual, expected, tolerance)
                 self._known.put(actual, expected, tolerance, comparison)
             else:
                 comparison = replace(comparison, direction=direction, leaf=actual.leaf, expected=expected)
             found.append(comparison)
         return tuple(found)
+
+    def _compared(
+        self, direction: Direction, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance
+    ) -> LeafComparison:
+        if expected.placement:
+            actual, expected = in_recorded_layout(actual, expected, self.group)
+        if self.group is None:
+            return compare_leaf(direction, actual, expected, tolerance)
+        return compare_on_rank(direction, actual, expected, tolerance, self.group)
+
+    def _records(self, leaves: list[Leaf]) -> tuple[TensorRecord, ...]:
+        if self.group is None:
+            return tuple(tensor_record(leaf, readable(leaf.tensor)) for leaf in leaves)
+        return tuple(record_here(leaf) for leaf in leaves)
 
 
 class _Known:
@@ -212,10 +241,6 @@ class _Known:
 def _identities(records: tuple[TensorRecord, ...]) -> set[tuple[int, int]]:
     """Return which tensors these are, each as it is now."""
     return {(id(record.tensor), version(record.tensor)) for record in records if record.tensor is not None}
-
-
-def _records(leaves: list[Leaf]) -> tuple[TensorRecord, ...]:
-    return tuple(tensor_record(leaf, readable(leaf.tensor)) for leaf in leaves)
 
 
 def _one_sided(direction: Direction, actual: TensorRecord | None, expected: TensorRecord | None) -> LeafComparison:

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.parity.comparator import Comparator
+from pytest_tfdebug.parity.comparator import Comparator, tally
 from pytest_tfdebug.parity.coverage import RecordedModules
 from pytest_tfdebug.parity.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
 from pytest_tfdebug.parity.measured import measured_coverage
+from pytest_tfdebug.parity.merge_ranks import merge_ranks, on_ranks
 from pytest_tfdebug.parity.pairing import CallPairing
 from pytest_tfdebug.parity.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.comparator import Compared
     from pytest_tfdebug.tracing.operators import Values
+    from pytest_tfdebug.tracing.ranks import Group
 
 
 def compare(
@@ -135,6 +137,7 @@ def start_comparison(
     modules: Iterable[str],
     aliases: dict[str, tuple[str, ...]],
     unrecorded: Collection[str] = (),
+    group: Group | None = None,
 ) -> Comparator:
     """Return a comparator that holds a forward to a trace, to be fed by a recorder or a replay.
 
@@ -145,13 +148,14 @@ def start_comparison(
         modules: Module paths of the model under test, called or not.
         aliases: Other paths of its shared modules.
         unrecorded: Those of its module paths that are not recorded.
+        group: The ranks that make the forward, where it is one of several.
     """
     to_expected = renamer(rename)
     expected = replace(
         expected, calls=RecordedModules(modules, aliases, unrecorded, to_expected).common(expected.calls)
     )
     pairing = CallPairing(expected.calls, expected.aliases, aliases, to_expected)
-    return Comparator(expected, pairing, allowed, {to_expected(path): path for path in modules})
+    return Comparator(expected, pairing, allowed, {to_expected(path): path for path in modules}, group)
 
 
 def coverage_of(trace: Trace) -> RecordedModules:
@@ -186,10 +190,15 @@ def conclude(
         looks.append(second_look(fails))
         return looks[-1]
 
-    found = comparator.finish()
+    found, group = comparator.finish(), comparator.group
+    if group is not None:
+        found = tally(merge_ranks(found, comparator.tolerances, group.exchange))
+        notes = tuple(note for told in group.exchange(notes) for note in told)
     is_tolerated = internal == "warn" and is_equal_outside(found)
     decided = decide(found, noted_look, held_under, is_tolerated=is_tolerated)
     verdict, compared = decided.verdict, decided.compared
+    if group is not None and verdict.culprit is not None:
+        verdict = replace(verdict, culprit=on_ranks(verdict.culprit, group.world_size))
     verdict, inside = tolerate_internal(verdict, compared) if internal == "warn" else (verdict, "")
     coverage = measured_coverage(compared)
     if verdict.is_compared and decided.look is not None and decided.look.expected:

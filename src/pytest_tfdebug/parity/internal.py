@@ -39,8 +39,9 @@ def tolerate_internal(verdict: Verdict, compared: Compared) -> tuple[Verdict, st
     count = max(1, sum(item.direction != "input" for item in verdict.divergences))
     values = "1 internal value differs" if count == 1 else f"{count} internal values differ"
     source = f", {culprit.source}" if culprit.source else ""
+    ranks = f", {culprit.ranks}" if culprit.ranks else ""
     note = (
-        f"Outputs equal, {values}: the first at {culprit.path!r} ({culprit.class_name}){source}. "
+        f"Outputs equal, {values}: the first at {culprit.path!r} ({culprit.class_name}){source}{ranks}. "
         'internal="fail" makes this a failure.'
     )
     return Verdict(verdict.divergences, None, [note, *verdict.notes], verdict.is_compared), note

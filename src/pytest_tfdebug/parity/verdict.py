@@ -57,7 +57,7 @@ def decide(
         is_tolerated: Whether what differs is a note anyway: no forward is made again for its line.
     """
     verdict = judge_calls(compared)
-    if verdict.culprit is not None and verdict.culprit.kind == "inputs":
+    if verdict.culprit is not None and verdict.culprit.kind in ("inputs", "dtype"):
         return Decided(verdict, compared)
     fails = _root_fails(compared)
     if _is_named(compared):

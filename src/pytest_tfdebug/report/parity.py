@@ -29,6 +29,7 @@ _WHAT = {
     "not-called": "is never called",
     "extra-call": "is called, and should not be",
     "inputs": "was given other inputs",
+    "dtype": "computes in another dtype",
     "weights": "has other weights",
     "random": "draws random numbers",
 }
@@ -61,10 +62,11 @@ def parity_text(report: Report) -> CheckText:
         return CheckText(_agreement(report), advice=names, circumstances=around, repro=tuple(report.repro))
     what, why = _told(culprit)
     where = f"{culprit.source} in " if culprit.source else ""
+    ranks = f" {culprit.ranks}" if culprit.ranks else ""
     facts = facts_of(culprit.divergence) if culprit.divergence is not None else ()
     count = len(report.divergences)
     return CheckText(
-        f"{where}{culprit.path} ({culprit.class_name}): {what}",
+        f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
         tuple(_code(culprit)),
         (f"{report.subject}. {why}".rstrip(),),
         (*next_step(report.advice), *names),

@@ -143,8 +143,7 @@ def signed_sums(tensor: torch.Tensor) -> torch.Tensor:
     flat = _flat(tensor)
     if not tensor.is_floating_point() and not tensor.is_complex():
         return _exact_sums(flat)
-    sums = _float_sums(flat)
-    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, _HOLES)
+    return float_sums(flat)
 
 
 def norm_of(tensor: torch.Tensor) -> float:
@@ -160,9 +159,17 @@ def norm_of(tensor: torch.Tensor) -> float:
     return math.sqrt(squares)
 
 
-def _float_sums(flat: torch.Tensor, holes: dict[str, float] | None = None) -> torch.Tensor:
+def float_sums(flat: torch.Tensor, signs: torch.Tensor | None = None) -> torch.Tensor:
+    """Return the sums of a flat tensor of floating point, with the signs of its rows or the seeded ones."""
+    sums = _float_sums(flat, signs)
+    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, signs, _HOLES)
+
+
+def _float_sums(
+    flat: torch.Tensor, of_rows: torch.Tensor | None, holes: dict[str, float] | None = None
+) -> torch.Tensor:
     sums = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device)
-    for rows, signs in rows_of(flat, BUCKETS):
+    for rows, signs in rows_of(flat, BUCKETS, of_rows):
         sums += signs.to(rows.device, torch.float64) @ (rows if holes is None else rows.nan_to_num(**holes))
     return sums
 
@@ -175,10 +182,13 @@ def _exact_sums(flat: torch.Tensor) -> torch.Tensor:
     return sums
 
 
-def rows_of(flat: torch.Tensor, buckets: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield a flat tensor of floating point in rows of buckets, as float64, and each row's sign."""
+def rows_of(
+    flat: torch.Tensor, buckets: int, signs: torch.Tensor | None = None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield a flat tensor of floating point in rows of buckets, as float64, and each row's sign, seeded or given."""
     for start, piece in _pieces(flat, buckets):
-        yield piece.double(), _signs(start // buckets + len(piece))[start // buckets :].to(flat.device)
+        first, end = start // buckets, start // buckets + len(piece)
+        yield piece.double(), (row_signs(end) if signs is None else signs[:end])[first:].to(flat.device)
 
 
 def _pieces(flat: torch.Tensor, buckets: int) -> Iterator[tuple[int, torch.Tensor]]:
@@ -195,7 +205,8 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return dense.detach().reshape(-1)
 
 
-def _signs(count: int) -> torch.Tensor:
+def row_signs(count: int) -> torch.Tensor:
+    """Return the seeded signs of the first rows, int8."""
     return _all_signs(max(_PIECE // BUCKETS, 1 << (count - 1).bit_length()))[:count]
 
 

@@ -44,6 +44,8 @@ def encode(trace: Trace) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     document = {**outline(trace, writer.place), "tensors": writer.entries}
     if any(floor is not None for floor in writer.floors):
         document["floors"] = writer.floors
+    if writer.placements:  # of a forward on several ranks
+        document["placements"] = writer.placements
     return writer.finish(), document
 
 
@@ -95,7 +97,8 @@ def _leaf_reader(document: dict[str, Any], tensors: dict[str, torch.Tensor]) -> 
     if "tensors" not in document:
         return lambda entry: _decode_old_leaf(entry, tensors)
     floors = optional(list, document.get("floors"))
-    reader = TensorReader(typed(list, document["tensors"]), tensors, floors)
+    placements = typed(dict, document.get("placements", {}))
+    reader = TensorReader(typed(list, document["tensors"]), tensors, floors, placements)
 
     def read(entry: list[Any]) -> TensorRecord:
         leaf, place = entry

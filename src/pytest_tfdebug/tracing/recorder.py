@@ -20,7 +20,7 @@ from pytest_tfdebug.tracing.leaves import Leaf, walk, walk_inputs
 from pytest_tfdebug.tracing.selection import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.signatures import method_of, parameters_of, positional_parameters
 from pytest_tfdebug.tracing.sites import codes_of, forward_source, is_inside_a_call, locate_call, source_of
-from pytest_tfdebug.tracing.wrappers import adapted_paths, bare, callers_of_forward, root_of
+from pytest_tfdebug.tracing.wrappers import adapted_paths, bare, callers_of_forward, class_of, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,7 +173,7 @@ class Recorder:
         own = bare(module)
         hooked = _Hooked(
             path,
-            type(own).__name__,
+            class_of(own).__name__,
             forward_source(own),
             positional_parameters(cast("type", type(own))),
             next(own.children(), None) is not None,

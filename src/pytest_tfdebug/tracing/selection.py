@@ -10,7 +10,7 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.tracing.compiled import hidden_by_compiler
 from pytest_tfdebug.tracing.globs import MEANING, checked, matches, matches_any, nearest
-from pytest_tfdebug.tracing.wrappers import bare, named_modules, root_of
+from pytest_tfdebug.tracing.wrappers import bare, class_of, named_modules, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -122,7 +122,7 @@ def modules_of(model: torch.nn.Module) -> Modules:
 
 def root_name(model: torch.nn.Module) -> str:
     """Return the name of a root's call: the class of the bare model."""
-    return type(bare(model)).__name__
+    return class_of(bare(model)).__name__
 
 
 def names_of(model: torch.nn.Module) -> set[str]:

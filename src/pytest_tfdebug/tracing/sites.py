@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
 _OWN_FOLDER = __file__.rpartition("tracing")[0]
 _TORCH_FOLDER = torch.__file__.rpartition("__init__")[0]
+#: Where transformers puts a forward around that of a layer which it shards.
+_SHARDING = "transformers.distributed."
 
 
 class Place(NamedTuple):
@@ -130,6 +132,8 @@ def _extent(code: CodeType) -> tuple[int, int]:
 
 def _forward_code(module: torch.nn.Module) -> CodeType | None:
     own = module.__dict__.get("forward")
+    if getattr(own, "__module__", "").startswith(_SHARDING):
+        own = None
     return _class_code(type(module).forward) if own is None else _code_of(own) or _class_code(type(module).forward)
 
 

@@ -17,12 +17,15 @@ from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Digest, Statistics, TensorRecord
 from pytest_tfdebug.tracing.capture import dtype_name
 from pytest_tfdebug.tracing.digest import BUCKETS, EXACT_BUCKETS
+from pytest_tfdebug.tracing.ranks import STACKED
 from pytest_tfdebug.tracing.typed import each, typed
 
 #: Begins the names of what is no single tensor of a call.
 ROW = "#row."
 #: Dtypes that safetensors does not take, or not in every version, and that of the pairs that are stored for them.
 COMPLEX = {"complex32": torch.float16, "complex64": torch.float32, "complex128": torch.float64}
+#: A stacked tensor has an axis for the ranks and one that they share.
+_STACKED_AXES = 2
 #: Numbers of a tensor's statistics and norm.
 _NUMBERS = 6
 
@@ -34,12 +37,14 @@ class TensorWriter:
         tensors: Those of the file, by name.
         entries: Those of the document, in the order in which they were first seen.
         floors: The floor of each of them.
+        placements: How those of them lay on the ranks that they were recorded on that each rank did not hold whole.
     """
 
     def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
         self.entries: list[list[Any]] = []
         self.floors: list[float | None] = []
+        self.placements: dict[str, str] = {}
         self._places: dict[object, int] = {}
         self._owners: dict[int, str] = {}
         self._rows: dict[str, list[torch.Tensor]] = {}
@@ -51,6 +56,8 @@ class TensorWriter:
         key = id(held) if held is not None else (record.shape, record.dtype)
         if key not in self._places:
             self._places[key] = len(self.entries)
+            if record.placement:
+                self.placements[str(len(self.entries))] = record.placement
             self.entries.append([list(record.shape), record.dtype, self._where(record, name)])
             self.floors.append(record.floor)
         return self._places[key]
@@ -96,10 +103,18 @@ class TensorReader:
         entries: Those of the document.
         tensors: Those of the file, by name.
         floors: The floors of the tensors; None where they were not measured.
+        placements: How they lay on the ranks that they were recorded on, by their place.
     """
 
-    def __init__(self, entries: list[Any], tensors: dict[str, torch.Tensor], floors: list[Any] | None = None) -> None:
+    def __init__(
+        self,
+        entries: list[Any],
+        tensors: dict[str, torch.Tensor],
+        floors: list[Any] | None = None,
+        placements: dict[str, Any] | None = None,
+    ) -> None:
         self._tensors = tensors
+        self._placements = {typed(str, place): typed(str, told) for place, told in (placements or {}).items()}
         self._read: list[TensorRecord] = [self._entry(typed(list, entry)) for entry in entries]
         for record, floor in zip(self._read, floors or [], strict=floors is not None):
             record.floor = _checked_floor(floor)
@@ -110,7 +125,10 @@ class TensorReader:
         if not 0 <= index < len(self._read):
             raise GoldenError(f"the document names tensor {index} of {len(self._read)}.")
         read = self._read[index]
-        return replace(read, leaf=leaf)
+        placement = self._placements.get(str(index), "")
+        if placement == STACKED and len(read.shape) < _STACKED_AXES:
+            raise GoldenError(f"tensor {index} is said to be stacked and has no axis for that.")
+        return replace(read, leaf=leaf, placement=placement)
 
     def _entry(self, entry: list[Any]) -> TensorRecord:
         sizes, dtype, where = entry

@@ -13,6 +13,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.records import Write
 from pytest_tfdebug.tracing.budget import parse_size
 from pytest_tfdebug.tracing.capture import Captures, tensor_record
+from pytest_tfdebug.tracing.ranks import record_here
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.rerun import Recorded, Rerun
 from pytest_tfdebug.tracing.selection import Level, Selection, selection
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.records import Call, TensorRecord
     from pytest_tfdebug.tracing.leaves import Leaf
+    from pytest_tfdebug.tracing.ranks import Group
 
 
 @dataclass(eq=False, repr=False)
@@ -160,9 +162,13 @@ class _Keeper:
     """The consumer that keeps everything, or what a file of a given size may hold."""
 
     def __init__(
-        self, trace: Trace, on_call: Callable[[Trace, Call], None] | None = None, stream: Stream | None = None
+        self,
+        trace: Trace,
+        on_call: Callable[[Trace, Call], None] | None = None,
+        stream: Stream | None = None,
+        group: Group | None = None,
     ) -> None:
-        self._trace, self._on_call, self._stream = trace, on_call, stream
+        self._trace, self._on_call, self._stream, self._group = trace, on_call, stream, group
         self._captures = Captures()
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -185,6 +191,8 @@ class _Keeper:
     def _keep(self, call: Call, leaves: list[Leaf], role: str) -> tuple[TensorRecord, ...]:
         if self._stream is not None:
             return tuple(self._stream.take(call, leaf, role) for leaf in leaves)
+        if self._group is not None:
+            return tuple(record_here(leaf, self._captures.take) for leaf in leaves)
         return tuple(tensor_record(leaf, self._captures.take(leaf.tensor)) for leaf in leaves)
 
 
@@ -262,6 +270,7 @@ def recorded_forward(
     *,
     method: str = "forward",
     budget: int | None = None,
+    group: Group | None = None,
 ) -> Trace:
     """Run one forward without gradients and record it; see :func:`trace`.
 
@@ -274,10 +283,15 @@ def recorded_forward(
         method: What is called.
         budget: Bytes of the file that it goes into: each tensor is reduced to what that may hold once the forward lets
             it go. None to keep every element.
+        group: The ranks that make it, where it is one of several: of each tensor what this one holds is recorded.
     """
     again = Rerun(model, args, kwargs, method)
     stream = None if budget is None else Stream(budget)
-    with preserved(model), torch.no_grad(), _recording(model, picked, on_call, stream) as (recorded, recorder):
+    with (
+        preserved(model),
+        torch.no_grad(),
+        _recording(model, picked, on_call, stream, group) as (recorded, recorder),
+    ):
         recorder.run(method, args, kwargs)
     recorded.again = again
     if stream is not None:
@@ -315,9 +329,10 @@ def _recording(
     picked: Selection,
     on_call: Callable[[Trace, Call], None] | None = None,
     stream: Stream | None = None,
+    group: Group | None = None,
 ) -> Iterator[tuple[Trace, Recorder]]:
     recorded = Trace("")
-    keeper = _Keeper(recorded, on_call, stream)
+    keeper = _Keeper(recorded, on_call, stream, group)
     recorder = Recorder(model, keeper, picked, keeper.wrote)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)

@@ -68,6 +68,13 @@ def bare(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
+def class_of(module: torch.nn.Module) -> type[torch.nn.Module]:
+    """Return the class of a module; of one that ``fully_shard`` has given a class of its own, the one that it had."""
+    kind = type(module)
+    own = [base for base in kind.__mro__[1:] if base.__name__ != "FSDPModule"]
+    return own[0] if any(base.__name__ == "FSDPModule" for base in kind.__bases__) else kind
+
+
 def root_of(model: torch.nn.Module) -> torch.nn.Module:
     """Return what the hooks of a model's root are put on: the bare model, or ``torch.compile``'s wrapper of it."""
     return next(named_modules(model)).outer

@@ -1,0 +1,1 @@
+"""Tests on several processes: ``@pytest.mark.tf_ranks(2)``."""

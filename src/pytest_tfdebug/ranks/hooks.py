@@ -1,0 +1,183 @@
+"""The hooks behind ``@pytest.mark.tf_ranks(2)``: a test that runs in several processes, and has one report."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_tfdebug.goldens.modes import TYPED, is_typed
+from pytest_tfdebug.goldens.session import WORKER_KEY, GoldenSession
+from pytest_tfdebug.ranks.launch import Ranks
+from pytest_tfdebug.ranks.process_group import GROUP, by_torchrun, start_group, stop_group
+from pytest_tfdebug.ranks.settings import RanksSettings
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.ranks.launch import Rank
+    from pytest_tfdebug.ranks.process_group import Launched
+
+_PHASES = ("setup", "call", "teardown")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a marked test on its ranks; in one of these, let it run."""
+    settings = RanksSettings.of(item)
+    if settings is None or _launched(item.config) is not None:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    with Ranks(settings.world_size, _task(item)) as group:
+        group.wait(settings.timeout)
+        reports = _reports(item, group.ranks)
+    reports += _left_by_others(item, nextitem)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Join the process group before the fixtures of a marked test do anything."""
+    settings, launched = RanksSettings.of(item), _launched(item.config)
+    if settings is None or launched is None:
+        return  # without a marker torchrun's processes have nothing to do with each other
+    if launched.world_size != settings.world_size:
+        pytest.skip(f"tf_ranks({settings.world_size}): torchrun started {launched.world_size} processes")
+    start_group(launched, settings.timeout)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave the process group of torchrun."""
+    if GROUP not in config.stash and by_torchrun() is not None:
+        stop_group()
+
+
+def _launched(config: pytest.Config) -> Launched | None:
+    return config.stash.get(GROUP, None) or by_torchrun()
+
+
+def _task(item: pytest.Item) -> dict[str, Any]:
+    config = item.config
+    return {
+        "test": item.nodeid,
+        "file": str(item.path),
+        "path": sys.path,
+        "arguments": [str(argument) for argument in config.invocation_params.args],
+        "input": {TYPED: is_typed(config)},
+    }
+
+
+def _reports(item: pytest.Item, ranks: list[Rank]) -> list[pytest.TestReport]:
+    """Return the reports of the one rank that tells most, and take over what it did."""
+    found = {rank.number: _of_rank(item, rank) for rank in ranks}
+    told = _telling(ranks, found)
+    reports = found[told.number]
+    if told.result is None or not reports:
+        return _made(item, told, ranks)
+    part = told.result["output"].get(WORKER_KEY)
+    if part is not None:
+        GoldenSession.of(item.config).merge_outcomes(part)
+    for warning in told.result["warnings"]:
+        _warn_again(item, warning)
+    for report in reports:
+        if report.failed:
+            report.sections.append(("tfdebug ranks", _states(ranks)))
+    return reports
+
+
+def _of_rank(item: pytest.Item, rank: Rank) -> list[pytest.TestReport]:
+    """Return the reports of a rank, one for each phase; none of one that was lost."""
+    read = item.config.hook.pytest_report_from_serializable
+    return [read(config=item.config, data=data) for data in (rank.result["reports"] if rank.result else ())]
+
+
+def _telling(ranks: list[Rank], found: dict[int, list[pytest.TestReport]]) -> Rank:
+    """Return the rank whose reports stand for all: the first that failed, or rank 0 where it failed in that way."""
+    for is_telling in (_has_died, _is_unable):
+        if any(map(is_telling, ranks)):
+            return next(filter(is_telling, ranks))
+    failed = {number: report for number, reports in found.items() for report in reports if report.failed}
+    if not failed:
+        return next((rank for rank in ranks if rank.lost), ranks[0])
+    first = min(failed.values(), key=lambda report: report.stop)
+    return ranks[min(number for number, report in failed.items() if _message(report) == _message(first))]
+
+
+def _has_died(rank: Rank) -> bool:
+    return rank.lost.startswith("died")
+
+
+def _is_unable(rank: Rank) -> bool:
+    return rank.result is not None and bool(rank.result["problem"])
+
+
+def _message(report: pytest.TestReport) -> object:
+    return getattr(getattr(report.longrepr, "reprcrash", None), "message", None)
+
+
+def _made(item: pytest.Item, told: Rank, ranks: list[Rank]) -> list[pytest.TestReport]:
+    """Return the reports of a test none of whose ranks could make one that tells what happened."""
+    which = [rank.number for rank in ranks if rank.lost and rank.lost == told.lost] or [told.number]
+    who = f"rank{'s' * (len(which) > 1)} {', '.join(map(str, which))}"
+    lines = [f"{item.nodeid}: {who} {told.lost or 'could not run the test'}."]
+    for rank in ranks:
+        problem = "" if rank.result is None else rank.result["problem"]
+        where, log = rank.traceback() if rank.lost else "", rank.log() if rank is told and _has_died(rank) else ""
+        for what, text in (("", problem), (" was at", where), (" printed", log)):
+            if text:
+                lines += [f"Rank {rank.number}{what}:", *(f"  {line}" for line in text.splitlines())]
+    made = []
+    for phase in _PHASES:
+        is_call = phase == "call"
+        made.append(
+            pytest.TestReport(
+                item.nodeid,
+                item.location,
+                dict.fromkeys(item.keywords, 1),
+                "failed" if is_call else "passed",
+                "\n".join(lines) if is_call else None,
+                phase,  # type: ignore[arg-type] # one of the three
+                sections=[("tfdebug ranks", _states(ranks))] if is_call else [],
+            )
+        )
+    return made
+
+
+def _states(ranks: list[Rank]) -> str:
+    return "\n".join(f"rank {rank.number} {_state(rank)}" for rank in ranks)
+
+
+def _state(rank: Rank) -> str:
+    return rank.lost or ("failed" if rank.has_failed else "ended without a failure")
+
+
+def _warn_again(item: pytest.Item, warning: dict[str, Any]) -> None:
+    """Show a warning of a rank in the summary of this run."""
+    module, name = warning["kind"]
+    try:
+        kind = getattr(import_module(module), name)
+    except (ImportError, AttributeError):
+        kind = UserWarning
+    file, line = warning["at"]
+    item.ihook.pytest_warning_recorded.call_historic(
+        kwargs={
+            "warning_message": warnings.WarningMessage(kind(warning["text"]), kind, file, line),
+            "when": warning["when"],
+            "nodeid": warning["nodeid"],
+            "location": None,
+        }
+    )
+
+
+def _left_by_others(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
+    """End the fixtures that earlier tests of this process have left and the next one has no use for."""
+    state = item.session._setupstate  # noqa: SLF001 - the hook would end what a setup of this item began
+    call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
+    if call.excinfo is None:
+        return []
+    report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
+    return [report]

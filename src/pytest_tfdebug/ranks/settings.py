@@ -1,0 +1,50 @@
+"""What ``tf_ranks`` was given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.marker_arguments import is_number, is_whole_number, refuse_unknown
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: Seconds that a test on ranks may take: each rank imports torch and builds its model anew.
+DEFAULT_TIMEOUT = 300.0
+_FEWEST = 2
+
+
+class RanksSettings(NamedTuple):
+    """What the marker of a test asks for.
+
+    Args:
+        world_size: Number of ranks.
+        timeout: Seconds after which the test is ended.
+    """
+
+    world_size: int
+    timeout: float
+
+    @classmethod
+    def of(cls, item: pytest.Item) -> Self | None:
+        """Return what the closest marker of a test asks for; None for a test without it.
+
+        Raises:
+            pytest.UsageError: If an argument makes no sense.
+        """
+        marker = item.get_closest_marker("tf_ranks")
+        if marker is None:
+            return None
+        try:
+            refuse_unknown("tf_ranks", ("timeout",), marker.args[1:], marker.kwargs)
+        except TFDebugError as error:
+            raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+        count, timeout = (marker.args or (None,))[0], marker.kwargs.get("timeout", DEFAULT_TIMEOUT)
+        if not is_whole_number(count, _FEWEST):
+            raise pytest.UsageError(f"{item.nodeid}: tf_ranks({count!r}) is no number of ranks, 2 or more.")
+        if not is_number(timeout) or not timeout:
+            raise pytest.UsageError(f"{item.nodeid}: tf_ranks: timeout={timeout!r} is no number of seconds above 0.")
+        return cls(count, float(timeout))
