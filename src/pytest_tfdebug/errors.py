@@ -108,6 +108,21 @@ class CleanLoadError(CheckError):
     """A model was loaded with weights that do not fit it, or no model was loaded."""
 
 
+class ConformanceError(CheckError):
+    """A model class breaks one of its promises, or keeps one that it is declared to break.
+
+    Args:
+        message: The report.
+        verdict: The ``Verdict``: model, promise, state.
+        finding: What was found, with the ``Culprit`` where one is known.
+    """
+
+    def __init__(self, message: str, verdict: Any = None, finding: Any = None) -> None:  # noqa: ANN401 - of higher rooms
+        super().__init__(message)
+        self.verdict, self.finding = verdict, finding
+        self.culprit = getattr(finding, "culprit", None)
+
+
 class TFDebugWarning(_Shown, UserWarning):
     """Something that is worth knowing and does not fail a check."""
 

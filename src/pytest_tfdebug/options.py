@@ -158,6 +158,19 @@ FLAGS = (
         is_number=True,
     ),
     Flag(
+        "conformance_known",
+        "--tf-conformance-known",
+        "file with the promises that models are known to break, as --tf-conformance-accept writes it",
+        metavar="FILE",
+        is_path=True,
+    ),
+    Flag(
+        "conformance_accept",
+        "--tf-conformance-accept",
+        "write what breaks a promise now into the file of --tf-conformance-known, and do not fail for it",
+        is_switch=True,
+    ),
+    Flag(
         "skip_report",
         "--tf-skip-report",
         "write which common tests each model ran and skipped, in the form of python -m pytest_tfdebug.scan",
@@ -186,6 +199,8 @@ INI = (
 
 #: Key under which a test's notes travel to the terminal summary, also from xdist workers.
 NOTE = "tfdebug_note"
+#: Key likewise of its verdicts on models and promises.
+CONFORMANCE = "tfdebug_conformance"
 
 MARKERS: dict[str, str] = {
     "tf_golden": (
@@ -250,6 +265,8 @@ class Options(NamedTuple):
     watch_masks: bool
     invariance_rtol: float | None
     invariance_atol: float | None
+    conformance_known: str | None
+    conformance_accept: bool
     skip_report: str | None
 
     @classmethod

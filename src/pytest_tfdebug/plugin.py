@@ -68,6 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _register(config, "pytest_tfdebug.triage.show_environment")
     if chosen.watch_masks:
         _register(config, _INVARIANCE)
+    if chosen.conformance_accept:
+        _register(config, "pytest_tfdebug.conform.accepted")
     if chosen.skip_report:
         _register(config, "pytest_tfdebug.skip_report.hooks")
     is_told = chosen.html or chosen.json or os.environ.get("GITHUB_ACTIONS") == "true"
@@ -209,6 +211,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         _write(terminalreporter, "tfdebug goldens", list(goldens.summary(config)))
         for line in goldens.covered(config):
             terminalreporter.write_line(printable(line))
+    _write(terminalreporter, "tfdebug conformance", _conformance(terminalreporter))
     notes = [
         f"{report.nodeid}: {value}"
         for report in terminalreporter.getreports("passed")
@@ -218,6 +221,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     _write(terminalreporter, "tfdebug notes", notes)
     if _FAILURE in sys.modules:
         _write(terminalreporter, "tfdebug diagnoses", list(import_module(_FAILURE).table(terminalreporter)))
+
+
+def _conformance(terminalreporter: pytest.TerminalReporter) -> list[str]:
+    """Return the table of models by promises; empty in a run that held no model to any."""
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    found = [
+        value
+        for report in reports
+        for key, value in getattr(report, "user_properties", ())
+        if key == options.CONFORMANCE
+    ]
+    if not found:
+        return []
+    read = import_module("pytest_tfdebug.conformance_verdict").Verdict.from_property
+    return list(import_module("pytest_tfdebug.report.conformance").render_table([read(value) for value in found]))
 
 
 def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Sequence[str]) -> None:

@@ -93,3 +93,26 @@ def test_attributes_of_every_kind_are_put_back():
     assert model.memory is memory
     assert model.memory.tolist() == [0.0, 0.0]
     assert not hasattr(model, "fresh")
+
+
+class ReplacesItsChild(nn.Module):
+    """Takes another attention for a short sequence and notes that, as BigBird does."""
+
+    def __init__(self):
+        super().__init__()
+        self.kind, self.attention = "sparse", nn.Linear(2, 2)
+
+    def forward(self, x):
+        if self.kind == "sparse":
+            self.kind, self.attention = "full", nn.Identity()
+        return self.attention(x)
+
+
+def test_a_child_that_a_forward_replaces_is_put_back():
+    model = ReplacesItsChild()
+    attention = model.attention
+
+    trace(model, torch.ones(1, 2))
+
+    assert model.kind == "sparse"
+    assert model.attention is attention

@@ -83,7 +83,9 @@ def _changes_itself(module: torch.nn.Module) -> bool:
 
 
 class _Attributes:
-    """The plain attributes of a module, and what lists, dicts and sets among them hold.
+    """The plain attributes of a module, what lists, dicts and sets among them hold, and its children.
+
+    BigBird's forward replaces its attention when a sequence is short, and notes in an attribute that it has.
 
     Args:
         module: The module.
@@ -92,6 +94,7 @@ class _Attributes:
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
         self.before = {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
+        self._children = dict(module._modules)  # noqa: SLF001 - the table itself
         self._contents = [(value, value.copy()) for value in self.before.values() if type(value) in (list, dict, set)]
 
     @property
@@ -105,6 +108,10 @@ class _Attributes:
         for name in [name for name in now if name not in self.before and name not in _OF_TORCH]:
             del now[name]
         now.update({name: value for name, value in self.before.items() if now.get(name, self) is not value})
+        children = self._module._modules  # noqa: SLF001
+        if children != self._children:
+            children.clear()
+            children.update(self._children)
         for value, content in self._contents:
             _refill(value, content)
 

@@ -22,6 +22,7 @@ KINDS = {
     "dtype_close": "Dtype",
     "overflow_free": "Overflow",
     "clean_load": "Load",
+    "conformance": "Promise",
 }
 #: What the two sides of a check are called: the one under test, and the one that it is held to.
 _SIDES = {"parity": ("Here", "Reference"), "padding_invariant": ("Padded", "As the test called it")}

@@ -1,0 +1,122 @@
+"""The file of ``--tf-conformance-known``: promises that models are known to break, read and written."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_tfdebug.conformance_verdict import Verdict
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.options import CONFORMANCE, Options
+from pytest_tfdebug.publish.files import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    #: Promise -> class of the model -> the first line of the failure, or a reason that somebody wrote in its place.
+    Known = dict[str, dict[str, str]]
+
+_KNOWN: pytest.StashKey[Known] = pytest.StashKey()
+
+
+def path_of(config: pytest.Config) -> Path | None:
+    """Return where the file is; None where no one named it."""
+    chosen = Options.of(config).conformance_known
+    return config.invocation_params.dir / chosen if chosen else None
+
+
+def known(config: pytest.Config) -> Known:
+    """Return what models are known to break; nothing where there is no file.
+
+    Raises:
+        TFDebugError: If the file is not what ``--tf-conformance-accept`` writes.
+    """
+    if _KNOWN not in config.stash:
+        path = path_of(config)
+        config.stash[_KNOWN] = read(path) if path is not None else {}
+    return config.stash[_KNOWN]
+
+
+def read(path: Path) -> Known:
+    """Return what a file holds; nothing where it does not exist.
+
+    Raises:
+        TFDebugError: If it cannot be read.
+    """
+    if not path.exists():
+        return {}
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TFDebugError(f"Cannot read {path}: {error}.\n{_ADVICE}") from error
+    is_known = isinstance(found, dict) and all(
+        isinstance(models, dict) and all(isinstance(reason, str) for reason in models.values())
+        for models in found.values()
+    )
+    if not is_known:
+        raise TFDebugError(f"{path} does not hold promises, models and reasons.\n{_ADVICE}")
+    known_: Known = found
+    return known_
+
+
+_ADVICE = "Write it anew with --tf-conformance-accept."
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to accept.
+
+    Raises:
+        pytest.UsageError: If no file is named.
+    """
+    if path_of(config) is None:
+        raise pytest.UsageError("--tf-conformance-accept writes a file: name it with --tf-conformance-known=FILE.")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Acceptor(config), "tfdebug-conformance-acceptor")
+
+
+class _Acceptor:
+    """Collects what the tests of a run found, and writes it at the end.
+
+    Args:
+        config: The run.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._found: dict[tuple[str, str], Verdict] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the verdicts of a test."""
+        for key, value in report.user_properties:
+            if key == CONFORMANCE:
+                verdict = Verdict.from_property(str(value))
+                self._found[verdict.promise, verdict.model] = verdict
+
+    def pytest_sessionfinish(self) -> None:
+        """Write what breaks a promise; of models that did not run, what the file held stays."""
+        path = path_of(self._config)
+        if path is None or not self._found:
+            return
+        kept = {
+            (promise, model): reason
+            for promise, models in read(path).items()
+            for model, reason in models.items()
+            if (promise, model) not in self._found
+        }
+        write_text(path, _text(kept | dict(self._broken())))
+
+    def _broken(self) -> Iterator[tuple[tuple[str, str], str]]:
+        before = known(self._config)
+        for (promise, model), verdict in self._found.items():
+            if verdict.state == "accepted":
+                yield (promise, model), before.get(promise, {}).get(model, verdict.text)
+
+
+def _text(reasons: dict[tuple[str, str], str]) -> Iterator[str]:
+    nested: Known = {}
+    for (promise, model), reason in sorted(reasons.items()):
+        nested.setdefault(promise, {})[model] = reason
+    yield json.dumps(nested, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,28 @@
+"""What a promise came to for one model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.records import Culprit
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found when a model was held to a promise.
+
+    Args:
+        failure: The report of a broken promise; empty where it holds.
+        absent: Why the promise does not apply, in a sentence; empty where it does.
+        culprit: Where it is broken; None where that is not known.
+        diagnosis: What is probably wrong, in a sentence.
+        note: What is worth saying although the promise holds.
+    """
+
+    failure: str = ""
+    absent: str = ""
+    culprit: Culprit | None = None
+    diagnosis: str = ""
+    note: str = ""

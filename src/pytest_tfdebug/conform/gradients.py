@@ -1,0 +1,88 @@
+"""``gradients``: each parameter that changes the answer has a gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.conform.finding import Finding
+from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.tracing.leaves import walk
+from pytest_tfdebug.tracing.state import preserved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_tfdebug.conform.subject import Subject
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves
+
+_SHOWN = 5
+_DIAGNOSIS = (
+    "its value is taken out of the graph: .detach(), .data, .item(), torch.no_grad, a new tensor made of it, or an "
+    "operator without gradient."
+)
+
+
+def each_has_one(subject: Subject) -> Finding:
+    """Run forward and backward once, and look for parameters that change an output and have no gradient.
+
+    A parameter without effect in this call (a pooler that nobody reads, a mask token) is a note.
+    """
+    call, model = subject.call, subject.model
+    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    with preserved(model), torch.enable_grad():
+        torch.manual_seed(0)
+        outputs = [tensor for _, tensor in walk(model(**call.inputs))]
+        outputs = [tensor for tensor in outputs if tensor.requires_grad and tensor.is_floating_point()]
+        if not outputs:
+            return Finding(absent="it returns no floating-point tensor that depends on its parameters")
+        loss = torch.stack([(tensor * torch.rand_like(tensor)).sum().float() for tensor in outputs]).sum()
+        gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    without = {name: named[name] for name, gradient in zip(named, gradients, strict=True) if gradient is None}
+    if not without:
+        return Finding()
+    before = _answer(subject)
+    cut = _that_matter(subject, before, without)
+    if not cut:
+        return Finding(note=f"without effect in this call, and without gradient: {_listed(list(without))}")
+    told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
+    path = cut[0].rpartition(".")[0]
+    culprit = Culprit(path, "module", None, _DIAGNOSIS, type(model.get_submodule(path)).__name__, None)
+    return Finding(f"{told}\n  {_listed(cut)}\n  Diagnosis: {_DIAGNOSIS}", culprit=culprit, diagnosis=_DIAGNOSIS)
+
+
+def _that_matter(subject: Subject, before: Leaves, parameters: dict[str, torch.nn.Parameter]) -> list[str]:
+    """Return the names of the parameters that change the answer: all at once first, for most often none does."""
+    if not _changes(subject, before, parameters.values()):
+        return []
+    return [name for name, parameter in parameters.items() if _changes(subject, before, [parameter])]
+
+
+def _changes(subject: Subject, before: Leaves, parameters: Iterable[torch.nn.Parameter]) -> bool:
+    """Tell whether other values of some parameters give another answer; they are put back."""
+    kept = [(parameter, parameter.detach().clone()) for parameter in parameters]
+    try:
+        with torch.no_grad():
+            for parameter, value in kept:
+                parameter.copy_(value * 1.5 + 0.25)
+        after = _answer(subject)
+    finally:
+        with torch.no_grad():
+            for parameter, value in kept:
+                parameter.copy_(value)
+    return any(path not in after or not _equal(tensor, after[path]) for path, tensor in before.items())
+
+
+def _answer(subject: Subject) -> Leaves:
+    with subject.call.restored():
+        return subject.call.leaves(subject.call.inputs)
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and bool(torch.isclose(one, other, equal_nan=True).all())
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

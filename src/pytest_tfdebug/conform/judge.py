@@ -1,0 +1,74 @@
+"""From what was found to a verdict: what is declared to vary by design has to vary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.conformance_verdict import Verdict
+from pytest_tfdebug.errors import ConformanceError, TFDebugError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pytest_tfdebug.conform.promises import Promise
+    from pytest_tfdebug.conform.subject import Subject
+
+#: Promise -> class of the model -> why it varies by design.
+Varies = dict[str, dict[str, str]]
+
+
+def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promises: Iterable[str]) -> Varies:
+    """Return what was declared, each reason under its class.
+
+    Args:
+        varies: Promise -> reason, for every class, or promise -> class -> reason.
+        classes: Names of the classes.
+        promises: Names of the promises.
+
+    Raises:
+        TFDebugError: If a promise or a class does not exist, or a reason is no text.
+    """
+    classes, promises = list(classes), list(promises)
+    found: Varies = {}
+    for promise, given in (varies or {}).items():
+        if promise not in promises:
+            raise TFDebugError(f"varies names {promise!r}, which is no promise; there are {', '.join(promises)}.")
+        reasons: dict[Any, Any] = given if isinstance(given, dict) else dict.fromkeys(classes, given)
+        for name, reason in reasons.items():
+            if name not in classes:
+                raise TFDebugError(f"varies[{promise!r}] names {name!r}; the classes are {', '.join(classes)}.")
+            if not isinstance(reason, str) or not reason.strip():
+                raise TFDebugError(f"varies[{promise!r}] gives no reason for {name}: say why it varies by design.")
+        found[promise] = dict(reasons)
+    return found
+
+
+def judge(subject: Subject, promise: Promise, reason: str = "", known: str = "") -> Verdict:
+    """Hold a model to a promise.
+
+    Args:
+        subject: The model.
+        promise: The promise.
+        reason: Why the model varies by design; empty where it is to keep the promise.
+        known: How it is known to break the promise, not by design; empty where it is not.
+
+    Raises:
+        ConformanceError: If the model breaks the promise, or is declared to and does not.
+    """
+    finding = promise.find(subject)
+    name = subject.name
+    culprit = finding.culprit.path if finding.culprit is not None else ""
+    if finding.absent:
+        return Verdict(name, promise.name, "does not apply", finding.absent)
+    if (reason or known) and finding.failure:
+        return Verdict(name, promise.name, "varies" if reason else "accepted", reason or known, culprit)
+    if reason or known:
+        told = f"{name} is declared to break the promise of {promise.name} ({reason or known}) and keeps it."
+        place = f"varies[{promise.name!r}]" if reason else "the file of --tf-conformance-known"
+        verdict = Verdict(name, promise.name, "fails", told)
+        raise ConformanceError(f"{told}\nTake {name} out of {place}.", verdict, finding)
+    if finding.failure:
+        verdict = Verdict(name, promise.name, "fails", finding.failure.partition("\n")[0], culprit)
+        told = f"To declare that by design: varies={{{promise.name!r}: {{{name!r}: 'the reason'}}}}"
+        raise ConformanceError(f"{finding.failure}\n{told}", verdict, finding)
+    return Verdict(name, promise.name, "passes", finding.note)

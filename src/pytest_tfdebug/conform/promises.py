@@ -1,0 +1,150 @@
+"""The promises of a model class: what each is called, whom it binds, and how it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.conform import gradients, stored_golden, weights
+from pytest_tfdebug.conform.finding import Finding
+from pytest_tfdebug.conform.raised import raised_at
+from pytest_tfdebug.conform.use_cache import UseCacheCheck
+from pytest_tfdebug.errors import ActivationOverflowError
+from pytest_tfdebug.invariance.checks.attention import AttentionCheck
+from pytest_tfdebug.invariance.checks.batch import BatchCheck
+from pytest_tfdebug.invariance.checks.cache import CacheCheck
+from pytest_tfdebug.invariance.checks.dtype import DtypeCheck, DtypeSettings
+from pytest_tfdebug.invariance.checks.padding import PaddingCheck
+from pytest_tfdebug.invariance.checks.save_load import SaveLoadCheck
+from pytest_tfdebug.invariance.checks.settings import TOLERANCES
+from pytest_tfdebug.overflow.guard import overflow_guard
+from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.tracing.state import preserved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from pytest_tfdebug.conform.subject import Subject
+    from pytest_tfdebug.invariance.checks.base import Check
+    from pytest_tfdebug.invariance.checks.settings import Settings
+
+_BFLOAT16_BOUND = 0.2
+#: What torch says of an operator that a device has not in a dtype, such as the Fourier transform on CPUs.
+_LACKS = ("not implemented for", "Unsupported dtype")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One promise.
+
+    Args:
+        name: What it is called in ``varies=``, in the table and in the name of its test.
+        text: What is promised, as the end of "the model ...".
+        run: Looks at it.
+        applies: Returns why it does not bind a model; empty where it does, or where only the look itself can tell.
+        has_other_shapes: The look makes the call with other shapes. A model that raises then cannot be asked that way:
+            images that belong to a whole batch, say. A model that raises at any other look breaks the promise.
+    """
+
+    name: str
+    text: str
+    run: Callable[[Subject], Finding]
+    applies: Callable[[Subject], str] = lambda _: ""
+    has_other_shapes: bool = False
+
+    def find(self, subject: Subject) -> Finding:
+        """Hold a model to the promise; a model that raises breaks it."""
+        subject.call  # noqa: B018 - a model that cannot be called at all keeps and breaks nothing
+        absent = self.applies(subject)
+        if absent:
+            return Finding(absent=absent)
+        try:
+            return self.run(subject)
+        except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
+            text = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
+            if self.has_other_shapes:
+                return Finding(absent=f"it cannot be asked that way ({text})")
+            return Finding(f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {raised_at(error)}")
+
+
+def _check(kind: type[Check[Any]], subject: Subject, settings: Settings | None = None) -> Finding:
+    """Repeat the plain call, as a marker or an ``assert_`` function does."""
+    outcome = kind.run(subject.call, settings or kind.takes())
+    if outcome.failure and outcome.located is not None and _is_rounding(kind, subject):
+        return Finding(note="differs in float32 and not in float64: rounding, which this model magnifies")
+    if outcome.failure:
+        return Finding(outcome.failure, culprit=outcome.culprit, diagnosis=outcome.diagnosis)
+    return Finding() if outcome.repeats else Finding(absent="; ".join(dict.fromkeys(outcome.skipped)))
+
+
+def _is_rounding(kind: type[Check[Any]], subject: Subject) -> bool:
+    """Tell whether a difference is gone in float64, under the tolerance of float32: a fault would be as large there."""
+    allowed = TOLERANCES["float32"]
+    try:
+        outcome = kind.run(subject.in_float64().call, kind.takes(rtol=allowed.rtol, atol=allowed.atol))
+    except Exception:  # noqa: BLE001 - a model that does not run in float64 has shown nothing
+        return False
+    return bool(outcome.repeats) and not outcome.failure
+
+
+def _dtype(subject: Subject) -> Finding:
+    """Hold float16 to its bound, and bfloat16, whose rounding alone takes some small models to 0.07, to a wide one."""
+    found = Finding()
+    for settings in (DtypeSettings(dtypes=("float16",)), DtypeSettings(dtypes=("bfloat16",), bound=_BFLOAT16_BOUND)):
+        try:
+            found = _check(DtypeCheck, subject, settings)
+        except RuntimeError as error:
+            if not any(words in str(error) for words in _LACKS):
+                raise
+            found = Finding(absent=f"torch has no such operator here ({error})")
+        if found.failure or found.absent:
+            break
+    return found
+
+
+def _overflow(subject: Subject) -> Finding:
+    model = subject.model
+    try:
+        with preserved(model), torch.no_grad(), overflow_guard(model):
+            torch.manual_seed(0)
+            model(**subject.call.inputs)
+    except ActivationOverflowError as error:
+        told = f"{subject.name} gives a value that is not finite.\n{error}"
+        return Finding(told, diagnosis=f"arises in {error.fault.owner}" if error.fault is not None else "")
+    return Finding()
+
+
+PROMISES: tuple[Promise, ...] = (
+    Promise(
+        "padding",
+        "gives the same answer with and without padding",
+        partial(_check, PaddingCheck),
+        has_other_shapes=True,
+    ),
+    Promise(
+        "batch",
+        "gives each row alone the answer that it has in its batch",
+        partial(_check, BatchCheck),
+        has_other_shapes=True,
+    ),
+    Promise(
+        "cache",
+        "decodes with its cache to the answer of the full forward",
+        partial(_check, CacheCheck),
+        has_other_shapes=True,
+    ),
+    Promise("use_cache", "gives the same answer whether it fills a cache or not", partial(_check, UseCacheCheck)),
+    Promise("attention", "gives the same answer under each attention", partial(_check, AttentionCheck)),
+    Promise("save_load", "is the same after it was saved and loaded", partial(_check, SaveLoadCheck), weights.saves),
+    Promise("clean_load", "loads its own checkpoint without missing weights", weights.clean_load, weights.saves),
+    Promise("init", "keeps loaded weights when it initialises new ones", weights.kept_by_init, weights.saves),
+    Promise("tied", "ties the weights that its configuration ties", weights.tied, weights.ties),
+    Promise("dtype", "stays close to its answer in bfloat16 and float16", _dtype),
+    Promise("overflow", "gives finite values", _overflow),
+    Promise("gradients", "gives a gradient to each parameter that it uses", gradients.each_has_one),
+    Promise("golden", "gives what its golden holds", stored_golden.agrees, stored_golden.exists),
+)

@@ -1,0 +1,88 @@
+"""A model class as the promises see it: small, seeded, and called once with inputs that it takes."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.goldens.weights import fill
+from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
+from pytest_tfdebug.tracing.leaves import replaced
+from pytest_tfdebug.tracing.state import preserved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+@dataclass(eq=False)
+class Subject:
+    """What the promises are asked of.
+
+    Args:
+        model_class: The class.
+        build: Makes a model of it; called with torch's random numbers seeded.
+        inputs: Keyword inputs of its forward, or a function of the model that makes them.
+    """
+
+    model_class: type
+    build: Callable[[], torch.nn.Module]
+    inputs: Mapping[str, Any] | Callable[[torch.nn.Module], Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, model_class: type, config: object, inputs: Any) -> Subject:  # noqa: ANN401 - as above
+        """Return the subject of a class that is built from a configuration, which is left as it is."""
+        return cls(model_class, lambda: model_class(copy.deepcopy(config)), inputs)
+
+    @property
+    def name(self) -> str:
+        """Name of the class."""
+        return self.model_class.__name__
+
+    def in_float64(self) -> Subject:
+        """Return the same model, called with the same inputs, with all floating-point numbers in float64."""
+        inputs = replaced(self.call.inputs, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+        return Subject(self.model_class, lambda: self.build().double(), inputs)
+
+    @cached_property
+    def model(self) -> Any:  # noqa: ANN401 - a module, most often a pretrained model
+        """The model in eval mode, the same in every run.
+
+        Its weights are those of :func:`pytest_tfdebug.fill`: with the usual ones, of a standard deviation of 0.02, the
+        attention of a small model is nearly uniform, and wrong positions or masks change its answer by less than the
+        tolerance.
+        """
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = self.build().eval()
+            with suppress(TFDebugError):  # parameters that are no plain numbers: then it keeps those that it has
+                fill(model)
+            return model
+
+    @cached_property
+    def call(self) -> ObservedCall:
+        """The model's plain call.
+
+        Raises:
+            TFDebugError: If the model cannot be called with these inputs.
+        """
+        model = self.model
+        inputs = dict(self.inputs(model) if callable(self.inputs) else self.inputs)
+        try:
+            with preserved(model), torch.no_grad():
+                torch.manual_seed(0)
+                call, _ = observe(model, (), inputs, lambda: model(**inputs))
+        except Exception as error:
+            told = (
+                f"{self.name} cannot be called with {', '.join(inputs) or 'no inputs'}: {type(error).__name__}: {error}"
+            )
+            raise TFDebugError(f"{told}\nGive inputs= that its forward takes.") from error
+        if isinstance(call, str):
+            raise TFDebugError(f"{call}.\nGive inputs= without a cache.")
+        call.site = ""
+        return call

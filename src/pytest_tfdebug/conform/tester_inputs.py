@@ -1,0 +1,126 @@
+"""The models and inputs of a test class of transformers: seeded, whole masks, no stray special tokens."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.conform.inputs import special_ids
+from pytest_tfdebug.conform.subject import Subject
+from pytest_tfdebug.errors import TFDebugError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TypeGuard
+
+_COMMON = "test_modeling_common"
+_MASKS = {"attention_mask": "input_ids", "decoder_attention_mask": "decoder_input_ids"}
+#: Sides of a table of tokens.
+_TABLE = 2
+
+
+def prepared(case: Any) -> Iterator[Subject]:  # noqa: ANN401 - a test class of transformers
+    """Yield a subject for each of ``all_model_classes``, with the inputs of the model tester.
+
+    Raises:
+        TFDebugError: If this is no test class of a model.
+    """
+    tester = getattr(case, "model_tester", None)
+    if tester is None or not hasattr(tester, "prepare_config_and_inputs_for_common"):
+        raise TFDebugError(
+            f"{type(case).__name__} has no model_tester with prepare_config_and_inputs_for_common.\n"
+            "Mix ConformanceMixin into a model's test class of transformers, or use pytest_tfdebug.conformance."
+        )
+    for model_class in case.all_model_classes or ():
+        with _seeded():
+            config, inputs = tester.prepare_config_and_inputs_for_common()
+            prepare = getattr(case, "_prepare_for_class", None)
+            given = prepare(inputs, model_class) if prepare is not None else inputs
+        yield Subject.of(model_class, config, cleaned(given, config))
+
+
+def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:
+    """Return inputs whose masks have no holes, with pads where they are 0 and without stray special tokens elsewhere.
+
+    A special token that stands in the same place of every row is meant, and stays.
+
+    Args:
+        inputs: Keyword inputs; what is None is left out.
+        config: The model's configuration.
+    """
+    made = {name: copy.deepcopy(value) for name, value in inputs.items() if value is not None}
+    special = special_ids(config)
+    for mask_name, ids_name in _MASKS.items():
+        mask, ids = made.get(mask_name), made.get(ids_name)
+        if _is_table(ids):
+            made[ids_name] = ids = _without_strays(ids, special)
+        if not _is_table(mask):
+            continue
+        whole = _on_the_left(mask)
+        made[mask_name] = whole
+        pad = getattr(config, "pad_token_id", None)
+        if _is_table(ids) and ids.shape == whole.shape and isinstance(pad, int):
+            made[ids_name] = _with_pads(ids, whole, pad, special)
+    return made
+
+
+def _with_pads(ids: torch.Tensor, mask: torch.Tensor, pad: int, special: set[int]) -> torch.Tensor:
+    """Return ids with pads behind their real tokens; a special token that ends every row ends it still."""
+    made = ids.where(mask.bool(), torch.full_like(ids, pad))
+    ends = set(ids[:, -1].tolist())
+    if len(ends) == 1 and ends <= special:
+        made[torch.arange(len(ids)), mask.sum(dim=1) - 1] = ids[:, -1]
+    return made
+
+
+def _is_table(value: Any) -> TypeGuard[torch.Tensor]:  # noqa: ANN401 - any input
+    return isinstance(value, torch.Tensor) and value.dim() == _TABLE and not value.is_floating_point()
+
+
+def _on_the_left(mask: torch.Tensor) -> torch.Tensor:
+    """Return a mask with as many real tokens in each row, all at its beginning; one without holes is left as it is."""
+    changes = (mask[:, 1:] != mask[:, :-1]).sum(dim=1)
+    if bool((changes <= 1).all()):
+        return mask
+    count = (mask != 0).sum(dim=1, keepdim=True)
+    return (torch.arange(mask.shape[1], device=mask.device)[None, :] < count).to(mask.dtype)
+
+
+def _without_strays(ids: torch.Tensor, special: set[int]) -> torch.Tensor:
+    """Return ids in which a special token that does not stand in the same column of every row is an ordinary one."""
+    is_special = torch.isin(ids, torch.tensor(sorted(special), dtype=ids.dtype, device=ids.device))
+    is_meant = (is_special & (ids == ids[:1])).all(dim=0, keepdim=True)
+    ordinary = ids[~is_special]
+    if not ordinary.numel():
+        return ids
+    return ids.where(~is_special | is_meant, ordinary.flatten()[0])
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Give what draws random numbers the same ones every time, transformers' own generator of its tests included."""
+    own = [module for name, module in list(sys.modules.items()) if name.rpartition(".")[2] == _COMMON]
+    generators = [module.global_rng for module in own if isinstance(getattr(module, "global_rng", None), random.Random)]
+    kept = [(generator, generator.getstate()) for generator in generators]
+    before, numpy = random.getstate(), sys.modules.get("numpy")
+    of_numpy = numpy.random.get_state() if numpy is not None else None
+    with torch.random.fork_rng():
+        try:
+            torch.manual_seed(0)
+            random.seed(0)
+            if numpy is not None:
+                numpy.random.seed(0)
+            for generator in generators:
+                generator.seed(0)
+            yield
+        finally:
+            for generator, state in kept:
+                generator.setstate(state)
+            random.setstate(before)
+            if numpy is not None:
+                numpy.random.set_state(of_numpy)

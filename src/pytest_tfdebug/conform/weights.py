@@ -1,0 +1,195 @@
+"""What becomes of weights: a clean load, loaded weights that stay as they are, and tied weights that are tied."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from pytest_tfdebug.conform.finding import Finding
+from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.triage.clean_load import LoadWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.conform.subject import Subject
+
+_SHOWN = 5
+_FILE = "model.safetensors"
+_TIES = "tie_word_embeddings"
+#: What a load that is not clean lists, and what it means.
+_KINDS = {
+    "missing": "not in the checkpoint, so newly initialised",
+    "unexpected": "in the checkpoint and not in the model",
+    "mismatched": "of another shape in the checkpoint",
+}
+_NO_PRETRAINED = "it has no save_pretrained and from_pretrained: it is no transformers model"
+_INIT = (
+    "_init_weights of the class writes to weights that came from the checkpoint. It is called for each module that has "
+    "a parameter or buffer of its own that is new: use torch.nn.init or transformers.initialization there, which leave "
+    "loaded weights alone, and write to the module's own parameters only, not to its children's."
+)
+
+
+def saves(subject: Subject) -> str:
+    """Return why a model cannot be saved and loaded; empty where it can."""
+    is_pretrained = hasattr(subject.model, "save_pretrained") and hasattr(subject.model_class, "from_pretrained")
+    return "" if is_pretrained else _NO_PRETRAINED
+
+
+def clean_load(subject: Subject) -> Finding:
+    """Load what the model saved: no weight is missing, unexpected or of another shape."""
+    watch = LoadWatch()
+    with _saved(subject) as folder:
+        uninstall = watch.install()
+        try:
+            _loaded(subject, folder)
+        finally:
+            uninstall()
+    unfit = {name: getattr(load, name) for load in watch.loads for name in _KINDS if getattr(load, name)}
+    if not unfit:
+        return Finding()
+    told = f"{subject.name} does not load its own checkpoint clean: weights do not match."
+    listed = [f"  {name}: {_listed(list(keys))} ({_KINDS[name]})" for name, keys in unfit.items()]
+    diagnosis = "the names of the weights that are saved are not those that are loaded."
+    return Finding("\n".join([told, *listed, f"  Diagnosis: {diagnosis}"]), diagnosis=diagnosis)
+
+
+def kept_by_init(subject: Subject) -> Finding:
+    """Load the whole checkpoint, and one from which a layer is missing: what is in it arrives bit by bit."""
+    with _saved(subject) as folder:
+        saved = _state(subject.model)
+        found = _overwritten(subject, folder, saved, "its whole checkpoint")
+        if found.failure or not (folder / _FILE).is_file():
+            return found
+        stored = load_file(folder / _FILE)
+        left_out = _last_layer(subject.model, set(stored))
+        if not left_out:
+            return found
+        save_file(
+            {key: value for key, value in stored.items() if key not in left_out}, folder / _FILE, {"format": "pt"}
+        )
+        kept = {key: value for key, value in saved.items() if key not in left_out}
+        return _overwritten(subject, folder, kept, f"a checkpoint without {', '.join(sorted(left_out))}")
+
+
+def _overwritten(subject: Subject, folder: Path, saved: dict[str, torch.Tensor], what: str) -> Finding:
+    loaded = _state(_loaded(subject, folder))
+    wrong = [key for key, tensor in saved.items() if key in loaded and not _same(tensor, loaded[key])]
+    if not wrong:
+        return Finding()
+    count = f"{len(wrong)} of {len(saved)} weights"
+    told = f"{subject.name} overwrites loaded weights: after from_pretrained of {what}, {count} are not the saved ones."
+    return Finding(f"{told}\n  {_listed(wrong)}\n  Diagnosis: {_INIT}", diagnosis=_INIT)
+
+
+def ties(subject: Subject) -> str:
+    """Return why a model ties no weights; empty where it says that it does."""
+    if not _declared(subject.model) and not _wants_tied_head(subject.model):
+        return "its configuration and class tie no weights"
+    return saves(subject)
+
+
+def tied(subject: Subject) -> Finding:
+    """Look at each pair of tied weights, in a new model and in one that was saved and loaded: it is one tensor."""
+    with _saved(subject) as folder:
+        loaded = _loaded(subject, folder)
+    for model, when in ((subject.model, "in a new model"), (loaded, "after save_pretrained and from_pretrained")):
+        apart = [pair for pair in _pairs(model) if not _is_one(model, *pair)]
+        if apart:
+            listed = _listed([f"{target} and {source}" for target, source in apart])
+            told = f"{subject.name} does not tie its weights: {when}, these are two tensors each."
+            diagnosis = (
+                "config.tie_word_embeddings is True, and the class ties nothing: give it _tied_weights_keys, and keep "
+                "the head in get_output_embeddings."
+                if not getattr(model, "_tied_weights_keys", None)
+                else "something puts a new parameter in the place of the tied one after tie_weights has run."
+            )
+            return Finding(f"{told}\n  {listed}\n  Diagnosis: {diagnosis}", diagnosis=diagnosis)
+    return Finding()
+
+
+@contextmanager
+def _saved(subject: Subject) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        subject.model.save_pretrained(folder)
+        yield Path(folder)
+
+
+def _loaded(subject: Subject, folder: Path) -> Any:  # noqa: ANN401 - a pretrained model
+    """Load a model, without what transformers logs of it: the verdict says it."""
+    log = logging.getLogger("transformers")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        return subject.model_class.from_pretrained(folder)  # type: ignore[attr-defined] # a pretrained model
+    finally:
+        log.setLevel(level)
+
+
+def _state(model: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401 - a pretrained model
+    return {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one.cpu(), other.cpu().to(one.dtype).nan_to_num())
+
+
+def _last_layer(model: torch.nn.Module, stored: set[str]) -> set[str]:
+    """Return the stored names of the last layer whose weights are its own; empty where there is none."""
+    tied_names = {name for pair in _pairs(model) for name in pair}
+    for path, module in reversed(list(model.named_modules())):
+        names = {f"{path}.{name}" for name, _ in module.named_parameters(recurse=False)} if path else set()
+        if names and names <= stored - tied_names and len(names) < len(stored):
+            return names
+    return set()
+
+
+def _declared(model: Any) -> dict[str, str]:  # noqa: ANN401 - a pretrained model
+    """Return the names of weights that the class ties under its configuration: each with the one it is tied to."""
+    expanded = getattr(model, "all_tied_weights_keys", None)
+    return dict(expanded) if isinstance(expanded, dict) else {}
+
+
+def _wants_tied_head(model: Any) -> bool:  # noqa: ANN401 - a pretrained model
+    config = getattr(model, "config", None)
+    wants = getattr(config, _TIES) if hasattr(config, _TIES) else model_traits.setting(model, _TIES)
+    return wants is True and _head_pair(model) is not None
+
+
+def _pairs(model: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - a pretrained model
+    pairs = list(_declared(model).items())
+    head = _head_pair(model) if _wants_tied_head(model) and not pairs else None
+    return [*pairs, head] if head else pairs
+
+
+def _head_pair(model: Any) -> tuple[str, str] | None:  # noqa: ANN401 - a pretrained model
+    """Return the names of the head's weight and the embedding's, where they could be one tensor."""
+    try:
+        head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        return None
+    one, other = getattr(head, "weight", None), getattr(embedding, "weight", None)
+    if one is None or other is None or one.shape != other.shape:
+        return None
+    paths = {id(module): path for path, module in model.named_modules()}
+    if id(head) not in paths or id(embedding) not in paths:
+        return None
+    return f"{paths[id(head)]}.weight", f"{paths[id(embedding)]}.weight"
+
+
+def _is_one(model: torch.nn.Module, target: str, source: str) -> bool:
+    named = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    one, other = named.get(target), named.get(source)
+    return one is not None and other is not None and one.data_ptr() == other.data_ptr()
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,373 @@
+"""All promises of a model class by one line, on tiny models of transformers."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+import pytest_tfdebug
+from pytest_tfdebug.conform.judge import judge
+from pytest_tfdebug.conform.promises import PROMISES
+from pytest_tfdebug.conform.subject import Subject
+
+SMALL = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+LLAMA = LlamaConfig(
+    **SMALL, num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0, tie_word_embeddings=True
+)
+GPT2 = GPT2Config(vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_positions=64, bos_token_id=1, eos_token_id=1)
+T5 = T5Config(vocab_size=64, d_model=16, d_ff=24, num_layers=2, num_heads=2, d_kv=8, decoder_start_token_id=0)
+
+TestLlama = pytest_tfdebug.conformance(LlamaForCausalLM, LLAMA)
+TestGPT2 = pytest_tfdebug.conformance(GPT2LMHeadModel, GPT2)
+TestBert = pytest_tfdebug.conformance(BertForMaskedLM, BertConfig(**SMALL, max_position_embeddings=64))
+TestT5 = pytest_tfdebug.conformance(T5ForConditionalGeneration, T5)
+TestViT = pytest_tfdebug.conformance(
+    ViTForImageClassification,
+    ViTConfig(**{name: SMALL[name] for name in SMALL if name != "vocab_size"}, image_size=8, patch_size=4),
+)
+
+IDS = torch.arange(5, 23).view(2, 9)
+BY_NAME = {promise.name: promise for promise in PROMISES}
+
+
+def found(model_class, promise, config=LLAMA, **inputs):
+    return BY_NAME[promise].find(Subject.of(model_class, config, inputs or {"input_ids": IDS}))
+
+
+class OverwritesLoadedWeights(LlamaForCausalLM):
+    """Has a buffer that no checkpoint holds: ``_init_weights`` is then called for what is around it as well."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.register_buffer("steps", torch.zeros(1), persistent=False)
+
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, OverwritesLoadedWeights):
+            self.model.layers[0].mlp.up_proj.weight.data.normal_()
+
+
+class ForgetsToTie(LlamaForCausalLM):
+    """Lost ``_tied_weights_keys``, as BigBirdPegasusForCausalLM did in transformers 5."""
+
+    _tied_weights_keys = {}  # noqa: RUF012 - as transformers writes it
+
+
+class CutsTheGraph(LlamaForCausalLM):
+    def forward(self, input_ids, **kwargs):
+        hidden = self.model(input_ids, **kwargs).last_hidden_state
+        return {"logits": self.lm_head(hidden.detach())}
+
+
+class DropsTheCache(LlamaForCausalLM):
+    def forward(self, input_ids, use_cache=None, **kwargs):
+        output = super().forward(input_ids, use_cache=use_cache, **kwargs)
+        output.logits = output.logits + 1 if use_cache else output.logits
+        return output
+
+
+class HasASpareToken(LlamaForCausalLM):
+    def __init__(self, config):
+        super().__init__(config)
+        self.mask_token = torch.nn.Parameter(torch.zeros(16))
+
+
+class NeedsFullPrecision(LlamaForCausalLM):
+    def forward(self, input_ids, **kwargs):
+        output = super().forward(input_ids, **kwargs)
+        output.logits = output.logits @ torch.eye(64)
+        return output
+
+
+def test_initialisation_that_overwrites_loaded_weights_is_found():
+    finding = found(OverwritesLoadedWeights, "init")
+
+    assert finding.failure.startswith("OverwritesLoadedWeights overwrites loaded weights: after from_pretrained of ")
+    assert "model.layers.0.mlp.up_proj.weight" in finding.failure
+    assert "_init_weights" in finding.diagnosis
+
+
+@pytest.mark.skipif(transformers.__version__.startswith("4."), reason="transformers 4 ties every head it knows")
+def test_a_tied_head_that_is_not_tied_is_found():
+    finding = found(ForgetsToTie, "tied")
+
+    assert "lm_head.weight and model.embed_tokens.weight" in finding.failure
+    assert "the class ties nothing" in finding.diagnosis
+
+
+def test_a_head_that_is_untied_after_it_was_built_is_found():
+    class Unties(LlamaForCausalLM):
+        def __init__(self, config):
+            super().__init__(config)
+            self.lm_head = torch.nn.Linear(16, 64, bias=False)
+
+    finding = found(Unties, "tied")
+
+    assert "in a new model, these are two tensors" in finding.failure
+    assert "a new parameter in the place of the tied one" in finding.diagnosis
+
+
+def test_a_model_that_is_not_configured_to_tie_its_weights_need_not():
+    untied = LlamaConfig(**SMALL, num_key_value_heads=2, tie_word_embeddings=False)
+
+    assert found(LlamaForCausalLM, "tied", untied).absent
+
+
+def test_a_weight_that_is_not_saved_is_found():
+    class LosesAWeight(LlamaForCausalLM):
+        def save_pretrained(self, folder):
+            kept = {key: value for key, value in self.state_dict().items() if key != "model.norm.weight"}
+            super().save_pretrained(folder, state_dict=kept)
+
+    finding = found(LosesAWeight, "clean_load")
+
+    assert finding.failure.splitlines()[:2] == [
+        "LosesAWeight does not load its own checkpoint clean: weights do not match.",
+        "  missing: model.norm.weight (not in the checkpoint, so newly initialised)",
+    ]
+
+
+def test_parameters_that_matter_and_have_no_gradient_are_found():
+    finding = found(CutsTheGraph, "gradients")
+
+    assert "model.layers.0.self_attn.q_proj.weight" in finding.failure
+    assert "lm_head.weight" not in finding.failure
+
+
+def test_a_parameter_without_effect_is_a_note():
+    finding = found(HasASpareToken, "gradients")
+
+    assert not finding.failure
+    assert finding.note.endswith("mask_token")
+
+
+def test_an_answer_that_depends_on_use_cache_is_found():
+    assert "use_cache=True against use_cache=False" in found(DropsTheCache, "use_cache").failure
+    assert found(LlamaForCausalLM, "use_cache") == found(LlamaForCausalLM, "overflow")
+
+
+def test_a_model_that_raises_in_another_dtype_breaks_that_promise_at_a_line():
+    finding = found(NeedsFullPrecision, "dtype")
+
+    assert finding.failure.startswith("NeedsFullPrecision raises when it is asked for dtype: RuntimeError: ")
+    assert "\n  at test_conformance.py:" in finding.failure
+
+
+def test_a_model_that_cannot_be_called_is_an_error_and_no_verdict():
+    with pytest.raises(pytest_tfdebug.TFDebugError, match=r"cannot be called with pixels: .*\nGive inputs="):
+        judge(Subject.of(LlamaForCausalLM, LLAMA, {"pixels": IDS}), BY_NAME["batch"])
+
+
+def test_rounding_that_a_model_magnifies_is_no_fault():
+    class Magnifies(LlamaForCausalLM):
+        def forward(self, input_ids, **kwargs):
+            output = super().forward(input_ids, **kwargs)
+            return {"logits": torch.sin(output.logits * (1e4 if output.logits.dtype == torch.float32 else 1.0))}
+
+    class Leaks(LlamaForCausalLM):
+        def forward(self, input_ids, **kwargs):
+            output = super().forward(input_ids, **kwargs)
+            return {"logits": output.logits + 1e-2 * input_ids.float().mean()}
+
+    assert not found(Magnifies, "batch").failure
+    assert "depends on its batch" in found(Leaks, "batch").failure
+
+
+def test_what_is_declared_to_vary_has_to_vary():
+    cut = Subject.of(CutsTheGraph, LLAMA, {"input_ids": IDS})
+    sound = Subject.of(LlamaForCausalLM, LLAMA, {"input_ids": IDS})
+
+    assert judge(cut, BY_NAME["gradients"], "a frozen trunk").state == "varies"
+    with pytest.raises(pytest_tfdebug.ConformanceError, match="keeps it") as raised:
+        judge(sound, BY_NAME["gradients"], "a frozen trunk")
+    assert str(raised.value).endswith("Take LlamaForCausalLM out of varies['gradients'].")
+
+
+@pytest.mark.parametrize(
+    ("varies", "told"),
+    [
+        ({"paddings": "why"}, "which is no promise; there are padding, batch"),
+        ({"padding": {"LlamaModel": "why"}}, "the classes are LlamaForCausalLM"),
+        ({"padding": " "}, "say why it varies by design"),
+    ],
+)
+def test_a_declaration_that_makes_no_sense_is_refused(varies, told):
+    with pytest.raises(pytest_tfdebug.TFDebugError, match=told):
+        pytest_tfdebug.conformance(LlamaForCausalLM, LLAMA, varies=varies)
+
+
+SUITE = """
+import copy
+import random
+import unittest
+import torch
+import pytest_tfdebug
+from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
+
+global_rng = random.Random()
+
+
+class Leaky(GPT2Model):
+    def forward(self, input_ids, attention_mask=None, **kwargs):
+        output = super().forward(input_ids, attention_mask=attention_mask, **kwargs)
+        output.last_hidden_state = output.last_hidden_state + input_ids.float().mean()
+        return output
+
+
+class GPT2ModelTester:
+    def prepare_config_and_inputs_for_common(self):
+        config = GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_positions=64, bos_token_id=1, eos_token_id=1)
+        ids = torch.tensor([[global_rng.randint(0, 39) for _ in range(7)] for _ in range(3)])
+        mask = torch.tensor([[1, global_rng.randint(0, 1), 1, 0, 1, 1, 0] for _ in range(3)])
+        return config, {"input_ids": ids, "attention_mask": mask, "labels": None}
+
+
+class ModelTesterMixin:
+    def _prepare_for_class(self, inputs, model_class):
+        return copy.deepcopy(inputs)
+
+
+class GPT2ModelTest(ModelTesterMixin, pytest_tfdebug.ConformanceMixin, unittest.TestCase):
+    all_model_classes = (GPT2LMHeadModel, Leaky)
+
+    def setUp(self):
+        self.model_tester = GPT2ModelTester()
+"""
+
+
+@pytest.fixture
+def suite(pytester):
+    pytester.makepyfile(test_modeling_common=SUITE)
+    return pytester
+
+
+def run(pytester, *arguments):
+    return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", "batch or use_cache or golden", *arguments)
+
+
+def test_each_class_of_a_test_suite_is_held_to_each_promise(suite):
+    result = run(suite, "--tf-json=checks.json")
+
+    result.stdout.fnmatch_lines(
+        [
+            "*Leaky depends on its batch: row 0 in its batch of 3, against the row alone.",
+            "*To declare that by design: varies={'batch': {'Leaky': 'the reason'}}",
+            "*= tfdebug conformance =*",
+            "*batch  golden use_cache",
+            "Leaky*FAILS  -      -",
+            "GPT2LMHeadModel ok     -      ok",
+            "2 models: 2 promises kept, 0 vary by design, 3 do not apply, 1 broken.",
+        ]
+    )
+    checks = json.loads(Path("checks.json").read_text())["checks"]
+    assert {(check["model"], check["status"]) for check in checks} == {
+        ("Leaky", "failed"),
+        ("GPT2LMHeadModel", "passed"),
+    }
+    assert result.parseoutcomes()["skipped"] == 1  # no golden for any class
+
+
+def test_what_breaks_a_promise_today_is_accepted_and_has_to_go_on_breaking_it(suite):
+    known = ("--tf-conformance-known=known.json",)
+
+    assert run(suite, *known, "--tf-conformance-accept").ret == 0
+    written = json.loads(Path("known.json").read_text())
+    accepted = run(suite, *known)
+    Path("known.json").write_text(json.dumps({**written, "use_cache": {"GPT2LMHeadModel": "no longer"}}))
+    stale = run(suite, *known)
+
+    assert list(written) == ["batch"]
+    assert "depends on its batch" in written["batch"]["Leaky"]
+    assert accepted.ret == 0
+    accepted.stdout.fnmatch_lines(["Leaky*known  -      -", "*1 known to be broken*0 broken."])
+    stale.stdout.fnmatch_lines(["*Take GPT2LMHeadModel out of the file of --tf-conformance-known."])
+
+
+def test_accepting_needs_the_name_of_a_file(suite):
+    result = run(suite, "--tf-conformance-accept")
+
+    result.stderr.fnmatch_lines(["*name it with --tf-conformance-known=FILE."])
+
+
+def test_a_golden_that_exists_is_one_promise_more(suite):
+    recorded = run(suite, "--tf-golden=missing", "-k", "golden")
+    checked = run(suite, "-k", "golden")
+
+    assert recorded.ret == checked.ret == 0
+    checked.stdout.fnmatch_lines(["2 models: 2 promises kept*"])
+
+
+def test_the_tests_run_without_pytest_too():
+    result = unittest.TestResult()
+
+    unittest.defaultTestLoader.loadTestsFromName("test_conformance_batch", TestLlama).run(result)
+
+    assert result.testsRun == 1
+    assert result.wasSuccessful()
+
+
+CONFIG = {"model_type": "mine", "vocab_size": 64, "num_hidden_layers": 40, "hidden_size": 4096}
+CODE = """
+from transformers import LlamaConfig, LlamaForCausalLM
+
+class MineConfig(LlamaConfig):
+    model_type = "mine"
+
+class MineForCausalLM(LlamaForCausalLM):
+    config_class = MineConfig
+
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    where = {"AutoConfig": "modeling_mine.MineConfig", "AutoModelForCausalLM": "modeling_mine.MineForCausalLM"}
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "auto_map": where}))
+    (tmp_path / "modeling_mine.py").write_text(CODE)
+    return tmp_path
+
+
+def conform(checkout, *arguments):
+    environment = {**os.environ, "HF_HOME": str(checkout / "home"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "pytest_tfdebug.conform", str(checkout), *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+
+
+def test_code_of_a_checkout_runs_only_where_that_is_said(checkout):
+    refused = conform(checkout)
+    done = conform(checkout, "--trust-remote-code")
+
+    assert refused.returncode == 2
+    assert "has code of its own (modeling_mine.py), and this command would run it with your rights." in refused.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Running the model code of {checkout}." in done.stderr
+    assert "MineForCausalLM ok" in done.stdout
+
+
+def test_a_controller_reads_verdicts_without_heavy_modules():
+    code = (
+        "import sys, pytest_tfdebug.conformance_verdict, pytest_tfdebug.report.conformance\n"
+        "sys.exit(', '.join({'torch', 'transformers', 'numpy', 'safetensors'} & set(sys.modules)) or None)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,84 @@
+"""The inputs that models are held to their promises with."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import CLIPConfig, CLIPModel, LlamaConfig, LlamaForCausalLM, WhisperConfig
+from transformers import WhisperForConditionalGeneration as Whisper
+
+from pytest_tfdebug.conform.inputs import default_inputs
+from pytest_tfdebug.conform.small_config import small
+from pytest_tfdebug.conform.tester_inputs import cleaned
+
+PAD, BOS, EOS = 0, 1, 2
+CONFIG = LlamaConfig(vocab_size=32, pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS)
+ROW = st.lists(st.tuples(st.integers(0, 31), st.booleans()), min_size=5, max_size=5)
+
+
+@given(st.lists(ROW, min_size=1, max_size=4))
+def test_masks_have_no_holes_and_real_tokens_are_ordinary(rows):
+    ids = torch.tensor([[token for token, _ in row] for row in rows])
+    mask = torch.tensor([[1, *(int(is_real) for _, is_real in row[1:])] for row in rows])
+
+    made = cleaned({"input_ids": ids, "attention_mask": mask, "labels": None}, CONFIG)
+
+    real = made["attention_mask"].bool()
+    assert set(made) == {"input_ids", "attention_mask"}
+    assert made["attention_mask"].sum(dim=1).tolist() == mask.sum(dim=1).tolist()
+    assert ((real[:, 1:] != real[:, :-1]).sum(dim=1) <= 1).all()
+    assert (made["input_ids"][~real] == PAD).all()
+    if len(rows) > 1 and (ids > EOS).any() and not (ids <= EOS).all(dim=0).any():
+        assert (made["input_ids"][real] > EOS).all()
+
+
+def test_a_special_token_that_ends_every_row_ends_it_still():
+    ids = torch.tensor([[5, 6, 7, EOS], [8, BOS, 9, EOS]])
+    mask = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 1]])
+
+    made = cleaned({"input_ids": ids, "attention_mask": mask}, CONFIG)
+
+    assert made["input_ids"].tolist() == [[5, 6, EOS, PAD], [8, 5, 9, EOS]]
+
+
+@pytest.mark.parametrize(
+    ("model_class", "config", "names"),
+    [
+        (
+            CLIPModel,
+            CLIPConfig(
+                text_config={"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "vocab_size": 40},
+                vision_config={"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "image_size": 8}
+                | {"patch_size": 4},
+            ),
+            {"input_ids", "attention_mask", "pixel_values"},
+        ),
+        (
+            Whisper,
+            WhisperConfig(
+                vocab_size=40,
+                d_model=16,
+                **dict.fromkeys(("encoder_layers", "decoder_layers"), 1),
+                **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2),
+                **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0),
+                num_mel_bins=4,
+                max_source_positions=6,
+            ),
+            {"decoder_input_ids", "input_features"},
+        ),
+    ],
+)
+def test_inputs_are_made_of_what_a_forward_takes(model_class, config, names):
+    assert names <= set(default_inputs(model_class(config).eval()))
+
+
+def test_a_model_that_takes_nothing_known_asks_for_inputs():
+    with pytest.raises(ValueError, match=r"its forward takes none of input_ids.*\nGive inputs="):
+        default_inputs(torch.nn.Linear(2, 2))
+
+
+def test_a_large_configuration_becomes_a_small_one():
+    made = small(LlamaForCausalLM, LlamaConfig(vocab_size=500, num_hidden_layers=80, hidden_size=8192))
+
+    assert (made.num_hidden_layers, made.hidden_size, made.vocab_size) == (2, 32, 500)
+    assert small(LlamaForCausalLM, made) is made

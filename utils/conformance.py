@@ -1,0 +1,153 @@
+"""Whether the model classes of the installed transformers keep their promises, and why not: failures in groups.
+
+The models and inputs are those of the test suite of a transformers checkout (text, vision, audio, multimodal): give its
+directory. Each model class is held to each promise. Failures are put in groups by promise, culprit and diagnosis: look
+at one of each by hand. A class that cannot be built or called is named, and no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import re
+import sys
+import time
+import unittest
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+
+from pytest_tfdebug.conform.judge import judge
+from pytest_tfdebug.conform.promises import PROMISES
+from pytest_tfdebug.conform.tester_inputs import prepared
+from pytest_tfdebug.errors import ConformanceError, TFDebugError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.conform.subject import Subject
+
+
+def cases(checkout: Path, kinds: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield model type and test class of each model of a checkout; those that cannot be imported are printed."""
+    sys.path.insert(0, str(checkout))
+    for file in sorted((checkout / "tests" / "models").glob("*/test_modeling_*.py")):
+        kind = file.parent.name
+        if kinds and kind not in kinds:
+            continue
+        try:
+            module = importlib.import_module(".".join(file.relative_to(checkout).with_suffix("").parts))
+        except Exception as error:  # noqa: BLE001 - what a test file imports may be missing
+            print(f"{kind}: not imported: {type(error).__name__}: {error}")
+            continue
+        for value in vars(module).values():
+            is_case = isinstance(value, type) and issubclass(value, unittest.TestCase)
+            if (
+                is_case
+                and value.__module__ == module.__name__
+                and getattr(value, "all_model_classes", None) is not None
+            ):
+                yield kind, value
+
+
+def subjects(case_class: Any) -> Iterator[Subject]:  # noqa: ANN401 - a test class of transformers
+    """Yield the models of a test class."""
+    case = case_class()
+    case.setUp()
+    yield from prepared(case)
+
+
+def verdicts(kind: str, subject: Subject) -> Iterator[dict[str, Any]]:
+    """Yield what became of each promise of a model, with its seconds of process time."""
+    for promise in PROMISES:
+        began = time.process_time()
+        text, told = "", {}
+        try:
+            verdict = judge(subject, promise)
+        except ConformanceError as error:
+            verdict, text = error.verdict, str(error)
+            culprit = error.culprit
+            told = {
+                "diagnosis": error.finding.diagnosis,
+                "culprit": f"{culprit.class_name} ({culprit.kind})" if culprit is not None else "",
+            }
+        seconds = time.process_time() - began
+        yield {"kind": kind, **verdict._asdict(), **told, "report": text, "seconds": seconds}
+
+
+def group(row: dict[str, Any]) -> tuple[str, str]:
+    """Return what a failure has in common with those like it."""
+    told = row["diagnosis"] or re.sub(r"\d+", "#", row["text"].replace(row["model"], "the model"))
+    return row["promise"], told[:150]
+
+
+def main() -> int:
+    """Look at every model class, and print the groups and the time."""
+    assert __doc__ is not None  # noqa: S101 - it is above
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("checkout", type=Path, help="directory of a transformers checkout, with its tests")
+    parser.add_argument("--only", help="model types, with commas")
+    parser.add_argument("--part", default="1/1", help="1/2 looks at every other test class, 2/2 at the rest")
+    parser.add_argument("--json", type=Path, help="write every verdict into this file, a line each")
+    chosen = parser.parse_args()
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity(transformers.logging.CRITICAL)
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    part, parts = map(int, chosen.part.split("/"))
+    rows: list[dict[str, Any]] = []
+    not_built: list[str] = []
+    out = chosen.json.open("w", encoding="utf-8") if chosen.json else None
+    for number, (kind, case_class) in enumerate(cases(chosen.checkout, chosen.only.split(",") if chosen.only else [])):
+        if number % parts != part - 1:
+            continue
+        try:
+            for subject in subjects(case_class):
+                try:
+                    found = list(verdicts(kind, subject))
+                except TFDebugError as error:
+                    not_built.append(f"{subject.name}: {error}".partition("\n")[0])
+                    continue
+                rows += found
+                if out is not None:
+                    out.writelines(json.dumps(row) + "\n" for row in found)
+                    out.flush()
+        except Exception as error:  # noqa: BLE001 - a tester that the installed transformers does not fit
+            not_built.append(f"{case_class.__name__}: {type(error).__name__}: {error}".partition("\n")[0])
+        gc.collect()
+    show(rows, not_built)
+    return 0
+
+
+def show(rows: list[dict[str, Any]], not_built: list[str]) -> None:
+    """Print the groups of failures, the states by promise, and the time."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["state"] == "fails":
+            groups.setdefault(group(row), []).append(row)
+    for (promise, told), members in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]))):
+        names = ", ".join(dict.fromkeys(f"{row['model']} [{row['culprit'] or '?'}]" for row in members))
+        print(f"{promise}: {len(members)} × {told}\n    {names}")
+    states = ("passes", "fails", "does not apply")
+    print(f"\n{'promise':12}" + "".join(f"{state:>16}" for state in states) + f"{'seconds':>10}")
+    for promise in dict.fromkeys(row["promise"] for row in rows):
+        own = [row for row in rows if row["promise"] == promise]
+        counted = Counter(row["state"] for row in own)
+        print(f"{promise:12}" + "".join(f"{counted[state]:16}" for state in states), end="")
+        print(f"{sum(row['seconds'] for row in own):10.1f}")
+    models = len({(row["kind"], row["model"]) for row in rows})
+    seconds = sum(row["seconds"] for row in rows)
+    each = seconds / models if models else 0.0
+    print(f"\n{models} model classes in {seconds:.0f} s of process time ({each:.2f} s each); not looked at:")
+    for told in not_built:
+        print(f"  {told[:200]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
