@@ -60,7 +60,7 @@ def test_what_calls_another_function_is_refused(tmp_path):
     names = save_module(tmp_path, Part())
     torch.save(Evil(), tmp_path / MODULE)
 
-    with pytest.raises(pickle.UnpicklingError):
+    with pytest.raises(TFDebugError, match=rf"{MODULE} cannot be read"):
         load_module(tmp_path, names)
     assert not (tmp_path / "made").exists()
 

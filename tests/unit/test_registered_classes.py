@@ -87,8 +87,10 @@ def test_what_is_written_into_it_is_a_write_to_the_cache_that_holds_it():
 
 
 def test_a_repro_hands_it_to_the_model_as_it_was(tmp_path):
-    save_inputs(tmp_path, (ragged(), Pair(ragged(), 1)), {"box": Box([ragged()]), "plain": {"x": (torch.ones(1),)}})
-    (first, pair), kwargs = load_inputs(tmp_path)
+    names = save_inputs(
+        tmp_path, (ragged(), Pair(ragged(), 1)), {"box": Box([ragged()]), "plain": {"x": (torch.ones(1),)}}
+    )
+    (first, pair), kwargs = load_inputs(tmp_path, names)
 
     assert isinstance(pair, Pair)
     for found in (first, pair.left, kwargs["box"].content[0]):

@@ -1,7 +1,8 @@
 """A call's inputs <-> JSON and safetensors: nested values, tensors by name.
 
 Values of a class (a named tuple, a dataclass, one that is registered with ``torch.utils._pytree``) are written as what
-they are made of, and made again by their class, which is imported from where the test had it.
+they are made of, and made again by their class, which is imported from where the test had it. The repro names these
+classes: the file alone makes objects of none.
 """
 
 from __future__ import annotations
@@ -12,22 +13,32 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.redaction import MASK, redacted
+from pytest_tfdebug.repro.reading import reading
 from pytest_tfdebug.secret_names import is_secret
 from pytest_tfdebug.tracing.leaves import flattened, is_registered, unflattened
+from pytest_tfdebug.tracing.typed import each, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 #: Values that JSON holds as they are.
 _PLAIN = (str, int, float, bool, type(None))
+#: How a value is written that only its class can make.
+_OF_A_CLASS = ("fields", "flat")
 _DOCUMENT, _TENSORS = "inputs.json", "inputs.safetensors"
 
 
-def save_inputs(directory: Path, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def save_inputs(directory: Path, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
     """Write a call's inputs to ``inputs.json`` and ``inputs.safetensors``, the secrets in their texts masked.
+
+    Returns:
+        The names of the classes that reading them needs.
 
     Raises:
         TFDebugError: If an input is neither a tensor, a plain value, a dtype, a device nor a nesting of these, or its
@@ -41,16 +52,28 @@ def save_inputs(directory: Path, args: tuple[Any, ...], kwargs: Mapping[str, Any
         {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, directory / _TENSORS
     )
     (directory / _DOCUMENT).write_text(json.dumps(document, indent=1), encoding="utf-8")
+    return sorted(set(_classes(document)))
 
 
-def load_inputs(directory: str | Path) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and keyword inputs that :func:`save_inputs` wrote."""
+def load_inputs(directory: str | Path, names: Sequence[str] = ()) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional and keyword inputs that :func:`save_inputs` wrote.
+
+    Args:
+        directory: Where the two files are.
+        names: The classes that may be used, as ``package.module.Name``.
+
+    Raises:
+        TFDebugError: If a file cannot be read, or needs another class.
+    """
     from safetensors.torch import load_file
 
-    tensors = load_file(Path(directory) / _TENSORS)
-    document = json.loads((Path(directory) / _DOCUMENT).read_text(encoding="utf-8"))
-    inputs = _decode(document, tensors)
-    return inputs["args"], inputs["kwargs"]
+    directory = Path(directory)
+    with reading(directory / _TENSORS):
+        tensors = load_file(directory / _TENSORS)
+    with reading(directory / _DOCUMENT):
+        document = json.loads((directory / _DOCUMENT).read_text(encoding="utf-8"))
+        inputs = _decode(document, tensors, names)
+        return typed(tuple, inputs["args"]), typed(dict, inputs["kwargs"])
 
 
 def _encode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:  # noqa: ANN401
@@ -97,19 +120,41 @@ def _parts(value: Any) -> tuple[str, dict[str, Any] | list[Any]]:  # noqa: ANN40
     return _parts(plain(value))
 
 
-def _decode(bare: Any, tensors: dict[str, torch.Tensor]) -> Any:  # noqa: ANN401
+def _classes(bare: Any) -> Iterator[str]:  # noqa: ANN401 - JSON of our own
+    """Yield the names of the classes that a document needs."""
+    how, content = next(iter(bare.items()))
+    if how in _OF_A_CLASS:
+        yield ".".join(bare["class"])
+    if how in (*_OF_A_CLASS, "list", "tuple", "dict"):
+        for part in content.values() if isinstance(content, dict) else content:
+            yield from _classes(part)
+
+
+def _decode(bare: Any, tensors: dict[str, torch.Tensor], names: Sequence[str]) -> Any:  # noqa: ANN401
     how, content = next(iter(bare.items()))
     if how in ("tensor", "value"):
         return tensors[content] if how == "tensor" else content
     if how == "torch":
-        return torch.device(content) if bare["device"] else getattr(torch, content)
+        return torch.device(content) if bare["device"] else typed(torch.dtype, getattr(torch, content))
     if isinstance(content, dict):
-        parts: Any = {name: _decode(part, tensors) for name, part in content.items()}
-        return _imported(*bare["class"])(**parts) if how == "fields" else parts
-    parts = [_decode(part, tensors) for part in content]
+        parts: Any = {name: _decode(part, tensors, names) for name, part in content.items()}
+        return _class_of(bare, names)(**parts) if how == "fields" else parts
+    parts = [_decode(part, tensors, names) for part in typed(list, content)]
     if how == "flat":
-        return unflattened(_imported(*bare["class"]), *parts)
+        return unflattened(_class_of(bare, names), *parts)
     return tuple(parts) if how == "tuple" else parts
+
+
+def _class_of(bare: dict[str, Any], names: Sequence[str]) -> Any:  # noqa: ANN401 - a class
+    """Return the class of a value.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    module, name = each((str, str), bare["class"])
+    if f"{module}.{name}" not in names:
+        raise ValueError(f"{module}.{name} is not one of the classes that the repro names")
+    return _imported(module, name)
 
 
 def _imported(module: str, name: str) -> Any:  # noqa: ANN401 - a class, most often

@@ -16,6 +16,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.redaction import MASK, redact
+from pytest_tfdebug.repro.reading import reading
 from pytest_tfdebug.secret_names import is_secret_name
 
 if TYPE_CHECKING:
@@ -54,14 +55,20 @@ def load_module(directory: Path, names: Sequence[str]) -> torch.nn.Module:
     Args:
         directory: Where its two files are.
         names: The classes and functions that may be used, as ``package.module.Name``.
+
+    Raises:
+        TFDebugError: If a file cannot be read, or needs another class or function.
     """
     from safetensors.torch import load_file
 
-    model = _tree(directory, names)
-    weights = load_file(directory / WEIGHTS)
-    for name, tensor in _tensors(model):
-        if name in weights:
-            tensor.data = weights[name]
+    with reading(directory / MODULE):
+        model = _tree(directory, names)
+        tensors = dict(_tensors(model))
+    with reading(directory / WEIGHTS):
+        weights = load_file(directory / WEIGHTS)
+        for name, tensor in tensors.items():
+            if name in weights:
+                tensor.data = weights[name]
     return model
 
 

@@ -46,7 +46,7 @@ from pytest_tfdebug.repro.inputs import load_inputs
 
 torch.manual_seed({seed})
 {model}
-args, kwargs = load_inputs(HERE)
+args, kwargs = load_inputs(HERE{classes})
 
 {check}
 '''
@@ -97,12 +97,12 @@ def write_repro(repros: Repros, failed: FailedCall) -> str:
     try:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        save_inputs(directory, failed.args, failed.kwargs)
+        classes = save_inputs(directory, failed.args, failed.kwargs)
         for name, source in failed.files.items():
             shutil.copyfile(source, directory / name)
         model = save_model(directory, failed.model)
         left_out = leave_out(directory, repros.without)
-        (directory / "repro.py").write_text(_script(failed, model, lost, left_out), encoding="utf-8")
+        (directory / "repro.py").write_text(_script(failed, model, classes, lost, left_out), encoding="utf-8")
     except (OSError, TFDebugError, TypeError, ValueError, AttributeError, RuntimeError, PicklingError) as error:
         shutil.rmtree(directory, ignore_errors=True)
         return f"No repro: {redact(str(error)).splitlines()[0] if str(error) else type(error).__name__}."
@@ -113,7 +113,7 @@ def write_repro(repros: Repros, failed: FailedCall) -> str:
     return f"Repro: python {directory / 'repro.py'}{f' ({lost})' if lost else ''}\n  {summary(directory, left_out)}"
 
 
-def _script(failed: FailedCall, model: list[str], lost: str, left_out: list[str]) -> str:
+def _script(failed: FailedCall, model: list[str], classes: list[str], lost: str, left_out: list[str]) -> str:
     import torch
 
     paths = [path for path in sys.path if path and Path(path).is_dir() and not is_of_python(path)]
@@ -124,6 +124,7 @@ def _script(failed: FailedCall, model: list[str], lost: str, left_out: list[str]
         paths=[path for path in paths if redact(path) == path],
         seed=torch.initial_seed(),
         model="\n".join(model),
+        classes=f", {classes!r}" if classes else "",
         check="\n".join(map(redact, _within_autocast(failed))),
     )
 
