@@ -458,11 +458,12 @@ def test_a_run_that_disagrees_is_listed(small, run, tmp_path):
 
 def test_a_report_that_is_not_of_a_run(small, run, tmp_path):
     run("--repo", small)
+    report = tmp_path / "all_tests_scan_result.json"
 
-    code, _, err = run("--repo", small, "--against", tmp_path / "all_tests_scan_result.json")
+    code, _, err = run("--repo", small, "--against", report)
 
     assert code == 2
-    assert err == "error: The report is not one of a run; write one with pytest --tf-skip-report=FILE.\n"
+    assert err == f"error: {report} is not the report of a run; write one with pytest --tf-skip-report=FILE.\n"
 
 
 def test_a_run_of_nothing_proves_nothing(small, run, tmp_path):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import permutations, repeat
+from itertools import islice, permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pytest_tfdebug.scan import baseline
 from pytest_tfdebug.scan.conditions import Condition, alternatives, is_condition
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 #: What a real run may do with a test of a class, by what the scan says of it.
 _AGREES = {
@@ -26,6 +28,8 @@ _AGREES = {
 #: Skips that only running a test shows, not collecting it.
 _RUN_TIME = frozenset({"body", "guard"})
 _DECORATORS = frozenset({"decorator", "class-decorator"})
+#: Orders that are tried of the classes of one name, of which no model has more than a few.
+_ORDERS = 5_000
 _WORDS = ("ran", "partial", "skipped", "vanished", "empty")
 
 
@@ -101,16 +105,34 @@ class _Both(NamedTuple):
     does: State
 
 
+def load(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the report of a run.
+
+    Raises:
+        ScanError: If the file cannot be read or is no such report.
+    """
+    found = baseline.load(path)
+    if not all(map(_is_of_a_run, found.values())):
+        raise ScanError(f"{path} is not the report of a run; write one with pytest --tf-skip-report=FILE.")
+    return found
+
+
+def _is_of_a_run(test: Mapping[str, Any]) -> bool:
+    """Tell whether what a report says of a test is what a run says."""
+    classes = test.get("classes_ran")
+    return (
+        isinstance(classes, dict)
+        and all(baseline.are(str, names) for names in classes.values())
+        and all(baseline.are(str, test.get(key)) for key in ("models_not_run", "models_incomplete"))
+        and all(entry.keys() >= set(State._fields) and isinstance(entry["condition"], str) for entry in test["tests"])
+    )
+
+
 def compare(scanned: Mapping[str, dict[str, Any]], real: Mapping[str, dict[str, Any]]) -> Comparison:
     """Compare the report of a scan with that of ``pytest --tf-skip-report``, for the models of the run.
 
     A pair of test and model agrees when each class of the model does what the scan says of it.
-
-    Raises:
-        ScanError: If the second report is not that of a run.
     """
-    if any("classes_ran" not in report for report in real.values()):
-        raise ScanError("The report is not one of a run; write one with pytest --tf-skip-report=FILE.")
     pairs = list(_pairs(scanned, real))
     switches = _Switches([both for _, _, classes in pairs for both in classes if both.says.condition])
     found = Comparison([], Counter(), Counter(), 0, 0)
@@ -159,7 +181,7 @@ def _paired(cls: str, says: list[State], does: list[State], other: State) -> Ite
     """Pair both views of the classes of one name; two files of a model may each have such a class."""
     says = says + [other] * (len(does) - len(says))
     does = does + [State("absent")] * (len(says) - len(does))
-    fitting = (order for order in permutations(does) if all(map(_agrees, says, order)))
+    fitting = (order for order in islice(permutations(does), _ORDERS) if all(map(_agrees, says, order)))
     yield from map(_Both, repeat(cls), says, next(fitting, does))
 
 

@@ -82,14 +82,15 @@ def _is_test(test: object) -> bool:
     if not isinstance(test, dict) or not test.keys() >= {*_MODELS, "tests"}:
         return False
     entries = test["tests"]
-    return all(_are(str, test[key]) for key in _MODELS) and _are(dict, entries) and all(map(_is_entry, entries))
+    return all(are(str, test[key]) for key in _MODELS) and are(dict, entries) and all(map(_is_entry, entries))
 
 
 def _is_entry(entry: dict[str, Any]) -> bool:
     return entry.keys() >= {*_TEXTS, "line"} and all(isinstance(entry[key], str) for key in _TEXTS)
 
 
-def _are(kind: type, items: object) -> bool:
+def are(kind: type, items: object) -> bool:
+    """Tell whether what JSON holds is a list of such."""
     return isinstance(items, list) and all(isinstance(item, kind) for item in items)
 
 

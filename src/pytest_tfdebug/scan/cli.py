@@ -174,13 +174,18 @@ def _history(options: argparse.Namespace) -> int:
 
 def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     """Return the report to compare with; it is read before anything is scanned or written."""
-    file = options.baseline or options.against
-    if file is not None:
+    if options.against is not None:
+        from pathlib import Path
+
+        from pytest_tfdebug.scan import against
+
+        return against.load(Path(options.against))
+    if options.baseline is not None:
         from pathlib import Path
 
         from pytest_tfdebug.scan import baseline
 
-        return baseline.load(Path(file))
+        return baseline.load(Path(options.baseline))
     if options.base is None:
         return None
     from pytest_tfdebug.scan.api import scan_tree

@@ -1,0 +1,108 @@
+"""Reports, skip reports and caches that anyone may have written: the scan answers, or says in a line what is wrong."""
+
+import contextlib
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from damaged import damaged_bytes, damaged_json, is_text
+from pytest_tfdebug.scan import cache
+from pytest_tfdebug.scan.cli import FAILED, OK, UNANSWERED, main
+
+#: How the ratchet shows what it found.
+FORMS = ["", "--format=json", "--format=csv", "--format=markdown", "--format=github", "--format=sarif"]
+
+
+def answered(place, *arguments):
+    """Run a scan, which may fail in a line, and return its exit code and what it warns of; its cache is beside."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+        code = main([argument for argument in arguments if argument])
+    assert code in (OK, FAILED, UNANSWERED)
+    assert is_text(out.getvalue())
+    assert is_text(err.getvalue())
+    return code, err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A directory for the reports."""
+    return tmp_path_factory.mktemp("damaged")
+
+
+@pytest.fixture(scope="module")
+def repo(place):
+    """Two models of the miniature repository: a damaged cache means a new scan."""
+    whole = Path(__file__).parents[2] / "fixtures" / "scan_repo"
+    models = {path.name for path in (whole / "tests" / "models").iterdir()}
+    shutil.copytree(whole, place / "repo", ignore=shutil.ignore_patterns(*models - {"alpha", "beta", "__init__.py"}))
+    return str(place / "repo")
+
+
+@pytest.fixture(scope="module")
+def report(place, repo):
+    answered(place, "--repo", repo, "--output_dir", str(place))
+    return (place / "all_tests_scan_result.json").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def run_report(report):
+    """What ``--tf-skip-report`` writes of a run: a report with what ran, was not run, or was left unfinished."""
+    found = json.loads(report)
+    for test in found.values():
+        test["classes_ran"] = {model: [f"{model}Test"] for model in test["models_ran"]}
+        test["models_not_run"] = test["models_incomplete"] = []
+    return found
+
+
+@given(st.data())
+def test_a_baseline_of_changed_bytes_is_refused_in_a_line(place, repo, report, data):
+    file = place / "baseline.json"
+    file.write_bytes(data.draw(damaged_bytes(report)))
+    code, told = answered(place, "--repo", repo, "--baseline", str(file))
+    assert code != UNANSWERED or f"{file} " in told
+
+
+@given(st.data())
+def test_a_baseline_may_be_any_json(place, repo, report, data):
+    file, document = place / "baseline.json", data.draw(damaged_json(json.loads(report)))
+    file.write_text(json.dumps(document))
+    code, told = answered(place, "--repo", repo, "--baseline", str(file), data.draw(st.sampled_from(FORMS)))
+    assert code != UNANSWERED or f"{file} " in told
+
+
+@given(st.data())
+def test_a_skip_report_may_be_any_json(place, repo, run_report, data):
+    file, document = place / "run.json", data.draw(damaged_json(run_report))
+    file.write_text(json.dumps(document))
+    code, told = answered(place, "--repo", repo, "--against", str(file))
+    assert code != UNANSWERED or str(file) in told
+
+
+@given(st.data())
+def test_a_cache_of_changed_bytes_changes_no_answer(place, repo, report, data):
+    (file,) = (place / "cache").rglob("*.answers")
+    kept = file.read_bytes()
+    file.write_bytes(data.draw(damaged_bytes(kept)))
+    code, _ = answered(place, "--repo", repo, "--output_dir", str(place))
+    file.write_bytes(kept)
+    assert code == OK
+    assert (place / "all_tests_scan_result.json").read_bytes() == report
+
+
+@given(st.data())
+def test_a_cache_with_right_checksums_may_hold_anything(place, repo, report, data):
+    (file,) = (place / "cache").rglob("*.answers")
+    kept = file.read_bytes()
+    lines = kept.split(b"\n")
+    number = data.draw(st.integers(1, len(lines) - 1))
+    lines[number] = cache._line(data.draw(damaged_json(json.loads(lines[number][9:]))))
+    file.write_bytes(b"\n".join(lines))
+    answered(place, "--repo", repo, "--output_dir", str(place))
+    file.write_bytes(kept)
