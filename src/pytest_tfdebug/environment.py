@@ -218,7 +218,8 @@ def _git() -> tuple[str | None, bool | None]:
     commit = _ask("git", "rev-parse", "HEAD")
     if commit is None:
         return None, None
-    status = _ask("git", "status", "--porcelain")
+    # without its lock, which git leaves behind when it is killed, and without the program that a repository may name
+    status = _ask("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "status", "--porcelain")
     return commit.strip(), None if status is None else bool(status.strip())
 
 

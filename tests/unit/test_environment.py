@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -58,6 +59,25 @@ def test_git_state_is_that_of_the_working_directory(tmp_path, monkeypatch):
     assert len(clean.git_commit) == 40
     assert clean.git_dirty is False
     assert dirty.git_dirty is True
+
+
+def test_git_runs_no_program_of_the_repository_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n")
+    program.chmod(0o755)
+    (tmp_path / "file").touch()
+    for command in ("init -q", "add file", f"config core.fsmonitor {program}"):
+        subprocess.run(["git", *command.split()], check=True)  # noqa: S607 - whichever git there is
+    who = ["-c", "user.name=me", "-c", "user.email=me@example.org", "-c", "core.fsmonitor=false"]
+    subprocess.run(["git", *who, "commit", "-qm", "first"], check=True)  # noqa: S607
+    os.utime(tmp_path / "file", (1, 1))  # git would note the new time in its index
+    index = (tmp_path / ".git" / "index").read_bytes()
+
+    assert environment(with_git=True).git_dirty is True
+
+    assert not (tmp_path / "ran").exists()
+    assert (tmp_path / ".git" / "index").read_bytes() == index
 
 
 def test_outside_of_git_there_is_no_commit(tmp_path, monkeypatch):
