@@ -160,6 +160,17 @@ def test_an_unchanged_tensor_is_captured_once():
     assert captures.take(tensor) is captures.take(tensor)
 
 
+def test_what_a_model_owns_shares_no_memory_with_a_capture():
+    owned = torch.nn.Parameter(torch.ones(3))
+    place = owned.data_ptr()
+    captures = Captures([owned])
+
+    kept = [captures.take(owned), captures.take(owned[1:])]
+
+    assert owned.data_ptr() == place
+    assert not {tensor.untyped_storage().data_ptr() for tensor in kept} & {place}
+
+
 @pytest.mark.parametrize("write", [lambda t: t.add_(1), lambda t: t.data.add_(1), lambda t: t[0].add_(1)])
 def test_a_tensor_is_captured_again_after_a_write(write):
     captures = Captures()

@@ -3,7 +3,7 @@
 ``torch._lazy_clone`` makes both tensors share their storage until one of them is written to: capturing costs
 microseconds, and a module that works in place pays for the copy itself. It is a private function of torch, called here
 and nowhere else. Its limit: a write through memory that torch does not own (a numpy array that shares the storage) is
-not seen; such storages refuse, and are copied.
+not seen; such storages refuse, and are copied. What a model owns is copied too: its memory stays where it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from pytest_tfdebug.records import TensorRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from pytest_tfdebug.tracing.leaves import Leaf
 
@@ -127,18 +127,24 @@ def capture(tensor: torch.Tensor) -> torch.Tensor | None:
     return captured(tensor)[0]
 
 
-def captured(tensor: torch.Tensor) -> tuple[torch.Tensor | None, bool]:
-    """As :func:`capture`, and whether the tensor shares its storage with what was captured."""
+def captured(tensor: torch.Tensor, owned: Collection[int] = ()) -> tuple[torch.Tensor | None, bool]:
+    """As :func:`capture`, and whether the tensor shares its storage with what was captured; never one of the owned."""
     values = readable(tensor)
     if values is not tensor:
         return _own(values, tensor), False
     detached = tensor.detach()
     if _lazy_clone is not None and type(tensor) in _PLAIN:
         try:
-            return _lazy_clone(detached), True
+            if not owned or _storage(tensor) not in owned:
+                return _lazy_clone(detached), True
         except RuntimeError:  # a storage that torch did not allocate: memory-mapped, shared, numpy's
             pass
     return detached.clone(), False
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    identity: int = tensor.untyped_storage()._cdata  # noqa: SLF001 - which does not touch the (shared) data
+    return identity
 
 
 def _own(values: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -155,9 +161,13 @@ class Captures:
     """The tensors captured during one forward; one that is seen again unchanged is not captured again.
 
     A module's input is most often its neighbour's output, so this halves what is kept.
+
+    Args:
+        owned: The parameters and buffers of the model, which share no memory with what is kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, owned: Iterable[torch.Tensor] = ()) -> None:
+        self._owned = {_storage(tensor) for tensor in owned if type(tensor) in _PLAIN and is_plain(tensor)}
         self._seen: dict[int, tuple[torch.Tensor, int, torch.Tensor | None, bool]] = {}
 
     def take(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -168,7 +178,7 @@ class Captures:
         written = version(tensor)
         if seen is not None and seen[1] == written and (not seen[3] or still_shares(tensor)):
             return seen[2]
-        kept, shares = captured(tensor)
+        kept, shares = captured(tensor, self._owned)
         self._seen[id(tensor)] = (tensor, written, kept, shares and still_shares(tensor))
         return kept
 

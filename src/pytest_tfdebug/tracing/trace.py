@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -163,13 +164,14 @@ class _Keeper:
 
     def __init__(
         self,
+        model: torch.nn.Module,
         trace: Trace,
         on_call: Callable[[Trace, Call], None] | None = None,
         stream: Stream | None = None,
         group: Group | None = None,
     ) -> None:
         self._trace, self._on_call, self._stream, self._group = trace, on_call, stream, group
-        self._captures = Captures()
+        self._captures = Captures(chain(model.parameters(), model.buffers()))
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         call.inputs = self._keep(call, leaves, "input")
@@ -332,7 +334,7 @@ def _recording(
     group: Group | None = None,
 ) -> Iterator[tuple[Trace, Recorder]]:
     recorded = Trace("")
-    keeper = _Keeper(recorded, on_call, stream, group)
+    keeper = _Keeper(model, recorded, on_call, stream, group)
     recorder = Recorder(model, keeper, picked, keeper.wrote)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)
