@@ -48,6 +48,7 @@ nightly: fuzz bench  ## what takes too long for every change
 	$(BIN)/python utils/accuracy.py
 	$(BIN)/python utils/mutants.py
 	$(BIN)/python utils/architectures.py
+	$(BIN)/python utils/harden.py
 
 docs: $(VENV)/.docs  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

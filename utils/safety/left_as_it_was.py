@@ -1,0 +1,201 @@
+"""What a check may not change: all that a model, and the process around it, hold before and after."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+import pytest_tfdebug
+from pytest_tfdebug.goldens.store import load, save
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Inputs = dict[str, Any]
+
+#: What a forward may raise.
+RAISED = (ValueError, KeyboardInterrupt, pytest.skip.Exception, SystemExit)
+#: What a failed check of ours raises: it is no matter here whether a check passes.
+_OURS = (AssertionError, pytest_tfdebug.TFDebugError)
+_GLOBAL_HOOKS = [name for name in vars(torch.nn.modules.module) if name.startswith("_global_") and "hooks" in name]
+
+
+class InThread(torch.nn.Module):
+    """A model that runs in a thread."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **inputs: Any) -> Any:  # noqa: ANN401 - of any model
+        """Run the model."""
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(self.model, **inputs).result()
+
+
+def _trace(model: torch.nn.Module, inputs: Inputs, folder: Path) -> object:  # noqa: ARG001 - as the others
+    return pytest_tfdebug.trace(model, **inputs)
+
+
+def _golden(model: torch.nn.Module, inputs: Inputs, folder: Path) -> object:
+    recorded = pytest_tfdebug.trace(model, **inputs)
+    save(folder / "golden.safetensors", recorded, model, "test_it.py::test_it")
+    return pytest_tfdebug.compare(load(folder / "golden.safetensors").trace, pytest_tfdebug.trace(model, **inputs))
+
+
+def _overflow(model: torch.nn.Module, inputs: Inputs, folder: Path) -> None:  # noqa: ARG001 - as the others
+    random_state = _random_state()  # the block is the user's: his forward draws random numbers
+    with torch.no_grad(), pytest_tfdebug.overflow_guard(model, dtype="float16"):
+        try:
+            model(**inputs)
+        finally:
+            _set_random_state(random_state)
+
+
+def _of_invariance(name: str) -> Callable[[torch.nn.Module, Inputs, Path], object]:
+    return lambda model, inputs, _: getattr(pytest_tfdebug, f"assert_{name}")(model, inputs)
+
+
+#: Name -> a check of a model with these inputs, which may write to a directory.
+CHECKS: dict[str, Callable[[torch.nn.Module, Inputs, Path], object]] = {
+    "trace": _trace,
+    "golden": _golden,
+    "overflow": _overflow,
+    **{
+        name.replace("_", " "): _of_invariance(name)
+        for name in (
+            "padding_invariant",
+            "batch_invariant",
+            "cache_invariant",
+            "attention_invariant",
+            "save_load_invariant",
+            "dtype_close",
+        )
+    },
+}
+
+
+def play(
+    check: str, model: torch.nn.Module, inputs: Inputs, folder: Path, error: type[BaseException] | None
+) -> list[str]:
+    """Make a check, and return what is not as it was before.
+
+    Args:
+        check: A key of ``CHECKS``.
+        model: The model.
+        inputs: Keyword inputs of its forward.
+        folder: An empty directory.
+        error: What the forward raises in the middle; None for a forward that does not.
+    """
+    before, caught, kept = _state(model), None, None
+    try:
+        kept = CHECKS[check](model, inputs, folder)  # as a test keeps its trace, which may share memory with the model
+    except (*_OURS, *RAISED) as raised:
+        caught = raised
+    found = [f"{name} changed" for name, value in _state(model).items() if not _is_same(before.pop(name, None), value)]
+    found += [f"{name} is gone" for name in before]
+    del kept
+    if error is not None and not isinstance(caught, error):
+        found.append(f"{error.__name__} became {caught!r:.80}")
+    return found
+
+
+@contextmanager
+def raising(model: torch.nn.Module, inputs: Inputs, error: type[BaseException]) -> Iterator[None]:
+    """Let the module that is called in the middle of a forward raise."""
+    called: list[torch.nn.Module] = []
+    hooks = [
+        module.register_forward_pre_hook(lambda module, _: called.append(module))
+        for module in model.modules()
+        if not list(module.children())
+    ]
+    random_state = _random_state()
+    with torch.no_grad():
+        model(**inputs)
+    _set_random_state(random_state)
+    for hook in hooks:
+        hook.remove()
+    module = called[len(called) // 2]
+
+    def forward(*_: object, **__: object) -> None:
+        raise error("in the middle")
+
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+def _state(model: torch.nn.Module) -> dict[str, Any]:
+    """Return all that may not change, by name; tensors as identity, place and a copy of what they hold."""
+    found: dict[str, Any] = {"random numbers": _random_state(), "flags": _flags()}
+    for path, module in model.named_modules(remove_duplicate=False):
+        for name, value in vars(module).items():
+            found[f"{path}.{name}"] = _held(value)
+        found[f"{path}: class"] = type(module)
+    return found
+
+
+def _held(value: Any) -> Any:  # noqa: ANN401 - any attribute
+    if isinstance(value, torch.Tensor):
+        gradient = None if value.grad is None else (id(value.grad), value.grad.clone())
+        where = value.untyped_storage().data_ptr()
+        return id(value), where, value._version, value.requires_grad, gradient, value.detach().clone()  # noqa: SLF001
+    if isinstance(value, dict):
+        return [(key, _held(item)) for key, item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [_held(item) for item in value]
+    return value if isinstance(value, (int, float, str, bytes, type(None))) else (id(value), value)
+
+
+def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.shape == other.shape and torch.equal(one, other)
+    if isinstance(one, np.ndarray):
+        return bool(np.array_equal(one, other))
+    if isinstance(one, (list, tuple)):
+        return type(one) is type(other) and len(one) == len(other) and all(map(_is_same, one, other))
+    return one is other or (type(one) in (int, float, str, bytes, bool) and bool(one == other))
+
+
+def _flags() -> list[Any]:
+    """Return what holds for the whole process."""
+    hooks = [_held(getattr(torch.nn.modules.module, name)) for name in _GLOBAL_HOOKS]
+    return [
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_anomaly_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.are_deterministic_algorithms_enabled(),
+        str(torch.get_default_dtype()),
+        str(torch.get_default_device()),
+        torch.get_num_threads(),
+        torch.get_float32_matmul_precision(),
+        str(torch._tensor_str.PRINT_OPTS),  # noqa: SLF001 - torch shows them nowhere else
+        torch.nn.Module.__call__,
+        torch.nn.Module.__setattr__,
+        list(warnings.filters),
+        sys.gettrace(),
+        sys.getprofile(),
+        *hooks,
+    ]
+
+
+def _random_state() -> tuple[Any, ...]:
+    return torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002 - the state that models draw from
+
+
+def _set_random_state(state: tuple[Any, ...]) -> None:
+    torch.set_rng_state(state[0])
+    random.setstate(state[1])
+    np.random.set_state(state[2])  # noqa: NPY002
