@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from pytest_tfdebug.tracing.capture import capture, is_plain
+from pytest_tfdebug.tracing.capture import is_plain
 from pytest_tfdebug.tracing.wrappers import wrapped_name
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     held = [tensor for _, before in tables for tensor in before.values()]
     held += [tensor for kept in attributes for tensor in kept.before.values() if isinstance(tensor, torch.Tensor)]
     buffers = {id(buffer): buffer for buffer in held if buffer is not None and not is_lazy(buffer) and is_plain(buffer)}
-    values = {key: capture(buffer) for key, buffer in buffers.items()}
+    values = {key: buffer.detach().clone() for key, buffer in buffers.items()}  # shared lazily, their memory would move
     python_state = random.getstate()
     numpy = sys.modules.get("numpy")
     numpy_state = numpy.random.get_state() if numpy is not None else None
