@@ -9,7 +9,7 @@ BIN = $(VENV)/bin
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable . --group test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable ".[all]" --group test
 	touch $@
 
 $(VENV)/.linters: $(VENV)/.installed
@@ -69,7 +69,7 @@ demo: $(VENV)/.installed  ## record a golden of a reference, run a port with a b
 .venv-bench/.installed: pyproject.toml constraints.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all]" --group bench
 	touch $@
 
 bench: .venv-bench/.installed  ## every claim about speed beside the peers; fails if a budget is exceeded

@@ -98,9 +98,6 @@ class ParityReport:
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each compared tensor: where it is, whether it agrees, and its differences."""
-        import pandas as pd
+        from pytest_tfdebug.report.rows import COMPARISON_COLUMNS, comparison_rows, table
 
-        from pytest_tfdebug.report.rows import COMPARISON_COLUMNS, comparison_rows
-
-        frame: pd.DataFrame = pd.DataFrame(list(comparison_rows(self.calls)), columns=list(COMPARISON_COLUMNS))
-        return frame
+        return table(comparison_rows(self.calls), COMPARISON_COLUMNS)

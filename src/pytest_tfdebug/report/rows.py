@@ -5,10 +5,29 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.errors import TFDebugError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pandas as pd
 
     from pytest_tfdebug.records import Call, CallComparison
+
+
+def table(rows: Iterable[tuple[object, ...]], columns: Sequence[str]) -> pd.DataFrame:
+    """Return rows as a table of pandas.
+
+    Raises:
+        TFDebugError: If pandas is not installed.
+    """
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        raise TFDebugError("pandas is not installed. Type: pip install 'pytest-tfdebug[tables]'") from error
+    frame: pd.DataFrame = pd.DataFrame(list(rows), columns=list(columns))
+    return frame
+
 
 #: Columns of ``Trace.to_dataframe()``.
 COLUMNS = ("path", "class", "call", "direction", "leaf", "shape", "dtype", "min", "max", "mean", "std", "non_finite")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.answer import Answer, Question, answer
 from pytest_tfdebug.scan.cache import Cache
-from pytest_tfdebug.scan.errors import ScanError
+from pytest_tfdebug.scan.errors import ScanError, naming_the_extra
 from pytest_tfdebug.scan.tree import DiskTree
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):  # what its encoding lacks is shown escaped
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(options)
+        with naming_the_extra():
+            return _run(options)
     except ScanError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the command line prints
         return UNANSWERED

@@ -7,7 +7,7 @@ import json
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.scan.errors import ScanError
+from pytest_tfdebug.scan.errors import ScanError, naming_the_extra
 from pytest_tfdebug.scan.found import Part, result
 from pytest_tfdebug.scan.layout import Work, model_files
 from pytest_tfdebug.scan.scanner import Scanner
@@ -56,7 +56,8 @@ class History(NamedTuple):
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each commit and test, with columns ``commit, date, test, skipped_proportion``."""
-        import pandas as pd
+        with naming_the_extra():
+            import pandas as pd
 
         columns = ["commit", "date", "test", "skipped_proportion"]
         rows = [

@@ -101,13 +101,10 @@ class Trace:
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each call and leaf: path, class, call, direction, leaf, shape, dtype and statistics."""
-        import pandas as pd
-
-        from pytest_tfdebug.report.rows import COLUMNS, trace_rows
+        from pytest_tfdebug.report.rows import COLUMNS, table, trace_rows
 
         self._summarize()
-        frame: pd.DataFrame = pd.DataFrame(list(trace_rows(self.calls)), columns=list(COLUMNS))
-        return frame
+        return table(trace_rows(self.calls), COLUMNS)
 
     def save(self, path: str | os.PathLike[str], *, budget: str | int | None = None) -> None:
         """Write the trace to a safetensors file, atomically; ``Trace.load`` reads it back.
