@@ -197,6 +197,9 @@ INI = (
     ("tf_golden_max_size", "size above which a golden is not written (default: 100 MB)"),
 )
 
+#: Keys of several lines: in pyproject.toml a list.
+LINES = ("tf_golden_tolerances",)
+
 #: Key under which a test's notes travel to the terminal summary, also from xdist workers.
 NOTE = "tfdebug_note"
 #: Key likewise of its verdicts on models and promises.
@@ -277,7 +280,9 @@ class Options(NamedTuple):
             pytest.UsageError: If an ini key has a value that its flag would refuse.
         """
         values = {flag.dest: _value(config, flag) for flag in FLAGS}
-        return cls(**values, **{key.removeprefix("tf_"): config.getini(key) for key, _ in INI})
+        return cls(
+            **values, **{key.removeprefix("tf_"): _ini(config, key, "\n" if key in LINES else None) for key, _ in INI}
+        )
 
 
 class Repros(NamedTuple):
@@ -315,7 +320,7 @@ def register(parser: pytest.Parser) -> None:
         kind: Literal["bool", "string"] = "bool" if flag.is_switch else "string"
         parser.addini(flag.ini, f"default of {flag.flag}", type=kind, default=None)
     for key, text in INI:
-        parser.addini(key, text, type="string", default=None)
+        parser.addini(key, text, type="linelist" if key in LINES else "string", default=None)
 
 
 def register_markers(config: pytest.Config) -> None:
@@ -329,7 +334,7 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
     if value is None:  # before the conftests are loaded, what is parsed so far stands here
         value = getattr(config.known_args_namespace, f"tf_{flag.dest}", None)
     if value is None:
-        value = config.getini(flag.ini)
+        value = _ini(config, flag.ini, "," if flag.is_several else None)
         if value and flag.is_path and "://" not in value:
             value = str((config.inipath.parent if config.inipath else config.rootpath) / value)
     if value is None or value == "":
@@ -343,6 +348,22 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
 
             raise pytest.UsageError(f"{flag.ini} = {part!r} is not one of {', '.join(flag.choices)} (see {flag.flag}).")
     return given if flag.is_several else value
+
+
+def _ini(config: pytest.Config, key: str, separator: str | None) -> Any:  # noqa: ANN401 - text, a switch or None
+    """Return an ini value; a list, as pyproject.toml can hold, as text.
+
+    Raises:
+        pytest.UsageError: If it is a list and the key takes one value.
+    """
+    value = config.getini(key)
+    if not isinstance(value, list):
+        return value
+    if separator is None:
+        import pytest
+
+        raise pytest.UsageError(f"{key} = {value!r} is a list. Give one value.")
+    return separator.join(map(str, value))
 
 
 def _number(flag: Flag, text: str) -> float:
