@@ -4,9 +4,10 @@ Each stage is tested in one process, and the last test has them all at once unde
 """
 
 import json
+from importlib.metadata import version
 
 import pytest
-import torch
+import torch  # noqa: F401 - pytester unloads what a run inside this process has loaded
 
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
 from golden_files import header_of, opened
@@ -274,7 +275,7 @@ def test_the_file_holds_the_tree_the_weights_and_where_it_comes_from(pytester, r
     assert [call["path"] for call in document["calls"]][:3] == ["Port", "blocks.0", "blocks.0.norm"]
     assert document["extra"]["test"] == "test_it.py::test_port"
     assert "blocks.0.up.weight" in document["extra"]["weights"]
-    assert document["extra"]["provenance"]["torch"] == torch.__version__
+    assert document["extra"]["provenance"]["torch"] == version("torch")
     assert str(pytester.path) not in json.dumps([document, header_of(file)])
 
 

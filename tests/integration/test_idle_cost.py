@@ -1,9 +1,10 @@
 """A run that uses nothing of the plugin pays nothing for it."""
 
 import os
-import re
 import subprocess
 import sys
+
+import pytest
 
 HEAVY = ("torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub", "jinja2")
 SUITE = f"""
@@ -19,8 +20,20 @@ def test_plain():
 def test_more(number, tmp_path):
     assert not {{name.partition(".")[0] for name in sys.modules}} & set(HEAVY)
 """
+ALONE = ("-p", "pytest_tfdebug.plugin", "-p", "no:cacheprovider", "-s")
 #: What pytest itself, and any plugin that imports the same, has imported already is not ours to pay.
-IMPORT = "import sys, pytest, logging, importlib; import pytest_tfdebug.plugin"
+IMPORT = """
+import sys, time, pytest, logging, importlib
+start = time.process_time()
+import pytest_tfdebug.plugin
+print((time.process_time() - start) * 1000)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _without_other_plugins(monkeypatch):
+    """Leave out what else is installed: other plugins may import what they like."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 
 def test_no_heavy_module_is_imported_in_a_run_without_ours(pytester):
@@ -33,7 +46,7 @@ def test_no_heavy_module_is_imported_in_a_run_without_ours(pytester):
         """
     )
 
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-s")
+    result = pytester.runpytest_subprocess(*ALONE)
 
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["*imported at the end: []"])
@@ -49,29 +62,23 @@ def test_a_failing_test_of_nothing_of_ours_imports_no_heavy_module(pytester):
         """
     )
 
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-s")
+    result = pytester.runpytest_subprocess(*ALONE)
 
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["*imported at the end: []"])
 
 
-def test_the_plugin_is_imported_in_a_few_milliseconds(tmp_path):
+def test_the_plugin_is_imported_in_a_few_milliseconds_of_the_processor(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
 
     def measure():
         done = subprocess.run(
-            [sys.executable, "-X", "importtime", "-c", IMPORT],
-            check=True,
-            capture_output=True,
-            text=True,
-            env=environment,
+            [sys.executable, "-c", IMPORT], check=True, capture_output=True, text=True, env=environment
         )
-        (cumulative,) = re.findall(r"\|\s+(\d+) \|\s+pytest_tfdebug\.plugin$", done.stderr, re.MULTILINE)
-        (package,) = re.findall(r"\|\s+(\d+) \|\s+pytest_tfdebug$", done.stderr, re.MULTILINE)
-        return (int(cumulative) + int(package)) / 1000
+        return float(done.stdout)
 
     measure()  # writes the bytecode
     times = [measure() for _ in range(9)]
 
-    assert min(times) < 5, times  # a busy machine only ever adds
+    assert min(times) < 5, times  # of the processor: a busy machine adds little

@@ -193,7 +193,8 @@ def test_other_value_is_refused_with_the_valid_ones(pytester):
     result.stderr.fnmatch_lines(["*--tf-triage*'on'*auto*off*"])
 
 
-def test_nothing_is_imported_before_a_failure(pytester):
+def test_nothing_is_imported_before_a_failure(pytester, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # other plugins may import what they like
     pytester.makepyfile(
         """
         import sys
@@ -207,12 +208,13 @@ def test_nothing_is_imported_before_a_failure(pytester):
         """
     )
 
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result = pytester.runpytest_subprocess("-p", "pytest_tfdebug.plugin", "-p", "no:cacheprovider")
 
     result.assert_outcomes(passed=1)
 
 
-def test_a_failure_imports_no_library_of_its_own(pytester):
+def test_a_failure_imports_no_library_of_its_own(pytester, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # other plugins may import what they like
     pytester.makepyfile("def test_it():\n    assert 1 == 2\n")
     pytester.makeconftest(
         """
@@ -224,7 +226,7 @@ def test_a_failure_imports_no_library_of_its_own(pytester):
         """
     )
 
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result = pytester.runpytest_subprocess("-p", "pytest_tfdebug.plugin", "-p", "no:cacheprovider")
 
     result.stdout.fnmatch_lines(["loaded: [[]] True"])
 

@@ -127,13 +127,17 @@ def _raise_as_torch(error):
 
 
 def test_cuda_without_cuda(triage_of):
-    if torch.version.cuda:
-        pytest.skip("this torch is built with CUDA")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
 
     finding = triage_of(lambda: torch.zeros(1).cuda())
 
-    assert finding.rule == "cuda-not-compiled"
-    assert finding.what == "this torch was built without CUDA."
+    if torch.version.cuda:  # the build for GPUs, on a machine without a driver
+        assert finding.rule == "cuda-no-gpu"
+        assert finding.what == "CUDA was asked for, and no usable GPU of that number and driver is visible."
+    else:
+        assert finding.rule == "cuda-not-compiled"
+        assert finding.what == "this torch was built without CUDA."
     assert torch.zeros(1).to("cuda" if torch.cuda.is_available() else "cpu") is not None
 
 

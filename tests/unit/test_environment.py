@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
@@ -124,7 +125,7 @@ def test_cache_follows_the_variables(monkeypatch):
 def test_lines_leave_out_what_is_not_known():
     shown = list(lines(environment()))
 
-    assert f"torch: {torch.__version__}" in shown
+    assert f"torch: {version('torch')}" in shown
     assert not any(line.startswith(("git_commit", "driver")) for line in shown)
 
 

@@ -42,7 +42,7 @@ def assertion_about_a_cuda_text():
 def assertion_on_a_handled_error():
     try:
         torch.zeros(1).cuda()
-    except AssertionError as error:
+    except (AssertionError, RuntimeError) as error:  # what torch raises depends on its build
         assert "another text" in str(error)  # noqa: PT017 - the ordinary failure that this is about
 
 
@@ -147,7 +147,7 @@ def did_not_raise():
 
 
 def raised_another():
-    with pytest.raises(AssertionError, match="cache"):
+    with pytest.raises((AssertionError, RuntimeError), match="cache"):  # what torch raises depends on its build
         torch.zeros(1).cuda()
 
 
