@@ -3,7 +3,7 @@ VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 
-.PHONY: test test-oldest test-ports test-page docs ports fuzz nightly lint demo bench clean
+.PHONY: test test-oldest test-ports test-page release docs ports fuzz nightly lint demo bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
@@ -49,6 +49,9 @@ nightly: fuzz bench  ## what takes too long for every change
 	$(BIN)/python utils/mutants.py
 	$(BIN)/python utils/architectures.py
 	$(BIN)/python utils/harden.py
+
+release: $(VENV)/.installed  ## build the sdist and the wheel, install each, and try what a user tries first
+	$(BIN)/python utils/release.py
 
 docs: $(VENV)/.docs  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

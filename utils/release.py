@@ -1,0 +1,106 @@
+"""Build the sdist and the wheel, install each in an environment of its own, and try what a user tries first.
+
+With ``--empty`` the environment gets everything from the package index, as a user does; without, it reads the
+libraries (torch, transformers, pytest) of the Python that runs this, so that nothing large is downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REPOSITORY = ROOT / "fixtures/scan_repo"
+TEST = """
+import os
+
+import pytest_tfdebug
+import torch
+
+
+def test_it(tf_golden):
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    pytest_tfdebug.fill(model, seed=0)
+    if os.environ.get("BUG"):
+        model[1] = torch.nn.GELU()
+    tf_golden.check(model, torch.ones(1, 4))
+"""
+
+
+def main() -> int:
+    """Return 0 if both files build, install and work."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--empty", action="store_true", help="install all dependencies instead of using those here")
+    is_empty = parser.parse_args().empty
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        builder = _environment(here / "builder")
+        _run(builder, "-m", "pip", "install", "--quiet", "build>=1.2")
+        _run(builder, "-m", "build", "--outdir", str(here / "dist"), str(ROOT))
+        for file in sorted((here / "dist").iterdir()):  # the wheel was built from the sdist
+            print(f"\n=== {file.name}", flush=True)
+            python = _environment(here / f"with-{file.suffix[1:]}", sees_this=not is_empty)
+            dependencies = ["--constraint", str(ROOT / "constraints.txt")] if is_empty else ["--no-deps"]
+            _run(python, "-m", "pip", "install", "--quiet", *dependencies, f"{file}[scan]" if is_empty else str(file))
+            work = here / f"work-{file.suffix[1:]}"
+            work.mkdir()
+            _try(python, work)
+    print("\nThe sdist and the wheel install and work.")
+    return 0
+
+
+def _environment(folder: Path, *, sees_this: bool = False) -> Path:
+    """Make a virtual environment and return its Python.
+
+    Args:
+        folder: Where it goes.
+        sees_this: Whether it reads the libraries of this Python. What is installed in it comes first, and nobody
+            follows the ``.pth`` of an editable install here.
+    """
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    if sees_this:
+        (site,) = folder.glob("lib/python*/site-packages")
+        (site / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    return folder / "bin/python"
+
+
+def _try(python: Path, folder: Path) -> None:
+    """Record a golden, hold a model to it, find a bug, scan, and print the environment."""
+    (folder / "test_it.py").write_text(TEST)
+    is_installed = "import pytest_tfdebug, sys; print(pytest_tfdebug.__file__.startswith(sys.prefix))"
+    _see("True", _run(python, "-c", is_installed, folder=folder))
+    _see("1 passed", _run(python, "-m", "pytest", "--tf-golden=update", folder=folder))
+    _see("4 of 4 calls compared", _run(python, "-m", "pytest", folder=folder))
+    failed = _run(python, "-m", "pytest", "--tf-html=pages", folder=folder, code=1, BUG="1")
+    _see("ParityError", failed)
+    if not (folder / "pages/index.html").exists():
+        raise SystemExit("--tf-html has written no page.")
+    scanned = _run(python, "-m", "pytest_tfdebug.scan", "--repo", str(REPOSITORY), "--output_dir", ".", folder=folder)
+    _see("test_inputs_embeds", scanned)
+    _see("torch: ", _run(python, "-m", "pytest_tfdebug.env", folder=folder))
+
+
+def _run(python: Path, *command: str, folder: Path | None = None, code: int = 0, **environment: str) -> str:
+    """Run a Python outside of the repository and return what it prints; stop where its exit code is another one."""
+    print("$ python", *command, flush=True)
+    inherited = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTEST_ADDOPTS"}}
+    done = subprocess.run(
+        [str(python), *command], check=False, capture_output=True, text=True, cwd=folder, env=inherited | environment
+    )
+    if done.returncode != code:
+        raise SystemExit(f"exit code {done.returncode} instead of {code}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def _see(text: str, printed: str) -> None:
+    if text not in printed:
+        raise SystemExit(f"{text!r} is not in:\n{printed}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
