@@ -29,6 +29,13 @@ def _same_summary_everywhere(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def _order_as_written(monkeypatch):
+    """Keep plugins out of the runs inside tests that change the order of tests, or how they are shown."""
+    names = ("randomly", "random_order", "sugar", "rich", "asyncio")
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in names))
+
+
+@pytest.fixture(autouse=True)
 def _files_as_written(monkeypatch):
     """Write no bytecode: a file that a test writes twice in a second, at one length, would be read as it was."""
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")

@@ -320,7 +320,8 @@ def register(parser: pytest.Parser) -> None:
         kind: Literal["bool", "string"] = "bool" if flag.is_switch else "string"
         parser.addini(flag.ini, f"default of {flag.flag}", type=kind, default=None)
     for key, text in INI:
-        parser.addini(key, text, type="linelist" if key in LINES else "string", default=None)
+        shape: Literal["linelist", "string"] = "linelist" if key in LINES else "string"
+        parser.addini(key, text, type=shape, default=None)
 
 
 def register_markers(config: pytest.Config) -> None:
