@@ -29,8 +29,10 @@ def _same_summary_everywhere(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _order_as_written(monkeypatch):
+def _order_as_written(request, monkeypatch):
     """Keep plugins out of the runs inside tests that change the order of tests, or how they are shown."""
+    if "pytester" in request.fixturenames:
+        request.getfixturevalue("pytester")  # it takes away what the variable held
     names = ("randomly", "random_order", "sugar", "rich", "asyncio")
     monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in names))
 
