@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -41,7 +42,9 @@ def main() -> int:
         here = Path(folder)
         builder = _environment(here / "builder")
         _run(builder, "-m", "pip", "install", "--quiet", "build>=1.2")
-        _run(builder, "-m", "build", "--outdir", str(here / "dist"), str(ROOT))
+        source = here / "source"  # a build leaves files behind
+        shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "*.egg-info", "build", "dist", "site"))
+        _run(builder, "-m", "build", "--outdir", str(here / "dist"), str(source))
         for file in sorted((here / "dist").iterdir()):  # the wheel was built from the sdist
             print(f"\n=== {file.name}", flush=True)
             python = _environment(here / f"with-{file.suffix[1:]}", sees_this=not is_empty)
