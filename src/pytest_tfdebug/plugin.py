@@ -106,15 +106,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     RUNNING.item = item
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the answer of a failed check, where a test made a mistake, and none of our own lines."""
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Show where a test made a mistake, and none of our own lines; add what its checks found to its properties.
+
+    It is no wrapper: pytest gives the error of a ``unittest.TestCase`` to the call only in a hook of its own.
+    """
     if _NOTES in sys.modules:
         import_module("pytest_tfdebug.publish.item_properties").add(item)
     if call.excinfo is not None and _is_mistake(call.excinfo) and not item.config.getoption("fulltrace"):
         _hide_own_lines(call.excinfo.value)
+
+
+@pytest.hookimpl(wrapper=True, specname="pytest_runtest_makereport")
+def pytest_show_failed_check(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the answer of a failed check."""
     report = yield
     if report.failed and call.excinfo is not None and isinstance(call.excinfo.value, (CheckError, TFDebugError)):
         import_module("pytest_tfdebug.publish.failure").show(item, report, call.excinfo)

@@ -50,11 +50,10 @@ def test_the_first_lines_name_the_line_of_the_port_and_of_the_reference(checked)
     result.stdout.fnmatch_lines(
         [
             "*llama_port.py:* in blocks.1.attention (Attention): *",
-            "E * The port differs from its golden. What it is computed from agrees.",
-            "E * here, llama_port.py:*",
-            "E *scores = query @ key.mT * hidden.shape[[]-1] [*][*] -0.5",
-            "E * reference, modeling_llama.py:*",
-            "E *attn_output, attn_weights = attention_interface(*",
+            "  here, llama_port.py:*",
+            "      scores = query @ key.mT * hidden.shape[[]-1] [*][*] -0.5",
+            "  reference, modeling_llama.py:*",
+            "      attn_output, attn_weights = attention_interface(*",
         ],
         consecutive=True,
     )
@@ -118,9 +117,9 @@ def test_the_references_text_is_that_of_the_golden_and_not_of_what_is_installed(
     result.stdout.fnmatch_lines(
         [
             "*test_it.py:* in Port (Port): *",
-            "E *return self.last(torch.relu(inner) [*] 0.5) + tokens",
-            "E * reference, here.py:*",
-            "E *gated = torch.tanh(wide) [*] 0.5",
+            "      return self.last(torch.relu(inner) [*] 0.5) + tokens",
+            "  reference, here.py:*",
+            "      gated = torch.tanh(wide) [*] 0.5",
         ]
     )
     result.stdout.no_fnmatch_line("*torch.sigmoid*")

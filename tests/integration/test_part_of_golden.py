@@ -40,7 +40,7 @@ def stage(number):
 """
 TESTS = """
 import os
-from models import IDS, Model, stage
+from staged import IDS, Model, stage
 from torch import nn
 
 def test_stage(tf_golden):
@@ -53,7 +53,7 @@ def test_stage(tf_golden):
 
 @pytest.fixture
 def run(pytester, monkeypatch):
-    pytester.makepyfile(models=MODELS, test_models=TESTS)
+    pytester.makepyfile(staged=MODELS, test_models=TESTS)
 
     def run(*arguments, **environment):
         for name in ("WRONG", "ROOT"):
@@ -86,7 +86,7 @@ def test_an_unknown_root_is_refused_with_the_nearest(run):
 def test_a_root_without_a_reference_records_nothing(run, pytester):
     pytester.makepyfile(
         test_models="""
-        from models import stage
+        from staged import stage
 
         def test_stage(tf_golden):
             layer, inputs = stage(1)

@@ -110,7 +110,7 @@ def _most_held(depth):
 
     def look(_trace, _call):
         nonlocal most
-        alive = [each for each in gc.get_objects() if type(each) is torch.Tensor]
+        alive = [each for each in gc.get_objects() if type(each) is torch.Tensor and each.layout == torch.strided]
         held = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in alive}
         most = max(most, sum(size for place, size in held.items() if place not in own))
 

@@ -128,7 +128,7 @@ def capture(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def captured(tensor: torch.Tensor, owned: Collection[int] = ()) -> tuple[torch.Tensor | None, bool]:
-    """As :func:`capture`, and whether the tensor shares its storage with what was captured; never one of the owned."""
+    """As :func:`capture`, and whether the tensor shares its storage with what was captured; never an owned storage."""
     values = readable(tensor)
     if values is not tensor:
         return _own(values, tensor), False
@@ -145,6 +145,11 @@ def captured(tensor: torch.Tensor, owned: Collection[int] = ()) -> tuple[torch.T
 def _storage(tensor: torch.Tensor) -> int:
     identity: int = tensor.untyped_storage()._cdata  # noqa: SLF001 - which does not touch the (shared) data
     return identity
+
+
+def storages_of(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """Return the identities of the storages of tensors, for ``owned`` of :func:`captured`."""
+    return {_storage(tensor) for tensor in tensors if type(tensor) in _PLAIN and is_plain(tensor)}
 
 
 def _own(values: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -167,7 +172,7 @@ class Captures:
     """
 
     def __init__(self, owned: Iterable[torch.Tensor] = ()) -> None:
-        self._owned = {_storage(tensor) for tensor in owned if type(tensor) in _PLAIN and is_plain(tensor)}
+        self._owned = storages_of(owned)
         self._seen: dict[int, tuple[torch.Tensor, int, torch.Tensor | None, bool]] = {}
 
     def take(self, tensor: torch.Tensor) -> torch.Tensor | None:

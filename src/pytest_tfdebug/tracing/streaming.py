@@ -17,10 +17,12 @@ import torch
 from pytest_tfdebug.records import TensorRecord
 from pytest_tfdebug.tracing.budget import Item, level_of
 from pytest_tfdebug.tracing.cache_growth import CacheGrowth
-from pytest_tfdebug.tracing.capture import captured, still_shares, tensor_record, version
+from pytest_tfdebug.tracing.capture import captured, still_shares, storages_of, tensor_record, version
 from pytest_tfdebug.tracing.statistics import statistics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_tfdebug.records import Call, Statistics
     from pytest_tfdebug.tracing.leaves import Leaf
 
@@ -59,10 +61,12 @@ class Stream:
 
     Args:
         room: Bytes of the file.
+        owned: The parameters and buffers of the model, which share no memory with what is kept.
     """
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, owned: Iterable[torch.Tensor] = ()) -> None:
         self._room = self._level = room
+        self._owned = storages_of(owned)
         self._growth = CacheGrowth()
         self._latest: dict[int, _Shown] = {}
         self._waiting: dict[int, _Shown] = {}
@@ -83,7 +87,7 @@ class Stream:
         self._reduce_what_was_let_go()
         shown = self._latest.get(id(leaf.tensor))
         if shown is None or not shown.is_of(leaf.tensor):
-            kept, shares = captured(leaf.tensor)
+            kept, shares = captured(leaf.tensor, self._owned)
             record = tensor_record(leaf, kept)
             if kept is None:
                 return record

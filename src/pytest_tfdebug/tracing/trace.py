@@ -285,7 +285,7 @@ def recorded_forward(
         group: The ranks that make it, where it is one of several: of each tensor what this one holds is recorded.
     """
     again = Rerun(model, args, kwargs, method)
-    stream = None if budget is None else Stream(budget)
+    stream = None if budget is None else Stream(budget, chain(model.parameters(), model.buffers()))
     with (
         preserved(model),
         torch.no_grad(),

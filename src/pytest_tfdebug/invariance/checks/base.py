@@ -247,7 +247,7 @@ class Check(ABC, Generic[SettingsT]):
         outcome = self.outcome
         outcome.text = change_text(
             (name, self.call.site, self.call.name),
-            (self.verdict, label),
+            ("raises where the plain call does not" if mismatch.leaf is None else self.verdict, label),
             located,
             output=render_output(mismatch.leaf, mismatch.error),
             pads=pads,
