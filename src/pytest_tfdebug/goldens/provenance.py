@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,7 +39,7 @@ def provenance(model: torch.nn.Module) -> dict[str, Any]:
     """Return versions, device, dtype, numeric flags, seed and commit, as JSON values."""
     known = environment(model).to_dict()
     first = next(iter((*model.parameters(), *model.buffers())), None)
-    commit, dirty = _commit()
+    commit, dirty = _commit(Path.cwd())
     return {
         **redacted({name: known[name] for name in _FIELDS}),
         "device": "cpu" if first is None else first.device.type,
@@ -50,7 +51,8 @@ def provenance(model: torch.nn.Module) -> dict[str, Any]:
 
 
 @cache
-def _commit() -> tuple[str | None, bool | None]:
+def _commit(_directory: Path) -> tuple[str | None, bool | None]:
+    """Return the commit of the repository that a directory is in, asked once for each, and whether it is changed."""
     described = environment(with_git=True)
     return described.git_commit, described.git_dirty
 
