@@ -44,7 +44,7 @@ ports: $(VENV)/.ports  ## the table of what is named in them
 fuzz: $(VENV)/.installed  ## the property tests on other examples in each run, and on twenty times as many
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile=fuzz
 
-nightly: fuzz bench  ## what takes too long for every change
+nightly: fuzz bench release  ## what takes too long for every change
 	$(BIN)/python utils/accuracy.py
 	$(BIN)/python utils/mutants.py
 	$(BIN)/python utils/architectures.py
