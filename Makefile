@@ -28,7 +28,7 @@ $(VENV)/.ports: $(VENV)/.installed
 	touch $@
 
 test-ports: $(VENV)/.ports  ## third-party ports against their references
-	PYTHONPATH=$(VENV)/ports $(BIN)/python -m pytest tests/ports
+	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python -m pytest tests/ports
 
 $(VENV)/.page: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/page --group page
@@ -36,10 +36,10 @@ $(VENV)/.page: $(VENV)/.installed
 	touch $@
 
 test-page: $(VENV)/.page  ## the pages of --tf-html in a real browser; TFDEBUG_PICTURES=1 renews the pictures in docs/
-	PYTHONPATH=$(VENV)/page $(BIN)/python -m pytest tests/page
+	PYTHONPATH=$(abspath $(VENV))/page $(BIN)/python -m pytest tests/page
 
 ports: $(VENV)/.ports  ## the table of what is named in them
-	PYTHONPATH=$(VENV)/ports $(BIN)/python utils/accuracy.py --ports
+	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python utils/accuracy.py --ports
 
 fuzz: $(VENV)/.installed  ## the property tests on other examples in each run, and on twenty times as many
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile=fuzz
