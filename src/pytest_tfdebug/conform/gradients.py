@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.conform.finding import Finding
+from pytest_tfdebug.conform.finding import Finding, listed
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.leaves import walk
 from pytest_tfdebug.tracing.state import preserved
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.conform.subject import Subject
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
 
-_SHOWN = 5
 _DIAGNOSIS = (
     "its value is taken out of the graph: .detach(), .data, .item(), torch.no_grad, a new tensor made of it, or an "
     "operator without gradient."
@@ -45,11 +44,11 @@ def each_has_one(subject: Subject) -> Finding:
     before = _answer(subject)
     cut = _that_matter(subject, before, without)
     if not cut:
-        return Finding(note=f"without effect in this call, and without gradient: {_listed(list(without))}")
+        return Finding(note=f"without effect in this call, and without gradient: {listed(list(without))}")
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
     path = cut[0].rpartition(".")[0]
     culprit = Culprit(path, "module", None, _DIAGNOSIS, type(model.get_submodule(path)).__name__, None)
-    return Finding(f"{told}\n  {_listed(cut)}\n  Diagnosis: {_DIAGNOSIS}", culprit=culprit, diagnosis=_DIAGNOSIS)
+    return Finding(f"{told}\n  {listed(cut)}\n  Diagnosis: {_DIAGNOSIS}", culprit=culprit, diagnosis=_DIAGNOSIS)
 
 
 def _that_matter(subject: Subject, before: Leaves, parameters: dict[str, torch.nn.Parameter]) -> list[str]:
@@ -81,8 +80,3 @@ def _answer(subject: Subject) -> Leaves:
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.shape == other.shape and bool(torch.isclose(one, other, equal_nan=True).all())
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

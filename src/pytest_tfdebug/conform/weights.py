@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from pytest_tfdebug.conform.finding import Finding
+from pytest_tfdebug.conform.finding import Finding, listed
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.triage.clean_load import LoadWatch
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.conform.subject import Subject
 
-_SHOWN = 5
 _FILE = "model.safetensors"
 _TIES = "tie_word_embeddings"
 #: What a load that is not clean lists, and what it means.
@@ -56,9 +55,9 @@ def clean_load(subject: Subject) -> Finding:
     if not unfit:
         return Finding()
     told = f"{subject.name} does not load its own checkpoint clean: weights do not match."
-    listed = [f"  {name}: {_listed(list(keys))} ({_KINDS[name]})" for name, keys in unfit.items()]
+    kinds = [f"  {name}: {listed(list(keys))} ({_KINDS[name]})" for name, keys in unfit.items()]
     diagnosis = "the names of the weights that are saved are not those that are loaded."
-    return Finding("\n".join([told, *listed, f"  Diagnosis: {diagnosis}"]), diagnosis=diagnosis)
+    return Finding("\n".join([told, *kinds, f"  Diagnosis: {diagnosis}"]), diagnosis=diagnosis)
 
 
 def kept_by_init(subject: Subject) -> Finding:
@@ -86,7 +85,7 @@ def _overwritten(subject: Subject, folder: Path, saved: dict[str, torch.Tensor],
         return Finding()
     count = f"{len(wrong)} of {len(saved)} weights"
     told = f"{subject.name} overwrites loaded weights: after from_pretrained of {what}, {count} are not the saved ones."
-    return Finding(f"{told}\n  {_listed(wrong)}\n  Diagnosis: {_INIT}", diagnosis=_INIT)
+    return Finding(f"{told}\n  {listed(wrong)}\n  Diagnosis: {_INIT}", diagnosis=_INIT)
 
 
 def ties(subject: Subject) -> str:
@@ -103,7 +102,7 @@ def tied(subject: Subject) -> Finding:
     for model, when in ((subject.model, "in a new model"), (loaded, "after save_pretrained and from_pretrained")):
         apart = [pair for pair in _pairs(model) if not _is_one(model, *pair)]
         if apart:
-            listed = _listed([f"{target} and {source}" for target, source in apart])
+            names = listed([f"{target} and {source}" for target, source in apart])
             told = f"{subject.name} does not tie its weights: {when}, these are two tensors each."
             diagnosis = (
                 "config.tie_word_embeddings is True, and the class ties nothing: give it _tied_weights_keys, and keep "
@@ -111,7 +110,7 @@ def tied(subject: Subject) -> Finding:
                 if not getattr(model, "_tied_weights_keys", None)
                 else "something puts a new parameter in the place of the tied one after tie_weights has run."
             )
-            return Finding(f"{told}\n  {listed}\n  Diagnosis: {diagnosis}", diagnosis=diagnosis)
+            return Finding(f"{told}\n  {names}\n  Diagnosis: {diagnosis}", diagnosis=diagnosis)
     return Finding()
 
 
@@ -188,8 +187,3 @@ def _is_one(model: torch.nn.Module, target: str, source: str) -> bool:
     named = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
     one, other = named.get(target), named.get(source)
     return one is not None and other is not None and one.data_ptr() == other.data_ptr()
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
