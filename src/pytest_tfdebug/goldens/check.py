@@ -70,12 +70,12 @@ class Check:
         """Whether the model is no part of another one, of another module or on other ranks."""
         return self.root is None and present_group() is None
 
-    def run(self, called: PortCall, inputs: Rerun, *, is_pending: bool) -> ParityReport:
+    def run(self, called: PortCall, inputs: Rerun | None, *, is_pending: bool) -> ParityReport:
         """Hold the model to its golden.
 
         Args:
             called: How it is called.
-            inputs: Its inputs as they were.
+            inputs: Its inputs as they were, where it may be called again: beside a pending golden, or for its power.
             is_pending: Whether a golden that is pending may lie beside: the model is held to that too.
 
         Raises:
@@ -102,7 +102,7 @@ class Check:
             progress=lambda: Progress(config, self.item.nodeid, "explaining"),
         )
         GoldenSession.of(config).add(_outcome(str(self.place), self.item.nodeid, report, called.note))
-        if is_pending and self.has_reference and self.place.pending.exists():
+        if inputs is not None and is_pending and self.has_reference and self.place.pending.exists():
             fresh, pending, group = anew(called, inputs), self._load(self.place.pending), sharing_group(self.root)
             beside = compare_with(pending, self.model, fresh, self.settings, is_explained=False, group=group)
             once(group, lambda: note_errors(self.place, report, beside))
@@ -110,7 +110,7 @@ class Check:
             warnings.warn(warning, stacklevel=3)
         if not report.ok:
             self._advise(report, called)
-        elif Options.of(config).power and self._runs_alone:
+        elif inputs is not None and Options.of(config).power and self._runs_alone:
             self._measure_power(golden, called, inputs)
         shown_path = shown(str(self.place), config)
         note(

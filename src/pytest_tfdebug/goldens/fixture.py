@@ -158,8 +158,8 @@ class Goldens:
         called = _as_part(called, root, is_without=mode in RECORDING and reference is None)
         exists = place.exists()  # refuses what is no golden, before anything runs
         # a forward may write to what it was given
-        inputs = Rerun(model, called.args, called.kwargs, method)
-        if mode in RECORDING and not (mode == "missing" and exists):
+        inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING or self._options.power else None
+        if inputs is not None and mode in RECORDING and not (mode == "missing" and exists):
             target = Target(place, is_pending=mode == "pending")
             record(self._item, target, recorded_model(model, reference), given, settings)
             if reference is None and mode != "pending":
