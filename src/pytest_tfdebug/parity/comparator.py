@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -169,13 +170,13 @@ class Comparator:
         left = self._unwritten.pop(call.index, comparison.expected.writes)
         comparison.writes += tuple((_one_sided("write", None, write.record), None) for write in left)
         if comparison.expected.outputs is not None:
-            pairs = pair_outputs(outputs, comparison.expected.outputs, self._apart)
+            pairs = pair_outputs(outputs, comparison.expected.outputs, partial(self._apart, call.path))
             comparison.outputs = self._compare("output", call.path, pairs)
             self._doubt_unless_right(call, comparison.expected, comparison.outputs)
 
-    def _apart(self, actual: TensorRecord, expected: TensorRecord) -> float:
-        """Return the relative difference of two tensors; infinite where they cannot be subtracted."""
-        found = self._compared("output", actual, expected, self.tolerances.of("", expected.dtype))
+    def _apart(self, path: str, actual: TensorRecord, expected: TensorRecord) -> float:
+        """Return the relative difference of two outputs of a module; infinite where they cannot be subtracted."""
+        found = self._leaf("output", path, actual, expected)
         return found.metrics.relative_l2 if found.metrics is not None else 0.0 if found.is_measured else inf
 
     def _doubt_unless_right(self, call: Call, expected: Call, leaves: tuple[LeafComparison, ...]) -> None:
@@ -186,20 +187,22 @@ class Comparator:
     def _compare(
         self, direction: Direction, path: str, pairs: Iterable[tuple[TensorRecord | None, TensorRecord | None]]
     ) -> tuple[LeafComparison, ...]:
-        found = []
-        for actual, expected in pairs:
-            if actual is None or expected is None:
-                found.append(_one_sided(direction, actual, expected))
-                continue
-            tolerance = self.tolerances.of(path, expected.dtype, expected.floor)
-            comparison = self._known.get(actual, expected, tolerance)
-            if comparison is None:
-                comparison = self._compared(direction, actual, expected, tolerance)
-                self._known.put(actual, expected, tolerance, comparison)
-            else:
-                comparison = replace(comparison, direction=direction, leaf=actual.leaf, expected=expected)
-            found.append(comparison)
-        return tuple(found)
+        return tuple(
+            _one_sided(direction, actual, expected)
+            if actual is None or expected is None
+            else self._leaf(direction, path, actual, expected)
+            for actual, expected in pairs
+        )
+
+    def _leaf(self, direction: Direction, path: str, actual: TensorRecord, expected: TensorRecord) -> LeafComparison:
+        """Compare a tensor of a module with its expected one, unless that was done before."""
+        tolerance = self.tolerances.of(path, expected.dtype, expected.floor)
+        known = self._known.get(actual, expected, tolerance)
+        if known is not None:
+            return replace(known, direction=direction, leaf=actual.leaf, expected=expected)
+        comparison = self._compared(direction, actual, expected, tolerance)
+        self._known.put(actual, expected, tolerance, comparison)
+        return comparison
 
     def _compared(
         self, direction: Direction, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance
