@@ -13,6 +13,7 @@ import torch
 from pytest_tfdebug.conform.inputs import special_ids
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.random_state import random_state_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,20 +108,15 @@ def _seeded() -> Iterator[None]:
     own = [module for name, module in list(sys.modules.items()) if name.rpartition(".")[2] == _COMMON]
     generators = [module.global_rng for module in own if isinstance(getattr(module, "global_rng", None), random.Random)]
     kept = [(generator, generator.getstate()) for generator in generators]
-    before, numpy = random.getstate(), sys.modules.get("numpy")
-    of_numpy = numpy.random.get_state() if numpy is not None else None
-    with torch.random.fork_rng():
+    with random_state_kept():
         try:
             torch.manual_seed(0)
             random.seed(0)
-            if numpy is not None:
-                numpy.random.seed(0)
+            if "numpy" in sys.modules:
+                sys.modules["numpy"].random.seed(0)
             for generator in generators:
                 generator.seed(0)
             yield
         finally:
             for generator, state in kept:
                 generator.setstate(state)
-            random.setstate(before)
-            if numpy is not None:
-                numpy.random.set_state(of_numpy)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-import random
-import sys
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -13,6 +11,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from pytest_tfdebug.tracing.capture import is_plain
+from pytest_tfdebug.tracing.random_state import random_state_kept
 from pytest_tfdebug.tracing.wrappers import wrapped_name
 
 if TYPE_CHECKING:
@@ -35,11 +34,7 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     held += [tensor for kept in attributes for tensor in kept.before.values() if isinstance(tensor, torch.Tensor)]
     buffers = {id(buffer): buffer for buffer in held if buffer is not None and not is_lazy(buffer) and is_plain(buffer)}
     values = {key: buffer.detach().clone() for key, buffer in buffers.items()}  # shared lazily, their memory would move
-    python_state = random.getstate()
-    numpy = sys.modules.get("numpy")
-    numpy_state = numpy.random.get_state() if numpy is not None else None
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices):
+    with random_state_kept():
         try:
             yield
         finally:
@@ -56,9 +51,6 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
             for module, training in modes:
                 if module.training != training:
                     module.training = training
-            random.setstate(python_state)
-            if numpy is not None:
-                numpy.random.set_state(numpy_state)
 
 
 #: What torch keeps in every module: hooks, tables of tensors and the mode, which are looked after by whoever owns them.
