@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
+CUDA_PYTHON ?= $(BIN)/python
 
-.PHONY: test test-oldest test-ports test-page release docs ports fuzz nightly lint demo bench clean
+.PHONY: test test-oldest test-ports test-libraries test-cuda test-page release docs as-run ports fuzz nightly lint demo bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
@@ -30,6 +31,17 @@ $(VENV)/.ports: $(VENV)/.installed
 test-ports: $(VENV)/.ports  ## third-party ports against their references
 	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python -m pytest tests/ports
 
+$(VENV)/.libraries: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/libraries --group libraries
+	touch $@
+
+test-libraries: $(VENV)/.libraries  ## models of peft, torchao, diffusers and torchvision
+	PYTHONPATH=$(abspath $(VENV))/libraries $(BIN)/python -m pytest tests/libraries
+
+test-cuda: $(VENV)/.installed  ## models on a CUDA device; CUDA_PYTHON= of an environment whose torch was built for it
+	@$(CUDA_PYTHON) -c "import torch; torch.cuda.is_available() or exit('make test-cuda: torch sees no CUDA device here.')"
+	$(CUDA_PYTHON) -m pytest tests/cuda
+
 $(VENV)/.page: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/page --group page
 	command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
@@ -37,6 +49,9 @@ $(VENV)/.page: $(VENV)/.installed
 
 test-page: $(VENV)/.page  ## the pages of --tf-html in a real browser; TFDEBUG_PICTURES=1 renews the pictures in docs/
 	PYTHONPATH=$(abspath $(VENV))/page $(BIN)/python -m pytest tests/page
+
+as-run: $(VENV)/.libraries  ## the table of docs/as-run.md, from a run of the tests that hold it
+	$(BIN)/python utils/as_run_table.py --libraries $(abspath $(VENV))/libraries
 
 ports: $(VENV)/.ports  ## the table of what is named in them
 	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python utils/accuracy.py --ports

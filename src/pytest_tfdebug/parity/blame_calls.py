@@ -21,6 +21,7 @@ from pytest_tfdebug.parity.call_notes import (
     input_problem,
     names,
     non_finite,
+    told_adapters,
     told_arguments,
     unseen,
     where,
@@ -132,6 +133,11 @@ def _blame_own(tree: CallTree, fault: Fault) -> Culprit:
         return _blame_opaque(item.call, opaque, divergence)
     if fault.leaf.problem == "missing" and fault.leaf.direction == "output":
         item = tree.lost_in(item)
+    adapted = told_adapters(tree, item)
+    if adapted:
+        call = item.call
+        source = call.source or call.called_at
+        return Culprit(call.path, "module", source, f"{call.class_name} {adapted}", call.class_name, divergence)
     children = tree.children.get(item.call.index, [])
     if children or any(map(tree.has, only_expected(tree, item, None, None))):
         following = tree.next_child(item, fault.leaf)

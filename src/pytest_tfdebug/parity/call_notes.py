@@ -9,10 +9,12 @@ from pytest_tfdebug.parity.arguments import other_arguments
 from pytest_tfdebug.parity.call_tree import is_identity
 from pytest_tfdebug.parity.failing_tensors import opaque_text
 from pytest_tfdebug.records import FAILING
+from pytest_tfdebug.tracing.wrappers import adapted_layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_tfdebug.parity.call_tree import CallTree
     from pytest_tfdebug.parity.comparator import Compared
     from pytest_tfdebug.records import Call, CallComparison, LeafComparison
 
@@ -42,8 +44,13 @@ def unseen(roots: list[CallComparison]) -> list[str]:
 def harmless_differences(compared: Compared) -> list[str]:
     """Mention inputs that differ and, of modules with names in common, calls that one side alone makes."""
     changed = [item.call.path for item in compared.calls if any(leaf.problem in FAILING for leaf in item.inputs)]
-    absent = [call for call in compared.unpaired_expected if not is_identity(call)]
-    extra = [item.call for item in compared.calls if item.expected is None]
+    unpaired = [item.call for item in compared.calls if item.expected is None]
+    layers = {adapted_layer(call.path) for call in (*unpaired, *compared.unpaired_expected)} - {None}
+    of_adapters = tuple(f"{layer}." for layer in layers)  # said in a note of the forward's own
+    absent = [
+        call for call in compared.unpaired_expected if not is_identity(call) and not call.path.startswith(of_adapters)
+    ]
+    extra = [call for call in unpaired if not call.path.startswith(of_adapters)]
     is_named = 2 * len(compared.unpaired_expected) <= len(compared.expected)
     notes = []
     if changed:
@@ -68,6 +75,23 @@ def non_finite(compared: Compared) -> list[str]:
         if names
         else []
     )
+
+
+def told_adapters(tree: CallTree, item: CallComparison) -> str:
+    """Say that one side of a call has an adapter of peft around its layer, in a sentence without its subject.
+
+    Returns:
+        The sentences; empty where both sides have one, or none.
+    """
+    here = any(adapted_layer(path) == item.call.path for path in tree.compared.own_paths.values())
+    there = item.expected is not None and any(
+        adapted_layer(call.path) == item.expected.path for call in tree.compared.expected
+    )
+    if here == there or item.expected is None:
+        return ""
+    if here:
+        return "is adapted by peft, and the expected one is not. What it is given agrees, and what it gives does not."
+    return "is not adapted, and the expected one is, by peft. What it is given agrees, and what it gives does not."
 
 
 def told_arguments(call: Call, given: dict[str, tuple[str, str]]) -> str:

@@ -23,8 +23,9 @@ class CallTree:
         for item in compared.calls:
             self.children.setdefault(item.call.parent, []).append(item)
         self.tops = self.children.get(None, [])
-        #: The forwards of the model; a call in a thread of its own has no parent either.
-        self.roots = [item for item in self.tops if item.call.path == self.tops[0].call.path]
+        #: The forwards of the model; a call in a thread of its own has no parent either, nor one of a wrapper's.
+        modules = {*compared.own_paths.values()}
+        self.roots = [item for item in self.tops if item.call.path not in modules]
         self._is_independent = any(path != own for path, own in compared.own_paths.items())
 
     def events(self) -> Iterator[tuple[CallComparison, tuple[LeafComparison, ...]]]:

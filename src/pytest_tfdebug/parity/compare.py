@@ -24,7 +24,7 @@ from pytest_tfdebug.tracing.floors import has_floors, measure_floors
 from pytest_tfdebug.tracing.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pytest_tfdebug.parity.comparator import Compared
     from pytest_tfdebug.tracing.operators import Values
@@ -134,7 +134,7 @@ def start_comparison(
     rename: Rename,
     allowed: Tolerances,
     *,
-    modules: Iterable[str],
+    modules: Collection[str],
     aliases: dict[str, tuple[str, ...]],
     unrecorded: Collection[str] = (),
     group: Group | None = None,
@@ -154,7 +154,7 @@ def start_comparison(
     expected = replace(
         expected, calls=RecordedModules(modules, aliases, unrecorded, to_expected).common(expected.calls)
     )
-    pairing = CallPairing(expected.calls, expected.aliases, aliases, to_expected)
+    pairing = CallPairing(expected.calls, expected.aliases, aliases, to_expected, modules)
     return Comparator(expected, pairing, allowed, {to_expected(path): path for path in modules}, group)
 
 

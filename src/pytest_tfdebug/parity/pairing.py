@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.records import Call, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
@@ -38,6 +38,7 @@ class CallPairing:
         expected_aliases: Other paths of shared modules on the expected side.
         actual_aliases: Likewise on the actual side.
         rename: Actual path -> expected path.
+        modules: Paths of the modules of the actual side; a call of another path is one of its root.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class CallPairing:
         expected_aliases: dict[str, tuple[str, ...]],
         actual_aliases: dict[str, tuple[str, ...]],
         rename: Callable[[str], str],
+        modules: Collection[str] = (),
     ) -> None:
         self._rename = rename
+        self._modules = frozenset(modules)
         root = expected[0].path if expected else ""
         self._calls = {(call.path, call.call): call for call in expected if call.path != root}
         self._roots = [call for call in expected if call.path == root]
@@ -96,7 +99,7 @@ class CallPairing:
     def _candidates(self, call: Call) -> list[Call]:
         """Return the expected calls that a call may stand beside, the likeliest first."""
         if call.parent is None and (self._rename(call.path), call.call) not in self._calls:
-            return self._roots[call.call : call.call + 1]
+            return [] if call.path in self._modules else self._roots[call.call : call.call + 1]
         names = [self._rename(path) for path in (call.path, *self._actual_aliases.get(call.path, ()))]
         parent = self.of(call.parent)
         if parent is not None:

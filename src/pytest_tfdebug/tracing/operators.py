@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from pytest_tfdebug.tracing.capture import dtype_name, is_plain
+from pytest_tfdebug.tracing.capture import dtype_name, is_plain, readable
 from pytest_tfdebug.tracing.fingerprints import Fingerprint, Pending
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.sites import codes_of, is_library
@@ -323,12 +323,13 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         seen = {value.name: place for value, place in self._in_order() if value.origin == "parameter"}
         named: dict[int, tuple[str, torch.Tensor]] = {}
         for name, tensor in named_tensors(model):
-            if isinstance(tensor, torch.nn.Parameter) and _can_be_read(tensor):
+            if isinstance(tensor, torch.nn.Parameter):
                 named.setdefault(id(tensor), (name, tensor))
-        own = {
-            name: (self._pending.add(parameter) if name not in seen else seen[name], tuple(parameter.shape))
-            for name, parameter in named.values()
-        }
+        own = {}
+        for name, parameter in named.values():
+            values = parameter if name in seen else readable(parameter)  # packed ones have no operators of their own
+            if values is not None:
+                own[name] = (self._pending.add(values) if name not in seen else seen[name], tuple(values.shape))
         prints = self._pending.read()
         for value, place in self._in_order():
             value.print = prints[place]

@@ -345,4 +345,4 @@ class _Swapped:
 
 
 def _listed(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")  # noqa: PLR2004
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")  # noqa: PLR2004

@@ -7,6 +7,8 @@ golden of the one can be held to the other.
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -23,10 +25,13 @@ _CLASSES = {
     "AveragedModel": "module",
     "DeepSpeedEngine": "module",
     "PeftModel": "base_model",
+    "PeftMixedModel": "base_model",
     "BaseTuner": "model",
 }
-#: An adapted layer of peft holds the layer that it adapts under this name.
-_ADAPTED = "base_layer"
+#: An adapted layer of peft holds the layer that it adapts under one of these names.
+_ADAPTED = ("base_layer", "original_module")
+#: Where the inside of an adapted layer begins in a path.
+_INSIDE_ADAPTED = re.compile(r"\.(base_layer|original_module|modules_to_save|token_adapter)(\.|$)")
 
 
 class Named(NamedTuple):
@@ -81,9 +86,10 @@ def root_of(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def callers_of_forward(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Yield the wrappers of a model that call its ``forward``, by which no hook of it runs: peft's tuners."""
+    """Yield the wrappers of a model that call its ``forward``, by which no hook of it runs: some of peft's tuners."""
     while (name := wrapped_name(model)) is not None:
-        if any(base.__name__ == "BaseTuner" for base in type(model).__mro__):
+        forward = inspect.unwrap(type(model).forward)
+        if any(base.__name__ == "BaseTuner" for base in type(model).__mro__) and "forward" in forward.__code__.co_names:
             yield model
         model = model._modules[name]  # type: ignore[assignment] # noqa: SLF001 - as in ``bare``
 
@@ -123,21 +129,44 @@ def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     The weights of a layer that peft adapts have the names that they have without it.
     """
     modules = [(path, module) for path, _, module in named_modules(model)]
-    adapted = {path for path, module in modules if is_adapted(module)}
+    adapted = {path for path, module in modules if _is_adapted(module)}
     for kind in ("_parameters", "_buffers"):
         for path, module in modules:
             above, _, last = path.rpartition(".")
-            owner = above if last == _ADAPTED and above in adapted else path
+            owner = adapted_layer(path) if last in _ADAPTED and above in adapted else path
             for name, tensor in getattr(module, kind).items():
                 if tensor is not None:
-                    yield (f"{owner}.{name}" if owner else name), tensor
+                    yield (f"{owner}.{name}" if owner else name), _held(module, name, tensor)
 
 
-def is_adapted(module: torch.nn.Module) -> bool:
-    """Tell whether a module is a layer that peft has put an adapter around."""
-    return _ADAPTED in module.__dict__.get("_modules", ())
+def _held(module: torch.nn.Module, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a module's tensor; what accelerate has put in the CPU's memory or a file, where it left none."""
+    if tensor.is_meta:
+        hook = getattr(module, "_hf_hook", None)
+        for each in (hook, *getattr(hook, "hooks", ())):
+            offloaded = getattr(each, "weights_map", None)
+            if offloaded is not None:
+                held: torch.Tensor = offloaded[name]
+                return held
+    return tensor
 
 
-def adapted_paths(model: torch.nn.Module) -> tuple[str, ...]:
+def _is_adapted(module: torch.nn.Module) -> bool:
+    return any(name in module.__dict__.get("_modules", ()) for name in _ADAPTED)
+
+
+def adapted_paths(model: torch.nn.Module) -> list[str]:
     """Return the paths of the layers that peft has put an adapter around."""
-    return tuple(path for path, _, module in named_modules(model) if path and is_adapted(module))
+    found = [path for path, _, module in named_modules(model) if path and _is_adapted(module)]
+    return [path for path in found if adapted_layer(path) is None]
+
+
+def adapted_layer(path: str) -> str | None:
+    """Return the path of the layer that peft has adapted, of a module that it has put inside; None of any other.
+
+    Examples:
+        >>> adapted_layer("layers.0.q_proj.base_layer")
+        'layers.0.q_proj'
+    """
+    inside = _INSIDE_ADAPTED.search(path)
+    return path[: inside.start()] if inside is not None else None
