@@ -196,6 +196,11 @@ def run(pytester, monkeypatch):
     return run
 
 
+@pytest.mark.as_run(
+    "ranks",
+    works="A golden of one process holds the model on ranks, and the reverse; a missing all-reduce, a wrong shard, another value on rank 1 alone, q and k permuted with the wrong head size, tied weights that were sharded twice are named with the rank. See [ranks](ranks.md).",
+    limits="Two ranks, gloo on the CPU; nccl is not tested. No operators are looked at.",
+)
 def test_goldens_hold_models_on_ranks_and_the_reverse_and_bugs_are_named_with_the_rank(run):
     run("update")
     answers = run("missing", RANKS="1")

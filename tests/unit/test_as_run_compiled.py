@@ -73,6 +73,10 @@ def of_layers(way):
 WAYS = {"compile": whole, "in-place": in_place, "forward": by_forward}
 
 
+@pytest.mark.as_run(
+    "compiled",
+    works="What was compiled is held by its own inputs and outputs. After a failure the operators are looked at uncompiled.",
+)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_compiled_model_is_held_by_its_inputs_and_outputs(way):
     expected, actual = trace(llama(), IDS), trace(way(llama()), IDS)
@@ -84,6 +88,7 @@ def test_a_compiled_model_is_held_by_its_inputs_and_outputs(way):
         assert "The model is compiled: only its own inputs and outputs can be seen." in str(report)
 
 
+@pytest.mark.as_run("compiled", works="The inside of a compiled layer is unrecorded, not missing.")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_compiled_layers_are_seen_from_outside(way):
     expected, actual = trace(llama(), IDS), trace(of_layers(way)(llama()), IDS)
@@ -110,6 +115,11 @@ def test_a_bug_in_a_compiled_layer_is_named_by_that_layer(way):
     assert report.culprit.kind in ("module", "glue")
 
 
+@pytest.mark.as_run(
+    "compiled",
+    works="No hook is compiled, so nothing is compiled anew.",
+    limits="A function of yours that was compiled before it is watched, and calls modules of the model, hides them without a note.",
+)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_no_hook_of_ours_is_compiled_with_the_model(way, compiled_frames):
     graphs, backend = compiled_frames
@@ -135,6 +145,12 @@ def test_a_model_compiled_in_place_is_left_so():
     assert model._compiled_call_impl is before
 
 
+@pytest.mark.as_run(
+    "compiled function",
+    works="A note names the modules that it hides.",
+    limits="`trace` takes the hidden modules as unrecorded; `tf_golden.check` still takes them as not called.",
+    refused="`fullgraph=True` around a whole watched model, with the reason.",
+)
 def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen():
     function = torch.compile(lambda inner, value: inner(value) + 1, backend="eager", fullgraph=True)
 

@@ -1,19 +1,41 @@
-"""The table of docs/as-run.md stands on tests that exist."""
-
-import re
-from pathlib import Path
+"""The table of docs/as-run.md is that of the tests that hold it; ``utils/as_run_table.py`` writes it from a run."""
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-ROWS = [line for line in (ROOT / "docs/as-run.md").read_text().splitlines() if line.startswith("| ")][1:]
+import as_run_table
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip()[:30])
-def test_every_row_of_the_table_names_tests_that_exist(row):
-    sources = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+def test_the_page_has_the_table_of_the_tests_that_exist():
+    page = as_run_table.TABLE.read_text(encoding="utf-8")
 
-    named = re.findall(r"`(test_\w+)`", row.split("|")[-2])
+    assert page == as_run_table.with_table(page, as_run_table.table([*as_run_table.held()]))
 
-    assert named
-    assert [name for name in named if f"def {name}(" not in sources] == []
+
+def test_every_row_has_tests_and_something_to_say():
+    found = [*as_run_table.held()]
+
+    assert {each.row for each in found} == as_run_table.ROWS.keys()
+    assert all(any(each.said for each in found if each.row == row) for row in as_run_table.ROWS)
+
+
+def test_what_a_test_says_counts_only_if_each_of_its_cases_passed():
+    cases = {
+        "half[1]": "",
+        "half[2]": "<failure/>",
+        "right[a]": "",
+        "right[b]": "",
+        "left": "<skipped/>",
+        "bad": "<error/>",
+    }
+    told = "".join(f'<testcase name="test_{name}">{inside}</testcase>' for name, inside in cases.items())
+
+    assert as_run_table.passed_in(f"<testsuites><testsuite>{told}</testsuite></testsuites>") == {"test_right"}
+
+
+def test_a_row_that_is_none_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_it.py").write_text("@pytest.mark.as_run('fpeft', works='')\ndef test_it(): pass\n")
+    monkeypatch.setattr(as_run_table, "ROOT", tmp_path)
+
+    with pytest.raises(SystemExit, match=r"test_it\.py: as_run\('fpeft', works\) is no row and columns of ROWS"):
+        list(as_run_table.held())

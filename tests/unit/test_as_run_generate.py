@@ -44,6 +44,11 @@ def generated(model, **options):
     return recorded, tokens
 
 
+@pytest.mark.as_run(
+    "generate",
+    works='`method="generate"`, or `record(model)` around it.',
+    limits="Sampling needs a seed of your own before each side. Assisted generation is not tested.",
+)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_bug_that_turns_tokens_is_named_in_the_step_that_it_turned(way):
     (expected, right), (actual, other) = generated(llama(), **way), generated(wrong(), **way)
@@ -55,6 +60,7 @@ def test_a_bug_that_turns_tokens_is_named_in_the_step_that_it_turned(way):
     assert report.culprit.divergence.call == 0
 
 
+@pytest.mark.as_run("generate", works="The first step that differs with equal inputs decides.")
 def test_the_step_that_differs_first_decides_and_not_the_later_ones():
     model = gpt2()
     (expected, right) = generated(gpt2(), **GREEDY)

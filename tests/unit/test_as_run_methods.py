@@ -51,6 +51,7 @@ class Encoder(nn.Module):
 X = torch.arange(8.0).view(2, 4) / 8
 
 
+@pytest.mark.as_run("method", works='`method="get_image_features"` of `trace` and `tf_golden.check`.')
 def test_a_method_is_recorded_as_the_call_of_the_root():
     model = clip()
 
@@ -64,6 +65,7 @@ def test_a_method_is_recorded_as_the_call_of_the_root():
     assert compare(recorded, trace(clip(), pixel_values=PIXELS, method="get_image_features")).ok
 
 
+@pytest.mark.as_run("method")
 def test_a_bug_behind_a_method_is_named():
     expected = trace(clip(), pixel_values=PIXELS, method="get_image_features")
 
@@ -130,6 +132,7 @@ def test_a_method_that_raises_leaves_no_call_open():
     ]  # fmt: skip
 
 
+@pytest.mark.as_run("method", refused="An unknown name, with the nearest one.")
 def test_an_unknown_method_is_refused_with_the_nearest():
     with pytest.raises(TFDebugError) as caught:
         trace(Encoder(), X, method="encod")

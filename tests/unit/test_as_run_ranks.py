@@ -38,6 +38,7 @@ def found_on_ranks(expected, held):
     return merged.outputs[0]
 
 
+@pytest.mark.as_run("ranks")
 @given(
     axis=st.integers(0, 2),
     count=st.integers(2, 4),
@@ -73,6 +74,7 @@ def test_one_element_that_no_digest_keeps_is_seen_in_the_sums_of_all_ranks(is_di
     assert (found.problem, found.ranks) == ("values", (0, 1) if is_digest else (0,))
 
 
+@pytest.mark.as_run("ranks")
 @pytest.mark.parametrize("is_digest", [False, True])
 def test_parts_of_a_sum_that_nothing_adds_up_are_said_to_be(is_digest):
     torch.manual_seed(0)

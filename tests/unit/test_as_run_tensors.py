@@ -83,6 +83,11 @@ def prototypes():
         yield
 
 
+@pytest.mark.as_run(
+    "tensors",
+    works="Read as what they stand for; bytes where torch cannot compute with a dtype; nested ones padded with zeros.",
+    limits="`DTensor`: see the ranks.",
+)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_tensors_of_every_kind_are_read_stored_and_told_apart(kind, tmp_path):
     model, wrong = Holding(kind(BASE)), Holding(kind(BASE + 0.5))
@@ -123,6 +128,7 @@ def encoder(*, is_wrong=False):
     return model
 
 
+@pytest.mark.as_run("tensors", works="`nn.TransformerEncoder` with a padding mask.")
 @pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
 def test_an_encoder_with_a_padding_mask_is_traced_checked_and_watched(fast):
     mask = torch.tensor([[False, False, False], [False, False, True]])
@@ -141,6 +147,7 @@ def test_an_encoder_with_a_padding_mask_is_traced_checked_and_watched(fast):
     assert guard.forwards == 1
 
 
+@pytest.mark.as_run("tensors", limits="A kind that gives no values is recorded by its shape.")
 def test_a_kind_that_cannot_be_read_is_said_to_have_no_values():
     class Refusing(Packed):
         def dequantize(self):

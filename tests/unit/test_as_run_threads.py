@@ -40,6 +40,11 @@ class Model(nn.Module):
         return x
 
 
+@pytest.mark.as_run(
+    "threads",
+    works="A call belongs to the call of the nearest module around it.",
+    limits="The order is not known, which a note says. Threads that call one module several times may change places.",
+)
 def test_calls_in_threads_have_the_parent_that_started_them():
     recorded = trace(Model(), X)
 
@@ -51,6 +56,7 @@ def test_calls_in_threads_have_the_parent_that_started_them():
     assert recorded.notes == ("Modules were called in threads: which of them came first is not known.",)
 
 
+@pytest.mark.as_run("threads")
 def test_a_bug_in_a_thread_is_named_and_not_the_root():
     expected, actual = trace(Model(), X), trace(Model("blocks.0.experts.3.2"), X)
 
