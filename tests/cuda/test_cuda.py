@@ -1,0 +1,84 @@
+"""Models on a CUDA device: ``make test-cuda``, on a machine that has one."""
+
+import copy
+
+import pytest
+import torch
+from measuring.cuda import synchronisations
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from pytest_tfdebug import ActivationOverflowError, Trace, assert_padding_invariant, compare, overflow_guard, trace
+
+DEVICE = "cuda"
+IDS = torch.arange(1, 9)[None]
+
+
+def llama(layers=2):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "vocab_size": 32, "head_dim": 8}
+    return LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=layers)).double().eval()
+
+
+def on_device(model):
+    return copy.deepcopy(model).to(DEVICE)
+
+
+def wrong():
+    model = llama()
+    model.model.layers[1].mlp.act_fn = nn.GELU()
+    return model
+
+
+def test_a_trace_of_the_cpu_holds_the_device_and_the_reverse(tmp_path):
+    here, there = trace(llama(), IDS), trace(on_device(llama()), IDS.to(DEVICE))
+    here.save(tmp_path / "cpu.safetensors")
+    there.save(tmp_path / "device.safetensors")
+
+    for expected in (here, there, *(Trace.load(path) for path in tmp_path.iterdir())):
+        for actual in (here, there):
+            report = compare(expected, actual)
+            assert report.ok, str(report)
+            assert report.coverage.compared == report.coverage.expected
+
+
+def test_a_bug_on_the_device_is_named():
+    expected = trace(llama(), IDS)
+
+    report = compare(expected, trace(on_device(wrong()), IDS.to(DEVICE)))
+
+    assert report.culprit.path == "model.layers.1.mlp.act_fn"
+
+
+def test_what_overflows_on_the_device_is_named():
+    model = on_device(llama())
+    model.model.layers[1].mlp.up_proj.weight.data[0] = float("inf")
+
+    with pytest.raises(ActivationOverflowError) as caught, overflow_guard(model), torch.no_grad():
+        model(IDS.to(DEVICE))
+
+    assert caught.value.fault.owner == "model.layers.1.mlp.up_proj"
+
+
+def test_padding_changes_nothing_on_the_device():
+    inputs = {"input_ids": IDS.to(DEVICE), "attention_mask": torch.ones_like(IDS).to(DEVICE)}
+
+    assert_padding_invariant(on_device(llama()), inputs)
+
+
+def guarded(model, ids):
+    with overflow_guard(model), torch.no_grad():
+        model(ids)
+
+
+@pytest.mark.parametrize("watch", [trace, guarded], ids=["trace", "overflow_guard"])
+def test_no_module_makes_the_host_wait_for_the_device(watch):
+    ids, waits = IDS.to(DEVICE), []
+    for layers in (2, 8):
+        model = on_device(llama(layers))
+        watch(model, ids)
+        with torch.no_grad():
+            own = synchronisations(lambda model=model: model(ids))
+        waits.append(synchronisations(lambda model=model: watch(model, ids)) - own)
+
+    assert waits[0] == waits[1]
