@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
-from measuring.cuda import synchronisations
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from measuring.cuda import synchronisations
 from pytest_tfdebug import ActivationOverflowError, Trace, assert_padding_invariant, compare, overflow_guard, trace
 
 DEVICE = "cuda"

@@ -176,7 +176,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._root = bare(model)
         self._modules = {path: module for path, _, module in named_modules(model)}
         self._own: dict[int, tuple[Origin, str]] = {}
-        for name, tensor in reversed([*named_tensors(model)]):  # parameters, and the first name of each, come last
+        self._weights = [*named_tensors(model)]  # kept, or what is read from a file would leave its address to others
+        for name, tensor in reversed(self._weights):  # parameters, and the first name of each, come last
             if _can_be_read(tensor):
                 self._own[_address(tensor)] = (
                     "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer",
@@ -318,11 +319,11 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             frame = frame.f_back
         return ()
 
-    def finish(self, model: torch.nn.Module) -> None:
+    def finish(self) -> None:
         """Read the fingerprints back, those of the parameters too."""
         seen = {value.name: place for value, place in self._in_order() if value.origin == "parameter"}
         named: dict[int, tuple[str, torch.Tensor]] = {}
-        for name, tensor in named_tensors(model):
+        for name, tensor in self._weights:
             if isinstance(tensor, torch.nn.Parameter):
                 named.setdefault(id(tensor), (name, tensor))
         own = {}
@@ -430,7 +431,7 @@ def _watched(
         stack.enter_context(_WrittenOut())
         stack.enter_context(operators)
         yield table, recorder
-    operators.finish(model)
+    operators.finish()
 
 
 def _address(tensor: torch.Tensor) -> int:
