@@ -7,10 +7,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_tfdebug.parity import sampled
 from pytest_tfdebug.parity.metrics import compare_leaf
 from pytest_tfdebug.parity.tolerance import DEFAULTS, Tolerance
 from pytest_tfdebug.records import Part, TensorRecord
-from pytest_tfdebug.tracing.digest import digest_of, elements_of, norm_of, place_of, places, signed_sums, top_places
+from pytest_tfdebug.tracing.digest import (
+    digest_of,
+    elements_of,
+    norm_of,
+    place_of,
+    places,
+    rows_of,
+    signed_sums,
+    top_places,
+)
 from pytest_tfdebug.tracing.digest_of_part import digest_of_part
 from pytest_tfdebug.tracing.statistics import summarize
 
@@ -222,3 +232,24 @@ def test_the_digests_of_parts_make_up_that_of_the_whole(axis, sizes, dtype):
         torch.cat((expected.elements, expected.tops)),
     )
     assert torch.allclose((first.sums + second.sums).double(), expected.sums.double(), rtol=1e-5, atol=1e-4)
+
+
+def test_what_is_allowed_is_added_up_only_where_a_sum_is_further_off_than_the_least_of_it(monkeypatch):
+    tensor = activations(64, 1024)
+    expected, rounded, wrong = kept(tensor), tensor + 1e-6 * activations(64, 1024, seed=1).sign(), tensor.clone()
+    wrong[5, 7] += 50
+    asked = []
+    monkeypatch.setattr(sampled, "rows_of", lambda *given: asked.append(1) or rows_of(*given))
+
+    assert (compared(expected, rounded).problem, asked) == ("", [])
+    assert (compared(expected, wrong).problem, asked) == ("values", [1])
+
+
+def test_holes_are_counted_where_they_cancel_and_where_a_sum_overflows():
+    tensor = activations(64, 64)
+    torn = tensor.clone()
+    torn[0, :3] = torch.tensor([math.inf, -math.inf, math.nan])
+    large = torch.full((64, 64), 3e38)
+
+    assert compared(kept(torn), torn + 0.1).metrics.non_finite_actual == 3
+    assert compared(kept(large), large * 0.9).metrics.non_finite_actual == 0
