@@ -49,13 +49,12 @@ def digest_of(
         kept: How many of its elements are kept.
         at: Places of further elements, the largest of the rows; see :func:`top_places`.
         added: Axis and start of the part that the elements are taken from.
-        with_norm: Compute the norm, which takes as long as the rest; it is NaN otherwise.
+        with_norm: Compute the norm; it is NaN otherwise.
         is_stored: Give the sums the dtype in which they are stored.
     """
-    sums = signed_sums(tensor)
+    sums, norm = _sums_and_norm(tensor) if with_norm else (signed_sums(tensor), math.nan)
     at = torch.empty(0, dtype=torch.int64) if at is None else at
     tops = _flat(tensor)[at.to(tensor.device)]
-    norm = norm_of(tensor) if with_norm else math.nan
     digest = Digest(elements_of(tensor, kept, added).cpu(), sums.cpu(), norm, tops.cpu(), at.cpu(), added)
     return stored(digest, tensor.dtype) if is_stored else digest
 
@@ -150,13 +149,25 @@ def norm_of(tensor: torch.Tensor) -> float:
     """Return the root of the sum of the squares of a tensor's finite elements; 0 for whole numbers."""
     if not tensor.is_floating_point() and not tensor.is_complex():
         return 0.0
-    squares = 0.0
-    for rows, _ in rows_of(_flat(tensor), BUCKETS):
-        norm = torch.linalg.vector_norm(rows)
-        squares += (
-            float(norm if torch.isfinite(norm) else torch.linalg.vector_norm(rows.nan_to_num(0.0, 0.0, 0.0))) ** 2
-        )
-    return math.sqrt(squares)
+    return math.sqrt(sum(_squares(rows) for rows, _ in rows_of(_flat(tensor), BUCKETS)))
+
+
+def _sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
+    """Return a tensor's signed sums and its norm: widening its elements takes longest, and is done once for both."""
+    if not tensor.is_floating_point() and not tensor.is_complex():
+        return signed_sums(tensor), 0.0
+    flat, squares = _flat(tensor), 0.0
+    sums = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device)
+    for rows, signs in rows_of(flat, BUCKETS):
+        sums += signs.double() @ rows
+        squares += _squares(rows)
+    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, None, _HOLES), math.sqrt(squares)
+
+
+def _squares(rows: torch.Tensor) -> float:
+    flat = rows.view(-1)
+    found = float(torch.dot(flat, flat))
+    return found if math.isfinite(found) else float(torch.linalg.vector_norm(rows.nan_to_num(0.0, 0.0, 0.0))) ** 2
 
 
 def float_sums(flat: torch.Tensor, signs: torch.Tensor | None = None) -> torch.Tensor:
@@ -170,7 +181,7 @@ def _float_sums(
 ) -> torch.Tensor:
     sums = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device)
     for rows, signs in rows_of(flat, BUCKETS, of_rows):
-        sums += signs.to(rows.device, torch.float64) @ (rows if holes is None else rows.nan_to_num(**holes))
+        sums += signs.double() @ (rows if holes is None else rows.nan_to_num(**holes))
     return sums
 
 
