@@ -364,8 +364,11 @@ class CallComparison:
 
     @property
     def is_of_one_class(self) -> bool:
-        """Whether there is an expected call, of a module of the same class."""
-        return self.expected is not None and self.expected.class_name == self.call.class_name
+        """Whether there is an expected call, of a module of the same class: of its name, with a parameter in common."""
+        if self.expected is None or self.expected.class_name != self.call.class_name:
+            return False
+        mine, theirs = self.call.parameters, self.expected.parameters
+        return not mine or not theirs or not set(mine).isdisjoint(theirs)
 
     @property
     def made(self) -> tuple[LeafComparison, ...]:

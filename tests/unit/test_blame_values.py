@@ -207,3 +207,188 @@ def test_a_sum_in_another_order_is_not_blamed_for_a_bug_before_it():
 
     assert culprit.path == "blocks.1.ffn"
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+
+
+class Nothing(nn.Module):
+    def forward(self, h):
+        return h  # BUG
+
+
+class HasNoOp(Ffn):
+    def __init__(self):
+        super().__init__()
+        self.act = Nothing()
+
+    def forward(self, h):
+        return self.w2(self.act(self.w1(h)))
+
+
+class Activated(Feed):
+    def __init__(self):
+        super().__init__()
+        self.act = nn.GELU()
+
+    def forward(self, x):
+        return self.down(self.act(self.up(x)))
+
+
+class ActivatedReference(Reference):
+    def __init__(self):
+        super().__init__()
+        for layer in self.layers:
+            layer.feed = Activated()
+
+
+def test_a_module_that_hands_on_what_it_is_given_is_named_for_the_step_of_its_partner():
+    culprit = report_of(ActivatedReference(), Port(ffn=HasNoOp)).culprit
+
+    assert culprit.path == "blocks.1.ffn.act"
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.last)
+
+
+class Lengthens(Att):
+    def forward(self, h):
+        q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (self.wq(h), self.wk(h), self.wv(h)))
+        return self.o(self.mix(q, k, v).transpose(1, 2).reshape(-1, len(h), WIDTH))
+
+
+def test_operands_that_broadcast_are_told_as_that():
+    reference, port = Reference(), Port(att=Lengthens)
+    fill(reference, seed=0)
+    ids = torch.arange(6).reshape(1, 6)
+
+    culprit = compare(trace(reference, ids), trace(with_weights_of(reference, port), ids)).culprit
+
+    assert culprit.path == "blocks.1"
+    assert "combines operands whose shapes broadcast to more elements than the reference has" in culprit.explanation
+    assert "h = h + self.att" in linecache.getline(culprit.source.file, culprit.source.first)
+
+
+class Trunk(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.blocks = blocks
+
+    def forward(self, h):
+        for block in self.blocks:
+            h = block(h)
+        return h
+
+
+class WithTrunk(Port):
+    """A port that returns pieces of the last states, and the states before the norm."""
+
+    def __init__(self, *, norms=True, first=1, is_last=True):
+        super().__init__()
+        self.trunk, self.norms, self.first, self.is_last = Trunk(self.blocks), norms, first, is_last
+
+    def forward(self, tokens):
+        embedded = self.tok(tokens)
+        raw = self.trunk(embedded)
+        h = self.ln(raw) if self.norms else raw
+        if not self.is_last:
+            return embedded
+        rest = h[:, self.first :]  # BUG where it does not begin at 1
+        return {"begin": h[:, 0], "rest": rest, "raw": raw}
+
+
+def test_pieces_of_what_the_reference_returns_whole_are_no_fault_unless_they_are_others():
+    assert report_of(Reference(), WithTrunk()).culprit is None
+
+    culprit = report_of(Reference(), WithTrunk(first=2)).culprit
+
+    assert culprit.path == "WithTrunk"
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+
+
+def test_the_module_whose_parameters_are_not_used_is_where_a_step_is_missing():
+    culprit = report_of(Reference(), WithTrunk(norms=False)).culprit
+
+    assert culprit.path == "WithTrunk"
+    assert "goes on without a value that the reference computes first" in culprit.explanation
+
+
+def test_a_value_that_is_computed_and_not_returned_is_named():
+    culprit = report_of(Reference(), WithTrunk(is_last=False)).culprit
+
+    assert culprit.path == "WithTrunk"
+    assert "takes another value here than the reference does; both sides have computed both" in culprit.explanation
+
+
+def test_a_port_of_the_references_class_name_may_name_its_input_otherwise():
+    reference = Reference()
+    port = with_weights_of(reference, type("Reference", (Port,), {})())
+    fill(reference, seed=0)
+    ids = torch.arange(12).reshape(2, 6)
+
+    assert compare(trace(reference, ids=ids), trace(port, ids)).culprit is None
+
+
+class Scores(nn.Module):
+    def forward(self, scores):
+        return scores * 1.0
+
+
+def own_names(*, is_laid_out_otherwise=False, size=8, act=None):
+    """Return a model with the names and classes of any other that this gives."""
+
+    class Heads(Attention):
+        def __init__(self):
+            super().__init__()
+            self.scores = Scores()
+
+        def forward(self, x):
+            parts = (part(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
+            return self.out(self.mixed(*parts).transpose(1, 2).flatten(2))
+
+        def mixed(self, q, k, v):
+            scores = q @ k.transpose(-2, -1) / size**0.5  # BUG where the size is not 8
+            if is_laid_out_otherwise:
+                scores = self.scores(scores.permute(2, 3, 0, 1)).permute(2, 3, 0, 1)
+            else:
+                scores = self.scores(scores)
+            return scores.softmax(-1) @ v
+
+    class Forward(Activated if act is None else Feed):
+        def forward(self, x):
+            return self.down(self.act(self.up(x)) if act is None else act(self.up(x)))
+
+    class Model(Reference):
+        def __init__(self):
+            super().__init__()
+            for layer in self.layers:
+                layer.attention, layer.feed = Heads(), Forward()
+
+    return fill(Model(), seed=0)
+
+
+def wrong_gelu(x):
+    return x * (1 + torch.erf(x / 2)) / 2  # BUG
+
+
+def compared_by_name(reference, port):
+    ids = torch.arange(12).reshape(2, 6)
+    return compare(trace(reference, ids), trace(port, ids))
+
+
+def test_what_a_module_lays_out_otherwise_is_not_blamed_for_a_bug_behind_it():
+    other = own_names(is_laid_out_otherwise=True)
+    assert compared_by_name(own_names(), other).ok
+
+    other.layers[1].feed.act = nn.SiLU()
+    assert compared_by_name(own_names(), other).culprit.path == "layers.1.feed.act"
+
+
+def test_a_line_beside_the_forward_of_a_module_is_named_where_names_pair():
+    culprit = compared_by_name(own_names(), own_names(size=4)).culprit
+
+    assert culprit.path == "layers.0.attention"
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+
+
+def test_a_function_in_the_place_of_a_module_is_no_call_that_is_missing():
+    assert compared_by_name(own_names(), own_names(act=F.gelu)).ok
+
+    culprit = compared_by_name(own_names(), own_names(act=wrong_gelu)).culprit
+
+    assert (culprit.path, culprit.kind) == ("layers.0.feed", "glue")

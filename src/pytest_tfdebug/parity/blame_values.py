@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.parity.call_counterparts import CallCounterparts
 from pytest_tfdebug.parity.counterparts import Counterparts
 from pytest_tfdebug.parity.element_order import ALL_LINES, ElementOrder
+from pytest_tfdebug.parity.finding import Finding
 from pytest_tfdebug.parity.missing_steps import MissingSteps
 from pytest_tfdebug.parity.open_values import TOLERANCES
 from pytest_tfdebug.parity.operator_kinds import COPIES, hidden_share, is_pure, is_same_share, kind_of
 from pytest_tfdebug.parity.shown_values import in_same_function, open_values_around, values_beside
+from pytest_tfdebug.tracing.fingerprints import distance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_tfdebug.parity.finding import Fault, Finding
+    from pytest_tfdebug.parity.finding import Fault
     from pytest_tfdebug.parity.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.value_graph import Side
     from pytest_tfdebug.tracing.operators import Value
 
 #: Growth of a distance in one step that rounding does not make.
@@ -38,8 +41,11 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
         expected: Those of the reference that they are held to.
     """
     results, expected = list(results), list(expected)
+    unused = _not_returned(pair, expected)
+    if unused is not None:
+        return unused
     best: tuple[float, _Trial] | None = None
-    for tolerance in _tolerances(pair, results):
+    for tolerance in _tolerances(pair, results, expected):
         trial = _Trial(pair, tolerance, results, expected)
         if trial.first is None and not trial.missing:
             continue
@@ -51,9 +57,31 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
     return best[1].finding() if best is not None else None
 
 
-def _tolerances(pair: ForwardPair, results: list[int]) -> list[float]:
+def _not_returned(pair: ForwardPair, expected: list[int]) -> Finding | None:
+    """Return who does not hand on a value that the reference returns, and that the port computes for nothing."""
+    port = pair.port
+    for theirs in expected:
+        made = [each for each in pair.back_matches.within(theirs, TOLERANCES[0]) if port.values[each].operator]
+        if not made or not pair.live.isdisjoint(made) or pair.reference.values[theirs].print.is_constant:
+            continue
+        last = port.values[max(made)]
+        around = (
+            call
+            for call in port.around(last.call)
+            if all(index not in made for _, index in port.table.outputs.get(call.index, ()))
+        )
+        call = next(around, port.root)
+        return Finding("operand", call, [last], pair.reference.values[theirs], pair.reference.root)
+    return None
+
+
+def _tolerances(pair: ForwardPair, results: list[int], expected: list[int]) -> list[float]:
     """Return the distances to try, the least first; of results that differ by little, one below that."""
-    least = min((pair.matches.distance(index) for index in results), default=1.0)
+    mine, theirs = (
+        [side.values[each].print for each in found]
+        for side, found in ((pair.port, results), (pair.reference, expected))
+    )
+    least = min((distance(one, other) for one in mine for other in theirs), default=1.0)
     return ([least / 3] if least <= TOLERANCES[0] else []) + list(TOLERANCES)
 
 
@@ -184,6 +212,8 @@ class _Trial:
             if begin is not None and (begin.is_moved or not first.is_moved):
                 weights = pair.misplaced(begin) or pair.suspect_weights(begin)
                 return self._blame_weights(weights, begin) if weights else self._blame_order(begin)
+        if _grows(self._port, first) and not _grows(self._reference, other):
+            return pair.found("broadcast", self._port.call_of(first), [first], other)
         return self._of_code("replaced", first, other)
 
     def _other_operand(self, first: Value, other: Value, mine: int, theirs: int) -> Finding:
@@ -264,6 +294,13 @@ class _Trial:
         """
         call = self._calls.user_of_parameter(weights[0], value) if is_at_parameter else self._port.call_of(value)
         return self._counterparts.found("weights", call, [value], other, weights=weights)
+
+
+def _grows(side: Side, value: Value) -> bool:
+    """Tell whether the operands of a value were broadcast to more elements than any of them has."""
+    return kind_of(value) in ("sum", "scale") and value.print.elements > max(
+        (side.values[made].print.elements for made in value.producers), default=value.print.elements
+    )
 
 
 def _is_in_one_file(value: Value) -> bool:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.parity.operator_kinds import kind_of
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from pytest_tfdebug.parity.counterparts import Counterparts
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.operators import Value
@@ -79,11 +81,68 @@ class CallCounterparts:
     def holder(self, value: Value) -> Call:
         """Return the innermost call of the reference around a value of which the port computes anything."""
         reference = self._counterparts.reference
-        for call in reference.around(value.call):
-            inside = (each for each in reference.values if each.producers and reference.is_within(each.call, call))
-            if any(each.index not in self._counterparts.reference_open.open and not each.is_moved for each in inside):
+        return next((call for call in reference.around(value.call) if self._is_begun(call)), reference.root)
+
+    def _is_begun(self, call: Call, live: Container[int] | None = None) -> bool:
+        """Tell whether the port computes anything of a call of the reference, any value or one of some."""
+        reference, is_open = self._counterparts.reference, self._counterparts.reference_open.open
+        inside = (each for each in reference.values if each.producers and reference.is_within(each.call, call))
+        return any(
+            each.index not in is_open and not each.is_moved and (live is None or each.index in live) for each in inside
+        )
+
+    def with_operands(self, first: Value, origin: Value) -> Call:
+        """Return the innermost call around a value that had all operands of a step of the reference; else its own."""
+        pair, port = self._counterparts, self._counterparts.port
+        operands = [pair.back_matches.within(made, pair.tolerance) for made in origin.producers]
+        for call in port.around(first.call) if all(operands) else ():
+            if all(
+                any(port.is_within(port.values[each].call, call) or self.is_given(call, each) for each in alike)
+                for alike in operands
+            ):
                 return call
-        return reference.root
+        return port.call_of(first)
+
+    def that_does_nothing(self, source: Value, origin: Value) -> Call | None:
+        """Return the port's call that hands a value on unchanged where a call of the reference does something with it.
+
+        Args:
+            source: The value that the port goes on with.
+            origin: The reference's step that is missing.
+        """
+        port, reference = self._counterparts.port, self._counterparts.reference
+        live = reference.ancestors(*(index for _, index in reference.table.results))
+        if origin.call is None or self._is_begun(reference.calls[origin.call], live):
+            return None
+        idle = [
+            call
+            for call in port.table.calls
+            if call.source is not None
+            and call.index not in port.callers
+            and all(
+                any(port.computed(port.values[index]) is source for _, index in leaves.get(call.index, ()))
+                for leaves in (port.table.inputs, port.table.outputs)
+            )
+        ]
+        return idle[0] if len(idle) == 1 else None
+
+    def holder_of_unused(self, origin: Value) -> Call | None:
+        """Return the port's call that should have used the parameter of a step of the reference, and did not.
+
+        It is the call of the module that holds the parameter, or of the innermost one around that was called.
+        """
+        pair, port = self._counterparts, self._counterparts.port
+        used = {value.name for value in port.values if value.origin == "parameter" and value.index in pair.live}
+        theirs = (name for made in origin.producers if (name := pair.reference.parameter(made)))
+        unused = (own for name in theirs for own in pair.back.partners.get(name, ()) if own not in used)
+        holders = {own.rpartition(".")[0] for own in unused}
+        if len(holders) != 1:
+            return None
+        path = holders.pop()
+        calls = {call.path: call for call in reversed(port.table.calls)}
+        while path and path not in calls:
+            path = path.rpartition(".")[0]
+        return calls.get(path, port.root)
 
     def chooser(self, first: Value, meant: set[int], other: Value) -> Call:
         """Return the innermost call around a value that could have taken the value that was meant.

@@ -51,6 +51,19 @@ class CallTree:
             yield item
             item = self.parent(item)
 
+    def agrees(self, item: CallComparison) -> bool:
+        """Tell whether all that a call returned was compared and agrees, and what was written into caches inside it."""
+        return (
+            bool(item.outputs)
+            and all(leaf.is_measured and not leaf.problem for leaf in item.outputs)
+            and self._writes_agree(item)
+        )
+
+    def _writes_agree(self, item: CallComparison) -> bool:
+        return not any(leaf.problem for leaf, _ in item.writes) and all(
+            map(self._writes_agree, self.children.get(item.call.index, []))
+        )
+
     def has(self, call: Call) -> bool:
         """Tell whether the port has the module of an expected call, and not code of its own in its place.
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.parity.pairing import in_cache
-from pytest_tfdebug.records import FAILING, CallComparison, LeafComparison
+from pytest_tfdebug.parity.pairing import has_parameter, in_cache
+from pytest_tfdebug.records import FAILING, FORMS, CallComparison, LeafComparison
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.call_tree import CallTree
+
+#: Relative L2 difference that is no rounding, and cannot vanish in what is computed from it.
+_GROSS = 0.05
 
 
 class Fault(NamedTuple):
@@ -22,18 +25,29 @@ def first_fault(tree: CallTree) -> Fault:
     """Return the first output that fails, or what was written into a cache before it and explains it.
 
     Another value in a cache is a fault that shows later, if ever. A cache may be laid out in another way, or be left
-    out, unless it is one that fails at the end.
+    out, unless it is one that fails at the end. So may what a module computes whose own outputs agree, unless nothing
+    else fails.
     """
     written: list[Fault] = []
+    failures: list[tuple[Fault, int]] = []
     for item, leaves in tree.events():
         written += [Fault(item, leaf) for leaf in leaves if leaf.direction == "write" and leaf.problem]
-        failing = next((leaf for leaf in leaves if is_failure(item, leaf, "output")), None)
-        if failing is not None:
-            break
-    else:
-        raise AssertionError("no output fails")
+        failures += [(Fault(item, leaf), len(written)) for leaf in leaves if is_failure(item, leaf, "output")]
+    own = (found for found in failures if not _is_convention(tree, found[0]))
+    (fault, count) = next(own, failures[0])
+    item, failing = fault
+    written = written[:count]
     explains = (fault for fault in written if fault.leaf.problem == "values" or _is_later(fault.leaf, failing))
     return next(explains, Fault(item, failing))
+
+
+def _is_convention(tree: CallTree, fault: Fault) -> bool:
+    """Tell whether a tensor is only laid out in another way: an enclosing module makes the right outputs of it."""
+    metrics = fault.leaf.metrics
+    if fault.leaf.problem not in FORMS and (metrics is None or metrics.relative_l2 < _GROSS):
+        return False
+    enclosing = [item for item in tree.around(fault.item.call.index) if item.call.parent is not None]
+    return any(map(tree.agrees, enclosing[1:]))
 
 
 def _is_later(written: LeafComparison, output: LeafComparison) -> bool:
@@ -73,4 +87,12 @@ def failing(item: CallComparison, direction: str) -> list[LeafComparison]:
 
 def is_other_input(root: CallComparison, leaf: LeafComparison) -> bool:
     """Tell whether a model was given other values: a port may name its inputs otherwise, or take another form."""
-    return bool(leaf.problem) and (root.is_of_one_class or leaf.problem == "values")
+    return leaf.problem == "values" or bool(leaf.problem and root.is_of_one_class and can_be_given(root, leaf))
+
+
+def can_be_given(item: CallComparison, leaf: LeafComparison) -> bool:
+    """Tell whether the side on which an input is missing has a parameter for it."""
+    if item.expected is None or leaf.problem not in ("missing", "extra"):
+        return True
+    sides = (item.call, item.expected) if leaf.problem == "missing" else (item.expected, item.call)
+    return has_parameter(sides[0], leaf.leaf, sides[1])

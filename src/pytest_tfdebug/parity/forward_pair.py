@@ -13,6 +13,8 @@ from pytest_tfdebug.tracing.fingerprints import distance
 if TYPE_CHECKING:
     from pytest_tfdebug.tracing.operators import Value, Values
 
+    _Leaves = list[tuple[str, int]]
+
 
 class ResultPairs(NamedTuple):
     """The outputs of the two roots, side by side.
@@ -52,18 +54,14 @@ class ForwardPair:
         self._joined = self._joined_values()
 
     def pair_results(self, tolerance: float) -> ResultPairs:
-        """Pair the outputs of the two roots: by what they are, then by name and form, then by form.
+        """Pair the outputs of the two roots: by what they are or are parts of, then by name and form, then by form.
 
-        Where one side has a single output left, and the other those of all layers, it belongs to the last computed.
+        One side may return in pieces what the other returns whole. Where one side has a single output left, and the
+        other those of all layers, it belongs to the last computed.
         """
         mine, theirs = list(self.port.table.results), list(self.reference.table.results)
-        agreeing, differing = [], []
-        for leaf, index in list(mine):
-            same = [other for other in theirs if other[1] in self.matches.within(index, tolerance)]
-            if same:
-                agreeing.append((index, same[0][1]))
-                mine.remove((leaf, index))
-                theirs.remove(same[0])
+        agreeing = [*self._take_equal(mine, theirs, tolerance), *self._take_whole(mine, theirs, tolerance)]
+        differing = self._take_parts(mine, theirs, tolerance)
         for is_named in (True, False):
             if not is_named and min(len(mine), len(theirs)) == 1:
                 mine, theirs = (sorted(left, key=itemgetter(1), reverse=True) for left in (mine, theirs))
@@ -79,6 +77,45 @@ class ForwardPair:
                     mine.remove((leaf, index))
                     theirs.remove(alike[0])
         return ResultPairs(agreeing, differing, [*((i, None) for _, i in mine), *((None, i) for _, i in theirs)])
+
+    def _take_equal(self, mine: _Leaves, theirs: _Leaves, tolerance: float) -> list[tuple[int, int]]:
+        """Take the outputs that both sides return out of the two lists, and return them."""
+        found = []
+        for leaf in list(mine):
+            same = [other for other in theirs if other[1] in self.matches.within(leaf[1], tolerance)]
+            if same:
+                found.append((leaf[1], same[0][1]))
+                mine.remove(leaf)
+                theirs.remove(same[0])
+        return found
+
+    def _take_whole(self, mine: _Leaves, theirs: _Leaves, tolerance: float) -> list[tuple[int, int]]:
+        """Take out the outputs that the other side returns in pieces, and return each with what was cut there."""
+        found = []
+        pieces = self.reference.shown_whole(), self.port.shown_whole()
+        for left, matches, shown in zip((mine, theirs), (self.matches, self.back_matches), pieces, strict=True):
+            for leaf in list(left):
+                whole = next((other for other in matches.within(leaf[1], tolerance) if other in shown), None)
+                if whole is not None:
+                    found.append((leaf[1], whole) if left is mine else (whole, leaf[1]))
+                    left.remove(leaf)
+        return found
+
+    def _take_parts(self, mine: _Leaves, theirs: _Leaves, tolerance: float) -> list[tuple[int, int]]:
+        """Take out the port's outputs that are cut from an output of the reference, and return both."""
+        found = []
+        for leaf in list(theirs):
+            whole = self.back_matches.within(leaf[1], tolerance)
+            cut = [
+                other
+                for other in mine
+                if not set(whole).isdisjoint(made for value in self.port.moves(other[1]) for made in value.producers)
+            ]
+            found += [(other[1], leaf[1]) for other in cut]
+            mine[:] = [other for other in mine if other not in cut]
+            if cut:
+                theirs.remove(leaf)
+        return found
 
     def joined(self, tolerance: float) -> set[int]:
         """Return the port's results of fused parameters that equal the joined results of their parts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.arguments import other_arguments
-from pytest_tfdebug.parity.pairing import has_parameter
+from pytest_tfdebug.parity.failing_tensors import can_be_given
 from pytest_tfdebug.records import FORMS
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class GuiltyInputs:
             for leaf in item.inputs
             if (
                 leaf.problem == "values"
-                or (leaf.problem and (item.is_of_one_class or forms) and _can_be_given(item, leaf))
+                or (leaf.problem and (item.is_of_one_class or forms) and can_be_given(item, leaf))
             )
             and (leaf.problem in forms or leaf.expected is None or id(leaf.expected.held) not in self._tensors)
         ]
@@ -59,11 +59,3 @@ class GuiltyInputs:
     def are_guilty(self, item: CallComparison) -> bool:
         """Tell whether a call's inputs can have made its outputs diverge."""
         return bool(self.tensors(item) or self.arguments(item))
-
-
-def _can_be_given(item: CallComparison, leaf: LeafComparison) -> bool:
-    """Tell whether the side on which an input is missing has a parameter for it."""
-    if item.expected is None or leaf.problem not in ("missing", "extra"):
-        return True
-    sides = (item.call, item.expected) if leaf.problem == "missing" else (item.expected, item.call)
-    return has_parameter(sides[0], leaf.leaf, sides[1])

@@ -40,15 +40,30 @@ class MissingSteps:
         pair, port = self._counterparts, self._counterparts.port
         origin = pair.origin(absent)
         around = self._calls.holder(origin)
-        if not mine:
-            limit = self._calls.partner_of(around)
-            made = [port.computed(port.values[each]) for each in first.producers]
-            left = [value for value in made if port.is_within(value.call, limit)]
-            if left and not port.is_within(first.call, limit):  # the block ends without it, and the next goes on
-                return pair.found("left-out", limit, left[:1], origin, reference_call=around)
-            call = self._call_to_blame(first, first.producers[0], limit)
-            return pair.found("left-out", call, [first], origin, reference_call=around)
-        source = port.computed(port.values[mine[0]])
+        source = port.computed(port.values[(mine or first.producers)[0]])
+        idle = self._calls.that_does_nothing(source, origin) or self._calls.holder_of_unused(origin)
+        if idle is not None:
+            shown = [value for value in (source, first) if port.is_within(value.call, idle)]
+            return pair.found("left-out", idle, shown[:1], origin, reference_call=around)
+        return self._left_out(first, other, mine, absent) if mine else self._left_out_of_none(first, origin)
+
+    def _left_out_of_none(self, first: Value, origin: Value) -> Finding:
+        """Blame what goes on without a value and takes none in its place."""
+        pair, port = self._counterparts, self._counterparts.port
+        around = self._calls.holder(origin)
+        limit = self._calls.partner_of(around)
+        made = [port.computed(port.values[each]) for each in first.producers]
+        left = [value for value in made if port.is_within(value.call, limit)]
+        if left and not port.is_within(first.call, limit):  # the block ends without it, and the next goes on
+            return pair.found("left-out", limit, left[:1], origin, reference_call=around)
+        call = self._call_to_blame(first, first.producers[0], limit)
+        return pair.found("left-out", call, [first], origin, reference_call=around)
+
+    def _left_out(self, first: Value, other: Value, mine: list[int], absent: int) -> Finding:
+        """Blame what goes on with another value than the one that is missing."""
+        pair, port = self._counterparts, self._counterparts.port
+        origin, source = pair.origin(absent), port.computed(port.values[mine[0]])
+        around = self._calls.holder(origin)
         missing = pair.reference.values[absent]
         if max(pair.likeness(source, missing), pair.likeness(source, origin)) >= _SAME_STEP:
             return pair.found("replaced", port.call_of(source), [source], origin)
@@ -60,7 +75,8 @@ class MissingSteps:
             )
         if port.is_within(source.call, limit):
             return pair.found("left-out", limit, [source], origin, reference_call=around)
-        return pair.found("left-out", port.call_of(first), [first], origin, reference_call=around)
+        call = self._calls.with_operands(first, origin)
+        return pair.found("left-out", call, [first], origin, reference_call=around)
 
     def never_computed(self, absent: Value) -> Finding:
         """Blame what goes on without a value, where no value of the port is open.

@@ -35,6 +35,8 @@ _TOLD: dict[str, str] = {
     "left-out": "goes on without a value that the reference computes first.",
     "order": "puts the elements in another order than the reference; the numbers are the same. If that is a layout of "
     "its own, then what uses them may be wrong instead.",
+    "broadcast": "combines operands whose shapes broadcast to more elements than the reference has: one of them is "
+    "laid out in another way, here or where it comes from.",
     "taken": "takes another part of a fused tensor than the reference.",
     "unknown": "computes values that the reference never does. The reference does this in another way, so which of "
     "these lines is wrong cannot be told: it is one of them, or what they are given.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -93,6 +94,20 @@ class Side:
             found.append(value)
             value = self.values[value.producers[0]]
         return found
+
+    def shown_whole(self) -> set[int]:
+        """Return the values that the outputs show, unchanged and with no element left out, together or by one."""
+        shown: Counter[int] = Counter()
+        for _, result in self.table.results:
+            found: set[int] = set()
+            todo = [result]
+            while todo:
+                value = self.values[todo.pop()]
+                if value.index not in found:
+                    found.add(value.index)
+                    todo += value.producers if value.is_moved else ()
+            shown.update(dict.fromkeys(found, self.values[result].print.elements))
+        return {index for index, elements in shown.items() if elements >= self.values[index].print.elements}
 
     def uses(self, index: int) -> Iterator[Value]:
         """Yield what was computed from a value, or from a view or copy of it."""

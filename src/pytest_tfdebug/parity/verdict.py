@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.comparator import Compared
     from pytest_tfdebug.parity.value_culprit import Explained
-    from pytest_tfdebug.records import Culprit
+    from pytest_tfdebug.records import CallComparison, Culprit
 
 #: Share of the expected calls that must have a partner of their name before names decide.
 _NAMED = 0.5
@@ -108,9 +108,27 @@ def _in_lines(
         if wrong:
             told = " ".join(wrong.values())
             return replace(verdict, culprit=replace(culprit, kind="weights", explanation=told, weights=tuple(wrong)))
-    if look.culprit is None:
-        return verdict
-    return replace(verdict, culprit=(_narrowed if look.is_certain else _with_hint)(culprit, look.culprit))
+    return verdict if look.culprit is None else replace(verdict, culprit=_of_both(culprit, look, compared, item))
+
+
+def _of_both(named: Culprit, look: Explained, compared: Compared, item: CallComparison | None) -> Culprit:
+    """Return the culprit of the calls as values see it.
+
+    Args:
+        named: The culprit of the calls.
+        look: What values say; they have a culprit.
+        compared: The calls, side by side.
+        item: The first call of the culprit, if it has an expected one.
+    """
+    seen, is_left_out = look.culprit, look.finding is not None and look.finding.fault == "left-out"
+    if seen is None:
+        return named
+    if named.kind == "not-called" and not is_left_out and named.path not in compared.own_paths.values():
+        return seen  # a function does here what a module does there
+    forward = item.call.source if item is not None else None
+    if look.is_certain and forward is not None and _is_called_by(forward, named, seen):
+        return replace(named, source=seen.source, reference=seen.reference)
+    return (_narrowed if look.is_certain else _with_hint)(named, seen)
 
 
 def _is_named(compared: Compared) -> bool:
@@ -142,6 +160,14 @@ def _with_hint(named: Culprit, seen: Culprit) -> Culprit:
         return named
     hint = f"The first value that differs is computed in line {seen.source.first}."
     return replace(named, explanation=f"{named.explanation} {hint}")
+
+
+def _is_called_by(forward: SourceRange, named: Culprit, seen: Culprit) -> bool:
+    """Tell whether the lines that values single out are of a function beside the culprit's forward that it calls."""
+    lines = seen.source
+    return (
+        lines is not None and seen.path == named.path and lines.file == forward.file and not _is_inside(lines, forward)
+    )
 
 
 def _is_inside(inner: SourceRange, outer: SourceRange) -> bool:
