@@ -123,6 +123,8 @@ class _Aligner:
             other = others.get(record.leaf)
             if other is None or other.tensor is None or record.tensor is None or is_in_cache(record.leaf):
                 continue
+            if self._alignment.rows is not None and not record.tensor.dim():
+                continue  # of the whole batch, as a loss is
             if record.tensor.dim() == 1 and not record.tensor.is_floating_point():
                 continue  # cache_position and the like: they number the padded sequence
             aligned = self._aligned(record.tensor, other.tensor)
@@ -134,7 +136,7 @@ class _Aligner:
         if key not in self._known:
             ways = list(self._alignment.candidates(actual, expected.shape))
             first = next((way for way in ways if len(ways) == 1 or not self._differs(expected, way)), None)
-            first = first or (ways[0] if ways else None)
+            first = first or (ways[0] if ways and not self._alignment.is_gathered(actual) else None)
             if first is not None and 0 in first.axes and self._differs(expected, first):
                 first = None if self._is_in_other_order(expected, actual) else first
             self._known[key] = first

@@ -58,6 +58,10 @@ class Alignment:
         """Number of added positions."""
         return self.total - self.real
 
+    def is_gathered(self, actual: torch.Tensor) -> bool:
+        """Tell whether a tensor is of picked tokens, some of each row: its rows cannot be told apart."""
+        return self.rows is not None and actual.dim() > 0 and actual.shape[0] % self.batch != 0
+
     @cached_property
     def has_gaps(self) -> bool:
         """Whether the mask excludes positions of the expected sequence itself."""

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 #: Leaves of key-value and state caches.
 _IN_CACHE = re.compile(r"past_key_values|cache_params|_cache\b|\.layers\[\d+\]\.(?:keys|values)|_states\[")
 
+#: An item of a list of leaves.
+_ITEM = re.compile(r"(.*)\[(\d+)\]")
+#: Leaves that are means over a batch, also where they have a value for each row (the codec DAC).
+_LOSS = re.compile(r"loss\W*$")
 
 #: Stands for every comparison of tensors that agree within the absolute tolerance alone.
 _AGREES = LeafComparison("output", "", "", (), "", None)
@@ -83,7 +87,8 @@ def first_mismatch(
     for path, tensor in in_order:
         if is_in_cache(path) and not with_caches:
             continue
-        found = compare_aligned(path, tensor, actual.get(path), alignment, tolerances, allows_nan=allows_nan)
+        other = _of_same_rows(path, expected, actual, alignment)
+        found = compare_aligned(path, tensor, other, alignment, tolerances, allows_nan=allows_nan)
         if found is None:
             continue
         compared.add(path)
@@ -102,6 +107,19 @@ def first_mismatch(
     return None
 
 
+def _of_same_rows(path: str, expected: Leaves, actual: Leaves, alignment: Alignment) -> torch.Tensor | None:
+    """Return what lies at a leaf path; in a list with an item for each row, the item of the same row."""
+    item, rows = _ITEM.fullmatch(path), alignment.rows
+    if rows is None or item is None:
+        return actual.get(path)
+    counts = [sum(bool(other.startswith(f"{item[1]}[")) for other in leaves) for leaves in (expected, actual)]
+    other = actual.get(f"{item[1]}[{rows[int(item[2])]}]") if counts == [len(rows), alignment.batch] else None
+    if counts[0] != counts[1]:
+        return other
+    is_same = other is not None and other.shape == expected[path].shape and torch.allclose(other, expected[path], 1e-3)
+    return other if is_same else actual.get(path)
+
+
 @lru_cache(maxsize=1024)
 def is_in_cache(path: str) -> bool:
     """Tell whether a leaf is part of a key-value or state cache."""
@@ -118,7 +136,8 @@ def compare_aligned(
     allows_nan: bool = False,
 ) -> LeafComparison | None:
     """Compare one leaf at real tokens; None where no alignment lays the tensors side by side."""
-    if actual is None or expected.is_meta or (alignment.rows is not None and not expected.dim()):
+    is_of_batch = not expected.dim() or _LOSS.search(path)
+    if actual is None or expected.is_meta or (alignment.rows is not None and is_of_batch):
         return None
     if is_in_cache(path) and not _is_whole(expected, actual, alignment):
         return None
@@ -135,7 +154,7 @@ def compare_aligned(
         likeliest = likeliest or comparison
         if not comparison.problem:
             return comparison
-    return likeliest
+    return None if alignment.is_gathered(actual) else likeliest
 
 
 def compare_tensors(path: str, expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> LeafComparison:

@@ -24,6 +24,27 @@ def rows_of(inputs: Mapping[str, Any], rows: Sequence[int], batch: int) -> dict[
     }
 
 
+def has_shares(inputs: Mapping[str, Any], batch: int) -> bool:
+    """Tell whether an input may have several items for each row of a batch, as the classes to look for in an image."""
+    return any(_items(value, batch) > 1 for value in inputs.values())
+
+
+def rows_with_shares(inputs: Mapping[str, Any], rows: Sequence[int], batch: int) -> dict[str, Any]:
+    """Return the inputs of some rows of a batch, and the items of these rows where an input has several for each."""
+    made = rows_of(inputs, rows, batch)
+    for name, value in inputs.items():
+        items = _items(value, batch)
+        if items > 1:
+            made[name] = value.unflatten(0, (batch, items))[list(rows)].flatten(0, 1)
+    return made
+
+
+def _items(value: object, batch: int) -> int:
+    """Return how many items a tensor has for each row; 0 where they do not come out even."""
+    is_even = isinstance(value, torch.Tensor) and value.dim() > 1 and value.shape[0] % batch == 0
+    return value.shape[0] // batch if isinstance(value, torch.Tensor) and is_even else 0
+
+
 def window_of(inputs: Mapping[str, Any], sequence: InputSequence, first: int, end: int) -> dict[str, Any]:
     """Return the inputs of a call with only the positions ``first`` to ``end`` of a sequence."""
     changed = dict(inputs)
