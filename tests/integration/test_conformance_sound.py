@@ -2,19 +2,48 @@
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
 
 SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA = LlamaConfig(**SMALL, vocab_size=64, num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0)
+T5 = T5Config(vocab_size=64, d_model=16, d_ff=24, num_layers=1, num_heads=2, d_kv=8, decoder_start_token_id=0)
 IDS = torch.arange(5, 23).view(2, 9)
 BY_NAME = {promise.name: promise for promise in PROMISES}
 
 
 def found(model_class, promise, config=LLAMA, **inputs):
     return BY_NAME[promise].find(Subject.of(model_class, config, inputs or {"input_ids": IDS}))
+
+
+class ReadsItsEncoderByName(T5ForConditionalGeneration):
+    """As Florence2 does; and cannot be called without ``input_ids``, as FSMT."""
+
+    def forward(self, input_ids, encoder_outputs=None, past_key_values=None, **more):
+        if encoder_outputs is not None:
+            assert encoder_outputs.last_hidden_state.dim() == 3
+            input_ids = None
+        return super().forward(input_ids, encoder_outputs=encoder_outputs, past_key_values=past_key_values, **more)
+
+
+class TakesATokenAtATime(LlamaForCausalLM):
+    """As the decoder of ProphetNet does."""
+
+    def forward(self, input_ids, past_key_values=None, **more):
+        if past_key_values is not None:
+            assert input_ids.shape[1] == 1, "use_cache is only supported for input_ids of length 1"
+        return super().forward(input_ids, past_key_values=past_key_values, **more)
+
+
+class LooksAtTheImageInEachStep(LlamaForCausalLM):
+    """As Evolla looks at its protein."""
+
+    def forward(self, input_ids, pixel_values=None, past_key_values=None, **more):
+        output = super().forward(input_ids, past_key_values=past_key_values, **more)
+        output.logits = output.logits + (0 if pixel_values is None else pixel_values.mean((1, 2, 3))[:, None, None])
+        return output
 
 
 class HasALossForEachRow(LlamaForCausalLM):
@@ -59,9 +88,13 @@ class LooksForItsOwnClasses(LlamaForCausalLM):
         return output
 
 
+IMAGE = torch.linspace(-1, 1, 384).view(2, 3, 8, 8)
+
+
 @pytest.mark.parametrize(
     ("model_class", "promise"),
     [
+        (TakesATokenAtATime, "cache"),
         (HasALossForEachRow, "batch"),
         (PicksTokens, "batch"),
         (GivesATensorForEachRow, "batch"),
@@ -69,6 +102,18 @@ class LooksForItsOwnClasses(LlamaForCausalLM):
 )
 def test_a_sound_model_keeps_the_promise(model_class, promise):
     finding = found(model_class, promise)
+
+    assert (finding.failure, finding.absent) == ("", "")
+
+
+def test_the_output_of_an_encoder_has_its_name():
+    finding = found(ReadsItsEncoderByName, "cache", T5, input_ids=IDS, decoder_input_ids=IDS[:, :6])
+
+    assert (finding.failure, finding.absent) == ("", "")
+
+
+def test_images_are_given_in_each_step_to_a_model_that_looks_at_them_there():
+    finding = found(LooksAtTheImageInEachStep, "cache", input_ids=IDS, pixel_values=IMAGE)
 
     assert (finding.failure, finding.absent) == ("", "")
 

@@ -36,6 +36,12 @@ def collects_keywords(model: torch.nn.Module) -> bool:
     return signatures.collects_keywords(cast("type", type(unwrapped(model))))
 
 
+def needs(model: torch.nn.Module, name: str) -> bool:
+    """Tell whether a forward cannot be called without an input."""
+    parameter = signatures.forward_parameters(cast("type", type(unwrapped(model)))).get(name)
+    return parameter is not None and parameter.default is parameter.empty
+
+
 def setting(model: torch.nn.Module, name: str) -> Any:  # noqa: ANN401 - a configuration entry is of any kind
     """Return an entry of a model's configuration, its text part included; None where there is none."""
     config = getattr(unwrapped(model), "config", None)

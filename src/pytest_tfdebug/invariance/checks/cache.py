@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
+    from pytest_tfdebug.records import Culprit
 
 _PLACES = "cache_position"  # without it, a state space model of transformers 4 takes no state
 _SWITCH = "use_cache"
@@ -126,8 +128,20 @@ class CacheCheck(Check[Settings]):
                 plans = list(decoding.plans())
                 if not plans:
                     self.skip(f"{call.name}: no token of text follows its images, so there is no step to decode")
-                if any(self._stops(decoding, expected, plan, cuts) for plan, cuts in plans):
+                if any(self._breaks(decoding, expected, plan, cuts) for plan, cuts in plans):
                     return
+
+    def _breaks(self, decoding: _Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
+        """Decode with images in the prefill alone; where that fails, with them in each piece, as Evolla asks for."""
+        before = replace(self.outcome, skipped=[*self.outcome.skipped])
+        is_over = self._stops(decoding, expected, plan, cuts)
+        if not self.outcome.failure or not decoding.media:
+            return is_over
+        failed, self.outcome = self.outcome, before
+        is_over = self._stops(replace(decoding, media=()), expected, plan, cuts)
+        if is_over:
+            self.outcome = failed
+        return is_over
 
     def _stops(self, decoding: _Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
         """Decode in pieces and compare each with the full forward; tell whether one fails or cannot be made."""
@@ -143,7 +157,8 @@ class CacheCheck(Check[Settings]):
                 output = call.again(piece)
             except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
                 mismatch = self.raised(error)
-                if state is None or self.is_refused(decoding.plain(piece, first, end)):
+                is_refused = end - first > 1 and _is_refusal(mismatch.place)  # chunks: many take a token at a time only
+                if state is None or is_refused or self.is_refused(decoding.plain(piece, first, end)):
                     self.skip(f"{call.name} cannot be asked that way: {label} ({mismatch.error})")
                 else:
                     self.report(label, mismatch)
@@ -178,8 +193,8 @@ class CacheCheck(Check[Settings]):
             if not is_causal and not model_traits.is_causal(self.model):
                 self.outcome.repeats = 0
                 self.skip(
-                    f"{self.call.name} attends in both directions: its first tokens alone have another answer than "
-                    "before the others, so no cache can hold them"
+                    f"{self.call.name} is a bidirectional model with a cache: it attends in both directions, so its "
+                    "first tokens alone have another answer than before the others, and no cache can hold them"
                 )
                 return
             if not is_causal:
@@ -256,10 +271,24 @@ def _full(call: ObservedCall, inputs: dict[str, Any]) -> dict[str, Any]:
     hidden = getattr(call.again(full), "encoder_last_hidden_state", None)
     if hidden is None:
         return full
-    return {
-        **{name: value for name, value in full.items() if name not in _ENCODER_INPUTS},
-        "encoder_outputs": (hidden,),
-    }
+    needed = [name for name in _ENCODER_INPUTS if model_traits.needs(call.model, call.own_names.get(name, name))]
+    rest = {name: value for name, value in full.items() if name not in _ENCODER_INPUTS or name in needed}
+    return {**rest, "encoder_outputs": _as_of_encoder(call.model, hidden)}
+
+
+def _as_of_encoder(model: torch.nn.Module, hidden: torch.Tensor) -> object:
+    """Return hidden states as ``generate`` gives them: some models (Florence2) read them by name."""
+    if not model_traits.is_pretrained(model):
+        return (hidden,)
+    from transformers.modeling_outputs import BaseModelOutput
+
+    return BaseModelOutput(last_hidden_state=hidden)
+
+
+def _is_refusal(place: Culprit | None) -> bool:
+    """Tell whether what raised is a statement that is there to raise, and no accident."""
+    source = place.source if place is not None else None
+    return source is not None and linecache.getline(source.file, source.first).lstrip().startswith(("assert", "raise "))
 
 
 def _along_tokens(output: Any, full: Leaves, at: Alignment) -> Leaves:  # noqa: ANN401
