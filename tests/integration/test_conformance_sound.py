@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
+import pytest_tfdebug
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
 
@@ -46,6 +47,15 @@ class LooksAtTheImageInEachStep(LlamaForCausalLM):
         return output
 
 
+class BansTokens(LlamaForCausalLM):
+    """As Chameleon bans the tokens of images."""
+
+    def forward(self, input_ids, **more):
+        output = super().forward(input_ids, **more)
+        output.logits[..., :8] = torch.finfo(output.logits.dtype).min
+        return output
+
+
 class HasALossForEachRow(LlamaForCausalLM):
     """The mean over the batch, with a value for each row, as in DAC; and in a module of its own."""
 
@@ -79,6 +89,22 @@ class GivesATensorForEachRow(LlamaForCausalLM):
         return {"logits": logits, "images": tuple(row[: 2 + place] for place, row in enumerate(logits[:, :2]))}
 
 
+class Quantizes(LlamaForCausalLM):
+    """Rounding decides between neighbouring codes."""
+
+    def forward(self, input_ids, **more):
+        logits = super().forward(input_ids, **more).logits
+        return {"codes": torch.sin(2.5 * (50 * logits).round())}
+
+
+class TransformsFrequencies(LlamaForCausalLM):
+    """Torch has no Fourier transform in half precision on CPUs."""
+
+    def forward(self, input_ids, **more):
+        logits = super().forward(input_ids, **more).logits
+        return {"logits": torch.fft.fft(logits).real}
+
+
 class LooksForItsOwnClasses(LlamaForCausalLM):
     """Each row has three classes to look for, as in OmDet-Turbo."""
 
@@ -95,6 +121,7 @@ IMAGE = torch.linspace(-1, 1, 384).view(2, 3, 8, 8)
     ("model_class", "promise"),
     [
         (TakesATokenAtATime, "cache"),
+        (BansTokens, "dtype"),
         (HasALossForEachRow, "batch"),
         (PicksTokens, "batch"),
         (GivesATensorForEachRow, "batch"),
@@ -122,3 +149,16 @@ def test_each_row_brings_its_own_items_of_an_input():
     finding = found(LooksForItsOwnClasses, "batch", input_ids=IDS, classes=torch.arange(12).view(6, 2))
 
     assert (finding.failure, finding.absent) == ("", "")
+
+
+def test_a_choice_between_close_numbers_is_rounding():
+    finding = found(Quantizes, "dtype")
+
+    assert not finding.failure
+    assert finding.note.startswith("Quantizes magnifies the rounding of bfloat16: its relative L2 error is ")
+    with pytest.raises(pytest_tfdebug.InvarianceError, match="relative L2 error"):
+        pytest_tfdebug.assert_dtype_close(Quantizes(LLAMA).eval(), {"input_ids": IDS}, bound=0.05)
+
+
+def test_an_operator_that_torch_lacks_is_no_fault():
+    assert "torch has no such operator here (Unsupported dtype" in found(TransformsFrequencies, "dtype").absent

@@ -16,7 +16,7 @@ from pytest_tfdebug.errors import ActivationOverflowError
 from pytest_tfdebug.invariance.checks.attention import AttentionCheck
 from pytest_tfdebug.invariance.checks.batch import BatchCheck
 from pytest_tfdebug.invariance.checks.cache import CacheCheck
-from pytest_tfdebug.invariance.checks.dtype import DtypeCheck, DtypeSettings
+from pytest_tfdebug.invariance.checks.dtype import DtypeCheck
 from pytest_tfdebug.invariance.checks.padding import PaddingCheck
 from pytest_tfdebug.invariance.checks.save_load import SaveLoadCheck
 from pytest_tfdebug.invariance.checks.settings import TOLERANCES
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.conform.subject import Subject
     from pytest_tfdebug.invariance.checks.base import Check
     from pytest_tfdebug.invariance.checks.settings import Settings
-
-_BFLOAT16_BOUND = 0.2
-#: What torch says of an operator that a device has not in a dtype, such as the Fourier transform on CPUs.
-_LACKS = ("not implemented for", "Unsupported dtype")
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,9 @@ def _check(kind: type[Check[Any]], subject: Subject, settings: Settings | None =
         return Finding(note="differs in float32 and not in float64: rounding, which this model magnifies")
     if outcome.failure:
         return Finding(outcome.failure, culprit=outcome.culprit, diagnosis=outcome.diagnosis)
-    return Finding() if outcome.repeats else Finding(absent="; ".join(dict.fromkeys(outcome.skipped)))
+    if not outcome.repeats:
+        return Finding(absent="; ".join(dict.fromkeys(outcome.skipped)))
+    return Finding(note="; ".join(outcome.notes))
 
 
 def _is_rounding(kind: type[Check[Any]], subject: Subject) -> bool:
@@ -89,21 +87,6 @@ def _is_rounding(kind: type[Check[Any]], subject: Subject) -> bool:
     except Exception:  # noqa: BLE001 - a model that does not run in float64 has shown nothing
         return False
     return bool(outcome.repeats) and not outcome.failure
-
-
-def _dtype(subject: Subject) -> Finding:
-    """Hold float16 to its bound, and bfloat16, whose rounding alone takes some small models to 0.07, to a wide one."""
-    found = Finding()
-    for settings in (DtypeSettings(dtypes=("float16",)), DtypeSettings(dtypes=("bfloat16",), bound=_BFLOAT16_BOUND)):
-        try:
-            found = _check(DtypeCheck, subject, settings)
-        except RuntimeError as error:
-            if not any(words in str(error) for words in _LACKS):
-                raise
-            found = Finding(absent=f"torch has no such operator here ({error})")
-        if found.failure or found.absent:
-            break
-    return found
 
 
 def _overflow(subject: Subject) -> Finding:
@@ -143,7 +126,7 @@ PROMISES: tuple[Promise, ...] = (
     Promise("clean_load", "loads its own checkpoint without missing weights", weights.clean_load, weights.saves),
     Promise("init", "keeps loaded weights when it initialises new ones", weights.kept_by_init, weights.saves),
     Promise("tied", "ties the weights that its configuration ties", weights.tied, weights.ties),
-    Promise("dtype", "stays close to its answer in bfloat16 and float16", _dtype),
+    Promise("dtype", "stays close to its answer in bfloat16 and float16", partial(_check, DtypeCheck)),
     Promise("overflow", "gives finite values", _overflow),
     Promise("gradients", "gives a gradient to each parameter that it uses", gradients.each_has_one),
     Promise("golden", "gives what its golden holds", stored_golden.agrees, stored_golden.exists),
