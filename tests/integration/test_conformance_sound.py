@@ -1,8 +1,10 @@
 """Sound models of unusual ways, as transformers has them, break no promise."""
 
+import copy
+
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
+from transformers import CLIPConfig, CLIPModel, LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
 import pytest_tfdebug
 from pytest_tfdebug.conform.promises import PROMISES
@@ -11,12 +13,24 @@ from pytest_tfdebug.conform.subject import Subject
 SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA = LlamaConfig(**SMALL, vocab_size=64, num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0)
 T5 = T5Config(vocab_size=64, d_model=16, d_ff=24, num_layers=1, num_heads=2, d_kv=8, decoder_start_token_id=0)
+CLIP = CLIPConfig(
+    text_config={**SMALL, "vocab_size": 64, "eos_token_id": 63},
+    vision_config={**SMALL, "image_size": 8, "patch_size": 4},
+)
 IDS = torch.arange(5, 23).view(2, 9)
 BY_NAME = {promise.name: promise for promise in PROMISES}
 
 
 def found(model_class, promise, config=LLAMA, **inputs):
     return BY_NAME[promise].find(Subject.of(model_class, config, inputs or {"input_ids": IDS}))
+
+
+class KeepsATupleAsItsConfig(LlamaForCausalLM):
+    """As the layers of Idefics do."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model.norm.config = (16,)
 
 
 class ReadsItsEncoderByName(T5ForConditionalGeneration):
@@ -105,6 +119,14 @@ class TransformsFrequencies(LlamaForCausalLM):
         return {"logits": torch.fft.fft(logits).real}
 
 
+class HasPartsOfTheirOwn(CLIPModel):
+    """Its text is under another attention than the rest, as in Grounding DINO."""
+
+    def forward(self, input_ids, pixel_values, attention_mask=None):
+        output = super().forward(input_ids=input_ids, pixel_values=pixel_values, attention_mask=attention_mask)
+        return {"logits": output.logits_per_text + (self.text_model.config._attn_implementation == "sdpa")}
+
+
 class LooksForItsOwnClasses(LlamaForCausalLM):
     """Each row has three classes to look for, as in OmDet-Turbo."""
 
@@ -120,6 +142,7 @@ IMAGE = torch.linspace(-1, 1, 384).view(2, 3, 8, 8)
 @pytest.mark.parametrize(
     ("model_class", "promise"),
     [
+        (KeepsATupleAsItsConfig, "attention"),
         (TakesATokenAtATime, "cache"),
         (BansTokens, "dtype"),
         (HasALossForEachRow, "batch"),
@@ -149,6 +172,14 @@ def test_each_row_brings_its_own_items_of_an_input():
     finding = found(LooksForItsOwnClasses, "batch", input_ids=IDS, classes=torch.arange(12).view(6, 2))
 
     assert (finding.failure, finding.absent) == ("", "")
+
+
+def test_parts_keep_their_attention_when_a_model_is_loaded():
+    config = copy.deepcopy(CLIP)
+    config._attn_implementation, config.text_config._attn_implementation = "eager", "sdpa"
+    ids = torch.cat([IDS, torch.full((2, 1), 63)], 1)
+
+    assert not found(HasPartsOfTheirOwn, "save_load", config, input_ids=ids, pixel_values=IMAGE).failure
 
 
 def test_a_choice_between_close_numbers_is_rounding():

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.checks.base import Check
@@ -107,10 +107,10 @@ def implementation(model: torch.nn.Module, name: str) -> Iterator[None]:
     Raises:
         TFDebugError: If the model refuses.
     """
-    configs = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
-    kept = [(config, dict(vars(config))) for config in configs.values()]
-    parts = [getattr(config, key, None) for config in configs.values() for key in getattr(config, "sub_configs", {})]
-    kept += [(part, dict(vars(part))) for part in parts if part is not None]
+    configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
+    configs += [getattr(config, key, None) for config in configs for key in getattr(config, "sub_configs", ())]
+    # Idefics keeps a tuple of sizes under the name of a configuration
+    kept = {id(config): (config, dict(vars(config))) for config in configs if hasattr(config, "__dict__")}
     try:
         try:
             model.set_attn_implementation(name)  # type: ignore[operator] # a transformers model
@@ -121,7 +121,7 @@ def implementation(model: torch.nn.Module, name: str) -> Iterator[None]:
             raise TFDebugError(f"{name}: {type(model).__name__} stays with {kept_as}, its attention cannot be switched")
         yield
     finally:
-        for config, attributes in kept:
+        for config, attributes in kept.values():
             vars(config).clear()
             vars(config).update(attributes)
 

@@ -23,6 +23,7 @@ _KEYS = {
     "mismatched_keys": "of another shape in the checkpoint",
 }
 _SHOWN = 5
+_ATTENTION = "_attn_implementation"
 _DIAGNOSIS = "a weight, buffer or attribute of the culprit is not saved, or is made anew when the model is loaded."
 
 
@@ -57,13 +58,17 @@ class SaveLoadCheck(Check[Settings]):
 def _reload(model: Any) -> tuple[torch.nn.Module, dict[str, list[str]]]:  # noqa: ANN401 - a transformers model
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        implementation = getattr(model.config, "_attn_implementation", None)
+        implementation = getattr(model.config, _ATTENTION, None)
         dtype = next((item.dtype for item in model.parameters() if item.is_floating_point()), torch.float32)
         load = partial(type(model).from_pretrained, folder, output_loading_info=True, dtype=dtype)
         try:
             loaded, info = load(attn_implementation=implementation)
         except ValueError:  # a part of the model, such as a convolutional backbone, has no attention to choose
             loaded, info = load()
+    for own, other in zip(model.modules(), loaded.modules(), strict=False):  # each part may have another one
+        chosen = getattr(getattr(own, "config", None), _ATTENTION, None)
+        if chosen is not None and getattr(getattr(other, "config", None), _ATTENTION, None) != chosen:
+            setattr(other.config, _ATTENTION, chosen)
     device = next((item.device for item in model.parameters()), None)
     loaded = loaded.to(device) if device is not None else loaded
     loaded.train(model.training)
