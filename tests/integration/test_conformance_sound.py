@@ -136,6 +136,16 @@ class LooksForItsOwnClasses(LlamaForCausalLM):
         return output
 
 
+class CountsFromOne(LlamaForCausalLM):
+    """Where no one gives it positions, as PaliGemma does."""
+
+    def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, use_cache=None):
+        if position_ids is None:
+            position_ids = torch.arange(1, 1 + input_ids.shape[1])[None]
+        given = {"attention_mask": attention_mask, "position_ids": position_ids, "past_key_values": past_key_values}
+        return super().forward(input_ids, use_cache=use_cache, **given)
+
+
 IMAGE = torch.linspace(-1, 1, 384).view(2, 3, 8, 8)
 
 
@@ -174,6 +184,10 @@ def test_each_row_brings_its_own_items_of_an_input():
     assert (finding.failure, finding.absent) == ("", "")
 
 
+def test_positions_that_a_model_counts_from_one_change_only_its_rotary_keys():
+    assert not found(CountsFromOne, "padding", input_ids=IDS, attention_mask=torch.ones_like(IDS)).failure
+
+
 def test_parts_keep_their_attention_when_a_model_is_loaded():
     config = copy.deepcopy(CLIP)
     config._attn_implementation, config.text_config._attn_implementation = "eager", "sdpa"
@@ -193,3 +207,28 @@ def test_a_choice_between_close_numbers_is_rounding():
 
 def test_an_operator_that_torch_lacks_is_no_fault():
     assert "torch has no such operator here (Unsupported dtype" in found(TransformsFrequencies, "dtype").absent
+
+
+def test_the_loss_of_a_generating_model_does_not_predict_its_first_token_from_a_pad():
+    class LlamaForConditionalGeneration(LlamaForCausalLM):
+        pass
+
+    assert not found(LlamaForConditionalGeneration, "padding", input_ids=IDS, labels=IDS).failure
+
+
+class LeaksUpToALength(LlamaForCausalLM):
+    """Has no positions beyond 20, as Canine has a bound of its own."""
+
+    def forward(self, input_ids, attention_mask=None, position_ids=None, **more):
+        if input_ids.shape[1] > 20:
+            raise IndexError("index out of range in self")
+        output = super().forward(input_ids, attention_mask=attention_mask, position_ids=position_ids, **more)
+        output.logits = output.logits + input_ids.shape[1]
+        return output
+
+
+def test_numbers_of_pads_that_a_model_refuses_do_not_count_as_right():
+    report = found(LeaksUpToALength, "padding").failure
+
+    assert "Pads on the right, in tokens: 1 and 7 change the answer; none tried leaves it" in report
+    assert "built from the mask the answer is right" not in report

@@ -142,4 +142,4 @@ def is_pretrained(model: torch.nn.Module) -> bool:
 def shifts_labels(model: torch.nn.Module) -> bool:
     """Tell whether the loss compares each token's label with the prediction of the token before it."""
     kind = getattr(unwrapped(model), "loss_type", None) or type(unwrapped(model)).__name__
-    return bool(re.search(r"CausalLM|LMHeadModel", str(kind)))
+    return bool(re.search(r"CausalLM|LMHeadModel|ForConditionalGeneration", str(kind)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -121,6 +122,8 @@ class PaddingCheck(Check[PaddingSettings]):
             return Leak(sequence, repetition, mismatch, has_positions)
         with_positions = numbered(self.call, sequence, made)
         second = self._run(sequence, with_positions)
+        if second is not None and second.is_in_cache:  # PaliGemma counts from 1 where no one gives it positions
+            second = self._run(sequence, replace(with_positions, recorded=""))
         if second is not None and (second.is_in_cache or not mismatch.is_in_cache):
             return Leak(sequence, with_positions, second, has_positions=True)
         if mismatch.is_in_cache:  # rotary keys carry their positions, and attention sees only distances
@@ -152,10 +155,12 @@ class PaddingCheck(Check[PaddingSettings]):
     def _explain(self, leak: Leak) -> None:
         sequence, settings, call = leak.sequence, self.settings, self.call
         lengths, _ = pad_lengths(call.model, sequence, settings.lengths)
-        repeater = LeakRepeater(
-            call, leak, lambda made: self._run(sequence, made) is not None, lengths, settings.filler
-        )
-        found, smallest = repeater.run()
+
+        def changes(made: Repetition) -> bool | None:
+            self._refused.discard(sequence.name)
+            return self._run(sequence, made) is not None or (None if sequence.name in self._refused else False)
+
+        found, smallest = LeakRepeater(call, leak, changes, lengths, settings.filler).run()
         length = sequence.length if sequence.is_exact or leak.mismatch.error else 0
         pads = list(render_pads(smallest.side, found.failing, found.passing, sequence.kind.unit, length))
         if leak.mismatch.error:

@@ -77,7 +77,7 @@ class LeakRepeater:
     Args:
         call: The call.
         leak: The leak.
-        fails: Runs a repetition and tells whether it changes the answer.
+        fails: Runs a repetition and tells whether it changes the answer; None where the model refuses it.
         lengths: The numbers of pads to try.
         filler: What to pad with.
     """
@@ -86,7 +86,7 @@ class LeakRepeater:
         self,
         call: ObservedCall,
         leak: Leak,
-        fails: Callable[[Repetition], bool],
+        fails: Callable[[Repetition], bool | None],
         lengths: Sequence[int],
         filler: str | int,
     ) -> None:
@@ -151,7 +151,7 @@ class LeakRepeater:
             return None
         return self._differs(made, **{sequence.kind.mask: torch.ones_like(mask_of(made.inputs, sequence))})
 
-    def _differs(self, made: Repetition, **changed: Any) -> bool:  # noqa: ANN401 - inputs
+    def _differs(self, made: Repetition, **changed: Any) -> bool | None:  # noqa: ANN401 - inputs
         """Tell whether a padded call gives another answer at real tokens when some of its inputs are changed."""
         at, sequence = made.alignment, self._sequence
         count = mask_of(made.inputs, sequence)[..., 0].numel() if sequence.is_exact else at.batch
@@ -165,7 +165,7 @@ class LeakRepeater:
     def _positions_help(self) -> bool:
         if self._leak.has_positions or not can_take_positions(self._call, self._sequence):
             return False
-        return not self._fails(numbered(self._call, self._sequence, self._leak.repetition))
+        return self._fails(numbered(self._call, self._sequence, self._leak.repetition)) is False
 
     def _pad_ids_help(self, made: Repetition) -> bool:
         call, sequence = self._call, self._sequence
@@ -176,7 +176,7 @@ class LeakRepeater:
             **made.inputs,
             "input_ids": torch.where(mask_of(call.inputs, sequence).bool(), call.inputs["input_ids"], pads),
         }
-        return not self._fails(replace(made, inputs=inputs, recorded=""))
+        return self._fails(replace(made, inputs=inputs, recorded="")) is False
 
     def _batch_matters(self, made: Repetition) -> bool:
         at = made.alignment
@@ -184,7 +184,7 @@ class LeakRepeater:
             return False
         alone = rows_of(made.inputs, at.rows, at.batch)
         alignment = Alignment(at.total, 0, at.total, at.batch, rows=at.rows)
-        return self._fails(replace(made, alignment=alignment, expected_inputs=alone, recorded=""))
+        return self._fails(replace(made, alignment=alignment, expected_inputs=alone, recorded="")) is True
 
     def _ones_matter(self, made: Repetition) -> bool:
         call, sequence = self._call, self._sequence
@@ -193,4 +193,4 @@ class LeakRepeater:
             return False
         inputs = {**call.inputs, name: mask_of(call.inputs, sequence)}
         at = Alignment(sequence.length, 0, sequence.length, sequence.batch)
-        return self._fails(replace(made, inputs=inputs, alignment=at))
+        return self._fails(replace(made, inputs=inputs, alignment=at)) is True
