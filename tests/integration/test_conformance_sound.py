@@ -9,6 +9,7 @@ from transformers import CLIPConfig, CLIPModel, LlamaConfig, LlamaForCausalLM, T
 import pytest_tfdebug
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
+from pytest_tfdebug.conform.tester_inputs import cleaned
 
 SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
 LLAMA = LlamaConfig(**SMALL, vocab_size=64, num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0)
@@ -111,12 +112,43 @@ class Quantizes(LlamaForCausalLM):
         return {"codes": torch.sin(2.5 * (50 * logits).round())}
 
 
+class LooksUpCodes(LlamaForCausalLM):
+    """Its layers decide between codes, and only the codes have a gradient."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.codes = torch.nn.Embedding(8, 4)
+
+    def forward(self, input_ids, **more):
+        logits = super().forward(input_ids, **more).logits
+        return {"codes": self.codes((500 * logits).round().long() % 8)}
+
+
 class TransformsFrequencies(LlamaForCausalLM):
     """Torch has no Fourier transform in half precision on CPUs."""
 
     def forward(self, input_ids, **more):
         logits = super().forward(input_ids, **more).logits
         return {"logits": torch.fft.fft(logits).real}
+
+
+class OverwritesItsState(LlamaForCausalLM):
+    """In use, as RWKV does."""
+
+    def forward(self, input_ids, use_cache=None, **more):
+        output = super().forward(input_ids, use_cache=use_cache, **more)
+        states = output.logits.exp()
+        if use_cache is not False:
+            states.data, _ = states.data + 1, states.mul_(2)
+        return {"logits": states}
+
+
+class WantsAnotherConfigurationForTraining(LlamaForCausalLM):
+    """As Reformer does."""
+
+    def forward(self, input_ids, **more):
+        assert not torch.is_grad_enabled(), "set num_buckets to train"
+        return super().forward(input_ids, **more)
 
 
 class HasPartsOfTheirOwn(CLIPModel):
@@ -158,6 +190,7 @@ IMAGE = torch.linspace(-1, 1, 384).view(2, 3, 8, 8)
         (HasALossForEachRow, "batch"),
         (PicksTokens, "batch"),
         (GivesATensorForEachRow, "batch"),
+        (OverwritesItsState, "gradients"),
     ],
 )
 def test_a_sound_model_keeps_the_promise(model_class, promise):
@@ -209,11 +242,32 @@ def test_an_operator_that_torch_lacks_is_no_fault():
     assert "torch has no such operator here (Unsupported dtype" in found(TransformsFrequencies, "dtype").absent
 
 
+def test_a_parameter_that_only_decides_between_codes_has_no_gradient_to_give():
+    finding = found(LooksUpCodes, "gradients")
+
+    assert not finding.failure
+    assert finding.note.startswith("without effect in this call, and without gradient: model.embed_tokens.weight")
+
+
+def test_a_model_that_is_not_configured_for_training_has_no_gradients_to_give():
+    finding = found(WantsAnotherConfigurationForTraining, "gradients")
+
+    assert finding.absent == "it cannot be asked that way (set num_buckets to train)"
+
+
 def test_the_loss_of_a_generating_model_does_not_predict_its_first_token_from_a_pad():
     class LlamaForConditionalGeneration(LlamaForCausalLM):
         pass
 
     assert not found(LlamaForConditionalGeneration, "padding", input_ids=IDS, labels=IDS).failure
+
+
+def test_a_row_of_pads_alone_gets_a_real_token():
+    mask = torch.tensor([[1, 1, 1], [0, 0, 0]])
+
+    made = cleaned({"input_ids": torch.tensor([[5, 6, 7], [8, 9, 10]]), "attention_mask": mask}, LLAMA)
+
+    assert made["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
 
 
 class LeaksUpToALength(LlamaForCausalLM):

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.conform.finding import Finding, listed
+from pytest_tfdebug.invariance.explain.choices import Choices, first_other
 from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.leaves import walk
 from pytest_tfdebug.tracing.state import preserved
 
@@ -16,7 +18,12 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.conform.subject import Subject
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
+    from pytest_tfdebug.invariance.explain.choices import Choice
 
+    Answer = tuple[Leaves, list[Choice]]
+
+#: By how much parameters are changed, relative and absolute.
+_STEP = 1e-3
 _DIAGNOSIS = (
     "its value is taken out of the graph: .detach(), .data, .item(), torch.no_grad, a new tensor made of it, or an "
     "operator without gradient."
@@ -30,14 +37,18 @@ def each_has_one(subject: Subject) -> Finding:
     """
     call, model = subject.call, subject.model
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    inputs = {**call.inputs, **({"use_cache": False} if "use_cache" in call.parameters else {})}
     with preserved(model), torch.enable_grad():
         torch.manual_seed(0)
-        outputs = [tensor for _, tensor in walk(model(**call.inputs))]
-        outputs = [tensor for tensor in outputs if tensor.requires_grad and tensor.is_floating_point()]
-        if not outputs:
-            return Finding(absent="it returns no floating-point tensor that depends on its parameters")
-        loss = torch.stack([(tensor * torch.rand_like(tensor)).sum().float() for tensor in outputs]).sum()
-        gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        try:
+            outputs = [tensor for _, tensor in walk(model(**inputs))]
+            outputs = [tensor for tensor in outputs if tensor.requires_grad and tensor.is_floating_point()]
+            if not outputs:
+                return Finding(absent="it returns no floating-point tensor that depends on its parameters")
+            loss = torch.stack([(tensor * torch.rand_like(tensor)).sum().float() for tensor in outputs]).sum()
+            gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+        except (AssertionError, NotImplementedError) as error:  # Reformer wants another configuration for training
+            return Finding(absent=f"it cannot be asked that way ({redact(str(error)).partition(chr(10))[0]})")
     without = {name: named[name] for name, gradient in zip(named, gradients, strict=True) if gradient is None}
     if not without:
         return Finding()
@@ -51,31 +62,37 @@ def each_has_one(subject: Subject) -> Finding:
     return Finding(f"{told}\n  {listed(cut)}\n  Diagnosis: {_DIAGNOSIS}", culprit=culprit, diagnosis=_DIAGNOSIS)
 
 
-def _that_matter(subject: Subject, before: Leaves, parameters: dict[str, torch.nn.Parameter]) -> list[str]:
+def _that_matter(subject: Subject, before: Answer, parameters: dict[str, torch.nn.Parameter]) -> list[str]:
     """Return the names of the parameters that change the answer: all at once first, for most often none does."""
-    if not _changes(subject, before, parameters.values()):
+    if _changes(subject, before, parameters.values()) is False:
         return []
     return [name for name, parameter in parameters.items() if _changes(subject, before, [parameter])]
 
 
-def _changes(subject: Subject, before: Leaves, parameters: Iterable[torch.nn.Parameter]) -> bool:
-    """Tell whether other values of some parameters give another answer; they are put back."""
+def _changes(subject: Subject, before: Answer, parameters: Iterable[torch.nn.Parameter]) -> bool | None:
+    """Tell whether other values of some parameters give another answer; they are put back.
+
+    None where a choice falls otherwise (a code, a keypoint, a number of frames): a parameter that acts through choices
+    alone has no gradient to give.
+    """
     kept = [(parameter, parameter.detach().clone()) for parameter in parameters]
     try:
         with torch.no_grad():
             for parameter, value in kept:
-                parameter.copy_(value * 1.5 + 0.25)
-        after = _answer(subject)
+                parameter.copy_(value * (1 + _STEP) + _STEP)
+        after, choices = _answer(subject)
     finally:
         with torch.no_grad():
             for parameter, value in kept:
                 parameter.copy_(value)
-    return any(path not in after or not _equal(tensor, after[path]) for path, tensor in before.items())
+    if first_other(before[1], choices) is not None:
+        return None
+    return any(path not in after or not _equal(tensor, after[path]) for path, tensor in before[0].items())
 
 
-def _answer(subject: Subject) -> Leaves:
-    with subject.call.restored():
-        return subject.call.leaves(subject.call.inputs)
+def _answer(subject: Subject) -> Answer:
+    with subject.call.restored(), Choices() as choices:
+        return subject.call.leaves(subject.call.inputs), choices.made
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -47,7 +47,14 @@ class Subject:
     def in_float64(self) -> Subject:
         """Return the same model, called with the same inputs, with all floating-point numbers in float64."""
         inputs = replaced(self.call.inputs, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
-        return Subject(self.model_class, lambda: self.build().double(), inputs)
+
+        def build() -> torch.nn.Module:
+            model: Any = self.build().double()
+            if getattr(model, "_can_set_experts_implementation", bool)():  # torch's grouped kernel takes no float64
+                model.set_experts_implementation("eager")
+            return model  # type: ignore[no-any-return] # a module
+
+        return Subject(self.model_class, build, inputs)
 
     @cached_property
     def model(self) -> Any:  # noqa: ANN401 - a module, most often a pretrained model

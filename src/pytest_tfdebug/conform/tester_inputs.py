@@ -84,11 +84,14 @@ def _is_table(value: Any) -> TypeGuard[torch.Tensor]:  # noqa: ANN401 - any inpu
 
 
 def _on_the_left(mask: torch.Tensor) -> torch.Tensor:
-    """Return a mask with as many real tokens in each row, all at its beginning; one without holes is left as it is."""
+    """Return a mask with as many real tokens in each row, all at its beginning; one without holes is left as it is.
+
+    A row of pads alone gets a real token: attention that may look at nothing looks at everything.
+    """
     changes = (mask[:, 1:] != mask[:, :-1]).sum(dim=1)
-    if bool((changes <= 1).all()):
+    if bool((changes <= 1).all()) and bool(mask.any(dim=1).all()):
         return mask
-    count = (mask != 0).sum(dim=1, keepdim=True)
+    count = (mask != 0).sum(dim=1, keepdim=True).clamp(min=1)
     return (torch.arange(mask.shape[1], device=mask.device)[None, :] < count).to(mask.dtype)
 
 
