@@ -270,6 +270,24 @@ def test_a_row_of_pads_alone_gets_a_real_token():
     assert made["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
 
 
+class StacksItsLayers(LlamaForCausalLM):
+    """Batch and sequence are the second and third axis of what it gives; what stands at pads follows from the length."""
+
+    def forward(self, input_ids, attention_mask=None, position_ids=None):
+        given = {"attention_mask": attention_mask, "position_ids": position_ids}
+        logits = (
+            super().forward(input_ids, **given).logits.masked_fill(attention_mask[..., None] == 0, input_ids.shape[1])
+        )
+        return {"states": torch.stack([logits] * 3)}
+
+
+def test_pads_in_a_stack_of_layers_are_not_compared():
+    mask = torch.ones_like(IDS)
+    mask[0, 6:] = 0
+
+    assert not found(StacksItsLayers, "padding", input_ids=IDS, attention_mask=mask).failure
+
+
 class LeaksUpToALength(LlamaForCausalLM):
     """Has no positions beyond 20, as Canine has a bound of its own."""
 

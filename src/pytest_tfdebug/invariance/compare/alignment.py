@@ -103,6 +103,8 @@ class Alignment:
                 shape = (*rows, mask.shape[1])
             elif axis > 0 and tensor.shape[0] == mask.shape[0] and tensor.shape[axis] == mask.shape[1]:
                 shape = (mask.shape[0], *(1,) * (axis - 1), mask.shape[1])
+            elif axis > 1 and tensor.shape[axis - 1 : axis + 1] == mask.shape:  # layers in a stack, as in ESMFold
+                shape = (*(1,) * (axis - 1), *mask.shape)
             else:
                 continue
             keep = mask.to(tensor.device).reshape(*shape, *(1,) * (tensor.dim() - len(shape)))
