@@ -2,7 +2,8 @@
 
 The models and inputs are those of the test suite of a transformers checkout (text, vision, audio, multimodal): give its
 directory. Each model class is held to each promise. Failures are put in groups by promise, culprit and diagnosis: look
-at one of each by hand. A class that cannot be built or called is named, and no failure.
+at one of each by hand. What varies by design is listed with its reason in ``conformance_varies.json``. A class that
+cannot be built or called is named, and no failure.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.conform.subject import Subject
 
+#: Promise -> class of the model -> why it does not keep the promise by design.
+_VARIES = Path(__file__).with_name("conformance_varies.json")
+
 
 def cases(checkout: Path, kinds: list[str]) -> Iterator[tuple[str, Any]]:
     """Yield model type and test class of each model of a checkout; those that cannot be imported are printed."""
@@ -48,11 +52,7 @@ def cases(checkout: Path, kinds: list[str]) -> Iterator[tuple[str, Any]]:
             continue
         for value in vars(module).values():
             is_case = isinstance(value, type) and issubclass(value, unittest.TestCase)
-            if (
-                is_case
-                and value.__module__ == module.__name__
-                and getattr(value, "all_model_classes", None) is not None
-            ):
+            if is_case and value.__module__ == module.__name__ and hasattr(value, "all_model_classes"):
                 yield kind, value
 
 
@@ -61,6 +61,18 @@ def subjects(case_class: Any) -> Iterator[Subject]:  # noqa: ANN401 - a test cla
     case = case_class()
     case.setUp()
     yield from prepared(case)
+
+
+def without_heads(found: Iterator[Subject]) -> Iterator[Subject]:
+    """Yield one model for each body, and one that generates with it: other heads on a body break what it breaks."""
+    seen = set()
+    for subject in found:
+        model = subject.model
+        body = getattr(model, getattr(model, "base_model_prefix", ""), model)
+        key = type(body), hasattr(model, "can_generate") and model.can_generate()
+        if key not in seen:
+            seen.add(key)
+            yield subject
 
 
 def verdicts(kind: str, subject: Subject) -> Iterator[dict[str, Any]]:
@@ -83,7 +95,7 @@ def verdicts(kind: str, subject: Subject) -> Iterator[dict[str, Any]]:
 
 def group(row: dict[str, Any]) -> tuple[str, str]:
     """Return what a failure has in common with those like it."""
-    told = row["diagnosis"] or re.sub(r"\d+", "#", row["text"].replace(row["model"], "the model"))
+    told = row["diagnosis"] or re.sub(r"^\S+:\d+ in .*\): |\d+", "#", row["text"].replace(row["model"], "the model"))
     return row["promise"], told[:150]
 
 
@@ -94,8 +106,13 @@ def main() -> int:
     parser.add_argument("checkout", type=Path, help="directory of a transformers checkout, with its tests")
     parser.add_argument("--only", help="model types, with commas")
     parser.add_argument("--part", default="1/1", help="1/2 looks at every other test class, 2/2 at the rest")
+    parser.add_argument("--bodies", action="store_true", help="leave out classes that are another head on a body")
     parser.add_argument("--json", type=Path, help="write every verdict into this file, a line each")
+    parser.add_argument("--read", action="store_true", help="run nothing: show what an earlier run wrote with --json")
     chosen = parser.parse_args()
+    if chosen.read:
+        show([json.loads(line) for line in chosen.json.read_text(encoding="utf-8").splitlines()], [])
+        return 0
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     transformers.logging.disable_progress_bar()
@@ -108,7 +125,8 @@ def main() -> int:
         if number % parts != part - 1:
             continue
         try:
-            for subject in subjects(case_class):
+            found_here = subjects(case_class)
+            for subject in without_heads(found_here) if chosen.bodies else found_here:
                 try:
                     found = list(verdicts(kind, subject))
                 except TFDebugError as error:
@@ -127,20 +145,30 @@ def main() -> int:
 
 def show(rows: list[dict[str, Any]], not_built: list[str]) -> None:
     """Print the groups of failures, the states by promise, and the time."""
+    varies = json.loads(_VARIES.read_text(encoding="utf-8"))
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
+        reason = varies.get(row["promise"], {}).get(row["model"])
+        if reason is not None and row["state"] == "fails":
+            row["state"] = "varies"
         if row["state"] == "fails":
             groups.setdefault(group(row), []).append(row)
     for (promise, told), members in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]))):
         names = ", ".join(dict.fromkeys(f"{row['model']} [{row['culprit'] or '?'}]" for row in members))
         print(f"{promise}: {len(members)} × {told}\n    {names}")
-    states = ("passes", "fails", "does not apply")
-    print(f"\n{'promise':12}" + "".join(f"{state:>16}" for state in states) + f"{'seconds':>10}")
+    looked_at = {(row["promise"], row["model"]) for row in rows}
+    varying = {(row["promise"], row["model"]) for row in rows if row["state"] == "varies"}
+    for promise, models in varies.items():
+        for model in models:
+            if (promise, model) in looked_at - varying:
+                print(f"{model} keeps {promise}: take it out of {_VARIES.name}")
+    states = ("passes", "does not apply", "varies", "fails")
+    print(f"\n| promise | {' | '.join(states)} | seconds |\n|---|{'---:|' * (len(states) + 1)}")
     for promise in dict.fromkeys(row["promise"] for row in rows):
         own = [row for row in rows if row["promise"] == promise]
         counted = Counter(row["state"] for row in own)
-        print(f"{promise:12}" + "".join(f"{counted[state]:16}" for state in states), end="")
-        print(f"{sum(row['seconds'] for row in own):10.1f}")
+        seconds = sum(row["seconds"] for row in own)
+        print(f"| `{promise}` | {' | '.join(str(counted[state]) for state in states)} | {seconds:.0f} |")
     models = len({(row["kind"], row["model"]) for row in rows})
     seconds = sum(row["seconds"] for row in rows)
     each = seconds / models if models else 0.0
