@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import time
 
 import pytest
 
@@ -188,3 +189,34 @@ def test_a_skip_whose_class_and_test_have_new_names_is_the_same():
         ("renamed", "test_b", "test_a"),
         ("renamed", "test_b", "test_a, NTest"),
     ]
+
+
+def test_the_names_that_share_most_skips_are_paired_first():
+    before = report(a=[entry("m", "XTest", "1")], b=[entry("m", "XTest", "2"), entry("m", "YTest", "2")])
+    before["b"]["tests"] += [entry("m", "XTest", "3"), entry("m", "YTest", "3")]
+    after = report(b=[entry("m", "ZTest", "2"), entry("m", "ZTest", "3"), entry("m", "ZTest", "4")])
+
+    found = changes(before, after)
+
+    assert [(change.kind, change.earlier) for change in found if change.kind == "renamed"] == [("renamed", "XTest")] * 2
+
+
+def test_thousands_of_renamed_classes_are_compared_at_once():
+    before, after = (report(test_a=[entry("m", f"{name}{i}") for i in range(5000)]) for name in "AB")
+    started = time.process_time()
+
+    found = changes(before, after)
+
+    assert {change.kind for change in found} == {"renamed"}
+    assert len(found) == 5000
+    assert time.process_time() - started < 5
+
+
+def test_thousands_of_skips_of_one_class_are_compared_at_once():
+    entries = [{**entry("m", "MTest"), "file": f"{number}.py"} for number in range(20_000)]
+    started = time.process_time()
+
+    found = changes(report(test_a=entries), report(test_a=entries[::-1]))
+
+    assert found == []
+    assert time.process_time() - started < 5

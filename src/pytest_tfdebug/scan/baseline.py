@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from itertools import zip_longest
-from operator import itemgetter
+from collections import Counter, deque
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan import render
@@ -13,7 +13,7 @@ from pytest_tfdebug.scan.files import read
 from pytest_tfdebug.scan.report import STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
     from pathlib import Path
 
     _Entry: TypeAlias = Mapping[str, Any]
@@ -50,6 +50,10 @@ KINDS = {
 #: What names a skip: its test, its model and its class.
 _Key: TypeAlias = "tuple[str, str, str]"
 _Skips: TypeAlias = "dict[_Key, list[_Skip]]"
+#: What else identifies the skips of a name.
+_Facts: TypeAlias = "frozenset[tuple[str, ...]]"
+#: So many names that share a skip are looked at, of which there may be thousands.
+_LOOKED_AT = 30
 
 
 class _Skip(NamedTuple):
@@ -189,13 +193,7 @@ def _renamed(before: _Skips, after: _Skips, gone_from: set[Hashable], new_to: se
         new_to: What the earlier report names.
         part: Which names are looked at.
     """
-    gone, new = _by_name(before, part, gone_from), _by_name(after, part, new_to)
-    alike = [(len(were & are), old, name) for old, were in gone.items() for name, are in new.items()]
-    names: dict[Hashable, Hashable] = {}
-    for same, old, name in sorted(alike, key=itemgetter(0), reverse=True):
-        is_most = 2 * same > max(len(gone[old]), len(new[name]))
-        if is_most and old not in names and name not in names.values():
-            names[old] = name
+    names = _new_names(_by_name(before, part, gone_from), _by_name(after, part, new_to))
     found: _Skips = {}
     for key, entries in before.items():
         old = part.of(key)
@@ -203,27 +201,60 @@ def _renamed(before: _Skips, after: _Skips, gone_from: set[Hashable], new_to: se
     return found
 
 
-def _by_name(skips: _Skips, part: _Names, others: set[Hashable]) -> dict[Hashable, set[tuple[str, ...]]]:
+def _new_names(gone: Mapping[Hashable, _Facts], new: dict[Hashable, _Facts]) -> dict[Hashable, Hashable]:
+    """Return what each name is called now: first those whose skips are all the same, then those with the most skips."""
+    equal: dict[_Facts, deque[Hashable]] = {}
+    for name, are in new.items():
+        equal.setdefault(are, deque()).append(name)
+    names = {old: equal[were].popleft() for old, were in gone.items() if equal.get(were)}
+    taken = set(names.values())
+    sharing: dict[tuple[str, ...], list[Hashable]] = {}
+    for name in reversed(new):
+        for fact in new[name]:
+            sharing.setdefault(fact, []).append(name)
+    for old in sorted(gone, key=lambda name: len(gone[name]), reverse=True):
+        if old not in names:
+            alike = Counter(name for fact in sorted(gone[old]) for name in _free(sharing.get(fact, []), taken))
+            most = [name for name, same in alike.most_common() if 2 * same > max(len(gone[old]), len(new[name]))]
+            names.update(zip([old], most, strict=False))
+            taken.update(most[:1])
+    return names
+
+
+def _free(names: list[Hashable], taken: Collection[Hashable]) -> list[Hashable]:
+    """Return the first few names, from the end, that are not taken, and forget those before them that are."""
+    found: list[Hashable] = []
+    while names and len(found) < _LOOKED_AT:
+        name = names.pop()
+        if name not in taken:
+            found.append(name)
+    names.extend(reversed(found))
+    return found
+
+
+def _by_name(skips: _Skips, part: _Names, others: set[Hashable]) -> dict[Hashable, _Facts]:
     """Return, for each name that is not in ``others``, what else identifies its skips."""
     found: dict[Hashable, set[tuple[str, ...]]] = {}
     for key, entries in skips.items():
         if part.of(key) not in others:
             rest = part.rest(key)
             found.setdefault(part.of(key), set()).update((*rest, skip.entry["reason"]) for skip in entries)
-    return found
+    return {name: frozenset(facts) for name, facts in found.items()}
 
 
 def _paired(before: list[_Skip], after: list[_Skip]) -> Iterator[tuple[_Skip | None, _Skip | None]]:
     """Yield the skips of the classes of one name, of which two files of a model may have one each, side by side."""
-    moved, left = [], list(after)
+    moved: list[_Skip] = []
+    left: dict[str, deque[_Skip]] = {}
+    for skip in after:
+        left.setdefault(skip.entry["file"], deque()).append(skip)
     for was in before:
-        same = next((skip for skip in left if skip.entry["file"] == was.entry["file"]), None)
-        if same is None:
-            moved.append(was)
+        same = left.get(was.entry["file"])
+        if same:
+            yield was, same.popleft()
         else:
-            left.remove(same)
-            yield was, same
-    yield from zip_longest(moved, left)
+            moved.append(was)
+    yield from zip_longest(moved, chain(*left.values()))
 
 
 def is_failure(found: list[Change]) -> bool:
