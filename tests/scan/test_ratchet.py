@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from pytest_tfdebug.scan.baseline import changes
+from pytest_tfdebug.scan.baseline import changes, load
+from pytest_tfdebug.scan.errors import ScanError
 
 HEAD = "import unittest\nfrom ...test_modeling_common import ModelTesterMixin\n\n"
 CLASS = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
@@ -220,3 +221,16 @@ def test_thousands_of_skips_of_one_class_are_compared_at_once():
 
     assert found == []
     assert time.process_time() - started < 5
+
+
+def test_a_report_that_takes_long_to_read_is_refused(tmp_path):
+    with (tmp_path / "all.json").open("wb") as file:
+        file.truncate(20_000_001)
+
+    with pytest.raises(ScanError) as caught:
+        load(tmp_path / "all.json")
+
+    assert str(caught.value) == (
+        f"Cannot read {tmp_path / 'all.json'}: 20,000,001 bytes, more than the 20,000,000 that are read; "
+        "run the scan once to write it."
+    )

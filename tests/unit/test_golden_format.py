@@ -201,8 +201,11 @@ def old_header(calls):
     return json.dumps({"format": 1, "extra": {"test": "t"}, "calls": [call | {"index": n} for n in range(calls)]})
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_file_of_50_000_calls_is_refused_soon(golden, tmp_path, version):
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(1, "its header takes 8,939,424 bytes; up to 8,000,000 are read."), (2, "50,000 calls; up to 20,000 are read.")],
+)
+def test_a_file_of_50_000_calls_is_refused_soon(golden, tmp_path, version, told):
     document, tensors = opened(golden)
     if version == 1:
         save_file(tensors, tmp_path / "t", metadata={"tfdebug": old_header(50_000) + " " * 3_000_000})
@@ -216,7 +219,7 @@ def test_a_file_of_50_000_calls_is_refused_soon(golden, tmp_path, version):
     read_extra(tmp_path / "t")
 
     assert time.process_time() - started < 6  # a second, on a machine that does nothing else
-    assert "50,000 calls; up to 20,000 are read." in str(caught.value)
+    assert told in str(caught.value)
 
 
 def test_more_calls_than_are_read_are_not_written(tmp_path):

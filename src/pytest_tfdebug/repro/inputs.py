@@ -21,6 +21,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.redaction import MASK, redacted
 from pytest_tfdebug.repro.reading import reading
 from pytest_tfdebug.secret_names import is_secret
+from pytest_tfdebug.tracing.bounds import TooLargeError, check_document, check_header, parsed
 from pytest_tfdebug.tracing.leaves import flattened, is_registered, unflattened
 from pytest_tfdebug.tracing.typed import each, typed
 
@@ -41,8 +42,8 @@ def save_inputs(directory: Path, args: tuple[Any, ...], kwargs: Mapping[str, Any
         The names of the classes that reading them needs.
 
     Raises:
-        TFDebugError: If an input is neither a tensor, a plain value, a dtype, a device nor a nesting of these, or its
-            class cannot be imported.
+        TFDebugError: If an input is neither a tensor, a plain value, a dtype, a device nor a nesting of these, its
+            class cannot be imported, or there are millions of plain values.
     """
     from safetensors.torch import save_file
 
@@ -51,7 +52,12 @@ def save_inputs(directory: Path, args: tuple[Any, ...], kwargs: Mapping[str, Any
     save_file(
         {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, directory / _TENSORS
     )
-    (directory / _DOCUMENT).write_text(json.dumps(document, indent=1), encoding="utf-8")
+    text = json.dumps(document, indent=1).encode()
+    try:
+        check_document(text)
+    except TooLargeError as error:
+        raise TFDebugError(f"the inputs cannot be written: {error}") from error
+    (directory / _DOCUMENT).write_bytes(text)
     return sorted(set(_classes(document)))
 
 
@@ -69,9 +75,10 @@ def load_inputs(directory: str | Path, names: Sequence[str] = ()) -> tuple[tuple
 
     directory = Path(directory)
     with reading(directory / _TENSORS):
+        check_header(directory / _TENSORS)
         tensors = load_file(directory / _TENSORS)
     with reading(directory / _DOCUMENT):
-        document = json.loads((directory / _DOCUMENT).read_text(encoding="utf-8"))
+        document = parsed((directory / _DOCUMENT).read_bytes())
         inputs = _decode(document, tensors, names)
         return typed(tuple, inputs["args"]), typed(dict, inputs["kwargs"])
 

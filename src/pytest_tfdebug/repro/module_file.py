@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import zipfile
 from operator import attrgetter
 from types import BuiltinFunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.redaction import MASK, redact
 from pytest_tfdebug.repro.reading import reading
 from pytest_tfdebug.secret_names import is_secret_name
+from pytest_tfdebug.tracing.bounds import check_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 MODULE, WEIGHTS = "model.pt", "model.safetensors"
 _DEEPEST = 20
+#: Bytes of a tree of modules, each of which takes about 500.
+_LONGEST_TREE = 4_000_000
 
 
 def save_module(directory: Path, model: torch.nn.Module) -> list[str]:
@@ -43,8 +47,9 @@ def save_module(directory: Path, model: torch.nn.Module) -> list[str]:
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     save_file(weights, directory / WEIGHTS)
     try:
+        _check_size(directory / MODULE)
         _tree(directory, names)
-    except (pickle.UnpicklingError, ImportError, AttributeError, TypeError) as error:
+    except (pickle.UnpicklingError, ImportError, AttributeError, TypeError, ValueError) as error:
         raise TFDebugError(f"{type(model).__name__} cannot be written without code in it ({_brief(error)})") from error
     return names
 
@@ -62,9 +67,11 @@ def load_module(directory: Path, names: Sequence[str]) -> torch.nn.Module:
     from safetensors.torch import load_file
 
     with reading(directory / MODULE):
+        _check_size(directory / MODULE)
         model = _tree(directory, names)
         tensors = dict(_tensors(model))
     with reading(directory / WEIGHTS):
+        check_header(directory / WEIGHTS)
         weights = load_file(directory / WEIGHTS)
         for name, tensor in tensors.items():
             if name in weights:
@@ -93,6 +100,20 @@ def _tree(directory: Path, names: Sequence[str]) -> torch.nn.Module:
     with torch.serialization.safe_globals([(_named(name), name) for name in names]):
         model: torch.nn.Module = torch.load(directory / MODULE, map_location="cpu", weights_only=True)
     return model
+
+
+def _check_size(file: Path) -> None:
+    """Check that the modules' file is no larger once it is unpacked, and that its tree is not larger than is read.
+
+    Raises:
+        ValueError, zipfile.BadZipFile: If it is, or no such file.
+    """
+    with zipfile.ZipFile(file) as archive:
+        for part in archive.infolist():
+            if part.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"its part {part.filename} is compressed, as torch.save compresses none")
+            if part.filename.endswith("/data.pkl") and part.file_size > _LONGEST_TREE:
+                raise ValueError(f"its modules take {part.file_size:,} bytes; up to {_LONGEST_TREE:,} are read")
 
 
 def _tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -29,7 +29,7 @@ _AGREES = {
 _RUN_TIME = frozenset({"body", "guard"})
 _DECORATORS = frozenset({"decorator", "class-decorator"})
 #: Orders that are tried of the classes of one name, of which no model has more than a few.
-_ORDERS = 5_000
+_ORDERS = 120
 _WORDS = ("ran", "partial", "skipped", "vanished", "empty")
 
 

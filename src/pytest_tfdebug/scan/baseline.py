@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: What a report has to say of a test, and of a class.
 _MODELS = ("models_ran", "models_skipped", "models_partially_skipped")
 _TEXTS = ("model", "class", "state", "reason", "file")
+#: Bytes of a report that are read; one of all tests of transformers takes 3 MB.
+_LONGEST = 20_000_000
 
 
 class Change(NamedTuple):
@@ -70,7 +72,7 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
         ScanError: If the file cannot be read or is no report of this scanner.
     """
     try:
-        report = json.loads(read(path).decode())
+        report = json.loads(read(path, _LONGEST).decode())
     except OSError as error:
         raise ScanError(f"Cannot read {path}: {error.strerror or error}; run the scan once to write it.") from error
     except (ValueError, RecursionError) as error:

@@ -19,7 +19,7 @@ from pytest_tfdebug.scan.files import read, replace
 from pytest_tfdebug.scan.tree import Record, digest
 
 #: Answers that are kept, and bytes of all together; one of transformers takes 2 MB.
-_ANSWERS, _MOST = 8, 64_000_000
+_ANSWERS, _MOST = 8, 16_000_000
 _MARK = "pytest-tfdebug scan 2"
 #: What reading something else than was written may raise.
 MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, MemoryError)

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import json
 import zlib
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.tracing.bounds import TooLargeError, check_header
 from pytest_tfdebug.tracing.budget import shown_size
 from pytest_tfdebug.tracing.checksums import verify, with_checksums
-from pytest_tfdebug.tracing.document import FORMAT, MOST_CALLS, decode, encode
+from pytest_tfdebug.tracing.document import FORMAT, decode, encode
 from pytest_tfdebug.tracing.packing import packed, unpacked
 from pytest_tfdebug.tracing.replacing import replace_atomically
 from pytest_tfdebug.tracing.rerun import Recorded
@@ -25,19 +27,15 @@ from pytest_tfdebug.tracing.values_file import decode_values
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import torch
 
     from pytest_tfdebug.tracing.trace import Trace
 
-_KEY, _CALL = "tfdebug", '"path"'
+_KEY = "tfdebug"
 #: Name of the tensor that is the document; no call's path begins like this.
 _DOCUMENT = "#document"
-#: Bytes of a document of as many calls as are read.
-_LONGEST_DOCUMENT = 100_000_000
-#: Bytes of a header that takes no longer to read than a run has for each golden.
-_LONGEST_HEADER = 8_000_000
 #: What a document that is not of its form leads to.
 _DAMAGED = (KeyError, TypeError, ValueError, OverflowError, RecursionError, IndexError, StopIteration, zlib.error)
 
@@ -82,8 +80,13 @@ def write(
     """
     from safetensors.torch import save_file
 
+    def fill(temporary: str) -> None:
+        save_file(tensors, temporary, metadata={_KEY: header})
+        check_header(temporary)
+
     tensors, document = encode(trace)
-    tensors[_DOCUMENT] = packed({**document, "extra": extra or {}})
+    with _readable(path):
+        tensors[_DOCUMENT] = packed({**document, "extra": extra or {}})
     tensors |= table or {}
     told = {key: value for key, value in (extra or {}).items() if isinstance(value, str)}
     header = with_checksums({"format": FORMAT, "extra": told}, tensors)
@@ -93,8 +96,25 @@ def write(
             f"{path} would take {shown_size(size)}, and tf_golden_max_size is {shown_size(max_size)}.\n"
             'Record less (a smaller input, level="layers", no store="full"), or raise tf_golden_max_size.'
         )
-    replace_atomically(Path(path), lambda temporary: save_file(tensors, temporary, metadata={_KEY: header}))
+    with _readable(path):
+        replace_atomically(Path(path), fill)
     return size
+
+
+@contextmanager
+def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let nothing be written that would not be read.
+
+    Raises:
+        GoldenError: If a part of the file is larger than is read.
+    """
+    try:
+        yield
+    except TooLargeError as error:
+        raise GoldenError(
+            f"{path} cannot be written: {error}.\n"
+            'Record fewer modules (level="layers", include=, exclude=) or fewer forwards.'
+        ) from error
 
 
 def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
@@ -112,7 +132,7 @@ def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
     text, tensors = _open(file)
     header, version = _header(file, text, tensors)
     try:
-        document = header if version == 1 else unpacked(tensors.pop(_DOCUMENT), _LONGEST_DOCUMENT)
+        document = header if version == 1 else unpacked(tensors.pop(_DOCUMENT))
         extra = document["extra"]
         if not isinstance(extra, dict):
             raise TypeError(f"'extra' is {type(extra).__name__}")
@@ -132,8 +152,6 @@ def _header(file: Path, text: str | None, tensors: dict[str, torch.Tensor]) -> t
         raise GoldenError(f"{file} is damaged: it has no {_KEY!r} metadata.\nTake it from version control once more.")
     if text is None:
         raise GoldenError(f"{file} is a safetensors file of another program: it has no {_KEY!r} metadata.")
-    if text.count(_CALL) > MOST_CALLS:  # in format 1 the calls stand here, and take seconds to read
-        raise GoldenError(f"{file} holds {text.count(_CALL):,} calls; up to {MOST_CALLS:,} are read.")
     try:
         header = json.loads(text)
         version = header["format"]
@@ -160,18 +178,12 @@ def read_extra(path: str | os.PathLike[str]) -> dict[str, Any] | None:
     from safetensors import SafetensorError, safe_open
 
     try:
-        if _header_size(path) > _LONGEST_HEADER:
-            return None
+        check_header(path)
         with safe_open(path, framework="numpy") as opened:
             extra = json.loads((opened.metadata() or {}).get(_KEY, "null"))["extra"]
     except (SafetensorError, OSError, *_DAMAGED):
         return None
     return extra if isinstance(extra, dict) else None
-
-
-def _header_size(path: str | os.PathLike[str]) -> int:
-    with Path(path).open("rb") as file:
-        return int.from_bytes(file.read(8), "little")
 
 
 def _open(file: Path) -> tuple[str | None, dict[str, torch.Tensor]]:
@@ -180,11 +192,14 @@ def _open(file: Path) -> tuple[str | None, dict[str, torch.Tensor]]:
     if file.exists() and not file.is_file():  # opening a FIFO waits until somebody writes to it
         raise GoldenError(f"{file} is no file.")
     try:
+        check_header(file)
         with safe_open(file, framework="pt") as opened:
             text = (opened.metadata() or {}).get(_KEY)
             return text, {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
         raise GoldenError(f"{file} does not exist.") from error
+    except TooLargeError as error:
+        raise GoldenError(f"{file} is not read: {error}.") from error
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         if isinstance(error, PermissionError):
             raise GoldenError(f"{file} cannot be read: {error.strerror}.") from error

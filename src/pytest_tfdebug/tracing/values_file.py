@@ -13,6 +13,7 @@ import torch
 
 from pytest_tfdebug.records import Call, Site, SourceRange
 from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.tracing.bounds import TooLargeError
 from pytest_tfdebug.tracing.document import portable
 from pytest_tfdebug.tracing.fingerprints import MOMENTS, Fingerprint
 from pytest_tfdebug.tracing.operators import Line, Origin, Value, Values
@@ -32,7 +33,7 @@ _LONGEST_STATEMENT = 12
 
 
 def encode_values(values: Values) -> dict[str, torch.Tensor]:
-    """Return the two tensors that hold a table."""
+    """Return the two tensors that hold a table; none where it would be larger than is read."""
     lines: dict[Line, int] = {}
     chains: dict[tuple[Line, ...], int] = {}
     for value in values.values:
@@ -54,7 +55,10 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
             for name, (fingerprint, shape) in values.parameters.items()
         ],
     }
-    return {TABLE: packed(table), NUMBERS: torch.tensor(numbers, dtype=torch.float32)}
+    try:
+        return {TABLE: packed(table), NUMBERS: torch.tensor(numbers, dtype=torch.float32)}
+    except TooLargeError:
+        return {}
 
 
 def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
