@@ -308,13 +308,19 @@ def test_gradients_are_off_inside_and_as_before_outside():
     assert torch.is_grad_enabled()
 
 
-def test_lazy_modules_can_be_traced():
+def test_lazy_modules_are_left_as_they_are_until_the_model_was_called():
     model = nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
 
-    recorded = trace(model, X)
+    with pytest.raises(TFDebugError) as caught:
+        trace(model, X)
 
-    assert recorded["1"].outputs[0].shape == (2, 3)
-    assert model[1].num_features == 3
+    assert str(caught.value) == (
+        "Sequential has lazy modules: 0.weight has no shape yet, and a check may not give it one.\n"
+        "Call the model once with its inputs, then check it."
+    )
+    assert type(model[0]) is nn.LazyLinear
+    model(X)
+    assert trace(model, X)["1"].outputs[0].shape == (2, 3)
 
 
 def test_a_compiled_model_shows_its_inputs_and_outputs_and_says_so():

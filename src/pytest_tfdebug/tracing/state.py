@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.tracing.capture import is_plain
 from pytest_tfdebug.tracing.random_state import random_state_kept
 from pytest_tfdebug.tracing.wrappers import wrapped_name
@@ -24,15 +25,24 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
 
     A forward in training mode draws dropout masks and updates running statistics; traced twice, it gives the same
     answer twice.
+
+    Raises:
+        TFDebugError: If a module gets its weights only from its first forward, which could not be taken back.
     """
+    lazy = [path for path, tensor in chain(model.named_parameters(), model.named_buffers()) if is_lazy(tensor)]
+    if lazy:
+        raise TFDebugError(
+            f"{type(model).__name__} has lazy modules: {lazy[0]} has no shape yet, and a check may not give it one.\n"
+            "Call the model once with its inputs, then check it."
+        )
     modes = [(module, module.training) for module in model.modules()]
     plain = [module for module, _ in modes if not isinstance(module, torch.jit.ScriptModule)]
     tables = [(module._buffers, dict(module._buffers)) for module in plain]  # noqa: SLF001 - to put back a rebound name
-    attributes = [_Attributes(module) for module in plain if not _changes_itself(module)]
+    attributes = [_Attributes(module) for module in plain if wrapped_name(module) is None]
     hooks = [(table, dict(table)) for kept in attributes for table in kept.hooks]
     held = [tensor for _, before in tables for tensor in before.values()]
     held += [tensor for kept in attributes for tensor in kept.before.values() if isinstance(tensor, torch.Tensor)]
-    buffers = {id(buffer): buffer for buffer in held if buffer is not None and not is_lazy(buffer) and is_plain(buffer)}
+    buffers = {id(buffer): buffer for buffer in held if buffer is not None and is_plain(buffer)}
     values = {key: buffer.detach().clone() for key, buffer in buffers.items()}  # shared lazily, their memory would move
     with random_state_kept():
         try:
@@ -65,13 +75,6 @@ _HOOKS = (
     "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
 )
-
-
-def _changes_itself(module: torch.nn.Module) -> bool:
-    """Tell whether a module has to keep what its first forward makes of it: lazy modules, and wrappers."""
-    tensors = (*module._parameters.values(), *module._buffers.values())  # noqa: SLF001
-    lazy = any(tensor is not None and is_lazy(tensor) for tensor in tensors)
-    return lazy or wrapped_name(module) is not None
 
 
 class _Attributes:
