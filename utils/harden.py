@@ -1,6 +1,7 @@
 """Is a model left as it was? Every check on 25 architectures, in both modes, also where the forward raises.
 
-Beside it: many checks in one process, goldens that are malformed, and writers of goldens that are killed.
+Beside it: many checks in one process and on four workers, runs that Ctrl-C ends, goldens that are malformed, writers
+of goldens that are killed, and files of 100 MB that are made to be slow.
 
 python utils/harden.py                     the whole of it, some minutes; the exit status is 1 where anything failed
 python utils/harden.py --only llama,bert --checks 300
@@ -23,9 +24,11 @@ import transformers
 
 from architectures import small
 from safety.kills import play_kills
+from safety.large_files import play_large
 from safety.left_as_it_was import CHECKS, RAISED, InThread, play, raising
 from safety.long_run import play_long_run
 from safety.malformed import play_malformed
+from safety.suites import play_interrupts, play_workers_and_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -81,6 +84,8 @@ OTHERS: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, tuple[int, ...]
 
 #: Of the goldens, as in golden_safety.py, which also prunes them and writes them at once.
 _MALFORMED, _KILLS = 700, 100
+#: Runs that Ctrl-C ends.
+_INTERRUPTS = 40
 
 
 def main() -> int:
@@ -111,8 +116,16 @@ def _parts(wanted: list[str], checks: int) -> Iterator[tuple[str, Callable[[], t
         yield name, partial(_over, wanted, name, (None,))
         yield f"{name}, the forward raises", partial(_over, wanted, name, RAISED)
     yield "memory, handles, time in a long run", partial(play_long_run, checks)
+    yield "the same, repeated on 4 workers", partial(_in_a_folder, play_workers_and_repeats, checks)
+    yield "runs that Ctrl-C ends", partial(_in_a_folder, play_interrupts, _INTERRUPTS)
+    yield "files of 100 MB", _play_large
     yield "goldens, malformed", partial(_in_a_folder, play_malformed, _MALFORMED)
     yield "goldens, whose writers are killed", partial(_in_a_folder, play_kills, _KILLS)
+
+
+def _play_large() -> tuple[int, list[str]]:
+    with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
+        return play_large(Path(folder))
 
 
 def _in_a_folder(play_goldens: Callable[[Path, int], list[str]], count: int) -> tuple[int, list[str]]:

@@ -89,7 +89,7 @@ def test_a_repro_with_a_long_header_is_refused(tmp_path, name):
 @pytest.mark.parametrize(
     ("content", "compression", "told"),
     [
-        (b"\x80\x02" + b"]" * 4_000_000 + b".", zipfile.ZIP_STORED, "its modules take 4,000,003 bytes"),
+        (b"\x80\x02" + b"]" * 3_000_000 + b".", zipfile.ZIP_STORED, "its modules take 3,000,003 bytes"),
         (
             b"\x80\x02].",
             zipfile.ZIP_DEFLATED,
@@ -108,3 +108,12 @@ def test_modules_that_take_long_to_unpack_are_refused(tmp_path, content, compres
 
     with pytest.raises(TFDebugError, match=rf"model\.pt cannot be read: \w+: {told}"):
         load_module(tmp_path, names)
+
+
+def test_modules_that_would_not_be_read_are_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("pytest_tfdebug.repro.module_file._LONGEST_TREE", 10)
+
+    with pytest.raises(
+        TFDebugError, match=r"Linear cannot be written: its modules take [\d,]+ bytes; up to 10 are read"
+    ):
+        save_module(tmp_path, nn.Linear(2, 2))

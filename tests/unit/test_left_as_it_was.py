@@ -8,7 +8,7 @@ import pytest
 
 from harden import built
 from safety.left_as_it_was import CHECKS, RAISED, InThread, play, raising
-from safety.long_run import HANDLES, KILOBYTES, growth
+from safety.long_run import HANDLES, KILOBYTES, growth, samples
 
 #: Weight norm, buffers that are inputs of modules, and random masks of NumPy.
 KINDS = ("bert", "wav2vec2")
@@ -49,7 +49,7 @@ def test_whatever_a_forward_raises_comes_out(model_and_inputs, raised, tmp_path)
 
 
 def test_many_checks_leave_nothing_behind():
-    found = growth(300)
+    found = growth(samples(300), 3)
 
     assert found.kilobytes < KILOBYTES
     assert found.handles <= HANDLES

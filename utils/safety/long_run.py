@@ -17,6 +17,14 @@ from safety.left_as_it_was import CHECKS
 KILOBYTES, HANDLES, SLOWER = 20_000, 5, 1.5
 
 
+class Sample(NamedTuple):
+    """What one check took of the processor, and the size and the handles of the process after it."""
+
+    seconds: float
+    kilobytes: int
+    handles: int
+
+
 class Growth(NamedTuple):
     """What a process has more at the end than after a tenth of its checks, and how much longer a check takes then."""
 
@@ -27,37 +35,47 @@ class Growth(NamedTuple):
 
 def play_long_run(count: int) -> tuple[int, list[str]]:
     """Make so many checks, and return their number and what grew."""
-    found = growth(count)
-    problems = [f"the process grew by {found.kilobytes:,} kB"] if found.kilobytes > KILOBYTES else []
-    problems += [f"{found.handles} handles are left open"] if found.handles > HANDLES else []
-    problems += [f"a check takes {found.slower:.2f} times as long at the end"] if found.slower > SLOWER else []
-    return count, problems
+    return count, told_growth(samples(count), 3)
 
 
-def growth(count: int) -> Growth:
-    """Make so many checks."""
+def told_growth(found: list[Sample], turn: int = 1) -> list[str]:
+    """Return in words what grew more than it may."""
+    grown = growth(found, turn)
+    problems = [f"the process grew by {grown.kilobytes:,} kB"] if grown.kilobytes > KILOBYTES else []
+    problems += [f"{grown.handles} handles are left open"] if grown.handles > HANDLES else []
+    problems += [f"a check takes {grown.slower:.2f} times as long at the end"] if grown.slower > SLOWER else []
+    return problems
+
+
+def growth(found: list[Sample], turn: int = 1) -> Growth:
+    """Return what grew.
+
+    Args:
+        found: A sample of each check.
+        turn: So many different checks were made in turn.
+    """
+    seconds = [sum(each.seconds for each in found[start : start + turn]) for start in range(0, len(found), turn)]
+    part, warm = max(1, len(seconds) // 10), found[max(1, len(found) // 10)]
+    slower = median(seconds[-part:]) / median(seconds[1 : 1 + part])
+    return Growth(found[-1].kilobytes - warm.kilobytes, found[-1].handles - warm.handles, slower)
+
+
+def samples(count: int) -> list[Sample]:
+    """Make so many checks of three kinds, in turn."""
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     inputs = {"src": torch.randn(2, 5, 16)}
-    seconds, warm = [], max(1, count // 10)
-    size = handles = 0
+    found = []
     with TemporaryDirectory() as folder:
         for number in range(count):
             started = time.process_time()
             CHECKS[("trace", "golden", "overflow")[number % 3]](model, inputs, Path(folder))
-            seconds.append(time.process_time() - started)
-            if number == warm:
-                size, handles = _size(), _handles()
-    turns = [sum(seconds[start : start + 3]) for start in range(0, count - 2, 3)]  # of all three checks
-    part = max(1, len(turns) // 10)
-    slower = median(turns[-part:]) / median(turns[1 : 1 + part])
-    return Growth(_size() - size, _handles() - handles, slower)
+            found.append(sample(started))
+    return found
 
 
-def _size() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _handles() -> int:
-    return len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+def sample(started: float) -> Sample:
+    """Return what a check leaves that began at this processor time."""
+    handles = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+    return Sample(time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, handles)

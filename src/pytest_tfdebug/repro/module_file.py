@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MODULE, WEIGHTS = "model.pt", "model.safetensors"
 _DEEPEST = 20
 #: Bytes of a tree of modules, each of which takes about 500.
-_LONGEST_TREE = 4_000_000
+_LONGEST_TREE = 3_000_000
 
 
 def save_module(directory: Path, model: torch.nn.Module) -> list[str]:
@@ -48,8 +48,11 @@ def save_module(directory: Path, model: torch.nn.Module) -> list[str]:
     save_file(weights, directory / WEIGHTS)
     try:
         _check_size(directory / MODULE)
+    except ValueError as error:
+        raise TFDebugError(f"{type(model).__name__} cannot be written: {error}") from error
+    try:
         _tree(directory, names)
-    except (pickle.UnpicklingError, ImportError, AttributeError, TypeError, ValueError) as error:
+    except (pickle.UnpicklingError, ImportError, AttributeError, TypeError) as error:
         raise TFDebugError(f"{type(model).__name__} cannot be written without code in it ({_brief(error)})") from error
     return names
 

@@ -195,7 +195,10 @@ def _renamed(before: _Skips, after: _Skips, gone_from: set[Hashable], new_to: se
         new_to: What the earlier report names.
         part: Which names are looked at.
     """
-    names = _new_names(_by_name(before, part, gone_from), _by_name(after, part, new_to))
+    gone, new = _by_name(before, part, gone_from), _by_name(after, part, new_to)
+    if not gone or not new:
+        return before
+    names = _new_names(gone, new)
     found: _Skips = {}
     for key, entries in before.items():
         old = part.of(key)

@@ -1,0 +1,178 @@
+"""Files of 100 MB that are made to be slow: each is refused or read within seconds, and less than 1 GB of memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import resource
+import struct
+import time
+import zipfile
+import zlib
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug import GoldenError, TFDebugError, Trace, trace
+from pytest_tfdebug.repro.inputs import load_inputs, save_inputs
+from pytest_tfdebug.repro.module_file import load_module, save_module
+from pytest_tfdebug.scan import against, baseline
+from pytest_tfdebug.scan.cache import Cache
+from pytest_tfdebug.scan.errors import ScanError
+from pytest_tfdebug.scan.found import from_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+#: Processor seconds and kilobytes that reading a file may take.
+SECONDS, KILOBYTES = 5.0, 1_000_000
+_BYTES = 100_000_000
+#: JSON that makes much of few bytes, and skips as a report has them, by what is repeated.
+_JSON = {"lists": "[]", "objects": '{"a":1}', "texts": '"Ā"', "numbers": "0.1"}
+_SKIP = '{"model":"m","class":"C%d","state":"skipped","reason":"r%d","form":"","condition":"","file":"f","line":1}'
+_REPORT = (
+    '{"test_a":{"models_ran":[],"models_skipped":["m"],"models_partially_skipped":[],"classes_ran":{},'
+    '"models_not_run":[],"models_incomplete":[],"tests":[%s]}}'
+)
+
+
+def play_large(folder: Path, size: int = _BYTES) -> tuple[int, list[str]]:
+    """Read every file, and return their number and what took too long or too much.
+
+    Args:
+        folder: An empty directory.
+        size: Bytes of a file.
+    """
+    tried, problems = 0, []
+    for name, read in _files(folder, size):
+        tried += 1
+        problems += [f"{name}: {problem}" for problem in _measured(read)]
+    return tried, problems
+
+
+def _measured(read: Callable[[], object]) -> list[str]:
+    """Read a file in a process of its own."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        try:
+            read()
+            problem = ""
+        except (GoldenError, TFDebugError, ScanError):
+            problem = ""
+        except BaseException as error:  # noqa: BLE001 - any other error is what this looks for
+            problem = f"{type(error).__name__}: {error}"[:200]
+        seconds = time.process_time() - started
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        os.write(theirs, json.dumps([seconds, grown, problem]).encode())
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours) as answer:
+        text = answer.read()
+    os.waitpid(child, 0)
+    if not text:
+        return ["the process died"]
+    seconds, grown, problem = json.loads(text)
+    problems = [problem] if problem else []
+    problems += [f"it took {seconds:.1f} s"] if seconds > SECONDS else []
+    return problems + ([f"it took {grown // 1000:,} MB"] if grown > KILOBYTES else [])
+
+
+def _files(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Write the files one after the other, and yield of each what it is and a function that reads it."""
+    yield from _reports(folder / "report.json", size)
+    yield from _caches(folder, size)
+    yield from _goldens(folder / "golden.safetensors", size)
+    yield from _repros(folder, size)
+
+
+def _reports(path: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    for name, unit in _JSON.items():
+        path.write_text(_list_of(unit, size), encoding="utf-8")
+        yield f"baseline, {name}", lambda: baseline.load(path)
+    # as long as is read, and then as many skips as that holds
+    for name, unit in {"of many classes": _SKIP, "of one class": _SKIP.replace("%d", "")}.items():
+        count = min(size, 19_900_000) // (len(unit) + 9)
+        path.write_text(_REPORT % ",".join(unit.replace("%d", str(number)) for number in range(count)))
+        yield f"baseline, skips {name}", lambda: baseline.changes(baseline.load(path), {})
+        yield f"skip report, skips {name}", lambda: list(against.compare({}, against.load(path)).lines())
+    path.unlink()
+
+
+def _caches(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    home = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    cache = Cache(folder, "")
+    path, key = cache._path, cache._key("it")  # noqa: SLF001 - where it is
+    os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - as the cache names it
+    for name, unit in _JSON.items():
+        for length in (size, 31_900_000):  # the second is as long as is read
+            text = _list_of(unit, length).encode()
+            with open(path, "wb") as file:  # noqa: PTH123 - as the cache names it
+                file.write(b"\n".join([cache._version, key, b"", b"%08x %b" % (zlib.crc32(text), text)]))  # noqa: SLF001
+            yield f"cache, {name}", lambda: _read_cache(folder)
+    os.environ.pop("XDG_CACHE_HOME") if home is None else os.environ.update(XDG_CACHE_HOME=home)
+
+
+def _read_cache(folder: Path) -> None:
+    try:
+        from_rows(Cache(folder, "").rows("it"))
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise ScanError(str(error)) from error  # the scan then starts cold
+
+
+def _goldens(path: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    tensor = '"%d":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
+    for name, length in {"tensors": size, "tensors that are read": 7_900_000}.items():
+        header = "{" + ",".join(tensor % number for number in range(min(length, size) // (len(tensor) + 7))) + "}"
+        path.write_bytes(struct.pack("<Q", len(header)) + header.encode())
+        yield f"golden, {name}", lambda: Trace.load(path)
+    for name, unit in _JSON.items():
+        _save_document(path, _list_of(unit, size).encode())
+        yield f"golden, document of {name}", lambda: Trace.load(path)
+    _save_document(path, b" " * size)
+    yield "golden, document of blanks", lambda: Trace.load(path)
+
+
+def _save_document(path: Path, text: bytes) -> None:
+    """Write a golden with another document."""
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    from pytest_tfdebug.tracing.checksums import with_checksums
+
+    trace(torch.nn.Linear(2, 2), torch.ones(1, 2)).save(path)
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    tensors["#document"] = torch.frombuffer(bytearray(zlib.compress(text, 1)), dtype=torch.uint8)
+    save_file(tensors, path, metadata={"tfdebug": with_checksums({"format": 2, "extra": {}}, tensors)})
+
+
+def _repros(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    save_inputs(folder, (torch.ones(1),), {})
+    names = save_module(folder, torch.nn.Linear(2, 2))
+    whole = (folder / "model.pt").read_bytes()
+    units = {**_JSON, "values": '{"value":1}', "long lists": '{"list":[]}'}
+    for name, unit in units.items():
+        args = f'{{"dict":{{"args":{{"tuple":{_list_of(unit, size)}}},"kwargs":{{"dict":{{}}}}}}}}'
+        (folder / "inputs.json").write_text(args, encoding="utf-8")
+        yield f"repro, inputs of {name}", lambda: load_inputs(folder)
+    for name, code in {"lists": b"]", "dicts": b"}", "texts": b"X\x01\x00\x00\x00a0"}.items():
+        for length in (size, 2_900_000):
+            (folder / "model.pt").write_bytes(_with_tree(whole, b"\x80\x02" + code * (length // len(code)) + b"."))
+            yield f"repro, modules of {name}", lambda: load_module(folder, names)
+
+
+def _with_tree(whole: bytes, content: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(packed, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, content if name.endswith("data.pkl") else old.read(name))
+    return packed.getvalue()
+
+
+def _list_of(unit: str, size: int) -> str:
+    return f"[{','.join([unit] * (size // (len(unit.encode()) + 1)))}]"
