@@ -30,6 +30,8 @@ _PIECE = 2**19
 #: Numbers that stand in a sum for nan, inf and -inf: one that moves changes two sums.
 _HOLES = {"nan": 1.0, "posinf": 2.0, "neginf": -2.0}
 _MASK = (1 << 64) - 1
+#: Bytes of an element -> a dtype of whole numbers that every operator takes.
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FLOAT32_MAX = 3e38
 
 
@@ -54,7 +56,7 @@ def digest_of(
     """
     sums, norm = _sums_and_norm(tensor) if with_norm else (signed_sums(tensor), math.nan)
     at = torch.empty(0, dtype=torch.int64) if at is None else at
-    tops = _flat(tensor)[at.to(tensor.device)]
+    tops = _picked(_flat(tensor), at)
     digest = Digest(elements_of(tensor, kept, added).cpu(), sums.cpu(), norm, tops.cpu(), at.cpu(), added)
     return stored(digest, tensor.dtype) if is_stored else digest
 
@@ -88,7 +90,7 @@ def part_of(tensor: torch.Tensor, added: tuple[int, int] | None) -> torch.Tensor
 def elements_of(tensor: torch.Tensor, kept: int, added: tuple[int, int] | None = None) -> torch.Tensor:
     """Return the elements of a tensor at its first seeded places; all of them, in order, where there are no more."""
     part = _flat(part_of(tensor, added))
-    return part if kept >= part.numel() else part[places(part.numel(), kept).to(part.device)]
+    return part if kept >= part.numel() else _picked(part, places(part.numel(), kept))
 
 
 def place_of(position: int, shape: tuple[int, ...], kept: int, added: tuple[int, int] | None) -> tuple[int, ...]:
@@ -214,6 +216,11 @@ def _pieces(flat: torch.Tensor, buckets: int) -> Iterator[tuple[int, torch.Tenso
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
     dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.resolve_neg()
     return dense.detach().reshape(-1)
+
+
+def _picked(flat: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """Return elements by their places, as bits: torch 2.6 takes no index of float8 and of wide unsigned numbers."""
+    return flat.view(_BITS[flat.element_size()])[at.to(flat.device)].view(flat.dtype)
 
 
 def row_signs(count: int) -> torch.Tensor:
