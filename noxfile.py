@@ -20,7 +20,7 @@ CONSTRAINTS = {"oldest": "constraints-oldest.txt", "pinned": "constraints.txt", 
 @nox.session(python=PYTHONS)
 @nox.parametrize("libraries", list(CONSTRAINTS), ids=list(CONSTRAINTS))
 def tests(session: nox.Session, libraries: str) -> None:
-    """Run the tests; ``newest`` downloads the torch for GPUs, which is gigabytes."""
+    """Run the tests; all but ``pinned`` on Python 3.11 download the torch for GPUs, which is gigabytes."""
     file = CONSTRAINTS[libraries]
     constraints = [] if file is None else ["--constraint", file]
     groups = nox.project.dependency_groups(PROJECT, "test")

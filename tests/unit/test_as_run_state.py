@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from models import rope
 from pytest_tfdebug import compare, trace
 
 LONG = torch.arange(1, 25)[None]
@@ -20,7 +21,7 @@ def dynamic_llama():
         vocab_size=32,
         head_dim=8,
         max_position_embeddings=8,
-        rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
+        **rope(10_000.0, rope_type="dynamic", factor=2.0),
     )
     return LlamaForCausalLM(config).eval()
 

@@ -50,7 +50,7 @@ def _registered():
         lambda children, context: Ragged(*children, **context),
     )
     yield
-    _pytree._deregister_pytree_node(Ragged)
+    getattr(_pytree, "_deregister_pytree_node", _pytree.SUPPORTED_NODES.pop)(Ragged)  # torch 2.6 has none
 
 
 def ragged(shift=0.0):

@@ -30,6 +30,9 @@ ASSERT = (
     "`TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
 )
 
+#: What torch raises since 2.8.
+ACCELERATOR_ERROR = getattr(torch, "AcceleratorError", RuntimeError)
+
 
 def hub_error(status, reason):
     response = SimpleNamespace(headers={}, request=None, status_code=status)
@@ -123,11 +126,11 @@ RECORDED = [
         "device-out-of-memory",
         RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
     ),
-    ("device-side-assert", torch.AcceleratorError(ASSERT)),
+    ("device-side-assert", ACCELERATOR_ERROR(ASSERT)),
     ("device-side-assert", RuntimeError(ASSERT)),
     (
         "cuda-illegal-access",
-        torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nCUDA kernel"),
+        ACCELERATOR_ERROR("CUDA error: an illegal memory access was encountered\nCUDA kernel"),
     ),
     (
         "cuda-no-kernel",
