@@ -43,8 +43,9 @@ class MissingSteps:
         source = port.computed(port.values[(mine or first.producers)[0]])
         idle = self._calls.that_does_nothing(source, origin) or self._calls.holder_of_unused(origin)
         if idle is not None:
-            shown = [value for value in (source, first) if port.is_within(value.call, idle)]
-            return pair.found("left-out", idle, shown[:1], origin, reference_call=around)
+            ends = (first, source) if first.call == idle.index else (source, first)
+            shown = [value for value in ends if port.is_within(value.call, idle)]
+            return pair.found("left-out", idle, shown, origin, reference_call=around)
         return self._left_out(first, other, mine, absent) if mine else self._left_out_of_none(first, origin)
 
     def _left_out_of_none(self, first: Value, origin: Value) -> Finding:

@@ -192,7 +192,7 @@ def _line_in(side: Side, value: Value, call: Call, depth: int) -> Line | None:
         child = side.child_towards(call, value.call)
         site = (child.inner_site or child.site) if child is not None else None
         if site is not None:
-            return Line(site.file, site.line, site.function, site.line, site.end_line, site.code)
+            return Line(site.file, site.line, site.function.rpartition(".")[2], site.line, site.end_line, site.code)
     return _own_line(value, depth)
 
 
