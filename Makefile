@@ -29,7 +29,7 @@ $(VENV)/.ports: $(VENV)/.installed
 	touch $@
 
 test-ports: $(VENV)/.ports  ## third-party ports against their references
-	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python -m pytest tests/ports
+	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python -m pytest -n 2 --dist loadgroup tests/ports
 
 $(VENV)/.libraries: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/libraries --group libraries

@@ -13,6 +13,8 @@ from judging import alarm, built, expected_paths, is_installed, judged
 from transformers.activations import GELUActivation
 
 PORTS = {port.name: port for port in all_ports()}
+#: Every second port, each half in a process of its own where there are two: what is judged once is not judged again.
+HALVES = [[*PORTS][::2], [*PORTS][1::2]]
 #: Least shares of all bugs: named by module, and by line.
 BY_MODULE, BY_LINE = 0.9, 0.8
 
@@ -25,6 +27,16 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+def each(names):
+    """Return the names as parameters of a test."""
+    return [
+        pytest.param(name, marks=pytest.mark.xdist_group(str(half)))
+        for half, own in enumerate(HALVES)
+        for name in own
+        if name in names
+    ]
 
 
 @functools.cache
@@ -50,14 +62,14 @@ def told(outcome) -> str:
     return f"{outcome.port}, {outcome.bug.name}: {outcome.verdict}, expected {outcome.bug.at}\n{outcome.text}"
 
 
-@pytest.mark.parametrize("name", PORTS)
+@pytest.mark.parametrize("name", each(PORTS))
 def test_a_port_has_at_least_eight_bugs(name):
     port = PORTS[name]
 
     assert len({bug.name for bug in port.bugs}) == len(port.bugs) >= 8
 
 
-@pytest.mark.parametrize("name", PORTS)
+@pytest.mark.parametrize("name", each(PORTS))
 def test_every_expected_place_exists(name):
     port = PORTS[name]
     if not is_installed(port):
@@ -73,14 +85,14 @@ def test_every_expected_place_exists(name):
             assert any(text in source for source in [*sources, bug.new]), f"{bug.name}: {text}"
 
 
-@pytest.mark.parametrize("name", PORTS)
+@pytest.mark.parametrize("name", each(PORTS))
 def test_no_bug_is_placed_wrongly_with_certainty(name):
     wrong = [told(outcome) for outcome in outcomes(name) if outcome.verdict in ("wrong", "error")]
 
     assert not wrong, "\n\n".join(wrong)
 
 
-@pytest.mark.parametrize("name", PORTS)
+@pytest.mark.parametrize("name", each(PORTS))
 def test_a_clean_port_is_quiet_without_rename(name):
     if not is_installed(PORTS[name]):
         pytest.skip(f"{PORTS[name].package} is not installed: make test-ports")
@@ -88,7 +100,7 @@ def test_a_clean_port_is_quiet_without_rename(name):
     assert not alarm(PORTS[name])
 
 
-@pytest.mark.parametrize("name", [name for name, port in PORTS.items() if port.rename])
+@pytest.mark.parametrize("name", each([name for name, port in PORTS.items() if port.rename]))
 def test_a_clean_port_is_quiet_with_a_rename_by_hand(name):
     if not is_installed(PORTS[name]):
         pytest.skip(f"{PORTS[name].package} is not installed: make test-ports")
@@ -96,7 +108,7 @@ def test_a_clean_port_is_quiet_with_a_rename_by_hand(name):
     assert not alarm(PORTS[name], PORTS[name].rename)
 
 
-@pytest.mark.parametrize("name", PORTS)
+@pytest.mark.parametrize("name", each(PORTS))
 def test_a_clean_port_is_quiet_with_every_rename_that_was_suggested(name):
     suggestions = {tuple(outcome.suggested.items()) for outcome in outcomes(name) if outcome.suggested}
 
@@ -105,8 +117,9 @@ def test_a_clean_port_is_quiet_with_every_rename_that_was_suggested(name):
     assert not alarms, "\n\n".join(alarms)
 
 
-def test_most_bugs_are_named_by_module_and_by_line():
-    installed = [name for name, port in PORTS.items() if is_installed(port)]
+@pytest.mark.parametrize("half", [pytest.param(half, marks=pytest.mark.xdist_group(str(half))) for half in range(2)])
+def test_most_bugs_are_named_by_module_and_by_line(half):
+    installed = [name for name in HALVES[half] if is_installed(PORTS[name])]
     verdicts = Counter(outcome.verdict for name in installed for outcome in outcomes(name))
 
     assert verdicts["line"] >= BY_LINE * verdicts.total(), verdicts

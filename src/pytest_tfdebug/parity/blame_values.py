@@ -42,7 +42,7 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
     """
     results, expected = list(results), list(expected)
     unused = _not_returned(pair, expected)
-    if unused is not None:
+    if unused is not None and pair.live.isdisjoint(value.index for value in unused.values):
         return unused
     best: tuple[float, _Trial] | None = None
     for tolerance in _tolerances(pair, results, expected):
@@ -54,17 +54,17 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
             best = score, trial
         if score >= _CLEAR:
             break
-    return best[1].finding() if best is not None else None
+    return best[1].finding() if best is not None else unused
 
 
 def _not_returned(pair: ForwardPair, expected: list[int]) -> Finding | None:
-    """Return who does not hand on a value that the reference returns, and that the port computes for nothing."""
+    """Return who does not hand on a value that the reference returns and the port computes."""
     port = pair.port
     for theirs in expected:
         made = [each for each in pair.back_matches.within(theirs, TOLERANCES[0]) if port.values[each].operator]
-        if not made or not pair.live.isdisjoint(made) or pair.reference.values[theirs].print.is_constant:
+        if not made or pair.reference.values[theirs].print.is_constant:
             continue
-        last = port.values[max(made)]
+        last = port.values[max(pair.live.intersection(made) or made)]
         around = (
             call
             for call in port.around(last.call)

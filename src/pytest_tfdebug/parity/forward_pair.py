@@ -92,12 +92,17 @@ class ForwardPair:
     def _take_whole(self, mine: _Leaves, theirs: _Leaves, tolerance: float) -> list[tuple[int, int]]:
         """Take out the outputs that the other side returns in pieces, and return each with what was cut there."""
         found = []
-        pieces = self.reference.shown_whole(), self.port.shown_whole()
-        for left, matches, shown in zip((mine, theirs), (self.matches, self.back_matches), pieces, strict=True):
+        sides = (mine, self.matches, self.reference), (theirs, self.back_matches, self.port)
+        for left, matches, other in sides:
+            whole = {
+                base
+                for base, cut in other.pieces().items()
+                if distance(join([piece.print for piece in cut]), other.values[base].print) <= tolerance
+            }
             for leaf in list(left):
-                whole = next((other for other in matches.within(leaf[1], tolerance) if other in shown), None)
-                if whole is not None:
-                    found.append((leaf[1], whole) if left is mine else (whole, leaf[1]))
+                partner = next((each for each in matches.within(leaf[1], tolerance) if each in whole), None)
+                if partner is not None:
+                    found.append((leaf[1], partner) if left is mine else (partner, leaf[1]))
                     left.remove(leaf)
         return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -95,19 +94,13 @@ class Side:
             value = self.values[value.producers[0]]
         return found
 
-    def shown_whole(self) -> set[int]:
-        """Return the values that the outputs show, unchanged and with no element left out, together or by one."""
-        shown: Counter[int] = Counter()
-        for _, result in self.table.results:
-            found: set[int] = set()
-            todo = [result]
-            while todo:
-                value = self.values[todo.pop()]
-                if value.index not in found:
-                    found.add(value.index)
-                    todo += value.producers if value.is_moved else ()
-            shown.update(dict.fromkeys(found, self.values[result].print.elements))
-        return {index for index, elements in shown.items() if elements >= self.values[index].print.elements}
+    def pieces(self) -> dict[int, list[Value]]:
+        """Return the outputs that are cut from each value that is not returned itself."""
+        found: dict[int, list[Value]] = {}
+        for result in dict.fromkeys(index for _, index in self.table.results):
+            for base in {made for value in self.moves(result) for made in value.producers}:
+                found.setdefault(base, []).append(self.values[result])
+        return found
 
     def uses(self, index: int) -> Iterator[Value]:
         """Yield what was computed from a value, or from a view or copy of it."""
