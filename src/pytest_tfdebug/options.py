@@ -176,6 +176,14 @@ FLAGS = (
         "write which common tests each model ran and skipped, in the form of python -m pytest_tfdebug.scan",
         metavar="FILE",
     ),
+    Flag(
+        "run_skipped",
+        "--tf-run-skipped",
+        "run skipped tests once more without their skips, and list those that pass now: skips that always hold "
+        "(unconditional, the default) or those on a condition too (all)",
+        choices=("unconditional", "all"),
+        bare="unconditional",
+    ),
 )
 #: Keys that have no flag.
 INI = (
@@ -271,6 +279,7 @@ class Options(NamedTuple):
     conformance_known: str | None
     conformance_accept: bool
     skip_report: str | None
+    run_skipped: str | None
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:

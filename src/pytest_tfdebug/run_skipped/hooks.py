@@ -1,0 +1,155 @@
+"""The hooks of a run with ``--tf-run-skipped``.
+
+The run itself is as ever: each test is run and reported as without the flag. When its last test has ended, those that
+were skipped are run once more without their skips. Nothing hears of these trials but the list at the end, so that they
+change neither a report nor the exit code.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from pytest_tfdebug.errors import printable
+from pytest_tfdebug.options import Options
+from pytest_tfdebug.run_skipped.listing import listing
+from pytest_tfdebug.run_skipped.skips import Lifting, Skip
+from pytest_tfdebug.run_skipped.trial import Noted, Row, reason_of, try_test
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_OUTPUT = "tf_run_skipped"
+#: How the progress of a run shows what became of a test.
+_LETTERS = {"passes": ".", "fails": "F", "redundant": "r", "empty": "e", "kept": "s"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the hooks of a run that asks for it.
+
+    Raises:
+        pytest.UsageError: If the run also records goldens: tests that are skipped would write theirs.
+    """
+    chosen = Options.of(config)
+    if chosen.run_skipped is None:
+        return
+    if chosen.golden in {"update", "missing", "pending"}:
+        raise pytest.UsageError(
+            f"--tf-run-skipped runs skipped tests, and --tf-golden={chosen.golden} would record what they check. "
+            "Use one at a time."
+        )
+    config.pluginmanager.register(RunSkipped(config, chosen.run_skipped))
+
+
+class RunSkipped:
+    """The hooks of one run.
+
+    Args:
+        config: The run's configuration.
+        mode: The value of ``--tf-run-skipped``.
+    """
+
+    def __init__(self, config: pytest.Config, mode: str) -> None:
+        self._config, self._lifting = config, Lifting(mode)
+        self._skipped: dict[pytest.Item, Noted] = {}
+        self._rows: list[Row] = []
+        self._lost: list[str] = []
+        self._reports: list[pytest.TestReport] = []
+        patch = pytest.MonkeyPatch()
+        self._lifting.install(patch)
+        config.add_cleanup(patch.undo)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Let pytest see ``setUpClass`` of a skipped class, for the trials; the class is skipped none the less."""
+        cls = getattr(collector, "obj", None)
+        with pytest.MonkeyPatch.context() as patch:
+            if isinstance(cls, type) and getattr(cls, "__unittest_skip__", False):
+                patch.setattr(cls, "__unittest_skip__", False)
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Note a test that is skipped, and forget what it met when it has ended."""
+        report = yield
+        if call.when == "teardown":
+            self._lifting.met.clear()
+        elif report.skipped and not hasattr(report, "wasxfail"):
+            self._skipped[item] = Noted(reason_of(report), tuple(self._lifting.met))
+        else:  # as a test ends of which a part was skipped
+            self._skipped.pop(item, None)
+        return report
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Run what was skipped, when everything else has run."""
+        result = yield
+        items = list(self._skipped)
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")  # of which a worker has none
+        if items and terminal is not None:
+            terminal.ensure_newline()
+            terminal.write_line(f"tfdebug: {len(items)} skipped, run once more without the skips")
+        for item, following in zip_longest(items, items[1:]):
+            row = try_test(item, self._skipped[item], self._lifting, partial(self._run, following=following))
+            self._rows.append(row)
+            del self._skipped[item]
+            if terminal is not None:
+                terminal.write(_LETTERS[row.outcome], flush=True)
+        _tear_down(session, None)
+        return result
+
+    def _run(self, item: pytest.Item, following: pytest.Item | None) -> list[pytest.TestReport]:
+        _tear_down(item.session, item)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        return self._reports
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Run a test that is tried; what wraps the protocol (timeouts, filters of warnings) holds for it too."""
+        if not self._lifting.is_on:
+            return None
+        self._reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        return True
+
+    def pytest_sessionfinish(self) -> None:
+        """Hand a worker's part to the controller."""
+        output = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            output[_OUTPUT] = [[*row[:2], [tuple(skip) for skip in row.skips], row.text] for row in self._rows]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401 - xdist is not typed
+        """Take over what a worker has run."""
+        output = getattr(node, "workeroutput", {})
+        if _OUTPUT not in output:
+            self._lost.append(node.gateway.id)
+        for nodeid, outcome, skips, text in output.get(_OUTPUT, ()):
+            self._rows.append(Row(nodeid, outcome, tuple(Skip(*skip) for skip in skips), text))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the list."""
+        terminalreporter.section("tfdebug skipped tests, run without their skips")
+        for line in self._lines():
+            terminalreporter.write_line(printable(line))
+
+    def _lines(self) -> list[str]:
+        lines = list(listing(self._rows, self._config.option.verbose)) if self._rows else []
+        if self._skipped:
+            lines.append(f"Not run: {len(self._skipped)} that were skipped; the run ended before.")
+        lines += [f"Worker {name} ended before it told what it had run." for name in self._lost]
+        return lines or ["No test was skipped."]
+
+
+def _tear_down(session: pytest.Session, following: pytest.Item | None) -> None:
+    """End the fixtures that the next test does not share: the one that was to come may not have been run."""
+    with suppress(Exception):  # an error of theirs belongs to no test
+        session._setupstate.teardown_exact(following)  # noqa: SLF001 - as pytest does after each test

@@ -1,0 +1,118 @@
+"""What the end of a run says of the skipped tests that were run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_tfdebug.run_skipped.skips import Skip
+    from pytest_tfdebug.run_skipped.trial import Row
+
+#: What there is to do about a skip; the first that fits.
+_HEADINGS = {
+    "deletable": "to delete: every test behind passes now.",
+    "redundant": "to delete: the tests behind pass now, or are skipped all the same by a condition of their own.",
+    "conditional": "with a condition to look at: it holds here, and every test behind passes all the same.",
+    "partly": "to narrow: a part of the tests behind passes now.",
+    "empty": "to delete with its test: that does nothing, and no base class has another.",
+}
+#: What is told of a test beside its name.
+_NOTES = {"passes": "without this override", "redundant": "still skipped by"}
+#: Why a skip was not lifted -> how this is told.
+_KEPT = {
+    "environment": "a machine, a library or an option decides the skip",
+    "conditional": "the skip has a condition, which --tf-run-skipped=all sets aside",
+    "inside": "the skip cannot be lifted, as SkipTest, importorskip, or a fixture or class that had skipped raises it",
+}
+#: How many conditions are named, and how long one may be.
+_NAMED, _LONGEST = 3, 80
+
+
+class _Group(NamedTuple):
+    """The tests under the same skips; ``left`` counts those that were not run for another skip."""
+
+    skips: tuple[Skip, ...]
+    rows: list[Row]
+    left: int
+
+    @property
+    def heading(self) -> str:
+        outcomes = {row.outcome for row in self.rows}
+        if outcomes == {"passes"}:
+            return "conditional" if any(skip.condition for skip in self.skips) else "deletable"
+        if outcomes <= {"passes", "redundant"}:
+            return "redundant"
+        return "partly" if "passes" in outcomes else "empty" if outcomes == {"empty"} else ""
+
+
+def listing(rows: Sequence[Row], verbosity: int) -> Iterator[str]:
+    """Yield the lines of the closing section.
+
+    Args:
+        rows: What became of each skipped test.
+        verbosity: 1 also names what failed, 2 what was not run.
+    """
+    rows = sorted(rows)
+    groups = _groups(rows)
+    if not any(row.outcome == "passes" for row in rows):
+        yield "No skipped test passes now."
+    for heading, text in _HEADINGS.items():
+        found = [group for group in groups if group.heading == heading]
+        if found:
+            yield f"{_counted(len(found), 'skip')} {text}"
+        for group in found:
+            yield from _lines(group)
+    failing = [row for row in rows if row.outcome == "fails"]
+    if failing:
+        yield f"Still failing: {_counted(len(failing), 'test')}{'.' if verbosity > 0 else '; -v says with what.'}"
+    if verbosity > 0:
+        yield from (f"    {row.nodeid}: {row.text}" for row in failing)
+    yield from _kept([row for row in rows if row.outcome == "kept"], is_each_named=verbosity > 1)
+
+
+def _groups(rows: Sequence[Row]) -> list[_Group]:
+    found: dict[tuple[Skip, ...], list[Row]] = {}
+    for row in rows:
+        if row.outcome != "kept":
+            found.setdefault(row.skips, []).append(row)
+    left = [set(row.skips[1:]) for row in rows if row.outcome == "kept"]
+    return [
+        _Group(skips, found[skips], sum(not others.isdisjoint(skips) for others in left)) for skips in sorted(found)
+    ]
+
+
+def _lines(group: _Group) -> Iterator[str]:
+    passing = [row for row in group.rows if row.outcome != "fails"]
+    notes = [f"{len(passing)} of {len(group.rows)} pass"] if len(passing) < len(group.rows) else []
+    notes += [f"{group.left} not run"] if group.left else []
+    for number, skip in enumerate(group.skips):
+        condition = f" [if {_short(skip.condition)}]" if skip.condition else ""
+        told = f" ({', '.join(notes)})" if notes and not number else ""
+        yield f"  {'and ' if number else ''}{skip.file}:{skip.line}: {skip.reason or '(no reason)'}{condition}{told}"
+    for row in passing:
+        yield f"    {row.nodeid}" + (f" ({_NOTES[row.outcome]}: {row.text})" if row.text else "")
+
+
+def _kept(rows: list[Row], *, is_each_named: bool) -> Iterator[str]:
+    for why, text in _KEPT.items():
+        found = [row for row in rows if row.text == why]
+        if not found:
+            continue
+        counts = Counter(_short(row.skips[0].condition or row.skips[0].reason) for row in found)
+        named = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+        few = ", ".join(f"{count} {name}" for name, count in named[:_NAMED])
+        yield f"Not run: {_counted(len(found), 'test')}; {text} ({few}{', ...' if len(named) > _NAMED else ''})."
+        if is_each_named:
+            yield from (f"    {row.nodeid}: {row.skips[0].reason}" for row in found)
+
+
+def _short(text: str) -> str:
+    line = text.partition("\n")[0]
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,178 @@
+"""What the source says of a test: whether its body does anything, what a skip hangs on, and where a mark stands."""
+
+from __future__ import annotations
+
+import ast
+import tokenize
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from types import CodeType
+
+    import pytest
+
+Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+#: What skips the test that calls or raises it.
+_SKIPPING = frozenset({"skip", "skipTest", "SkipTest"})
+#: Blocks of statements, and those of them that are entered for sure.
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+_ALWAYS = frozenset(
+    {("With", "body"), ("AsyncWith", "body"), ("Try", "body"), ("Try", "finalbody")}
+    | {("ExceptHandler", "body"), ("match_case", "body")}  # which are told of their ``try`` and ``match``
+)
+
+
+class Written(NamedTuple):
+    """Where a mark is written.
+
+    Args:
+        line: Its line.
+        condition: Its condition as it stands there.
+        alias: The name that stands there for a mark that was made elsewhere.
+    """
+
+    line: int
+    condition: str = ""
+    alias: str = ""
+
+
+def definition(code: CodeType) -> Function | None:
+    """Return the ``def`` of a function; None where its source cannot be read."""
+    found = _definitions(code.co_filename).get((code.co_name, code.co_firstlineno))
+    return None if isinstance(found, ast.ClassDef) else found
+
+
+@cache
+def _definitions(file: str) -> dict[tuple[str, int], Function | ast.ClassDef]:
+    """Return every function and class of a file by its name and first line, that of its first decorator."""
+    nodes = (node for node in ast.walk(_parsed(file)) if isinstance(node, _DEFINITIONS))
+    return {(node.name, (node.decorator_list[0] if node.decorator_list else node).lineno): node for node in nodes}
+
+
+def lines_of(code: CodeType) -> range:
+    """Return the lines of a function, decorators included."""
+    function = definition(code)
+    return range(0) if function is None else range(code.co_firstlineno, (function.end_lineno or 0) + 1)
+
+
+def class_definition(cls: type, file: str) -> ast.ClassDef | None:
+    """Return the ``class`` of a class; None where its source cannot be read."""
+    nodes = (node for node in _definitions(file).values() if isinstance(node, ast.ClassDef))
+    return next((node for node in nodes if node.name == cls.__name__), None)
+
+
+def module_definition(file: str) -> ast.Module:
+    """Return the syntax of a file; empty where it cannot be read."""
+    return _parsed(file)
+
+
+def does_nothing(code: CodeType) -> bool:
+    """Tell whether a function's body holds no more than a docstring, ``pass`` and skips."""
+    function = definition(code)
+    return function is not None and all(map(_is_nothing, function.body))
+
+
+def _is_nothing(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Return):
+        return statement.value is None or isinstance(statement.value, ast.Constant)
+    skip = statement.value if isinstance(statement, ast.Expr) else getattr(statement, "exc", None)
+    is_skip = isinstance(skip, (ast.Call, ast.Name, ast.Attribute)) and _last_name(skip) in _SKIPPING
+    return is_skip or isinstance(skip, ast.Constant) or isinstance(statement, ast.Pass)
+
+
+def guards(code: CodeType, line: int) -> list[str] | None:
+    """Return the conditions under which a line of a function is reached, the outermost first; None if not known."""
+    function = definition(code)
+    return None if function is None else list(_guards(function.body, line))
+
+
+def _guards(block: Iterable[ast.AST], line: int) -> Iterator[str]:
+    for node in block:
+        for name in _BLOCKS:
+            inner = getattr(node, name, None)
+            if inner and inner[0].lineno <= line <= inner[-1].end_lineno:
+                if (type(node).__name__, name) not in _ALWAYS:
+                    yield _text(node, inner, line)
+                yield from _guards(inner, line)
+                return
+
+
+def _text(node: ast.AST, block: list[ast.AST], line: int) -> str:
+    """Return the condition under which a block of a compound statement is entered."""
+    if isinstance(node, (ast.If, ast.While)):
+        test = ast.unparse(node.test)
+        return test if block is node.body else f"not ({test})"
+    inside = next(part for part in block if part.lineno <= line <= (part.end_lineno or 0))  # type: ignore[attr-defined]
+    return ast.unparse(inside if isinstance(inside, ast.ExceptHandler) else node).partition("\n")[0].rstrip(":")
+
+
+def condition_at(file: str, line: int, names: Iterable[str]) -> str:
+    """Return the condition of the call of one of these names that begins on a line; empty where there is none."""
+    for node in ast.walk(_parsed(file)):
+        if isinstance(node, ast.Call) and node.lineno == line and _last_name(node) in names:
+            return _condition(node)
+    return ""
+
+
+def mark_in(body: ast.AST | None, mark: pytest.Mark, namespace: Mapping[str, object]) -> Written | None:
+    """Return where a module, class or function is given a mark; None where it is not found.
+
+    Args:
+        body: The syntax of what carries it.
+        mark: The mark.
+        namespace: The names of the module, among which a mark may have one.
+    """
+    if body is None:
+        return None
+    calls = {}
+    found: list[tuple[ast.AST, Written]] = []
+    for place in _places_of_marks(body):
+        for node in ast.walk(place):
+            if isinstance(node, ast.Call):
+                calls[node.func] = node
+            if isinstance(node, ast.Attribute) and node.attr == mark.name and _last_name(node.value) == "mark":
+                call = calls.get(node)
+                found.append((call or place, Written(node.lineno, _condition(call))))
+            elif isinstance(node, ast.Name) and getattr(namespace.get(node.id), "mark", None) is mark:
+                return Written(node.lineno, alias=node.id)
+    reason = mark.kwargs.get("reason") or next(iter(mark.args), None)
+    said = [written for call, written in found if any(_is_constant(node, reason) for node in ast.walk(call))]
+    return next(iter(said or [written for _, written in found]), None)
+
+
+def _places_of_marks(body: ast.AST) -> Iterator[ast.expr]:
+    """Yield each decorator, and each item of ``pytestmark``."""
+    yield from getattr(body, "decorator_list", ())
+    for statement in () if isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)) else getattr(body, "body", ()):
+        if isinstance(statement, ast.Assign) and any(map(_is_pytestmark, statement.targets)):
+            yield from getattr(statement.value, "elts", [statement.value])
+
+
+def _is_pytestmark(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "pytestmark"
+
+
+def _is_constant(node: ast.AST, value: object) -> bool:
+    return value is not None and isinstance(node, ast.Constant) and node.value == value
+
+
+def _condition(call: ast.Call | None) -> str:
+    return "" if call is None or not call.args else ast.unparse(call.args[0])
+
+
+def _last_name(node: ast.AST) -> str:
+    """Return the last part of a dotted name, called or not."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return str(getattr(node, "attr", None) or getattr(node, "id", ""))
+
+
+@cache
+def _parsed(file: str) -> ast.Module:
+    try:
+        with tokenize.open(file) as stream:
+            return ast.parse(stream.read())
+    except (OSError, SyntaxError, UnicodeError):
+        return ast.Module([], [])
