@@ -96,7 +96,7 @@ BUGS = (
         "x = attn_residual_func(x)\n            x = x + ffn_residual_func(x)",
         "else:\n            x = x + attn",
         shows=("x = x + ffn_residual_func(x)",),
-        reference_lines=("hidden_states + ", "residual"),
+        reference_lines=("hidden_states = self.drop_path(hidden_states) + residual",),
     ),
     Bug(
         "positions missing",
