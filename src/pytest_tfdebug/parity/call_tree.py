@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.comparator import Compared
     from pytest_tfdebug.records import Call, CallComparison, LeafComparison
 
+#: Relative L2 difference of outputs that were computed from the same.
+_NEAR = 1e-3
+
 
 class CallTree:
     """The compared calls as a tree, in the order of events."""
@@ -52,12 +55,13 @@ class CallTree:
             item = self.parent(item)
 
     def agrees(self, item: CallComparison) -> bool:
-        """Tell whether all that a call returned was compared and agrees, and what was written into caches inside it."""
-        return (
-            bool(item.outputs)
-            and all(leaf.is_measured and not leaf.problem for leaf in item.outputs)
-            and self._writes_agree(item)
-        )
+        """Tell whether all that a call returned is what is expected, and what was written into caches inside it.
+
+        Tiny numbers agree in half precision whatever they are: that they are within tolerance is not enough.
+        """
+        near = all(leaf.metrics is None or leaf.metrics.relative_l2 < _NEAR for leaf in item.outputs)
+        agrees = all(leaf.is_measured and not leaf.problem for leaf in item.outputs)
+        return bool(item.outputs) and near and agrees and self._writes_agree(item)
 
     def _writes_agree(self, item: CallComparison) -> bool:
         return not any(leaf.problem for leaf, _ in item.writes) and all(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.parity.blame_calls import Verdict, judge_calls
 from pytest_tfdebug.parity.module_names import suggested_rules
 from pytest_tfdebug.records import SourceRange
-from pytest_tfdebug.tracing.slicing import branch_begin
+from pytest_tfdebug.tracing.slicing import branch_begin, class_around
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,11 +163,15 @@ def _with_hint(named: Culprit, seen: Culprit) -> Culprit:
 
 
 def _is_called_by(forward: SourceRange, named: Culprit, seen: Culprit) -> bool:
-    """Tell whether the lines that values single out are of a function beside the culprit's forward that it calls."""
+    """Tell whether the lines that values single out are of a method beside the culprit's forward that it calls.
+
+    A function outside of its class does right for others: what it is given may be wrong.
+    """
     lines = seen.source
-    return (
-        lines is not None and seen.path == named.path and lines.file == forward.file and not _is_inside(lines, forward)
-    )
+    if lines is None or seen.path != named.path or _is_inside(lines, forward):
+        return False
+    own = class_around(forward.file, forward.first, forward.last)
+    return own is not None and _is_inside(lines, SourceRange(forward.file, *own))
 
 
 def _is_inside(inner: SourceRange, outer: SourceRange) -> bool:
