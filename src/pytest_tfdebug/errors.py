@@ -6,7 +6,10 @@ Failed checks are ``AssertionError`` so that pytest shows them as failures; misu
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def printable(text: str, *, keep: str = "") -> str:
@@ -22,6 +25,12 @@ def printable(text: str, *, keep: str = "") -> str:
         character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names of a list as text, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 class _Shown:

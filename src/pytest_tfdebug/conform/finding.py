@@ -9,9 +9,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Culprit
 
 
-_SHOWN = 5
-
-
 @dataclass(frozen=True)
 class Finding:
     """What was found when a model was held to a promise.
@@ -29,9 +26,3 @@ class Finding:
     culprit: Culprit | None = None
     diagnosis: str = ""
     note: str = ""
-
-
-def listed(names: list[str]) -> str:
-    """Return the first names of a list as text, and how many more there are."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.conform.finding import Finding, listed
+from pytest_tfdebug.conform.finding import Finding
+from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.explain.choices import Choices, first_other
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.redaction import redact

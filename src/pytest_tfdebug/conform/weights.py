@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from pytest_tfdebug.conform.finding import Finding, listed
+from pytest_tfdebug.conform.finding import Finding
+from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.triage.clean_load import LoadWatch
 

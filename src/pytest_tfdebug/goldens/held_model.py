@@ -180,8 +180,9 @@ def _circumstances(
     culprit = report.culprit
     own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
     if own and culprit is not None and (group is not None or culprit.kind == "module"):
-        shape = () if group is None else _recorded_shape(golden_file, own[0], to_golden)
-        told = "" if group is None else sharded_too_often(model, group, own[0], shape)
+        told = ""
+        if group is not None:
+            told = sharded_too_often(model, group, own[0], _recorded_shape(golden_file, own[0], to_golden))
         report.culprit = _of_weights(culprit, own, len(wrong) - len(own), told)
         lines = []
     elif own:

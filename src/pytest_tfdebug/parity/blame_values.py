@@ -42,7 +42,7 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
     """
     results, expected = list(results), list(expected)
     unused = _not_returned(pair, expected)
-    if unused is not None and pair.live.isdisjoint(value.index for value in unused.values):
+    if unused is not None and pair.port.live.isdisjoint(value.index for value in unused.values):
         return unused
     best: tuple[float, _Trial] | None = None
     for tolerance in _tolerances(pair, results, expected):
@@ -64,7 +64,7 @@ def _not_returned(pair: ForwardPair, expected: list[int]) -> Finding | None:
         made = [each for each in pair.back_matches.within(theirs, TOLERANCES[0]) if port.values[each].operator]
         if not made or pair.reference.values[theirs].print.is_constant:
             continue
-        last = port.values[max(pair.live.intersection(made) or made)]
+        last = port.values[max(port.live.intersection(made) or made)]
         around = (
             call
             for call in port.around(last.call)

@@ -73,7 +73,12 @@ class CallCounterparts:
         pair = self._counterparts
         if value.origin == "parameter":
             return [used[name] for name in pair.weights.partners.get(value.name, ()) if name in used]
-        if not value.operator or value.is_moved or value.index not in pair.live or value.index in pair.port_open.open:
+        if (
+            not value.operator
+            or value.is_moved
+            or value.index not in pair.port.live
+            or value.index in pair.port_open.open
+        ):
             return []
         near = [pair.reference.values[each] for each in pair.matches.within(value.index, pair.tolerance)]
         return [each.call for each in near if not each.is_moved and each.call is not None]
@@ -111,8 +116,7 @@ class CallCounterparts:
             origin: The reference's step that is missing.
         """
         port, reference = self._counterparts.port, self._counterparts.reference
-        live = reference.ancestors(*(index for _, index in reference.table.results))
-        if origin.call is None or self._is_begun(reference.calls[origin.call], live):
+        if origin.call is None or self._is_begun(reference.calls[origin.call], reference.live):
             return None
         idle = [
             call
@@ -132,7 +136,7 @@ class CallCounterparts:
         It is the call of the module that holds the parameter, or of the innermost one around that was called.
         """
         pair, port = self._counterparts, self._counterparts.port
-        used = {value.name for value in port.values if value.origin == "parameter" and value.index in pair.live}
+        used = {value.name for value in port.values if value.origin == "parameter" and value.index in port.live}
         theirs = (name for made in origin.producers if (name := pair.reference.parameter(made)))
         unused = (own for name in theirs for own in pair.back.partners.get(name, ()) if own not in used)
         holders = {own.rpartition(".")[0] for own in unused}

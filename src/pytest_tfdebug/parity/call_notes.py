@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.errors import listed
 from pytest_tfdebug.parity.arguments import other_arguments
 from pytest_tfdebug.parity.call_tree import is_identity
 from pytest_tfdebug.parity.failing_tensors import opaque_text
@@ -83,11 +84,11 @@ def told_adapters(tree: CallTree, item: CallComparison) -> str:
     Returns:
         The sentences; empty where both sides have one, or none.
     """
+    if item.expected is None:
+        return ""
     here = any(adapted_layer(path) == item.call.path for path in tree.compared.own_paths.values())
-    there = item.expected is not None and any(
-        adapted_layer(call.path) == item.expected.path for call in tree.compared.expected
-    )
-    if here == there or item.expected is None:
+    there = any(adapted_layer(call.path) == item.expected.path for call in tree.compared.expected)
+    if here == there:
         return ""
     if here:
         return "is adapted by peft, and the expected one is not. What it is given agrees, and what it gives does not."
@@ -124,5 +125,4 @@ def where(previous: CallComparison | None, following: CallComparison | None) -> 
 
 def names(calls: list[Call]) -> str:
     """Return the names of calls, of many the first."""
-    shown = ", ".join(repr(call.name) for call in calls[:4])
-    return shown + (f" and {len(calls) - 4} more" if len(calls) > 4 else "")  # noqa: PLR2004
+    return listed([repr(call.name) for call in calls], 4)

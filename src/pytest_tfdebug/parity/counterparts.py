@@ -33,7 +33,6 @@ class Counterparts:
     Attributes:
         port_open: The open values of the port.
         reference_open: Those of the reference.
-        live: The port's values that its outputs were computed from.
     """
 
     def __init__(self, pair: ForwardPair, tolerance: float, results: Sequence[int], expected: Sequence[int]) -> None:
@@ -41,7 +40,6 @@ class Counterparts:
         self.weights, self.back = pair.weights, pair.back
         self.matches, self.back_matches = pair.matches, pair.back_matches
         self.tolerance = tolerance
-        self.live = pair.live
         self.port_open = OpenValues(
             pair.port, pair.matches, tolerance, results, known=pair.weights.known, right=pair.joined(tolerance)
         )
@@ -50,7 +48,7 @@ class Counterparts:
     @cached_property
     def _explained(self) -> list[int]:
         """The port's values that lead to its outputs and are not open."""
-        return sorted(self.live - self.port_open.open)
+        return sorted(self.port.live - self.port_open.open)
 
     def found(
         self,

@@ -42,7 +42,6 @@ class ForwardPair:
         back: Partners of the reference's parameters.
         matches: Partners of the port's values.
         back_matches: Partners of the reference's values.
-        live: The port's values that its outputs were computed from.
     """
 
     def __init__(self, port: Values, reference: Values) -> None:
@@ -50,7 +49,6 @@ class ForwardPair:
         self.weights = pair_weights(port.parameters, reference.parameters)
         self.back = pair_weights(reference.parameters, port.parameters)
         self.matches, self.back_matches = Matches(port, reference), Matches(reference, port)
-        self.live = self.port.ancestors(*(index for _, index in port.results))
         self._joined = self._joined_values()
 
     def pair_results(self, tolerance: float) -> ResultPairs:

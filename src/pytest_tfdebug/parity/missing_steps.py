@@ -46,12 +46,16 @@ class MissingSteps:
             ends = (first, source) if first.call == idle.index else (source, first)
             shown = [value for value in ends if port.is_within(value.call, idle)]
             return pair.found("left-out", idle, shown, origin, reference_call=around)
-        return self._left_out(first, other, mine, absent) if mine else self._left_out_of_none(first, origin)
+        if not mine:
+            return self._left_out_of_none(first, origin, around)
+        missing = pair.reference.values[absent]
+        if max(pair.likeness(source, missing), pair.likeness(source, origin)) >= _SAME_STEP:
+            return pair.found("replaced", port.call_of(source), [source], origin)
+        return self._left_out(first, other, mine[0], origin, around)
 
-    def _left_out_of_none(self, first: Value, origin: Value) -> Finding:
+    def _left_out_of_none(self, first: Value, origin: Value, around: Call) -> Finding:
         """Blame what goes on without a value and takes none in its place."""
         pair, port = self._counterparts, self._counterparts.port
-        around = self._calls.holder(origin)
         limit = self._calls.partner_of(around)
         made = [port.computed(port.values[each]) for each in first.producers]
         left = [value for value in made if port.is_within(value.call, limit)]
@@ -60,17 +64,13 @@ class MissingSteps:
         call = self._call_to_blame(first, first.producers[0], limit)
         return pair.found("left-out", call, [first], origin, reference_call=around)
 
-    def _left_out(self, first: Value, other: Value, mine: list[int], absent: int) -> Finding:
+    def _left_out(self, first: Value, other: Value, mine: int, origin: Value, around: Call) -> Finding:
         """Blame what goes on with another value than the one that is missing."""
         pair, port = self._counterparts, self._counterparts.port
-        origin, source = pair.origin(absent), port.computed(port.values[mine[0]])
-        around = self._calls.holder(origin)
-        missing = pair.reference.values[absent]
-        if max(pair.likeness(source, missing), pair.likeness(source, origin)) >= _SAME_STEP:
-            return pair.found("replaced", port.call_of(source), [source], origin)
+        source = port.computed(port.values[mine])
         limit = self._calls.partner_of(around)
         if port.is_within(first.call, limit):
-            call = self._call_to_blame(first, mine[0], limit)
+            call = self._call_to_blame(first, mine, limit)
             return pair.found(
                 "left-out", call, self._between(source, first, origin, other), origin, reference_call=around
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class Side:
     def root(self) -> Call:
         """The call of the model itself."""
         return self.table.calls[0]
+
+    @cached_property
+    def live(self) -> set[int]:
+        """The values that the outputs were computed from."""
+        return self.ancestors(*(index for _, index in self.table.results))
 
     def call_of(self, value: Value) -> Call:
         """Return the innermost call that computed a value; the root for what was there before."""

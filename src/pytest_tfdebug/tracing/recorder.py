@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 import torch
 
-from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.records import Call
 from pytest_tfdebug.tracing.caches import CacheWatch, caches_among
 from pytest_tfdebug.tracing.compiled import is_compiled_in_place, is_opaque
@@ -23,7 +23,7 @@ from pytest_tfdebug.tracing.sites import codes_of, forward_source, is_inside_a_c
 from pytest_tfdebug.tracing.wrappers import adapted_paths, bare, callers_of_forward, class_of, root_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from types import CodeType, TracebackType
 
     from torch.utils.hooks import RemovableHandle
@@ -158,7 +158,7 @@ class Recorder:
     def _pick(self, selection: Selection) -> dict[str, torch.nn.Module]:
         adapted = adapted_paths(self.model)
         if adapted:
-            self.notes.append(f"Adapted by peft: {_listed(adapted)}. Its base has these layers without an adapter.")
+            self.notes.append(f"Adapted by peft: {listed(adapted, 3)}. Its base has these layers without an adapter.")
         opaque = [path for path, module in self.modules.by_path.items() if is_opaque(module)]
         if is_opaque(self._root):
             self.notes.append(
@@ -166,7 +166,7 @@ class Recorder:
                 "Trace the model that was given to torch.compile to see its modules."
             )
         elif opaque:
-            self.notes.append(f"Compiled modules cannot be looked into: {_listed(opaque)}.")
+            self.notes.append(f"Compiled modules cannot be looked into: {listed(opaque, 3)}.")
         return {self.root_name: self._root, **selection.pick(self.model, self.modules.by_path)}
 
     def _hook(self, path: str, module: torch.nn.Module) -> None:
@@ -342,7 +342,3 @@ class _Swapped:
     def remove(self) -> None:
         """Put the compiled call back."""
         self._module.__dict__["_compiled_call_impl"] = self._compiled
-
-
-def _listed(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")  # noqa: PLR2004

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.explain.culprit import recorded
@@ -22,7 +23,6 @@ _KEYS = {
     "unexpected_keys": "in the checkpoint and not in the model",
     "mismatched_keys": "of another shape in the checkpoint",
 }
-_SHOWN = 5
 _ATTENTION = "_attn_implementation"
 _DIAGNOSIS = "a weight, buffer or attribute of the culprit is not saved, or is made anew when the model is loaded."
 
@@ -41,7 +41,7 @@ class SaveLoadCheck(Check[Settings]):
             return
         loaded, wrong = _reload(model)
         if wrong:
-            listed = "\n".join(f"  {name}: {_shown(keys)} ({_KEYS[name]})" for name, keys in wrong.items())
+            listed = "\n".join(f"  {name}: {listed(keys)} ({_KEYS[name]})" for name, keys in wrong.items())
             self.outcome.failure = f"{call.name} {self.verdict}: weights do not match.\n{listed}"
             return
         repetition = Repetition("the loaded model against the saved one", call.inputs, self.unpadded, call.inputs)
@@ -73,8 +73,3 @@ def _reload(model: Any) -> tuple[torch.nn.Module, dict[str, list[str]]]:  # noqa
     loaded = loaded.to(device) if device is not None else loaded
     loaded.train(model.training)
     return loaded, {name: sorted(map(str, info[name])) for name in _KEYS if info.get(name)}
-
-
-def _shown(keys: list[str]) -> str:
-    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-    return ", ".join(keys[:_SHOWN]) + more

@@ -41,8 +41,9 @@ def rows_with_shares(inputs: Mapping[str, Any], rows: Sequence[int], batch: int)
 
 def _items(value: object, batch: int) -> int:
     """Return how many items a tensor has for each row; 0 where they do not come out even."""
-    is_even = isinstance(value, torch.Tensor) and value.dim() > 1 and value.shape[0] % batch == 0
-    return value.shape[0] // batch if isinstance(value, torch.Tensor) and is_even else 0
+    if not isinstance(value, torch.Tensor) or value.dim() < 2 or value.shape[0] % batch:  # noqa: PLR2004 - rows, and more
+        return 0
+    return value.shape[0] // batch
 
 
 def window_of(inputs: Mapping[str, Any], sequence: InputSequence, first: int, end: int) -> dict[str, Any]:
