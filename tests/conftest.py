@@ -45,6 +45,17 @@ def _files_as_written(monkeypatch):
 
 
 @pytest.fixture
+def one_thread():
+    """Let torch compute on one thread."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
 def triage_of():
     """Return a function that makes a call fail and returns what triage finds, None where it finds nothing."""
     from pytest_tfdebug.triage.classify import classify

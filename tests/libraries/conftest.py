@@ -12,11 +12,8 @@ if find_spec("torchvision") is not None:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _one_thread(one_thread):
+    """On one thread."""
 
 
 @pytest.fixture(scope="session")

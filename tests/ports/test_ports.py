@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 from corpus import all_ports
 from judging import alarm, built, expected_paths, is_installed, judged
 from transformers.activations import GELUActivation
@@ -18,15 +17,10 @@ HALVES = [[*PORTS][::2], [*PORTS][1::2]]
 #: Least shares of all bugs: named by module, and by line.
 BY_MODULE, BY_LINE = 0.9, 0.8
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # the ports' own, some of them of 2019
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # the ports' own, some of them of 2019
+    pytest.mark.usefixtures("one_thread"),
+]
 
 
 def each(names):
