@@ -41,8 +41,8 @@ class SaveLoadCheck(Check[Settings]):
             return
         loaded, wrong = _reload(model)
         if wrong:
-            listed = "\n".join(f"  {name}: {listed(keys)} ({_KEYS[name]})" for name, keys in wrong.items())
-            self.outcome.failure = f"{call.name} {self.verdict}: weights do not match.\n{listed}"
+            kinds = "\n".join(f"  {name}: {listed(keys)} ({_KEYS[name]})" for name, keys in wrong.items())
+            self.outcome.failure = f"{call.name} {self.verdict}: weights do not match.\n{kinds}"
             return
         repetition = Repetition("the loaded model against the saved one", call.inputs, self.unpadded, call.inputs)
         actual = call.leaves(call.inputs, loaded)
