@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,6 +154,7 @@ def _shown(names: tuple[str, ...], form: re.Pattern[str]) -> dict[str, str]:
     return {name: value if form.fullmatch(value) else _NOT_SHOWN for name, value in held.items()}
 
 
+@cache
 def _version(distribution: str) -> str | None:
     try:
         return metadata.version(distribution)
@@ -164,6 +166,7 @@ def _build_cuda(torch: Any) -> str | None:  # noqa: ANN401 - the torch module, o
     return None if torch is None else torch.version.cuda
 
 
+@cache
 def _cpu() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

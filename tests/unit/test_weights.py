@@ -4,18 +4,12 @@ import pytest
 import torch
 
 from pytest_tfdebug.parity.weights import is_same_weight, pair_weights
-from pytest_tfdebug.tracing.fingerprints import Pending
+from pytest_tfdebug.tracing.fingerprints import Fingerprinter
 
 
 def table(**tensors):
-    pending = Pending()
-    for tensor in tensors.values():
-        pending.add(tensor)
-    shapes = [tuple(tensor.shape) for tensor in tensors.values()]
-    return {
-        name.replace("__", "."): held
-        for name, held in zip(tensors, zip(pending.read(), shapes, strict=True), strict=True)
-    }
+    prints = Fingerprinter()
+    return {name.replace("__", "."): (prints.of(tensor), tuple(tensor.shape)) for name, tensor in tensors.items()}
 
 
 def random(seed, *shape):

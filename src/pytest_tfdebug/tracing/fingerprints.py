@@ -8,17 +8,19 @@ for each axis, sees the order along that axis and tells a permutation from equal
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from functools import reduce
+from typing import NamedTuple
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: Larger magnitudes stand for infinity: masks are written with -inf here and with ``finfo.min`` there.
 _HUGE = 1e30
 #: Elements that are reduced at a time on a CPU: they stay in its cache.
-_PIECE = 1 << 16
+_PIECE = 1 << 18
+#: Elsewhere, so that what they take beside the tensor is bounded.
+_PIECE_OF_DEVICE = 1 << 24
+#: Dtypes whose extremes torch finds without widening them.
+_REDUCIBLE = (torch.float32, torch.float64)
 #: Numbers of one fingerprint.
 MOMENTS = 7
 
@@ -61,120 +63,164 @@ class Fingerprint(NamedTuple):
         return self.low == self.high or not self.finite
 
 
-class Pending:
-    """The fingerprints of a forward, reduced where the tensors are and read back once, at the end."""
+class Fingerprinter:
+    """Makes the fingerprints of a forward: in float64, a piece at a time, each element read once."""
 
     def __init__(self) -> None:
-        self._forms: list[tuple[int, tuple[int, ...]]] = []
-        self._moments: list[torch.Tensor] = []
-        self._axes: list[torch.Tensor | None] = []
-        self._weights: dict[tuple[int, torch.device], torch.Tensor] = {}
+        self._buffers: dict[torch.device, torch.Tensor] = {}
+        self._rooms: dict[tuple[torch.Size, torch.device], _Room] = {}
+        self._weights: dict[tuple[int, int, torch.device], torch.Tensor] = {}
 
-    def add(self, tensor: torch.Tensor, same_as: int | None = None) -> int:
-        """Reduce a tensor and return the number under which its fingerprint can be read.
+    def of(self, tensor: torch.Tensor, same_as: Fingerprint | None = None) -> Fingerprint:
+        """Return the fingerprint of a tensor.
 
         Args:
-            tensor: The tensor.
-            same_as: Number of a tensor that has the same elements, in another shape.
+            tensor: Any strided tensor; a complex one is read as pairs of numbers.
+            same_as: Fingerprint of a tensor that has the same elements, in another shape.
         """
-        values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        values = values.detach()
-        axes = [axis for axis, length in enumerate(values.shape) if length > 1] if values.numel() else []
-        moments = _moments(values) if same_as is None else self._moments[same_as]
-        self._forms.append((values.numel(), tuple(values.shape[axis] for axis in axes)))
-        self._moments.append(moments)
-        self._axes.append(self._margins(values, moments) if axes else None)
-        return len(self._moments) - 1
+        values = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).detach()
+        count, sums = values.numel(), _Sums(same_as)
+        if not count:
+            return Fingerprint(0, *sums.moments(0.0))
+        lengths = [length for length in values.shape if length > 1]
+        means = self._of_rows(values.reshape(-1, lengths[-1] if lengths else 1), sums)
+        for columns, length in enumerate(lengths[-2::-1], 2):
+            means = means.reshape(-1, length * columns) @ self._weighting(length, columns, means.device).T
+        mean, *along = means.tolist()[0]
+        return Fingerprint(count, *sums.moments(mean * count), tuple(zip(lengths, along, strict=False)))
 
-    def again(self, number: int) -> int:
-        """Take the whole fingerprint of another tensor and return the number under which it can be read."""
-        self._forms.append(self._forms[number])
-        self._moments.append(self._moments[number])
-        self._axes.append(self._axes[number])
-        return len(self._moments) - 1
+    def _of_rows(self, rows: torch.Tensor, sums: _Sums) -> torch.Tensor:
+        """Return two columns: the mean of each row, and the weighted one."""
+        width = rows.shape[1]
+        weights = self._weighting(width, 1, rows.device)
+        most = _PIECE if rows.is_cpu else _PIECE_OF_DEVICE
+        if rows.numel() <= most:
+            return sums.add(rows, self._room(rows), weights)
+        parts = []
+        for some in torch.split(rows, max(1, most // width)):
+            pieces = zip(torch.split(some, most, 1), torch.split(weights, most, 1), strict=True)
+            parts.append(reduce(torch.add, (sums.add(piece, self._room(piece), each) for piece, each in pieces)))
+        return torch.cat(parts)
 
-    def read(self) -> list[Fingerprint]:
-        """Return every fingerprint, in the order in which the tensors were added."""
-        by_device: dict[torch.device, list[int]] = {}
-        for place, moments in enumerate(self._moments):
-            by_device.setdefault(moments.device, []).append(place)
-        rows: dict[int, list[float]] = {}
-        for places in by_device.values():
-            parts = [part for place in places for part in (self._moments[place], self._axes[place]) if part is not None]
-            flat = torch.cat(parts).tolist()
-            start = 0
-            for place in places:
-                end = start + MOMENTS + 1 + len(self._forms[place][1])
-                rows[place], start = flat[start:end], end
-        return [_fingerprint(rows[place], *self._forms[place]) for place in range(len(self._moments))]
+    def _room(self, piece: torch.Tensor) -> _Room:
+        """Return room for a piece; memory that is taken anew each time would cost more than all else."""
+        key = piece.shape, piece.device
+        room = self._rooms.get(key)
+        if room is None:
+            count = piece.numel()
+            buffer = self._buffers.get(piece.device)
+            if buffer is None or buffer.shape[1] < count:
+                buffer = torch.empty(2, count, dtype=torch.float64, device=piece.device)
+                self._buffers[piece.device] = buffer
+                self._rooms.clear()  # they are in the one before
+            flat, spare = buffer[0, :count], buffer[1, :count]
+            room = self._rooms[key] = _Room(flat.view(piece.shape), flat, spare)
+        return room
 
-    def _margins(self, values: torch.Tensor, moments: torch.Tensor) -> torch.Tensor:
-        """Return, for each axis longer than 1, the mean along all others, weighted along that one."""
-        wide = values if values.dtype in (torch.float32, torch.float64) else values.float()
-        if wide.is_cpu and float(moments[0]) != values.numel():
-            wide = torch.where(wide.abs() < _HUGE, wide, 0.0)
-        lengths = [length for length in wide.shape if length > 1]
-        rest, found = wide.reshape(lengths), []
-        while lengths:
-            margin = rest.reshape(-1, lengths[-1]).mean(0).double()
-            found.append(torch.dot(margin, self._weight(margin.numel(), margin.device)))
-            rest = rest.mean(-1)
-            lengths.pop()
-        return torch.stack(found[::-1])
+    def _weighting(self, length: int, columns: int, device: torch.device) -> torch.Tensor:
+        """Return the matrix that takes the mean of each column along an axis, and of the first a weighted one, too.
 
-    def _weight(self, length: int, device: torch.device) -> torch.Tensor:
-        key = length, device
+        Args:
+            length: The length of the axis.
+            columns: Numbers at each place of it; the weighted mean comes after the first.
+            device: Where it is needed.
+        """
+        key = length, columns, device
         if key not in self._weights:
             places = torch.arange(1, length + 1, dtype=torch.float64, device=device)
-            self._weights[key] = torch.cos(places * places * 0.7390851332151607) / math.sqrt(length)
+            matrix = torch.zeros(columns + 1, length, columns, dtype=torch.float64, device=device)
+            matrix[0, :, 0] = 1 / length
+            matrix[1, :, 0] = torch.cos(places * places * 0.7390851332151607) / math.sqrt(length)
+            for column in range(1, columns):
+                matrix[column + 1, :, column] = 1 / length
+            self._weights[key] = matrix.reshape(columns + 1, -1)
         return self._weights[key]
 
 
-def _moments(values: torch.Tensor) -> torch.Tensor:
-    """Return how many elements are finite, and their moments and extremes; in float64, a piece at a time."""
-    flat = values.reshape(-1)
-    if flat.dtype == torch.bool:
-        flat = flat.to(torch.uint8)
-    parts = []
-    for piece in torch.split(flat, _PIECE) if flat.is_cpu else (flat,):
-        wide = piece.double()
-        if not wide.numel():
-            return wide.new_zeros(MOMENTS + 1)
-        low, high = torch.aminmax(wide)
-        if not (float(low) > -_HUGE and float(high) < _HUGE):  # false for nan, too
-            wide = wide[wide.abs() < _HUGE]
-            if not wide.numel():
-                continue
-            low, high = torch.aminmax(wide)
-        squares = wide * wide
-        sums = wide.sum(), wide.abs().sum(), torch.dot(wide, wide)  # abs and sum: half the time of vector_norm
-        higher = torch.dot(squares, wide), torch.dot(squares, squares)
-        parts.append(torch.stack((wide.new_tensor(float(wide.numel())), *sums, *higher, low, high)))
-    if not parts:
-        return torch.zeros(MOMENTS + 1, dtype=torch.float64, device=values.device)
-    if len(parts) == 1:
-        found = parts[0]
-    else:
-        table = torch.stack(parts)
-        found = torch.cat((table[:, :6].sum(0), table[:, 6].amin()[None], table[:, 7].amax()[None]))
-    found[1:6] /= found[0].clone()
-    return found
+class _Room(NamedTuple):
+    """Room for a piece of a tensor in float64.
+
+    Args:
+        wide: In its shape.
+        flat: The same memory, flat.
+        spare: As much again, flat.
+    """
+
+    wide: torch.Tensor
+    flat: torch.Tensor
+    spare: torch.Tensor
 
 
-def _fingerprint(row: Sequence[float], count: int, lengths: tuple[int, ...]) -> Fingerprint:
-    finite, mean, size, second, third, fourth, low, high, *along = row
-    return Fingerprint(
-        count,
-        int(finite),
-        mean,
-        size,
-        math.sqrt(second),
-        math.copysign(abs(third) ** (1 / 3), third),
-        fourth**0.25,
-        low,
-        high,
-        tuple(zip(lengths, along, strict=True)),
-    )
+class _Sums:
+    """The sums that moments are made of, added up a piece at a time.
+
+    Args:
+        known: A fingerprint that has the moments already.
+    """
+
+    def __init__(self, known: Fingerprint | None) -> None:
+        self._known = known
+        self._finite = 0
+        self._size = self._second = self._third = self._fourth = 0.0
+        self._low, self._high = math.inf, -math.inf
+
+    def add(self, piece: torch.Tensor, room: _Room, weights: torch.Tensor) -> torch.Tensor:
+        """Add the elements of a piece, and return the weighted sums of its rows.
+
+        Args:
+            piece: Rows of a tensor.
+            room: Room for it.
+            weights: A row for each of the sums.
+        """
+        wide, flat, spare = room
+        wide.copy_(piece)
+        if self._known is not None:
+            if self._known.finite != self._known.elements:
+                flat.masked_fill_(~(torch.abs(flat, out=spare) < _HUGE), 0.0)
+            return (weights @ wide.T).T
+        self._look(piece if piece.dtype in _REDUCIBLE else wide, flat, spare)
+        means = (weights @ wide.T).T  # this way around BLAS is faster
+        squares = torch.mul(flat, flat, out=spare)
+        self._second += float(squares.sum())
+        self._third += float(torch.dot(squares, flat))
+        self._fourth += float(torch.dot(squares, squares))
+        self._size += float(flat.abs_().sum())
+        return means
+
+    def _look(self, piece: torch.Tensor, flat: torch.Tensor, spare: torch.Tensor) -> None:
+        """Note how many elements of a piece are finite and their extremes, and put zeros for the others."""
+        low, high = map(float, torch.aminmax(piece))
+        self._finite += flat.numel()
+        if not (low > -_HUGE and high < _HUGE):  # false for nan, too
+            hidden = ~(torch.abs(flat, out=spare) < _HUGE)
+            self._finite -= int(hidden.sum())
+            low = float(flat.masked_fill_(hidden, math.inf).min())
+            high = float(flat.masked_fill_(hidden, -math.inf).max())
+            flat.masked_fill_(hidden, 0.0)
+        self._low, self._high = min(self._low, low), max(self._high, high)
+
+    def moments(self, total: float) -> tuple[int, float, float, float, float, float, float, float]:
+        """Return the number of finite elements and their moments, as the fields of a fingerprint.
+
+        Args:
+            total: The sum of the elements.
+        """
+        if self._known is not None:
+            return self._known[1:9]
+        if not self._finite:
+            return 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        count = self._finite
+        third = self._third / count
+        return (
+            count,
+            total / count,
+            self._size / count,
+            math.sqrt(self._second / count),
+            math.copysign(abs(third) ** (1 / 3), third),
+            (self._fourth / count) ** 0.25,
+            self._low,
+            self._high,
+        )
 
 
 def distance(one: Fingerprint, other: Fingerprint) -> float:

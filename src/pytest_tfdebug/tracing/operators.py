@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pytest_tfdebug.tracing.capture import dtype_name, is_plain, readable
-from pytest_tfdebug.tracing.fingerprints import Fingerprint, Pending
+from pytest_tfdebug.tracing.fingerprints import Fingerprint, Fingerprinter
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.sites import codes_of, is_library
 from pytest_tfdebug.tracing.wrappers import bare, named_modules, named_tensors
@@ -82,8 +82,8 @@ class Value:
         producers: Values that it was computed from.
         shape: Shape, in elements.
         dtype: Name of the dtype.
-        is_random: Whether the operator draws random numbers.
         print: Its fingerprint.
+        is_random: Whether the operator draws random numbers.
     """
 
     index: int
@@ -95,8 +95,8 @@ class Value:
     producers: tuple[int, ...]
     shape: tuple[int, ...]
     dtype: str
+    print: Fingerprint = field(repr=False)
     is_random: bool = False
-    print: Fingerprint = field(default=None, repr=False)  # type: ignore[assignment] # filled in when the forward ends
 
     @property
     def is_moved(self) -> bool:
@@ -170,8 +170,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._table = table
         self._boundary = boundary
         self._memories: dict[int, _Memory] = {}
-        self._pending = Pending()
-        self._fingerprints: list[int] = []
+        self._prints = Fingerprinter()
         self._stack: list[tuple[Call, frozenset[int]]] = []
         self._root = bare(model)
         self._modules = {path: module for path, _, module in named_modules(model)}
@@ -261,22 +260,21 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _add(self, tensor: torch.Tensor, origin: Origin, made: _Made, name: str = "") -> int:
         index = len(self._table.values)
         call = self._stack[-1][0].index if self._stack else None
-        shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
-        self._table.values.append(
-            Value(index, made.operator, origin, name, call, made.lines, made.producers, shape, dtype, made.is_random)
-        )
         if "empty" in made.operator:  # what happens to lie there is no value, and differs from run to run
             tensor = torch.zeros_like(tensor)
-        self._fingerprints.append(self._reduced(tensor, origin, made.producers))
+        shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
+        found = self._reduced(tensor, origin, made.producers)
+        how = made.operator, origin, name, call, made.lines, made.producers
+        self._table.values.append(Value(index, *how, shape, dtype, found, made.is_random))
         return index
 
-    def _reduced(self, tensor: torch.Tensor, origin: Origin, producers: tuple[int, ...]) -> int:
+    def _reduced(self, tensor: torch.Tensor, origin: Origin, producers: tuple[int, ...]) -> Fingerprint:
         """Reduce a tensor; a view of all of a tensor has its numbers, and one of a weight needs none of its own."""
         if origin == "view" and len(producers) == 1:
-            base, number = self._table.values[producers[0]], self._fingerprints[producers[0]]
+            base = self._table.values[producers[0]]
             if math.prod(base.shape) == tensor.numel() and 0 not in tensor.stride():
-                return self._pending.again(number) if self._is_weight(base) else self._pending.add(tensor, number)
-        return self._pending.add(tensor)
+                return base.print if self._is_weight(base) else self._prints.of(tensor, base.print)
+        return self._prints.of(tensor)
 
     def _is_weight(self, value: Value) -> bool:
         while value.origin == "view" and len(value.producers) == 1:
@@ -320,24 +318,17 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return ()
 
     def finish(self) -> None:
-        """Read the fingerprints back, those of the parameters too."""
-        seen = {value.name: place for value, place in self._in_order() if value.origin == "parameter"}
+        """Add the fingerprints of the parameters to the table."""
+        seen = {value.name: value.print for value in self._table.values if value.origin == "parameter"}
         named: dict[int, tuple[str, torch.Tensor]] = {}
         for name, tensor in self._weights:
             if isinstance(tensor, torch.nn.Parameter):
                 named.setdefault(id(tensor), (name, tensor))
-        own = {}
         for name, parameter in named.values():
             values = parameter if name in seen else readable(parameter)  # packed ones have no operators of their own
             if values is not None:
-                own[name] = (self._pending.add(values) if name not in seen else seen[name], tuple(values.shape))
-        prints = self._pending.read()
-        for value, place in self._in_order():
-            value.print = prints[place]
-        self._table.parameters = {name: (prints[place], shape) for name, (place, shape) in own.items()}
-
-    def _in_order(self) -> Iterator[tuple[Value, int]]:
-        return zip(self._table.values, self._fingerprints, strict=True)
+                found = seen[name] if name in seen else self._prints.of(values)
+                self._table.parameters[name] = found, tuple(values.shape)
 
 
 class _WrittenOut(TorchFunctionMode):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.tracing.compiled import uncompiled
-from pytest_tfdebug.tracing.fingerprints import Pending, distance
+from pytest_tfdebug.tracing.fingerprints import Fingerprinter, distance
 from pytest_tfdebug.tracing.kept_call import kept
 from pytest_tfdebug.tracing.leaves import replaced
 from pytest_tfdebug.tracing.operators import values_of
@@ -115,9 +115,9 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_same(values: Values, outputs: Iterable[torch.Tensor | None], bound: float) -> bool:
-    pending = Pending()
-    for tensor in outputs:
-        if tensor is not None and tensor.numel():
-            pending.add(tensor)
+    prints = Fingerprinter()
     found = [values.values[index].print for _, index in values.results]
-    return all(any(distance(one, other) <= bound for other in found) for one in pending.read())
+    return all(
+        any(distance(one, other) <= bound for other in found)
+        for one in (prints.of(tensor) for tensor in outputs if tensor is not None and tensor.numel())
+    )

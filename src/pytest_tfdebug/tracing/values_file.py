@@ -6,6 +6,7 @@ installed. It is read from files that anyone may have written: every entry is ch
 
 from __future__ import annotations
 
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -22,7 +23,7 @@ from pytest_tfdebug.tracing.slicing import statement_lines, text_of
 from pytest_tfdebug.tracing.typed import each, optional, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: Names of the two tensors; no call's path begins like this.
 TABLE, NUMBERS = "#values.table", "#values.numbers"
@@ -42,11 +43,12 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
             for line in value.lines:
                 lines.setdefault(line, len(lines))
     numbers: list[float] = []
+    told = cache(redact)  # the same line calls in every layer
     table = {
         "lines": [_encode_line(line) for line in lines],
         "chains": [[lines[line] for line in chain] for chain in chains],
         "is_widened": values.is_widened,
-        "calls": [_encode_call(call) for call in values.calls],
+        "calls": [_encode_call(call, told) for call in values.calls],
         "inputs": list(values.inputs.items()),
         "outputs": list(values.outputs.items()),
         "values": [_encode_value(value, chains, numbers) for value in values.values],
@@ -81,7 +83,7 @@ def _encode_line(line: Line) -> list[Any]:
     return [portable(line.file), line.line, line.function, first, last, text]
 
 
-def _encode_call(call: Call) -> list[Any]:
+def _encode_call(call: Call, told: Callable[[str], str]) -> list[Any]:
     site = call.inner_site or call.site
     return [
         call.index,
@@ -94,7 +96,7 @@ def _encode_call(call: Call) -> list[Any]:
         and [
             portable(site.file),
             *site[1:6],
-            redact(site.code or text_of(site.file, site.line, site.end_line)[:_LONGEST_TEXT]),
+            told(site.code or text_of(site.file, site.line, site.end_line)[:_LONGEST_TEXT]),
         ],
     ]
 
@@ -198,8 +200,8 @@ class _Reader:
             made,
             tuple(typed(int, size) for size in typed(list, shape)),
             typed(str, dtype),
-            bool(typed(int, is_random)),
             self._print(held),
+            bool(typed(int, is_random)),
         )
 
     def _print(self, held: list[Any]) -> Fingerprint:
