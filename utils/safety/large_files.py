@@ -109,7 +109,7 @@ def _caches(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]
     path, key = cache._path, cache._key("it")  # noqa: SLF001 - where it is
     os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - as the cache names it
     for name, unit in _JSON.items():
-        for length in (size, 31_900_000):  # the second is as long as is read
+        for length in (size, 16_900_000):  # the second is as long as is read
             text = _list_of(unit, length).encode()
             with open(path, "wb") as file:  # noqa: PTH123 - as the cache names it
                 file.write(b"\n".join([cache._version, key, b"", b"%08x %b" % (zlib.crc32(text), text)]))  # noqa: SLF001
@@ -161,7 +161,7 @@ def _repros(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]
         (folder / "inputs.json").write_text(args, encoding="utf-8")
         yield f"repro, inputs of {name}", lambda: load_inputs(folder)
     for name, code in {"lists": b"]", "dicts": b"}", "texts": b"X\x01\x00\x00\x00a0"}.items():
-        for length in (size, 2_900_000):
+        for length in (size, 1_900_000):
             (folder / "model.pt").write_bytes(_with_tree(whole, b"\x80\x02" + code * (length // len(code)) + b"."))
             yield f"repro, modules of {name}", lambda: load_module(folder, names)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MODULE, WEIGHTS = "model.pt", "model.safetensors"
 _DEEPEST = 20
 #: Bytes of a tree of modules, each of which takes about 500.
-_LONGEST_TREE = 3_000_000
+_LONGEST_TREE = 2_000_000
 
 
 def save_module(directory: Path, model: torch.nn.Module) -> list[str]:

@@ -60,7 +60,7 @@ class Cache:
         self._models_dir = models_dir
         self._parts: dict[bytes, tuple[bytes, bytes]] = {}
         with suppress(OSError):
-            version, *lines = read(self._path, 2 * _MOST).split(b"\n")
+            version, *lines = read(self._path, _MOST + _MOST // 16).split(b"\n")
             if version == self._version:
                 self._parts = {key: (head, rows) for key, head, rows in zip(*[iter(lines)] * 3, strict=False)}
 
