@@ -1,5 +1,6 @@
 """Which line of a port the values of two forwards blame, where the two share no name: one bug for each rule."""
 
+import copy
 import linecache
 
 import pytest
@@ -392,3 +393,106 @@ def test_a_function_in_the_place_of_a_module_is_no_call_that_is_missing():
     culprit = compared_by_name(own_names(), own_names(act=wrong_gelu)).culprit
 
     assert (culprit.path, culprit.kind) == ("layers.0.feed", "glue")
+
+
+class Pooler(nn.Module):
+    """A container of what a port has side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, x):
+        return self.norm(x.mean(1))
+
+
+class Pooled(Reference):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = Pooler(), nn.Linear(WIDTH, 4)
+
+    def forward(self, ids):
+        return self.head(super().forward(ids)["last"])
+
+
+class OwnLayerNorm(nn.LayerNorm):
+    def forward(self, x):
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+
+class ForgetsToPool(Port):
+    def __init__(self):
+        super().__init__()
+        self.ln, self.classes = OwnLayerNorm(WIDTH), nn.Linear(WIDTH, 4)
+
+    def forward(self, ids):
+        h = self.tok(ids)
+        for block in self.blocks:
+            h = block(h)
+        h = self.ln(h)  # BUG: not pooled
+        return self.classes(h)
+
+
+def test_a_step_that_is_missing_before_a_norm_is_not_blamed_on_the_norm():
+    reference = fill(Pooled(), seed=0)
+    port, ids = with_weights_of(reference, ForgetsToPool()), torch.arange(12).reshape(2, 6)
+    port.ln, port.classes = OwnLayerNorm(WIDTH), reference.head
+    port.ln.load_state_dict(reference.norm.norm.state_dict())
+
+    report = compare(trace(reference, ids), trace(port, ids))
+
+    culprit = report.culprit
+    assert (culprit.path, culprit.kind) == ("ForgetsToPool", "glue")
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.last)
+    assert "return self.norm(x.mean(1))" in str(report)
+
+
+class Stem(nn.Module):
+    def __init__(self, act):
+        super().__init__()
+        self.conv, self.act, self.pool = nn.Conv1d(3, WIDTH, 3), act, nn.MaxPool1d(2)
+
+    def forward(self, pixels):
+        return self.pool(self.act(self.conv(pixels)))
+
+
+class ForgetsRelu(nn.Module):
+    def __init__(self, stem):
+        super().__init__()
+        self.filters, self.reduce = stem.conv, stem.pool
+
+    def forward(self, image):
+        image = self.filters(image)
+        return self.reduce(image)  # BUG: no activation
+
+
+def test_an_activation_that_is_missing_before_a_pooling_is_not_blamed_on_the_pooling():
+    reference = fill(Stem(nn.ReLU()), seed=0)
+    port, pixels = ForgetsRelu(copy.deepcopy(reference)), torch.linspace(-1, 1, 60).sin().view(1, 3, 20)
+
+    culprit = compare(trace(reference, pixels), trace(port, pixels)).culprit
+
+    assert (culprit.path, culprit.kind) == ("ForgetsRelu", "glue")
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+    assert culprit.explanation == "ForgetsRelu goes on without a value that the reference computes first."
+
+
+def test_a_port_of_which_no_call_and_no_value_can_be_compared_is_not_blamed_for_its_own_lines():
+    class Noisy(nn.Module):
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
+            self.add_module(name, nn.Linear(4, 4))
+
+        def forward(self, x):
+            return getattr(self, self.name)(x) * next(self.draws)
+
+    reference, port = fill(Noisy("one"), seed=0), fill(Noisy("other"), seed=0)
+    reference.draws, port.draws = iter([1.0, 2.0]), iter([3.0, 4.0])
+
+    culprit = compare(trace(reference, torch.ones(2, 4)), trace(port, torch.ones(2, 4))).culprit
+
+    assert culprit.explanation == (
+        "None of the calls in it could be compared, so the fault may lie in its lines or in 'other'; "
+        "the expected forward calls 'one' instead."
+    )

@@ -198,6 +198,11 @@ def _blame_gap(
     )
     if left_out and extra:
         explanation += f" They call {names(extra)} where the expected forward calls {names(left_out)}."
+        if not paired and following is None:
+            explanation = (
+                f"None of the calls in it could be compared, so the fault may lie in its lines or in {names(extra)}; "
+                f"the expected forward calls {names(left_out)} instead."
+            )
     return Culprit(parent.call.path, "glue", lines, explanation, parent.call.class_name, divergence)
 
 

@@ -157,11 +157,14 @@ class _Trial:
         """Compare the operators and operands of two values; None where these do not tell what is wrong."""
         pair = self._counterparts
         mine, theirs = pair.operands(first, other)
+        if kind_of(other) != kind_of(first) and (mine or theirs or self._may_be_left_out(first, other)):
+            later = self._steps.same_kind_after(other, first)
+            if later is not None:
+                return self._steps.left_out(first, later, mine, other.index)
+            if mine or theirs:
+                return None
         if not mine and not theirs:
             return self._same_operands(first, other)
-        if kind_of(other) != kind_of(first):
-            later = self._steps.same_kind_after(other, first)
-            return None if later is None else self._steps.left_out(first, later, mine, other.index)
         absent = [
             index for index in theirs if index in pair.reference_open.open and self._reference.values[index].operator
         ]
@@ -170,6 +173,11 @@ class _Trial:
         if mine and theirs and (pair.meant(mine[0], theirs[0]) or pair.shares_parameter(first, other)):
             return self._other_operand(first, other, mine[0], theirs[0])
         return None
+
+    def _may_be_left_out(self, first: Value, other: Value) -> bool:
+        """Tell whether the port may go on without a step of the reference, such as an activation before a pooling."""
+        is_open = other.index in self._counterparts.reference_open.open
+        return is_open and len(first.producers) == len(other.producers) == 1
 
     def _wrong_constant(self, first: Value, other: Value | None) -> Finding | None:
         """Return what made a constant wrong with which a value was computed: a table, positions, a mask.

@@ -28,23 +28,36 @@ class CallCounterparts:
     def partner_of(self, around: Call) -> Call:
         """Return the port's call that stands for one of the reference, or for the next one around it.
 
-        It is the one in which most lies that is in the other, and in which least else lies.
+        It is the one in which most lies that is in the other, and in which least else lies. A norm that stands for a
+        norm does not stand for the module around that as well: what calls it does.
         """
         port, reference = self._counterparts.port, self._counterparts.reference
-        enclosing = reference.around(around.index)
-        insides = ([reference.is_within(theirs, call) for _, theirs in self._paired_calls] for call in enclosing)
-        inside = next(filter(any, insides), [])
-        best, most = port.root, 0.0
-        for call in port.table.calls if inside else ():
-            here = [
-                is_inside
-                for (mine, _), is_inside in zip(self._paired_calls, inside, strict=True)
-                if port.is_within(mine, call)
-            ]
-            fit = sum(here) ** 2 / (len(here) * sum(inside)) if here else 0.0
-            if fit > most and call.source is not None:
-                best, most = call, fit
+        enclosing = ((call, self._inside(call)) for call in reference.around(around.index))
+        theirs, inside = next(((call, inside) for call, inside in enclosing if any(inside)), (reference.root, []))
+        sourced = [call for call in port.table.calls if call.source is not None]
+        best = max(sourced, key=lambda call: self._fit(call, inside), default=port.root)
+        if not (fit := self._fit(best, inside)):
+            return port.root
+        parts = [call for call in reference.table.calls if call.parent == theirs.index]
+        if best.class_name != theirs.class_name and any(self._stands_for(best, part, fit) for part in parts):
+            return next((call for call in port.around(best.parent) if call.source is not None), port.root)
         return best
+
+    def _stands_for(self, mine: Call, part: Call, fit: float) -> bool:
+        """Tell whether a call of the port fits a part of one of the reference better than the whole."""
+        fit_of_part = self._fit(mine, self._inside(part))
+        short, long = sorted((mine.class_name, part.class_name), key=len)  # RMSNorm, LlamaRMSNorm
+        return fit_of_part > fit or (fit_of_part == fit and long.endswith(short))
+
+    def _inside(self, theirs: Call) -> list[bool]:
+        """Return of each pair whether it lies in a call of the reference."""
+        return [self._counterparts.reference.is_within(other, theirs) for _, other in self._paired_calls]
+
+    def _fit(self, mine: Call, inside: list[bool]) -> float:
+        """Return how well a call of the port holds some of the pairs: 1 if these and no others, 0 if none of them."""
+        here = [self._counterparts.port.is_within(own, mine) for own, _ in self._paired_calls]
+        both = sum(map(min, here, inside))
+        return both**2 / (sum(here) * sum(inside)) if both else 0.0
 
     @cached_property
     def _paired_calls(self) -> list[tuple[int, int]]:

@@ -391,6 +391,8 @@ def values_of(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     progress: Callable[[int], None] = lambda _calls: None,
+    *,
+    is_written_out: bool = True,
 ) -> Values:
     """Return the operators of one call of a model's method, as :func:`watching` records them.
 
@@ -400,26 +402,32 @@ def values_of(
         args: Its positional inputs.
         kwargs: Its keyword inputs.
         progress: Told with each module how many calls began.
+        is_written_out: Compute fused kernels step by step.
     """
-    with _watched(model, sys._getframe().f_code, progress) as (table, recorder):  # noqa: SLF001 - it runs the method
+    with _watched(model, sys._getframe().f_code, progress, is_written_out=is_written_out) as (table, recorder):  # noqa: SLF001 - it runs the method
         recorder.run(method, args, kwargs)
     return table
 
 
 @contextmanager
 def _watched(
-    model: torch.nn.Module, boundary: CodeType, progress: Callable[[int], None] = lambda _calls: None
+    model: torch.nn.Module,
+    boundary: CodeType,
+    progress: Callable[[int], None] = lambda _calls: None,
+    *,
+    is_written_out: bool = True,
 ) -> Iterator[tuple[Values, Recorder]]:
     table = Values()
     operators = _Operators(model, table, id(boundary), progress)
     with ExitStack() as stack:
-        was_fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
-        stack.callback(torch.backends.mha.set_fastpath_enabled, was_fast)
+        if is_written_out:
+            stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+            torch.backends.mha.set_fastpath_enabled(False)
         stack.enter_context(torch.no_grad())
         recorder = stack.enter_context(Recorder(model, operators))
         table.modules = tuple(recorder.modules.by_path)
-        stack.enter_context(_WrittenOut())
+        if is_written_out:
+            stack.enter_context(_WrittenOut())
         stack.enter_context(operators)
         yield table, recorder
     operators.finish()
