@@ -175,9 +175,13 @@ class _Trial:
         return None
 
     def _may_be_left_out(self, first: Value, other: Value) -> bool:
-        """Tell whether the port may go on without a step of the reference, such as an activation before a pooling."""
+        """Tell whether the port may go on without a step of the reference, such as an activation before a pooling.
+
+        One that does a step of its own at once may do that one later: softmax after choosing, instead of before.
+        """
+        is_later = any(len(user.producers) == 1 and not user.is_moved for user in self._port.uses(first.index))
         is_open = other.index in self._counterparts.reference_open.open
-        return is_open and len(first.producers) == len(other.producers) == 1
+        return is_open and not is_later and len(first.producers) == len(other.producers) == 1
 
     def _wrong_constant(self, first: Value, other: Value | None) -> Finding | None:
         """Return what made a constant wrong with which a value was computed: a table, positions, a mask.
