@@ -128,9 +128,9 @@ def answer(question: Question, cache: Cache | None) -> Answer:
     if cache is None or head is None or not head.record.has_listings_of(tree):
         return Answer(question, lambda: _scanned(question))
     changed = head.record.changed(tree)
-    if changed:
-        return Answer(question, lambda: _updated(question, head, cache.rows(question.name), changed))
-    return Answer(question, lambda: _updated(question, head, cache.rows(question.name), changed), head)
+    return Answer(
+        question, lambda: _updated(question, head, cache.rows(question.name), changed), None if changed else head
+    )
 
 
 def _scanned(question: Question) -> Part:

@@ -175,18 +175,14 @@ def _history(options: argparse.Namespace) -> int:
 
 def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     """Return the report to compare with; it is read before anything is scanned or written."""
-    if options.against is not None:
+    path = options.baseline if options.against is None else options.against
+    if path is not None:
         from pathlib import Path
 
-        from pytest_tfdebug.scan import against
+        from pytest_tfdebug.scan import against, baseline
 
-        return against.load(Path(options.against))
-    if options.baseline is not None:
-        from pathlib import Path
-
-        from pytest_tfdebug.scan import baseline
-
-        return baseline.load(Path(options.baseline))
+        load = baseline.load if options.against is None else against.load
+        return load(Path(path))
     if options.base is None:
         return None
     from pytest_tfdebug.scan.api import scan_tree
@@ -196,7 +192,7 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
         found = scan_tree(tree, None, options.models_dir)
     for path, reason in found.skipped_files.items():
         _tell(f"warning: left out of {options.base}: {path}: {reason}")
-    return {name: test.to_dict() for name, test in found.tests.items() if options.test_method_name in (None, name)}
+    return found.to_dict()
 
 
 def _target(options: argparse.Namespace, found: Answer) -> str | None:
