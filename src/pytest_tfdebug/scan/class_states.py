@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan import expanded
-from pytest_tfdebug.scan.bindings import Decorator, Function, Value
+from pytest_tfdebug.scan.bindings import Binding, Decorator, Function, Value
 from pytest_tfdebug.scan.bodies import End, Runner
 from pytest_tfdebug.scan.conditions import Condition
 from pytest_tfdebug.scan.definitions import Definition, Definitions
@@ -44,11 +44,8 @@ class ClassStates:
 
     def on_module(self, file: File) -> tuple[Applied, ...]:
         """Return the skips that a module applies to all tests that pytest collects in it, the nearest first."""
-        mark = file.module.names.get("pytestmark")
-        skips: list[Skip] = []
-        if isinstance(mark, Value) and mark.text:
-            skips.extend(self._decorators.of(file, Decorator(mark.text, mark.line)))
-        skips.extend(skip for call in file.module.calls for skip in self._decorators.module_skip(file, call))
+        skips = [skip for mark in _marks(file.module.names) for skip in self._decorators.of(file, mark)]
+        skips += [skip for call in file.module.calls for skip in self._decorators.module_skip(file, call)]
         setups = (self._workspace.lookup(file, name) for name in _MODULE_SETUPS)
         setup = next((found for found in setups if isinstance(found, Found)), None)
         return Applied("class-decorator", tuple(skips)), self._on_module_setup(setup)
@@ -69,10 +66,7 @@ class ClassStates:
         return [skip for base in inherited.mro for skip in self._on_one(base)]
 
     def _on_one(self, cls: Linked) -> list[Skip]:
-        decorators = list(cls.facts.decorators)
-        mark = cls.facts.members.get("pytestmark")
-        if isinstance(mark, Value) and mark.text:
-            decorators.append(Decorator(mark.text, mark.line))
+        decorators = (*cls.facts.decorators, *_marks(cls.facts.members))
         return [skip for decorator in decorators for skip in self._decorators.of(cls.file, decorator)]
 
     def _on_setup(self, cls: Linked) -> Applied:
@@ -83,31 +77,25 @@ class ClassStates:
             if found is not None and isinstance(found[1], Function):
                 on_one, end, _ = self._runner.test(found[0], found[1], cls)
                 skips.extend(of_body(on_one, is_skipped=end is End.SKIPPED).skips)
-        is_guarded = any(skip.guards or skip.is_guarded for skip in skips)
-        return Applied("guard" if is_guarded else "body", tuple(skips))
+        return of_body(skips, is_skipped=False)
 
     def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Applied, ...]) -> dict[str, State]:
         """Return the states of some tests that a class has, in a module that applies skips to all of them."""
-        base = judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN
-        base = _named(base, cls)
-        inherited, own = self._inherited.setdefault(cls.inherited, {}), self._own(cls)
-        states: dict[str, State] = {}
-        for test in tests:
-            definition = inherited.get(test) if test not in own else None
-            if definition is None:
-                states[test] = self._state(cls, test, base)
-            else:
-                states[test] = self._of_definition(cls, definition, base)
-        return states
+        base = _named(judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN, cls)
+        self._inherited.setdefault(cls.inherited, {})
+        return {test: self._state(cls, test, base) for test in tests}
 
     def _state(self, cls: Linked, test: str, base: State) -> State:
         """Return the state of a test of a class, and note the definition for the classes that inherit the same."""
-        found = cls.find(test)
-        if found is None or test in self._expanded_of(cls.inherited) or self.definitions.expansion(*found) is not None:
-            return self._of_variants(cls, test, base)
-        definition = self.definitions.of(test, *found)
-        if found[0] is not cls:
-            self._inherited[cls.inherited][test] = definition
+        inherited = self._inherited[cls.inherited]
+        definition = inherited.get(test) if test not in self._own(cls) else None
+        if definition is None:
+            found, expansion = cls.find(test), self.definitions.expansion
+            if found is None or test in self._expanded_of(cls.inherited) or expansion(*found) is not None:
+                return self._of_variants(cls, test, base)
+            definition = self.definitions.of(test, *found)
+            if found[0] is not cls:
+                inherited[test] = definition
         return self._of_definition(cls, definition, base)
 
     def _expanded_in(self, inherited: Inherited) -> frozenset[str]:
@@ -168,6 +156,12 @@ class ClassStates:
             condition = Condition.of((*state.condition.ways, *base.condition.ways))
             self._joined[key] = state._replace(condition=condition)
         return self._joined[key]
+
+
+def _marks(names: dict[str, Binding]) -> list[Decorator]:
+    """Return the ``pytestmark`` among the names of a module or class, as a decorator."""
+    mark = names.get("pytestmark")
+    return [Decorator(mark.text, mark.line)] if isinstance(mark, Value) and mark.text else []
 
 
 def _named(state: State, cls: Linked) -> State:

@@ -144,10 +144,6 @@ class Scanner:
                 yield from ((name, found) for name, found in others if name not in file.module.names)
 
     def _bound(self, file: File, name: str, binding: Class | Function | Value | Import) -> Found | None:
-        if isinstance(binding, Class):
-            return Found(file, binding)
-        if isinstance(binding, Function):
-            return None
         if isinstance(binding, Value) and not binding.text.replace(".", "").isidentifier():
             return None
         if isinstance(binding, Import):
