@@ -82,15 +82,11 @@ def _origin(cls: type, test: str, name: str, root: Path) -> str:
 def _defines(cls: type, test: str, name: str) -> bool:
     """Tell whether a class itself defines a test, or the variants that ``expand`` made of it."""
     own = vars(cls)
-    if any(_is_function(own.get(found)) for found in (test, name)):
+    if any(inspect.isfunction(own.get(found)) for found in (test, name)):
         return True
     return test in own and any(
         getattr(value, "place_as", None) and _base(cls, key) == test for key, value in own.items()
     )
-
-
-def _is_function(value: object) -> bool:
-    return inspect.isfunction(value)
 
 
 def _is_of_a_model(cls: type, root: Path) -> bool:
@@ -141,7 +137,7 @@ def vanished(root: Path, node: str, model: str, cls: type) -> Iterator[Row]:
             continue
         for name, value in vars(base).items():
             bound = getattr(cls, name, None)
-            if not name.startswith("test_") or not _is_function(value) or callable(bound):
+            if not name.startswith("test_") or not inspect.isfunction(value) or callable(bound):
                 continue
             test = _base(cls, name)
             origin = _origin(cls, test, name, root)
