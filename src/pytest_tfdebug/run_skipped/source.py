@@ -48,7 +48,7 @@ def definition(code: CodeType) -> Function | None:
 @cache
 def _definitions(file: str) -> dict[tuple[str, int], Function | ast.ClassDef]:
     """Return every function and class of a file by its name and first line, that of its first decorator."""
-    nodes = (node for node in ast.walk(_parsed(file)) if isinstance(node, _DEFINITIONS))
+    nodes = (node for node in ast.walk(module_definition(file)) if isinstance(node, _DEFINITIONS))
     return {(node.name, (node.decorator_list[0] if node.decorator_list else node).lineno): node for node in nodes}
 
 
@@ -62,11 +62,6 @@ def class_definition(cls: type, file: str) -> ast.ClassDef | None:
     """Return the ``class`` of a class; None where its source cannot be read."""
     nodes = (node for node in _definitions(file).values() if isinstance(node, ast.ClassDef))
     return next((node for node in nodes if node.name == cls.__name__), None)
-
-
-def module_definition(file: str) -> ast.Module:
-    """Return the syntax of a file; empty where it cannot be read."""
-    return _parsed(file)
 
 
 def does_nothing(code: CodeType) -> bool:
@@ -111,7 +106,7 @@ def _text(node: ast.AST, block: list[ast.AST], line: int) -> str:
 
 def condition_at(file: str, line: int, names: Iterable[str]) -> str:
     """Return the condition of the call of one of these names that begins on a line; empty where there is none."""
-    for node in ast.walk(_parsed(file)):
+    for node in ast.walk(module_definition(file)):
         if isinstance(node, ast.Call) and node.lineno == line and _last_name(node) in names:
             return _condition(node)
     return ""
@@ -170,7 +165,8 @@ def _last_name(node: ast.AST) -> str:
 
 
 @cache
-def _parsed(file: str) -> ast.Module:
+def module_definition(file: str) -> ast.Module:
+    """Return the syntax of a file; empty where it cannot be read."""
     try:
         with tokenize.open(file) as stream:
             return ast.parse(stream.read())

@@ -182,12 +182,12 @@ class _Trial:
         skipped = next((report for report in made if report.skipped), None)
         if skipped is None:
             return Row(self._item.nodeid, "passes", self.shown(), self._behind)
-        if met and met[-1].kind == "conditional" and "conditional" not in self._lifting.kinds:
-            (left,) = self.shown([met[-1]])
-            return Row(self._item.nodeid, "redundant", self.shown(), f"{left.file}:{left.line}: {left.reason}")
-        if met and met[-1].kind not in self._lifting.kinds:
+        if not met or met[-1].kind in self._lifting.kinds:
+            return self._kept(Skip("", 0, reason_of(skipped)), "inside")
+        if met[-1].kind != "conditional":
             return self._kept(met[-1], met[-1].kind)
-        return self._kept(Skip("", 0, reason_of(skipped)), "inside")
+        (left,) = self.shown([met[-1]])
+        return Row(self._item.nodeid, "redundant", self.shown(), f"{left.file}:{left.line}: {left.reason}")
 
     def shown(self, skips: Sequence[Skip] = ()) -> tuple[Skip, ...]:
         """Return each skip once, with its file as the run calls it."""
