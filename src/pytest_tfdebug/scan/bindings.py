@@ -51,14 +51,16 @@ class Source(NamedTuple):
     Attributes:
         note_bad: Is told what of it cannot be read, and the line.
         may_skip: Tells of a dotted name of the file whether calling it may skip.
+        members: Returns what the statements of a class's body bind.
     """
 
     note_bad: Callable[[BadSourceError, int], None]
     may_skip: Callable[[str], bool]
+    members: Callable[[list[Statement]], dict[str, Binding]]
 
 
-class Function:
-    """A function of a file.
+class _Definition:
+    """A function or class of a file.
 
     Args:
         name: Its name.
@@ -70,6 +72,10 @@ class Function:
     def __init__(self, name: str, decorators: tuple[Decorator, ...], statement: Statement, source: Source) -> None:
         self.name, self.decorators, self.line = name, decorators, statement.line
         self._statement, self._source = statement, source
+
+
+class Function(_Definition):
+    """A function of a file."""
 
     @cached_property
     def _texts(self) -> list[str]:
@@ -235,33 +241,14 @@ def _does_nothing(text: str) -> bool:
     return isinstance(node, (cst.SimpleString, cst.FormattedString, cst.ConcatenatedString))
 
 
-class Class:
-    """A class of a file.
-
-    Args:
-        name: Its name.
-        decorators: Its decorators.
-        statement: Its definition.
-        source: Its file.
-        bind_all: Binds what the statements of a block bind.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        decorators: tuple[Decorator, ...],
-        statement: Statement,
-        source: Source,
-        bind_all: Callable[[list[Statement]], dict[str, Binding]],
-    ) -> None:
-        self.name, self.decorators, self.line = name, decorators, statement.line
-        self._statement, self._source, self._bind_all = statement, source, bind_all
+class Class(_Definition):
+    """A class of a file."""
 
     @classmethod
     def nothing(cls) -> Class:
         """Return what stands for the class of a function outside any, and binds nothing."""
         [statement] = Outline("class _: pass").block(0, 1)
-        return cls("", (), statement, Source(lambda *_: None, lambda _: False), lambda _: {})
+        return cls("", (), statement, Source(lambda *_: None, lambda _: False, lambda _: {}))
 
     @property
     def has_bases(self) -> bool:
@@ -296,7 +283,7 @@ class Class:
     @cached_property
     def members(self) -> dict[str, Binding]:
         """What its body binds."""
-        return self._bind_all(self._statement.block)
+        return self._source.members(self._statement.block)
 
     @cached_property
     def writes(self) -> frozenset[str]:

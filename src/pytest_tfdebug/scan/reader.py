@@ -48,7 +48,7 @@ def read(text: str, note_bad: Callable[[BadSourceError, int], None], may_skip: C
     """
     outline = Outline(text)
     scope = _Scope({}, [], [])
-    _Reader(Source(note_bad, may_skip)).bind_all(outline.block(0, len(outline)), scope, weak=False)
+    _Reader(note_bad, may_skip).bind_all(outline.block(0, len(outline)), scope, weak=False)
     return Module(scope.names, tuple(scope.stars), tuple(scope.calls))
 
 
@@ -72,8 +72,8 @@ def check(text: str) -> None:
 class _Reader:
     """Binds the statements of one file."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, note_bad: Callable[[BadSourceError, int], None], may_skip: Callable[[str], bool]) -> None:
+        self._source = Source(note_bad, may_skip, self._members)
 
     def bind_all(self, statements: list[Statement], scope: _Scope, *, weak: bool) -> None:
         """Bind what the statements of a block bind."""
@@ -91,7 +91,7 @@ class _Reader:
                 if word == "if":
                     never = _test(statement) in _NEVER
                 if word != "if" or not never:
-                    self.bind_all(statement.block, scope._replace(calls=[], is_sure=False), weak=is_weak)
+                    self.bind_all(statement.block, scope._replace(is_sure=False), weak=is_weak)
             else:
                 _bind_simple(statement, scope, weak=weak)
             decorators = []
@@ -101,10 +101,8 @@ class _Reader:
         name = after[: next((at for at, mark in enumerate(after) if not (mark.isalnum() or mark == "_")), len(after))]
         if not name.isidentifier():
             raise BadSourceError(f"line {statement.line}: invalid syntax")
-        if statement.word == "def":
-            bind(scope.names, name, Function(name, decorators, statement, self._source), weak=weak)
-        else:
-            bind(scope.names, name, Class(name, decorators, statement, self._source, self._members), weak=weak)
+        kind = Function if statement.word == "def" else Class
+        bind(scope.names, name, kind(name, decorators, statement, self._source), weak=weak)
 
     def _members(self, statements: list[Statement]) -> dict[str, Binding]:
         scope = _Scope({}, [], [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
@@ -126,9 +126,7 @@ class Workspace:
         text = decode(content)
         if self._is_checked:
             check(text)
-        return read(
-            text, lambda error, line: self.note_bad(path, error, line), lambda dotted: self._may_skip(path, dotted)
-        )
+        return read(text, partial(self.note_bad, path), partial(self._may_skip, path))
 
     def _may_skip(self, path: str, dotted: str) -> bool:
         file = self._read.get(path)
