@@ -113,12 +113,7 @@ class ClassStates:
         key = (test, mro)
         if key not in self._slots:
             involved = tuple(linked for linked in mro if test in self._own(linked))
-            expansions = {
-                id(binding): found
-                for definer, binding in cls.definitions(test)
-                if (found := self.definitions.expansion(definer, binding)) is not None
-            }
-            slots = expanded.slots(involved, test, expansions)
+            slots = expanded.slots(involved, test, self.definitions.expansion)
             self._slots[key] = [each for each in slots if not each.is_leftover or self.definitions.is_collected(each)]
         states = ((slot.name, self.definitions.of(*slot)) for slot in self._slots[key])
         return of_variants([(name, self._of_definition(cls, definition, base)) for name, definition in states])

@@ -158,7 +158,7 @@ class Scanner:
 
     def _is_collected(self, name: str, cls: Linked) -> bool:
         """Tell whether pytest collects a class under a name."""
-        marked = self._evaluator.attribute(cls, "__test__") if next(cls.definitions("__test__"), None) else None
+        marked = self._evaluator.attribute(cls, "__test__") if cls.find("__test__") else None
         if marked is False:
             return False
         if cls.inherited.is_test_case:
