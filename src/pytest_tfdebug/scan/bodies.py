@@ -246,9 +246,6 @@ class Runner:
         is_on = end is End.RAISED or (end is End.SKIPPED and is_caught)
         return _either([(End.FALLS_THROUGH if is_on and on else end, exits), *caught])
 
-    def _with(self, node: Any, frame: Frame) -> Ending:
-        return self._run(node.body, frame)
-
     def _match(self, node: Any, frame: Frame) -> Ending:
         exits: list[EarlyExit] = []
         for case in node.cases:
@@ -476,7 +473,7 @@ class Runner:
             (_raise, (cst.Raise,)),
             (_return, (cst.Return,)),
             (_try, (cst.Try, cst.TryStar)),
-            (_with, (cst.With,)),
+            (lambda self, node, frame: self._run(node.body, frame), (cst.With,)),
         )
         for kind in kinds
     }

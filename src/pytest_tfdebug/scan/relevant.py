@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 #: How the methods of ``unittest.TestCase`` begin that tests call on every other line, and that skip nothing.
-NO_SKIPS = ("assert", "fail", "subTest")
+_NO_SKIPS = ("assert", "fail", "subTest")
 #: What a statement may hold that skips wherever it stands, and what tells that not its first call alone may.
 _SKIPS = ("kip", "super(")
 _MORE_CALLS = ("await ", " and ", " or ", " if ", "lambda")
@@ -94,7 +94,7 @@ class _Reader(NamedTuple):
         """Tell whether calling a name may skip."""
         first, _, rest = name.partition(".")
         if first in {"self", "cls"}:
-            return rest.isidentifier() and not rest.startswith(NO_SKIPS)
+            return rest.isidentifier() and not rest.startswith(_NO_SKIPS)
         return name.replace(".", "").isidentifier() and (name in self.nested or self.may_skip(name))
 
 
