@@ -38,7 +38,7 @@ class Answer:
     Args:
         question: What was asked.
         find: Returns what the scan found.
-        head: What is known without that; None where nothing is.
+        head: What is kept of an earlier answer that still stands; None where there is none.
     """
 
     def __init__(self, question: Question, find: Callable[[], Part], head: Head | None = None) -> None:
@@ -80,7 +80,7 @@ class Answer:
         self.head = self.head._replace(size=size, checksum=checksum)
 
     def keep(self, cache: Cache) -> None:
-        """Keep what is new of the answer for the next scan."""
+        """Keep the answer for the next scan, if it is new."""
         if self.head != self._kept:
             from pytest_tfdebug.scan.found import to_rows
 

@@ -27,8 +27,8 @@ class Decorator(NamedTuple):
 class Value(NamedTuple):
     """A name bound to the value of an expression; ``text`` is empty where the expression is not known.
 
-    ``previous`` is what the name was bound to where the expression uses it; ``is_sure`` is False under an ``if``,
-    ``try`` or loop, where another value may win.
+    ``previous`` is what the name was bound to before, if the expression uses that. ``is_sure`` is False under an
+    ``if``, ``try`` or loop, where another value may win.
     """
 
     text: str
@@ -46,11 +46,11 @@ class Import(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What a function or class asks of its file.
+    """What a function or class needs of its file.
 
     Attributes:
-        note_bad: Is told what of it cannot be read, and the line.
-        may_skip: Tells of a dotted name of the file whether calling it may skip.
+        note_bad: Notes an error in the file, and its line.
+        may_skip: Tells whether calling a dotted name of the file may skip.
         members: Returns what the statements of a class's body bind.
     """
 
@@ -109,7 +109,7 @@ class Function(_Definition):
 
     @property
     def callees(self) -> frozenset[str]:
-        """The names by which the body calls what may skip, an empty one if it skips by itself; none if it cannot."""
+        """The names of the callables in the body that may skip; an empty name if the body skips by itself."""
         return self._relevant.callees
 
     @cached_property
@@ -156,7 +156,7 @@ class Function(_Definition):
             return ("self",)
         try:
             params = syntax.definition([self._statement.text, " pass"]).params
-        except BadSourceError:  # which whoever reads the body notes
+        except BadSourceError:  # it is noted when the body is read
             return ()
         star = [params.star_arg] if isinstance(params.star_arg, cst.Param) else []
         kwarg = [params.star_kwarg] if params.star_kwarg else []
@@ -332,7 +332,7 @@ def bind(names: dict[str, Binding], name: str, binding: Binding, *, weak: bool) 
         try:
             if syntax.mentions(syntax.expression(binding.text), name):
                 binding = binding._replace(previous=earlier)
-        except BadSourceError:  # what cannot be read uses nothing
+        except BadSourceError:  # an expression that cannot be read uses no name
             pass
     del names[name]
     names[name] = binding

@@ -27,7 +27,7 @@ _MODULE_SETUPS = ("setUpModule", "setup_module")
 
 
 class ClassStates:
-    """Decides states; what does not depend on the class is decided once.
+    """Decides states. What does not depend on the class is decided once.
 
     Attributes:
         definitions: What definitions do by themselves.

@@ -30,8 +30,8 @@ _BUILTIN = frozenset({"object", "Exception", "dict", "list", "tuple", "str", "in
 class Inherited:
     """What classes with the same bases inherit.
 
-    ``mro`` holds the classes of the repository that follow each of them in its MRO, ``externals`` the full names of
-    the bases outside it.
+    ``mro`` holds the classes of the repository that follow such a class in its MRO, ``externals`` the full names of
+    the bases outside the repository.
     """
 
     def __init__(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> None:

@@ -46,7 +46,7 @@ SKIP_DECORATORS = {
 SKIP_CALLS = frozenset({"pytest.skip", "_pytest.outcomes.skip"})
 #: Decorators outside the repository that always skip.
 _ALWAYS = {"tooslow": "test is too slow"}
-#: Follows the body of a decorator that the repository defines, with its parameters, to the skips that it applies.
+#: Follows the body of a decorator that the repository defines, with its parameters, and returns the skips it applies.
 Follow: TypeAlias = "Callable[[File, Function, dict[str, Any], int], list[Skip]]"
 
 

@@ -57,7 +57,7 @@ class ModelScan(NamedTuple):
         classes: Its test classes.
         mixins: The classes that its classes inherit tests from.
         unresolved: The bases of its test classes that are not known.
-        uses: The files of models, its own included, that this rests on; None where that is not known.
+        uses: The files of models, its own included, that this depends on; None where that is not known.
     """
 
     model: str

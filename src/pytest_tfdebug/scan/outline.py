@@ -1,7 +1,7 @@
 """Python source as statements: cut by lines, indentation, strings and brackets alone.
 
-Nothing here knows what a statement means: libcst reads that, and only of the statements that matter. What this tells
-is where each logical line begins and ends, how far it is indented, and so which lines are the block of which header.
+Nothing here knows what a statement means: libcst reads the statements that matter. An outline tells where each logical
+line begins and ends, how far it is indented, and so which lines are the block of which header.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: Brackets in brackets that Python's own tokenizer accepts; libcst takes cubic time for what is nested.
 _DEEPEST = 100
-#: Every byte of code that says nothing of brackets and line ends.
+#: Every byte that is no bracket and no line end.
 _SILENT = bytes(set(range(256)).difference(b"\n\r()[]{}"))
 _OPEN, _CLOSE = "([{", ")]}"
 
@@ -224,7 +224,7 @@ def _string_end(text: str, at: int, quote: str) -> int:
 
 
 def _unfinished(text: str, start: int) -> str:
-    """Return what does not end in a file, which is seen at its end."""
+    """Return which bracket or statement of a file does not end."""
     opened: list[tuple[int, str]] = []
     for index, character in enumerate(blank(text)):
         if character in _OPEN:

@@ -40,8 +40,8 @@ def read(text: str, note_bad: Callable[[BadSourceError, int], None], may_skip: C
 
     Args:
         text: Its source.
-        note_bad: Is told of what cannot be read when it is asked for later, and its line.
-        may_skip: Tells of a dotted name of the file whether calling it may skip.
+        note_bad: Notes an error in a part that is read later, and its line.
+        may_skip: Tells whether calling a dotted name of the file may skip.
 
     Raises:
         BadSourceError: If it cannot be cut into statements, or an import or assignment cannot be read.
@@ -58,7 +58,7 @@ def check(text: str) -> None:
     Raises:
         BadSourceError: If it cannot.
     """
-    outline = Outline(text)  # whose words for a bracket or string that does not end are the plainer ones
+    outline = Outline(text)  # which says more plainly than libcst which bracket or string does not end
     if len(text) > _MOST_CHECKED:
         raise BadSourceError(f"{len(text):,} characters, more than the {_MOST_CHECKED:,} that are read whole")
     for index in range(len(outline)):

@@ -1,4 +1,4 @@
-"""Source read by libcst, each different text once, and what its nodes say of themselves.
+"""Source read by libcst, each different text once, and what can be read off a node alone.
 
 Positions are never asked for: they would triple the time, and the outline knows the lines.
 """
@@ -47,7 +47,7 @@ class Argument(NamedTuple):
 
 
 def parse(text: str) -> Any:
-    """Return the libcst module of a text, of which the size of each statement has been checked.
+    """Return the libcst module of a text. The size of each of its statements has been checked.
 
     Raises:
         BadSourceError: If it is not Python, or more than libcst can be given.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.classes import Dependency, Linked
 
 _DEPTH = 12  # of constants defined by constants
-#: Characters, or items, that a value may have; and the longest number in a format, which asks for as many characters.
+#: The most characters or items of a value, and the most digits of a number in a format, which may be a width.
 _LONGEST, _WIDEST = 10_000, 3
 
 #: Stands in a reason for the name of the class, so that classes can share what a body does to them.
@@ -54,7 +54,7 @@ class Evaluator:
     Attributes:
         dependencies: What of classes was looked up since this was last emptied.
         skipping_helper: Returns the method that a class has under a name, if it could skip.
-        resolve: Returns what a class has for a dependency; a definition is told by its identity.
+        resolve: Returns what a class has for a dependency; for a definition, its identity.
         resolved: Returns that for some dependencies; classes for which it is the same share an outcome.
     """
 
@@ -381,7 +381,7 @@ def _frozen(value: Any) -> Hashable:
     return value if value is None or isinstance(value, (str, int, float, bool)) else id(value)
 
 
-#: Kind of a dependency -> what a class has for it; a definition is told by its identity.
+#: Kind of a dependency -> what a class has for it; for a definition, its identity.
 _DEPENDENCIES: dict[str, Callable[..., Hashable]] = {
     "after": lambda _, cls, definer, name: _identity(cls.after(definer, name)),
     "helper": lambda evaluator, cls, name: _identity(evaluator.skipping_helper(cls, name)),
