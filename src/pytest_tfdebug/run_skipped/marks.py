@@ -43,7 +43,7 @@ def _held(item: pytest.Item) -> Iterator[tuple[Any, pytest.Mark]]:
 
 
 def _skip(item: pytest.Item, node: Any, mark: pytest.Mark) -> Skip:  # noqa: ANN401 - a node with or without an object
-    """Return what is known of a mark; one that no source carries was added by a hook, for this run."""
+    """Return the skip of a mark. A mark that stands nowhere in the source was added by a hook, for this run."""
     reason = str(mark.kwargs.get("reason") or (mark.args[0] if mark.args and mark.name == "skip" else ""))
     for body, file, namespace in _bodies(item, node, mark):
         written = source.mark_in(body, mark, namespace)
@@ -61,7 +61,7 @@ def _written(mark: pytest.Mark, written: Written, file: str, reason: str) -> Ski
 
 
 def _bodies(item: pytest.Item, node: Any, mark: pytest.Mark) -> Iterator[tuple[ast.AST | None, str, dict[str, Any]]]:  # noqa: ANN401 - likewise
-    """Yield the syntax, file and names of what was given a mark."""
+    """Yield the syntax, file and names of each module, class or function that was given a mark."""
     obj = getattr(node, "obj", None)
     if isinstance(node, pytest.Module):
         yield source.module_definition(str(node.path)), str(node.path), vars(obj)

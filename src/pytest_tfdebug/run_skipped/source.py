@@ -1,4 +1,4 @@
-"""What the source says of a test: whether its body does anything, what a skip hangs on, and where a mark stands."""
+"""What the source says of a test: whether its body does anything, what a skip depends on, where a mark stands."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-#: What skips the test that calls or raises it.
+#: Functions and errors that skip the test that calls or raises them.
 _SKIPPING = frozenset({"skip", "skipTest", "SkipTest"})
-#: Blocks of statements, and those of them that are entered for sure.
+#: The fields that hold a block of statements, and the blocks that are surely entered.
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _ALWAYS = frozenset(
     {("With", "body"), ("AsyncWith", "body"), ("Try", "body"), ("Try", "finalbody")}
-    | {("ExceptHandler", "body"), ("match_case", "body")}  # which are told of their ``try`` and ``match``
+    | {("ExceptHandler", "body"), ("match_case", "body")}  # whose conditions are those of their ``try`` and ``match``
 )
 
 
@@ -31,7 +31,7 @@ class Written(NamedTuple):
     Args:
         line: Its line.
         condition: Its condition as it stands there.
-        alias: The name that stands there for a mark that was made elsewhere.
+        alias: The name that stands there, if the mark was made elsewhere.
     """
 
     line: int
@@ -116,9 +116,9 @@ def mark_in(body: ast.AST | None, mark: pytest.Mark, namespace: Mapping[str, obj
     """Return where a module, class or function is given a mark; None where it is not found.
 
     Args:
-        body: The syntax of what carries it.
+        body: The syntax of the module, class or function.
         mark: The mark.
-        namespace: The names of the module, among which a mark may have one.
+        namespace: The names of the module; one of them may be the mark's.
     """
     if body is None:
         return None

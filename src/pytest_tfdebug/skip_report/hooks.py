@@ -43,7 +43,7 @@ class SkipReport:
         self._broken: set[str] = set()
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note every model that is not wholly collected, so that what it lacks proves nothing."""
+        """Note every model that is not wholly collected: that a test of it is missing proves nothing."""
         where = place_of(report.nodeid.partition("::")[0])
         if where is not None and not report.passed:
             self._broken.add(where.model)
@@ -63,7 +63,7 @@ class SkipReport:
                     self._rows[row.nodeid] = row
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        """Note every item that will not run, so that its absence proves nothing."""
+        """Note every item that will not run: its absence proves nothing."""
         for item in items:
             row = row_of(item)
             if row is not None:
@@ -79,7 +79,7 @@ class SkipReport:
             file = relative_to(file, self._config.rootpath)
             found = row._replace(state="skipped", form=row.form or "guard", reason=reason, file=file, line=line)
             self._rows[report.nodeid] = found._replace(is_run=True)
-        elif report.when == "call" and row.state != "skipped":  # as a skipped subtest reports it before the test
+        elif report.when == "call" and row.state != "skipped":  # a skipped subtest is reported before its test
             self._rows[report.nodeid] = row._replace(state="ran", is_run=True)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -106,7 +106,7 @@ class SkipReport:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401 - xdist is not typed
-        """Take what a worker saw; what one has run counts before what others only collected."""
+        """Take what a worker saw; an item that one worker ran counts before one that others only collected."""
         rows, broken = getattr(node, "workeroutput", {}).get(_OUTPUT, ((), ()))
         for row in (Row(*values) for values in rows):
             if row.is_run or row.nodeid not in self._rows:
@@ -117,7 +117,7 @@ class SkipReport:
 def _location(longrepr: object) -> tuple[str, int, str]:
     if isinstance(longrepr, tuple):
         file, line, reason = longrepr
-        # pytest puts its word before a reason, which may begin with that word itself; alone, it stands for none
+        # pytest puts "Skipped" before a reason, which may begin so itself; alone it means that there is none
         return str(file), int(line), "" if reason == "Skipped" else str(reason).removeprefix("Skipped: ")
     return "", 0, str(longrepr)
 

@@ -1,4 +1,4 @@
-"""What live classes say of test items: which model and common test an item is of, and what skips it beforehand."""
+"""What live classes say of test items: the model and common test of an item, and which decorators skip it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Row(NamedTuple):
     """What happened to one test item; plain values, so that an xdist worker can send it.
 
-    ``is_run`` tells what a run has shown from what its decorators, or nothing, say of an item that it did not reach.
+    ``is_run`` is True for an item that was run, and False for one of which only its decorators are known.
     """
 
     nodeid: str
@@ -112,7 +112,7 @@ def _form(item: pytest.Item, cls: type, name: str) -> str:
 
 
 def marked(item: pytest.Item, row: Row) -> Row:
-    """Return the row of an item that is collected and not run: its decorators are all that is known."""
+    """Return the row of an item that is collected and not run, of which only the decorators are known."""
     from _pytest.skipping import evaluate_skip_marks
 
     cls: Any = getattr(item, "cls", None)
