@@ -79,10 +79,6 @@ class _Site(NamedTuple):
     def of(cls, frame: FrameType) -> _Site:
         return cls(frame.f_code, frame.f_lineno)
 
-    @property
-    def is_in_function(self) -> bool:
-        return bool(self.code.co_flags & inspect.CO_OPTIMIZED)
-
 
 class Lifting:
     """Which skips the running test meets, and whether they are lifted.
@@ -178,7 +174,7 @@ def without_skips(function: Any) -> Any:  # noqa: ANN401 - a function
 def _declared(made: _Site, applied: _Site, reason: str, name: str) -> Skip:
     """Return the skip of a decorator: one that a function makes (``slow``, ``require_gpu``) is the environment's."""
     for site in (made, applied):
-        if site.is_in_function:
+        if site.code.co_flags & inspect.CO_OPTIMIZED:  # as only a function has
             return Skip(site.code.co_filename, site.line, reason, "environment", site.code.co_name)
     condition = source.condition_at(made.code.co_filename, made.line, {name}) or name if name else ""
     here = made if made.code is applied.code else applied

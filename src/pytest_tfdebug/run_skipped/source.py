@@ -142,12 +142,9 @@ def _places_of_marks(body: ast.AST) -> Iterator[ast.expr]:
     """Yield each decorator, and each item of ``pytestmark``."""
     yield from getattr(body, "decorator_list", ())
     for statement in () if isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)) else getattr(body, "body", ()):
-        if isinstance(statement, ast.Assign) and any(map(_is_pytestmark, statement.targets)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else ()
+        if any(getattr(target, "id", "") == "pytestmark" for target in targets):
             yield from getattr(statement.value, "elts", [statement.value])
-
-
-def _is_pytestmark(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "pytestmark"
 
 
 def _is_constant(node: ast.AST, value: object) -> bool:

@@ -176,7 +176,7 @@ class _Trial:
         made = run(self._item)
         reports = [*quiet.reports, *made]
         self._skips += [skip for skip in met if skip.kind in self._lifting.kinds]
-        failed = next((report for report in reports if report.failed or _is_xfailed(report)), None)
+        failed = next((each for each in reports if each.failed or (each.skipped and hasattr(each, "wasxfail"))), None)
         if failed is not None:
             return Row(self._item.nodeid, "fails", self.shown(), _first_line(failed))
         skipped = next((report for report in made if report.skipped), None)
@@ -218,10 +218,6 @@ def _innermost(function: Any) -> Any:  # noqa: ANN401 - a function
     while inspect.isfunction(inner := getattr(function, "__wrapped__", None) or getattr(function, "place_as", None)):
         function = inner
     return function
-
-
-def _is_xfailed(report: pytest.TestReport) -> bool:
-    return report.skipped and hasattr(report, "wasxfail")
 
 
 def reason_of(report: pytest.TestReport) -> str:
