@@ -246,6 +246,9 @@ class Runner:
         is_on = end is End.RAISED or (end is End.SKIPPED and is_caught)
         return _either([(End.FALLS_THROUGH if is_on and on else end, exits), *caught])
 
+    def _with(self, node: Any, frame: Frame) -> Ending:
+        return self._run(node.body, frame)
+
     def _match(self, node: Any, frame: Frame) -> Ending:
         exits: list[EarlyExit] = []
         for case in node.cases:
@@ -377,15 +380,14 @@ class Runner:
         found = cls.helper(name)
         if found is None or found[1].decorators or (id(found[0]), id(found[1])) in self._running:
             return found
-        if (cls, name) in self._looked_into or len(
-            self._looked_into
-        ) > _LOOKING:  # it may call itself, by way of others
+        key, looked_into = (cls, name), self._looked_into
+        if key in looked_into or len(looked_into) > _LOOKING:  # it may call itself, by way of others
             return found
-        self._looked_into.add((cls, name))
+        looked_into.add(key)
         try:
             skips, _, dependencies = self.test(*found, cls)
         finally:
-            self._looked_into.discard((cls, name))
+            looked_into.discard(key)
         return found if skips or any(each[-1] != name for each in dependencies) else None
 
     def _helper(self, dotted: str, args: Sequence[Argument], frame: Frame) -> End:
@@ -462,21 +464,10 @@ class Runner:
         return ""
 
     _STATEMENTS: ClassVar = {
-        kind: follow
-        for follow, kinds in (
-            (_do, (cst.AnnAssign, cst.Assign, cst.AugAssign, cst.Expr)),
-            (_leave, (cst.Break, cst.Continue)),
-            (_loop, (cst.For, cst.While)),
-            (_def, (cst.FunctionDef,)),
-            (_if, (cst.If,)),
-            (_match, (cst.Match,)),
-            (_raise, (cst.Raise,)),
-            (_return, (cst.Return,)),
-            (_try, (cst.Try, cst.TryStar)),
-            (lambda self, node, frame: self._run(node.body, frame), (cst.With,)),
-        )
-        for kind in kinds
-    }
+        cst.AnnAssign: _do, cst.Assign: _do, cst.AugAssign: _do, cst.Break: _leave, cst.Continue: _leave, cst.Expr: _do,
+        cst.For: _loop, cst.FunctionDef: _def, cst.If: _if, cst.Match: _match, cst.Raise: _raise, cst.Return: _return,
+        cst.Try: _try, cst.TryStar: _try, cst.While: _loop, cst.With: _with,
+    }  # fmt: skip
 
 
 def _guard(node: Any, *, holds: bool) -> str:
