@@ -46,11 +46,11 @@ class ClassStates:
         """Return the skips that a module applies to all tests that pytest collects in it, the nearest first."""
         skips = [skip for mark in _marks(file.module.names) for skip in self._decorators.of(file, mark)]
         skips += [skip for call in file.module.calls for skip in self._decorators.module_skip(file, call)]
-        setups = (self._workspace.lookup(file, name) for name in _MODULE_SETUPS)
-        setup = next((found for found in setups if isinstance(found, Found)), None)
-        return Applied("class-decorator", tuple(skips)), self._on_module_setup(setup)
+        return Applied("class-decorator", tuple(skips)), self._on_module_setup(file)
 
-    def _on_module_setup(self, setup: Found | None) -> Applied:
+    def _on_module_setup(self, file: File) -> Applied:
+        found = (self._workspace.lookup(file, name) for name in _MODULE_SETUPS)
+        setup = next((each for each in found if isinstance(each, Found)), None)
         if setup is None or not isinstance(setup.binding, Function) or setup.binding.decorators:
             return NOTHING
         skips, end = self._runner.function(setup.file, setup.binding)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_tfdebug.scan.decorators import Decorators
-    from pytest_tfdebug.scan.expanded import Expansion, Slot
+    from pytest_tfdebug.scan.expanded import Slot
 
 #: Decorators whose result is no function, so that pytest does not collect it, and attributes of a property.
 _NO_FUNCTION = frozenset({"property", "cached_property", "classproperty"})
@@ -62,7 +62,7 @@ class Definitions:
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators) -> None:
         self._workspace, self._evaluator, self._decorators = workspace, evaluator, decorators
         self._known: dict[tuple[Any, ...], Definition] = {}
-        self.expansion = cache(self._expansion)
+        self.expansion = cache(partial(expanded.expansion, workspace, evaluator))
 
     def of(
         self,
@@ -78,9 +78,6 @@ class Definitions:
             found = self._read(name, definer, binding, decorators)
             self._known[key] = found._replace(function=None, empty=None) if is_leftover else found
         return self._known[key]
-
-    def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
-        return expanded.expansion(binding, definer.file, self._workspace, self._evaluator)
 
     def is_collected(self, leftover: Slot) -> bool:
         """Tell whether a decorator outside ``expand`` has made the ``None`` that it leaves callable.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_tfdebug.scan.classes import Linked
-    from pytest_tfdebug.scan.workspace import File, Workspace
+    from pytest_tfdebug.scan.workspace import Workspace
 
 
 class Slot(NamedTuple):
@@ -47,16 +47,16 @@ class Expansion(NamedTuple):
     outer: tuple[Decorator, ...]
 
 
-def expansion(function: Binding, file: File, workspace: Workspace, evaluator: Evaluator) -> Expansion | None:
-    """Return how ``parameterized.expand`` multiplies a function, or None where it does not."""
+def expansion(workspace: Workspace, evaluator: Evaluator, definer: Linked, function: Binding) -> Expansion | None:
+    """Return how ``parameterized.expand`` multiplies a function of a class, or None where it does not."""
     if not isinstance(function, Function):
         return None
     for index, decorator in enumerate(function.decorators):
-        node = workspace.node(file, decorator) if "expand" in decorator.text else None
+        node = workspace.node(definer.file, decorator) if "expand" in decorator.text else None
         callee = node.func if isinstance(node, cst.Call) else None
         callee = callee.func if isinstance(callee, cst.Call) else callee
         if callee is not None and syntax.dotted(callee).rpartition(".")[2] == "expand":
-            names = _names(function.name, node, Scope(file), evaluator)
+            names = _names(function.name, node, Scope(definer.file), evaluator)
             return Expansion(names, function.decorators[index + 1 :], function.decorators[:index])
     return None
 

@@ -20,7 +20,7 @@ _NAME = bytes(byte if (chr(byte).isalnum() and byte < 128) or byte in b"-_." els
 _CHUNK = 1 << 16
 
 
-def read(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+def read(path: str | os.PathLike[str], most: int) -> bytes:
     """Return the bytes of a regular file; a pipe is never waited for.
 
     Raises:
@@ -34,7 +34,7 @@ def read(path: str | os.PathLike[str], most: int | None = None) -> bytes:
             raise IsADirectoryError(f"{os.fspath(path)!r} is a directory")
         if not stat.S_ISREG(status.st_mode):
             raise OSError("not a regular file")
-        if most is not None and status.st_size > most:
+        if status.st_size > most:
             raise OSError(f"{status.st_size:,} bytes, more than the {most:,} that are read")
         content = os.read(file, status.st_size + 1)
         while len(content) < status.st_size and (more := os.read(file, status.st_size)):

@@ -149,9 +149,8 @@ def to_rows(models: Iterable[ModelScan], shared: list[str]) -> dict[str, Any]:
         for cls in model.classes:
             given: dict[int, list[int]] = {}
             for test, state in cls.states.items():
-                number = numbers.get(id(state))
-                if number is None:
-                    number = numbers[id(state)] = len(states)
+                number = numbers.setdefault(id(state), len(states))
+                if number == len(states):
                     states.append(state)
                 given.setdefault(number, []).append(tests.setdefault(test, len(tests)))
             classes.append([cls.name, cls.path, list(given.items())])

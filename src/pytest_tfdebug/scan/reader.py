@@ -9,7 +9,7 @@ import libcst as cst
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Binding, Class, Decorator, Function, Import, Module, Source, Value, bind
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.outline import Outline, Statement, uncommented
+from pytest_tfdebug.scan.outline import COMPOUND, Outline, Statement, uncommented
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Compound statements whose body binds only where the first branch has not.
 _WEAK = frozenset({"elif", "else", "except", "case"})
 #: Compound statements without a scope of their own.
-_BLOCKS = _WEAK | {"if", "try", "finally", "with", "for", "while", "match"}
+_BLOCKS = COMPOUND - {"class", "def"}
 #: Tests of an ``if`` whose body never runs.
 _NEVER = frozenset({"TYPE_CHECKING", "typing.TYPE_CHECKING", "False", "0"})
 #: Characters of a file that are read whole; libcst takes 3 seconds for as many.

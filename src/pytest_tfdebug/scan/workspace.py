@@ -63,7 +63,7 @@ class Workspace:
         module_path: Returns the file that an import in a file names, or None where it is not in the repository.
     """
 
-    def __init__(self, tree: Tree, models: Collection[str] = (), *, is_checked: bool = False) -> None:
+    def __init__(self, tree: Tree, models: Collection[str], *, is_checked: bool) -> None:
         self.bad: dict[str, str] = {}
         self.may_skip: Callable[[File, str], bool] = lambda *_: True
         self._tree, self._models, self._is_checked = tree, models, is_checked
