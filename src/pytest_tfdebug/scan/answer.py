@@ -146,7 +146,7 @@ def _scanned(question: Question) -> Part:
 
 
 def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Part:
-    """Scan the models that rest on changed files, and take what an earlier scan found of the others.
+    """Scan the models that depend on changed files, and take what an earlier scan found of the others.
 
     Every model is scanned where a file has changed that belongs to none, or the rows are not what they should be.
     """

@@ -54,9 +54,9 @@ _Key: TypeAlias = "tuple[str, ...]"
 _Skips: TypeAlias = "dict[_Key, list[_Skip]]"
 #: A test, a model, or a model and its class.
 _Name: TypeAlias = "tuple[str, ...]"
-#: What else identifies the skips of a name.
+#: What identifies the skips of a name beside that name.
 _Facts: TypeAlias = "frozenset[tuple[str, ...]]"
-#: So many names that share a skip are looked at, of which there may be thousands.
+#: How many of the names that share a skip are looked at; there may be thousands.
 _LOOKED_AT = 30
 
 
@@ -246,7 +246,7 @@ def _by_name(skips: _Skips, part: _Part, others: set[_Name]) -> dict[_Name, _Fac
 
 
 def _paired(before: list[_Skip], after: list[_Skip]) -> Iterator[tuple[_Skip | None, _Skip | None]]:
-    """Yield the skips of the classes of one name, of which two files of a model may have one each, side by side."""
+    """Yield the skips of the classes of one name side by side; two files of a model may each have such a class."""
     moved: list[_Skip] = []
     left: dict[str, deque[_Skip]] = {}
     for skip in after:

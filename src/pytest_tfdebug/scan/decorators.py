@@ -53,7 +53,7 @@ Follow: TypeAlias = "Callable[[File, Function, dict[str, Any], int], list[Skip]]
 class Decorators:
     """Finds the skips of decorators, whatever they are called and wherever they are defined.
 
-    ``follow`` is set once there is something that follows bodies, which in turn asks for decorators.
+    The runner, which asks for the skips of decorators, sets ``follow``.
     """
 
     def __init__(self, workspace: Workspace, evaluator: Evaluator) -> None:

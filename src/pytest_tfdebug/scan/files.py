@@ -1,4 +1,4 @@
-"""Reading files that may be anything, and writing them so that they are all there or as they were."""
+"""Reads files that may be anything, and replaces files atomically."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Return the length and the checksum of a file; nothing of one that is none.
+    """Return the length and the checksum of a file; zeros if there is no such file.
 
     Raises:
         OSError: If it cannot be read.

@@ -194,7 +194,7 @@ def constant(node: Any) -> Any:
 def _evaluated(node: Any) -> Any:
     try:
         return node.evaluated_value
-    except (ValueError, SyntaxError, MemoryError):  # such as more digits than Python reads
+    except (ValueError, SyntaxError, MemoryError):  # such as a number of more digits than Python reads
         return UNKNOWN
 
 
@@ -285,7 +285,7 @@ _OPAQUE = (
 
 @cache
 def describe(node: Any) -> str:
-    """Return how an expression that has no value reads."""
+    """Return the text that stands for an expression whose value is not known."""
     if isinstance(node, cst.Call):
         return f"{describe(node.func)}({', '.join(source(arg.value) for arg in node.args)})"
     if isinstance(node, cst.Attribute):

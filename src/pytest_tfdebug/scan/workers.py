@@ -27,7 +27,7 @@ _FIRST, _PARTS = 4, 6
 
 
 def hit(before: Work, work: Work, earlier: Part, changed: set[str]) -> list[str] | None:
-    """Return the models that have to be scanned after a change; None where all have to be.
+    """Return the models that have to be scanned after a change; None if all have to be.
 
     Args:
         before: What was scanned.

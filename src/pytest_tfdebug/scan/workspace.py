@@ -57,7 +57,7 @@ class Workspace:
 
     Attributes:
         bad: The files that cannot be read, with the reason.
-        may_skip: Tells whether calling a dotted name of a file may skip; set by whoever follows bodies.
+        may_skip: Tells whether calling a dotted name of a file may skip; the runner sets it.
         resolve: Returns what a dotted name of a module means, or None where its first part is not bound there.
         exported: Returns what an import of a name from a module brings.
         module_path: Returns the file that an import in a file names, or None where it is not in the repository.
