@@ -82,20 +82,22 @@ class ClassStates:
     def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Applied, ...]) -> dict[str, State]:
         """Return the states of some tests that a class has, in a module that applies skips to all of them."""
         base = _named(judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN, cls)
-        self._inherited.setdefault(cls.inherited, {})
-        return {test: self._state(cls, test, base) for test in tests}
+        own, known = self._own(cls), self._inherited.setdefault(cls.inherited, {})
+        return {
+            test: self._of_definition(cls, known[test], base)
+            if test in known and test not in own
+            else self._state(cls, test, base)
+            for test in tests
+        }
 
     def _state(self, cls: Linked, test: str, base: State) -> State:
         """Return the state of a test of a class, and note the definition for the classes that inherit the same."""
-        inherited = self._inherited[cls.inherited]
-        definition = inherited.get(test) if test not in self._own(cls) else None
-        if definition is None:
-            found, expansion = cls.find(test), self.definitions.expansion
-            if found is None or test in self._expanded_of(cls.inherited) or expansion(*found) is not None:
-                return self._of_variants(cls, test, base)
-            definition = self.definitions.of(test, *found)
-            if found[0] is not cls:
-                inherited[test] = definition
+        found = cls.find(test)
+        if found is None or test in self._expanded_of(cls.inherited) or self.definitions.expansion(*found) is not None:
+            return self._of_variants(cls, test, base)
+        definition = self.definitions.of(test, *found)
+        if found[0] is not cls:
+            self._inherited[cls.inherited][test] = definition
         return self._of_definition(cls, definition, base)
 
     def _expanded_in(self, inherited: Inherited) -> frozenset[str]:
