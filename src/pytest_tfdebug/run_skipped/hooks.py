@@ -1,8 +1,7 @@
 """The hooks of a run with ``--tf-run-skipped``.
 
-The run itself is as ever: each test is run and reported as without the flag. When its last test has ended, those that
-were skipped are run once more without their skips. Nothing hears of these trials but the list at the end, so that they
-change neither a report nor the exit code.
+Each test is run and reported as without the flag. After the last test, the skipped ones are run once more without their
+skips. Only the list at the end shows these trials: they change neither a report nor the exit code.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class RunSkipped:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Let pytest see ``setUpClass`` of a skipped class, for the trials; the class is skipped none the less."""
+        """Let pytest see ``setUpClass`` of a skipped class, for the trials; the class is still skipped."""
         cls = getattr(collector, "obj", None)
         with pytest.MonkeyPatch.context() as patch:
             if isinstance(cls, type) and getattr(cls, "__unittest_skip__", False):
@@ -79,22 +78,22 @@ class RunSkipped:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Note a test that is skipped, and forget what it met when it has ended."""
+        """Note a test that is skipped, and forget the skips it met when it has ended."""
         report = yield
         if call.when == "teardown":
             self._lifting.met.clear()
         elif report.skipped and not hasattr(report, "wasxfail"):
             self._skipped[item] = Noted(reason_of(report), tuple(self._lifting.met))
-        else:  # as a test ends of which a part was skipped
+        else:  # such as a test of which only a part was skipped
             self._skipped.pop(item, None)
         return report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Run what was skipped, when everything else has run."""
+        """Run the skipped tests when all others have run."""
         result = yield
         items = list(self._skipped)
-        terminal = self._config.pluginmanager.get_plugin("terminalreporter")  # of which a worker has none
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")  # None in a worker
         if items and terminal is not None:
             terminal.ensure_newline()
             terminal.write_line(f"tfdebug: {len(items)} skipped, run once more without the skips")
@@ -150,6 +149,6 @@ class RunSkipped:
 
 
 def _tear_down(session: pytest.Session, following: pytest.Item | None) -> None:
-    """End the fixtures that the next test does not share: the one that was to come may not have been run."""
+    """End the fixtures that the next test does not share, as another test may have been expected next."""
     with suppress(Exception):  # an error of theirs belongs to no test
         session._setupstate.teardown_exact(following)  # noqa: SLF001 - as pytest does after each test

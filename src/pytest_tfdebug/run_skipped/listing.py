@@ -1,4 +1,4 @@
-"""What the end of a run says of the skipped tests that were run."""
+"""The lines at the end of a run on the skipped tests that were run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.run_skipped.skips import Skip
     from pytest_tfdebug.run_skipped.trial import Row
 
-#: What there is to do about a skip; the first that fits.
+#: What to do about a skip; the first that fits.
 _HEADINGS = {
     "deletable": "to delete: every test behind passes now.",
     "redundant": "to delete: the tests behind pass now, or are skipped all the same by a condition of their own.",
@@ -19,9 +19,9 @@ _HEADINGS = {
     "partly": "to narrow: a part of the tests behind passes now.",
     "empty": "to delete with its test: that does nothing, and no base class has another.",
 }
-#: What is told of a test beside its name.
+#: What is said of a test beside its name.
 _NOTES = {"passes": "without this override", "redundant": "still skipped by"}
-#: Why a skip was not lifted -> how this is told.
+#: Why a skip was not lifted -> how the list says so.
 _KEPT = {
     "environment": "a machine, a library or an option decides the skip",
     "conditional": "the skip has a condition, which --tf-run-skipped=all sets aside",
@@ -32,7 +32,7 @@ _NAMED, _LONGEST = 3, 80
 
 
 class _Group(NamedTuple):
-    """The tests under the same skips; ``left`` counts those that were not run for another skip."""
+    """The tests under the same skips; ``left`` counts the tests that another skip kept from running."""
 
     skips: tuple[Skip, ...]
     rows: list[Row]

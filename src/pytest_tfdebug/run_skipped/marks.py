@@ -43,7 +43,7 @@ def _held(item: pytest.Item) -> Iterator[tuple[Any, pytest.Mark]]:
 
 
 def _skip(item: pytest.Item, node: Any, mark: pytest.Mark) -> Skip:  # noqa: ANN401 - a node with or without an object
-    """Return what is known of a mark; one that no source carries was added by a hook, for this run."""
+    """Return the skip of a mark. A mark that stands nowhere in the source was added by a hook, for this run."""
     reason = str(mark.kwargs.get("reason") or (mark.args[0] if mark.args and mark.name == "skip" else ""))
     for body, file, namespace in _bodies(item, node, mark):
         written = source.mark_in(body, mark, namespace)
@@ -61,20 +61,20 @@ def _written(mark: pytest.Mark, written: Written, file: str, reason: str) -> Ski
 
 
 def _bodies(item: pytest.Item, node: Any, mark: pytest.Mark) -> Iterator[tuple[ast.AST | None, str, dict[str, Any]]]:  # noqa: ANN401 - likewise
-    """Yield the syntax, file and names of what was given a mark."""
+    """Yield the syntax, file and names of each module, class or function that was given a mark."""
     obj = getattr(node, "obj", None)
     if isinstance(node, pytest.Module):
         yield source.module_definition(str(node.path)), str(node.path), vars(obj)
     elif isinstance(node, pytest.Class):
         for base in node.obj.__mro__:
-            if any(_mark(each) is mark for each in _own_marks(base)):
+            if _has_mark(vars(base).get("pytestmark", ()), mark):
                 module = sys.modules[base.__module__]
                 file = str(getattr(module, "__file__", ""))
                 yield source.class_definition(base, file), file, vars(module)
     elif node is item and isinstance(item, pytest.Function):
         function = getattr(holder_of(item), item.originalname)
         given = [*getattr(function, "pytestmark", ()), *getattr(getattr(item, "callspec", None), "marks", ())]
-        if not any(_mark(each) is mark for each in given):
+        if not _has_mark(given, mark):
             return
         function = inspect.unwrap(function)
         yield source.definition(function.__code__), function.__code__.co_filename, function.__globals__
@@ -85,10 +85,6 @@ def holder_of(item: pytest.Function) -> Any:  # noqa: ANN401 - a class or a modu
     return item.cls or item.module
 
 
-def _own_marks(obj: Any) -> list[Any]:  # noqa: ANN401 - a class or a function
-    found = vars(obj).get("pytestmark", [])
-    return list(found) if isinstance(found, (list, tuple)) else [found]
-
-
-def _mark(given: Any) -> Any:  # noqa: ANN401 - a mark or its decorator
-    return getattr(given, "mark", given)
+def _has_mark(given: Any, mark: pytest.Mark) -> bool:  # noqa: ANN401 - a mark or its decorator, or several
+    each_given = given if isinstance(given, (list, tuple)) else (given,)
+    return any(getattr(each, "mark", each) is mark for each in each_given)

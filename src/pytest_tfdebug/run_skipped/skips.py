@@ -1,8 +1,8 @@
-"""The skips that a test meets, and what of them is lifted.
+"""The skips that a test meets, and which of them are lifted.
 
-While a run lasts, ``unittest.skip`` and its sisters, ``TestCase.skipTest`` and ``pytest.skip`` are replaced by
-functions that do the same, and know where they stand. When a test is run once more they let pass what the run's mode
-lifts.
+During a run, functions that do the same and know where they are called replace ``unittest.skip``, ``skipIf`` and
+``skipUnless``, ``TestCase.skipTest`` and ``pytest.skip``. When a test is run once more, they do nothing for the skips
+that the run's mode lifts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENVIRONMENT = re.compile(
     r"available|(?<![a-z])(?:cuda|gpu|xpu|npu|hpu|mps|version)|accelerator|torch_device|device_count|device_type|platform"
     r"|environ|getenv|getoption|getini|find_spec|ImportError|ModuleNotFoundError|\bsys\.|\bos\.|\bHAS_|\bIS_CI|\bRUN_"
 )
-#: How the functions begin that a test starts with.
+#: How the names of the functions begin in which a test starts.
 _ENTRIES = ("test", "setUp", "setup_", "asyncSetUp")
 _MACHINERY = frozenset({"unittest", "_pytest", "pluggy", "contextlib", "functools"})
 
@@ -46,7 +46,7 @@ class Skip(NamedTuple):
         line: The line to delete.
         reason: Its reason as written.
         kind: ``"unconditional"``, ``"conditional"``, or ``"environment"`` for what the machine or an option decides.
-        condition: What it hangs on, or the name of the decorator that made it.
+        condition: What it depends on, or the name of the decorator that made it.
     """
 
     file: str
@@ -57,7 +57,7 @@ class Skip(NamedTuple):
 
     @classmethod
     def on(cls, condition: str, file: str, line: int, reason: str) -> Skip:
-        """Return a skip that hangs on a condition; an empty one, or ``True``, always holds."""
+        """Return a skip that depends on a condition; an empty condition, or ``True``, always holds."""
         if condition in {"", "True", "1"}:
             return cls(file, line, reason)
         kind = "environment" if _ENVIRONMENT.search(condition) else "conditional"
@@ -79,13 +79,9 @@ class _Site(NamedTuple):
     def of(cls, frame: FrameType) -> _Site:
         return cls(frame.f_code, frame.f_lineno)
 
-    @property
-    def is_in_function(self) -> bool:
-        return bool(self.code.co_flags & inspect.CO_OPTIMIZED)
-
 
 class Lifting:
-    """Which skips the running test meets, and whether they are let pass.
+    """Which skips the running test meets, and whether they are lifted.
 
     Args:
         mode: The value of ``--tf-run-skipped``.
@@ -100,7 +96,7 @@ class Lifting:
         self.met: list[Skip] = []
 
     def passes(self, skip: Skip) -> bool:
-        """Note a skip, and tell whether it is let pass."""
+        """Note a skip, and tell whether it is lifted."""
         self.met.append(skip)
         return self.is_on and skip.kind in self.kinds
 
@@ -128,7 +124,7 @@ class Lifting:
         return skip
 
     def _mark(self, test_item: Any, decorate: Callable[..., Any], skip: Skip) -> Any:  # noqa: ANN401 - as it came
-        """Skip a function or class as ``unittest`` does, but for a function whose skip is let pass."""
+        """Skip a function or class as ``unittest`` does, except a function whose skip is lifted."""
         if isinstance(test_item, type):
             setattr(test_item, _CARRIED, (skip, *vars(test_item).get(_CARRIED, ())))
             return decorate(test_item)
@@ -169,7 +165,7 @@ def carried(owner: Any) -> tuple[Skip, ...]:  # noqa: ANN401 - a function or a c
 
 
 def without_skips(function: Any) -> Any:  # noqa: ANN401 - a function
-    """Return what the outermost decorators of ``unittest`` skip."""
+    """Return the function without the outermost decorators of ``unittest`` that skip it."""
     while getattr(getattr(function, "__code__", None), "co_name", "") == _WRAPPER and carried(function):
         function = function.__wrapped__
     return function
@@ -178,7 +174,7 @@ def without_skips(function: Any) -> Any:  # noqa: ANN401 - a function
 def _declared(made: _Site, applied: _Site, reason: str, name: str) -> Skip:
     """Return the skip of a decorator: one that a function makes (``slow``, ``require_gpu``) is the environment's."""
     for site in (made, applied):
-        if site.is_in_function:
+        if site.code.co_flags & inspect.CO_OPTIMIZED:  # as only a function has
             return Skip(site.code.co_filename, site.line, reason, "environment", site.code.co_name)
     condition = source.condition_at(made.code.co_filename, made.line, {name}) or name if name else ""
     here = made if made.code is applied.code else applied
@@ -186,13 +182,15 @@ def _declared(made: _Site, applied: _Site, reason: str, name: str) -> Skip:
 
 
 def _in_body(frame: FrameType, reason: str) -> Skip:
-    """Return the skip of a call, on all the conditions between the test, its set-up or a fixture and it."""
+    """Return the skip of a call, with all the conditions between it and the test, its set-up or a fixture."""
     conditions: list[str] = []
     caller: FrameType | None = frame
     while caller is not None and not _is_machinery(caller):
         found = source.guards(caller.f_code, caller.f_lineno)
         conditions[:0] = [f"{caller.f_code.co_name}()"] if found is None else found
-        if caller.f_code.co_name.startswith(_ENTRIES):  # what wraps it, to try it again say, decides nothing
+        if caller.f_code.co_name.startswith(
+            _ENTRIES
+        ):  # a wrapper around it, such as one that runs it again, decides nothing
             break
         caller = caller.f_back
     plain = [condition for condition in conditions if not condition.startswith(("for ", "async for "))]
@@ -200,5 +198,5 @@ def _in_body(frame: FrameType, reason: str) -> Skip:
 
 
 def _is_machinery(frame: FrameType) -> bool:
-    """Tell whether a frame is of what runs tests."""
+    """Tell whether a frame belongs to a library that runs tests."""
     return str(frame.f_globals.get("__name__")).partition(".")[0] in _MACHINERY

@@ -1,4 +1,4 @@
-"""What the source says of a test: whether its body does anything, what a skip hangs on, and where a mark stands."""
+"""What the source says of a test: whether its body does anything, what a skip depends on, where a mark stands."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-#: What skips the test that calls or raises it.
+#: Functions and errors that skip the test that calls or raises them.
 _SKIPPING = frozenset({"skip", "skipTest", "SkipTest"})
-#: Blocks of statements, and those of them that are entered for sure.
+#: The fields that hold a block of statements, and the blocks that are surely entered.
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _ALWAYS = frozenset(
     {("With", "body"), ("AsyncWith", "body"), ("Try", "body"), ("Try", "finalbody")}
-    | {("ExceptHandler", "body"), ("match_case", "body")}  # which are told of their ``try`` and ``match``
+    | {("ExceptHandler", "body"), ("match_case", "body")}  # whose conditions are those of their ``try`` and ``match``
 )
 
 
@@ -31,7 +31,7 @@ class Written(NamedTuple):
     Args:
         line: Its line.
         condition: Its condition as it stands there.
-        alias: The name that stands there for a mark that was made elsewhere.
+        alias: The name that stands there, if the mark was made elsewhere.
     """
 
     line: int
@@ -48,7 +48,7 @@ def definition(code: CodeType) -> Function | None:
 @cache
 def _definitions(file: str) -> dict[tuple[str, int], Function | ast.ClassDef]:
     """Return every function and class of a file by its name and first line, that of its first decorator."""
-    nodes = (node for node in ast.walk(_parsed(file)) if isinstance(node, _DEFINITIONS))
+    nodes = (node for node in ast.walk(module_definition(file)) if isinstance(node, _DEFINITIONS))
     return {(node.name, (node.decorator_list[0] if node.decorator_list else node).lineno): node for node in nodes}
 
 
@@ -62,11 +62,6 @@ def class_definition(cls: type, file: str) -> ast.ClassDef | None:
     """Return the ``class`` of a class; None where its source cannot be read."""
     nodes = (node for node in _definitions(file).values() if isinstance(node, ast.ClassDef))
     return next((node for node in nodes if node.name == cls.__name__), None)
-
-
-def module_definition(file: str) -> ast.Module:
-    """Return the syntax of a file; empty where it cannot be read."""
-    return _parsed(file)
 
 
 def does_nothing(code: CodeType) -> bool:
@@ -111,7 +106,7 @@ def _text(node: ast.AST, block: list[ast.AST], line: int) -> str:
 
 def condition_at(file: str, line: int, names: Iterable[str]) -> str:
     """Return the condition of the call of one of these names that begins on a line; empty where there is none."""
-    for node in ast.walk(_parsed(file)):
+    for node in ast.walk(module_definition(file)):
         if isinstance(node, ast.Call) and node.lineno == line and _last_name(node) in names:
             return _condition(node)
     return ""
@@ -121,9 +116,9 @@ def mark_in(body: ast.AST | None, mark: pytest.Mark, namespace: Mapping[str, obj
     """Return where a module, class or function is given a mark; None where it is not found.
 
     Args:
-        body: The syntax of what carries it.
+        body: The syntax of the module, class or function.
         mark: The mark.
-        namespace: The names of the module, among which a mark may have one.
+        namespace: The names of the module; one of them may be the mark's.
     """
     if body is None:
         return None
@@ -147,12 +142,9 @@ def _places_of_marks(body: ast.AST) -> Iterator[ast.expr]:
     """Yield each decorator, and each item of ``pytestmark``."""
     yield from getattr(body, "decorator_list", ())
     for statement in () if isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)) else getattr(body, "body", ()):
-        if isinstance(statement, ast.Assign) and any(map(_is_pytestmark, statement.targets)):
+        targets = statement.targets if isinstance(statement, ast.Assign) else ()
+        if any(getattr(target, "id", "") == "pytestmark" for target in targets):
             yield from getattr(statement.value, "elts", [statement.value])
-
-
-def _is_pytestmark(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "pytestmark"
 
 
 def _is_constant(node: ast.AST, value: object) -> bool:
@@ -170,7 +162,8 @@ def _last_name(node: ast.AST) -> str:
 
 
 @cache
-def _parsed(file: str) -> ast.Module:
+def module_definition(file: str) -> ast.Module:
+    """Return the syntax of a file; empty where it cannot be read."""
     try:
         with tokenize.open(file) as stream:
             return ast.parse(stream.read())

@@ -1,4 +1,4 @@
-"""Runs one test without its skips, out of sight of what reports and counts tests."""
+"""Runs one test without its skips, hidden from the plugins that report and count tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.run_skipped.skips import Lifting
 
-#: Plugins of pytest that make a report what it is; others hear of no trial.
+#: Plugins of pytest that fill in a report; no other plugin hears of a trial.
 _REPORTING = frozenset({"runner", "unittest", "skipping", "tmpdir"})
 _UNHEARD = frozenset({"pytest_runtest_logreport", "pytest_warning_recorded", "pytest_exception_interact"})
 
@@ -40,11 +40,11 @@ class Row(NamedTuple):
 
 
 class Quiet:
-    """The hooks of a test that is tried: nothing is logged, and only pytest itself makes the reports.
+    """The hooks during a trial: nothing is logged, and only pytest itself makes the reports.
 
     Args:
         hooks: The hooks as they are.
-        manager: Who knows the plugins.
+        manager: The plugin manager.
     """
 
     def __init__(self, hooks: Any, manager: pytest.PytestPluginManager) -> None:  # noqa: ANN401 - pluggy's relay
@@ -70,7 +70,7 @@ class Quiet:
                 self._reports.append(report)
 
         def call_historic(self, **_: object) -> None:
-            """Say nothing of a warning."""
+            """Do not report a warning."""
 
 
 def try_test(item: pytest.Item, noted: Noted, lifting: Lifting, run: Callable[[pytest.Item], Any]) -> Row:
@@ -79,10 +79,10 @@ def try_test(item: pytest.Item, noted: Noted, lifting: Lifting, run: Callable[[p
     Args:
         item: The test.
         noted: How it was skipped.
-        lifting: What lets skips pass.
+        lifting: Lifts the skips.
         run: Runs a test and returns its reports.
     """
-    if not isinstance(item, pytest.Function):  # as a doctest is none
+    if not isinstance(item, pytest.Function):  # such as a doctest
         return Row(item.nodeid, "kept", (Skip("", 0, noted.reason),), "inside")
     with pytest.MonkeyPatch.context() as patch:
         trial = _Trial(item, noted, lifting)
@@ -107,7 +107,7 @@ class _Trial:
         self._behind = ""
 
     def prepare(self, patch: pytest.MonkeyPatch) -> Row | None:
-        """Take the skips away; return what keeps the test from being run, if anything does."""
+        """Take the skips away; return the row of a test that cannot be run, None where it can."""
         holder, name = holder_of(self._item), self._item.originalname
         written = getattr(holder, name)
         blocked = self._declare(written)
@@ -157,7 +157,7 @@ class _Trial:
         return any(skip.file == inner.__code__.co_filename and skip.line in lines for skip in self._skips)
 
     def _renew(self, name: str, *, is_other: bool) -> None:
-        """Let the item see the function that there is now; another one may ask for other fixtures."""
+        """Make the item look its function up again; another function may ask for other fixtures."""
         item = self._item
         for kept in ("_obj", "_instance"):  # what an item keeps of its function once it has run
             vars(item).pop(kept, None)
@@ -170,27 +170,27 @@ class _Trial:
         session, met = self._item.session, self._lifting.met
         quiet = Quiet(self._item.ihook, session.config.pluginmanager)
         patch.setattr(session, "gethookproxy", lambda _: quiet)
-        patch.setattr(session.config.option, "tbstyle", "line")  # only the first line of a failure is told
+        patch.setattr(session.config.option, "tbstyle", "line")  # only the first line of a failure is shown
         patch.setattr(self._lifting, "is_on", True)
         met.clear()
         made = run(self._item)
         reports = [*quiet.reports, *made]
         self._skips += [skip for skip in met if skip.kind in self._lifting.kinds]
-        failed = next((report for report in reports if report.failed or _is_xfailed(report)), None)
+        failed = next((each for each in reports if each.failed or (each.skipped and hasattr(each, "wasxfail"))), None)
         if failed is not None:
             return Row(self._item.nodeid, "fails", self.shown(), _first_line(failed))
         skipped = next((report for report in made if report.skipped), None)
         if skipped is None:
             return Row(self._item.nodeid, "passes", self.shown(), self._behind)
-        if met and met[-1].kind == "conditional" and "conditional" not in self._lifting.kinds:
-            (left,) = self.shown([met[-1]])
-            return Row(self._item.nodeid, "redundant", self.shown(), f"{left.file}:{left.line}: {left.reason}")
-        if met and met[-1].kind not in self._lifting.kinds:
+        if not met or met[-1].kind in self._lifting.kinds:
+            return self._kept(Skip("", 0, reason_of(skipped)), "inside")
+        if met[-1].kind != "conditional":
             return self._kept(met[-1], met[-1].kind)
-        return self._kept(Skip("", 0, reason_of(skipped)), "inside")
+        (left,) = self.shown([met[-1]])
+        return Row(self._item.nodeid, "redundant", self.shown(), f"{left.file}:{left.line}: {left.reason}")
 
     def shown(self, skips: Sequence[Skip] = ()) -> tuple[Skip, ...]:
-        """Return each skip once, with its file as the run calls it."""
+        """Return each skip once, with its file relative to the root of the run."""
         root = self._item.config.rootpath
         return tuple(dict.fromkeys(skip.seen_from(root) for skip in skips or self._skips))
 
@@ -200,7 +200,7 @@ class _Trial:
 
 
 def _first_that_does_something(holder: Any, name: str) -> Any:  # noqa: ANN401 - a class or a module
-    """Return the function that a name would mean without those that do nothing; None where there is none."""
+    """Return the function that a name would mean if those that do nothing were gone; None where there is none."""
     for owner in getattr(holder, "__mro__", (holder,)):
         found = vars(owner).get(name)
         if inspect.isfunction(found):
@@ -218,10 +218,6 @@ def _innermost(function: Any) -> Any:  # noqa: ANN401 - a function
     while inspect.isfunction(inner := getattr(function, "__wrapped__", None) or getattr(function, "place_as", None)):
         function = inner
     return function
-
-
-def _is_xfailed(report: pytest.TestReport) -> bool:
-    return report.skipped and hasattr(report, "wasxfail")
 
 
 def reason_of(report: pytest.TestReport) -> str:

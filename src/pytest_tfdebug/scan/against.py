@@ -211,7 +211,7 @@ def _agrees(says: State, does: State) -> bool:
 
 
 class _Switches:
-    """What the run shows of the conditions that hold throughout it or not at all."""
+    """The conditions that hold in the whole run or not at all, and what the run shows of them."""
 
     def __init__(self, conditional: list[_Both]) -> None:
         known = [(alternatives(both.says.condition), both.does.state) for both in conditional]

@@ -38,7 +38,7 @@ class Answer:
     Args:
         question: What was asked.
         find: Returns what the scan found.
-        head: What is known without that; None where nothing is.
+        head: What is kept of an earlier answer that still stands; None where there is none.
     """
 
     def __init__(self, question: Question, find: Callable[[], Part], head: Head | None = None) -> None:
@@ -80,7 +80,7 @@ class Answer:
         self.head = self.head._replace(size=size, checksum=checksum)
 
     def keep(self, cache: Cache) -> None:
-        """Keep what is new of the answer for the next scan."""
+        """Keep the answer for the next scan, if it is new."""
         if self.head != self._kept:
             from pytest_tfdebug.scan.found import to_rows
 
@@ -128,9 +128,9 @@ def answer(question: Question, cache: Cache | None) -> Answer:
     if cache is None or head is None or not head.record.has_listings_of(tree):
         return Answer(question, lambda: _scanned(question))
     changed = head.record.changed(tree)
-    if changed:
-        return Answer(question, lambda: _updated(question, head, cache.rows(question.name), changed))
-    return Answer(question, lambda: _updated(question, head, cache.rows(question.name), changed), head)
+    return Answer(
+        question, lambda: _updated(question, head, cache.rows(question.name), changed), None if changed else head
+    )
 
 
 def _scanned(question: Question) -> Part:
@@ -146,7 +146,7 @@ def _scanned(question: Question) -> Part:
 
 
 def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Part:
-    """Scan the models that rest on changed files, and take what an earlier scan found of the others.
+    """Scan the models that depend on changed files, and take what an earlier scan found of the others.
 
     Every model is scanned where a file has changed that belongs to none, or the rows are not what they should be.
     """

@@ -31,7 +31,7 @@ def scan(
     return scan_tree(DiskTree(repo), test_method_name, models_dir)
 
 
-def scan_tree(tree: Tree, test: str | None = None, models_dir: str = "") -> ScanResult:
+def scan_tree(tree: Tree, test: str | None, models_dir: str) -> ScanResult:
     """Scan the files of a tree.
 
     Raises:

@@ -13,7 +13,7 @@ from pytest_tfdebug.scan.files import read
 from pytest_tfdebug.scan.report import STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     _Entry: TypeAlias = Mapping[str, Any]
@@ -50,11 +50,13 @@ KINDS = {
     "gone": Kind("Gone skips", "notice", fails=False),
 }
 #: What names a skip: its test, its model and its class.
-_Key: TypeAlias = "tuple[str, str, str]"
+_Key: TypeAlias = "tuple[str, ...]"
 _Skips: TypeAlias = "dict[_Key, list[_Skip]]"
-#: What else identifies the skips of a name.
+#: A test, a model, or a model and its class.
+_Name: TypeAlias = "tuple[str, ...]"
+#: What identifies the skips of a name beside that name.
 _Facts: TypeAlias = "frozenset[tuple[str, ...]]"
-#: So many names that share a skip are looked at, of which there may be thousands.
+#: How many of the names that share a skip are looked at; there may be thousands.
 _LOOKED_AT = 30
 
 
@@ -113,7 +115,7 @@ def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reason
     """
     before, after = _skips(earlier), _skips(now)
     were, are = _known(earlier), _known(now)
-    for part in _NAMES:
+    for part in _PARTS:
         before = _renamed(before, after, are, were, part)
     found: list[Change] = []
     for key in {**after, **before}:
@@ -161,29 +163,24 @@ def _skips(report: Mapping[str, Any]) -> _Skips:
     return found
 
 
-class _Names(NamedTuple):
-    """A part of a skip's name that may have changed: how to read it, what else identifies the skip, how to set it."""
+class _Part(NamedTuple):
+    """A part of a skip's name that may have changed, and what else in the name identifies the skip."""
 
-    of: Callable[[_Key], Hashable]
-    rest: Callable[[_Key], tuple[str, ...]]
-    put: Callable[[_Key, Any], _Key]
-
-
-_NAMES = (
-    _Names(lambda key: key[0], lambda key: key[1:2], lambda key, test: (test, *key[1:])),
-    _Names(lambda key: key[1], lambda key: key[:1], lambda key, model: (key[0], model, key[2])),
-    _Names(lambda key: key[1:], lambda key: key[:1], lambda key, cls: (key[0], *cls)),
-)
+    own: slice
+    rest: slice
 
 
-def _known(report: Mapping[str, Any]) -> set[Hashable]:
+_PARTS = tuple(_Part(slice(*own), slice(*rest)) for own, rest in (((1,), (1, 2)), ((1, 2), (1,)), ((1, 3), (1,))))
+
+
+def _known(report: Mapping[str, Any]) -> set[_Name]:
     """Return the tests, models and classes that a report names."""
-    models = {model for values in report.values() for key in _MODELS for model in values[key]}
+    models = {(model,) for values in report.values() for key in _MODELS for model in values[key]}
     classes = {(entry["model"], entry["class"]) for values in report.values() for entry in values["tests"]}
-    return {*report, *models, *classes}
+    return {(test,) for test in report} | models | classes
 
 
-def _renamed(before: _Skips, after: _Skips, gone_from: set[Hashable], new_to: set[Hashable], part: _Names) -> _Skips:
+def _renamed(before: _Skips, after: _Skips, gone_from: set[_Name], new_to: set[_Name], part: _Part) -> _Skips:
     """Return the earlier skips under the names that they have now.
 
     A name is another one's where it is gone and the other is new, and most skips of both are the same.
@@ -201,19 +198,20 @@ def _renamed(before: _Skips, after: _Skips, gone_from: set[Hashable], new_to: se
     names = _new_names(gone, new)
     found: _Skips = {}
     for key, entries in before.items():
-        old = part.of(key)
-        found.setdefault(part.put(key, names[old]) if old in names else key, []).extend(entries)
+        name = list(key)
+        name[part.own] = names.get(key[part.own], key[part.own])
+        found.setdefault(tuple(name), []).extend(entries)
     return found
 
 
-def _new_names(gone: Mapping[Hashable, _Facts], new: dict[Hashable, _Facts]) -> dict[Hashable, Hashable]:
+def _new_names(gone: Mapping[_Name, _Facts], new: dict[_Name, _Facts]) -> dict[_Name, _Name]:
     """Return what each name is called now: first those whose skips are all the same, then those with the most skips."""
-    equal: dict[_Facts, deque[Hashable]] = {}
+    equal: dict[_Facts, deque[_Name]] = {}
     for name, are in new.items():
         equal.setdefault(are, deque()).append(name)
     names = {old: equal[were].popleft() for old, were in gone.items() if equal.get(were)}
     taken = set(names.values())
-    sharing: dict[tuple[str, ...], list[Hashable]] = {}
+    sharing: dict[tuple[str, ...], list[_Name]] = {}
     for name in reversed(new):
         for fact in new[name]:
             sharing.setdefault(fact, []).append(name)
@@ -226,9 +224,9 @@ def _new_names(gone: Mapping[Hashable, _Facts], new: dict[Hashable, _Facts]) -> 
     return names
 
 
-def _free(names: list[Hashable], taken: Collection[Hashable]) -> list[Hashable]:
+def _free(names: list[_Name], taken: Collection[_Name]) -> list[_Name]:
     """Return the first few names, from the end, that are not taken, and forget those before them that are."""
-    found: list[Hashable] = []
+    found: list[_Name] = []
     while names and len(found) < _LOOKED_AT:
         name = names.pop()
         if name not in taken:
@@ -237,18 +235,18 @@ def _free(names: list[Hashable], taken: Collection[Hashable]) -> list[Hashable]:
     return found
 
 
-def _by_name(skips: _Skips, part: _Names, others: set[Hashable]) -> dict[Hashable, _Facts]:
+def _by_name(skips: _Skips, part: _Part, others: set[_Name]) -> dict[_Name, _Facts]:
     """Return, for each name that is not in ``others``, what else identifies its skips."""
-    found: dict[Hashable, set[tuple[str, ...]]] = {}
+    found: dict[_Name, set[tuple[str, ...]]] = {}
     for key, entries in skips.items():
-        if part.of(key) not in others:
-            rest = part.rest(key)
-            found.setdefault(part.of(key), set()).update((*rest, skip.entry["reason"]) for skip in entries)
+        if key[part.own] not in others:
+            facts = found.setdefault(key[part.own], set())
+            facts.update((*key[part.rest], skip.entry["reason"]) for skip in entries)
     return {name: frozenset(facts) for name, facts in found.items()}
 
 
 def _paired(before: list[_Skip], after: list[_Skip]) -> Iterator[tuple[_Skip | None, _Skip | None]]:
-    """Yield the skips of the classes of one name, of which two files of a model may have one each, side by side."""
+    """Yield the skips of the classes of one name side by side; two files of a model may each have such a class."""
     moved: list[_Skip] = []
     left: dict[str, deque[_Skip]] = {}
     for skip in after:

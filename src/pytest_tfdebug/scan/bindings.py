@@ -27,8 +27,8 @@ class Decorator(NamedTuple):
 class Value(NamedTuple):
     """A name bound to the value of an expression; ``text`` is empty where the expression is not known.
 
-    ``previous`` is what the name was bound to where the expression uses it; ``is_sure`` is False under an ``if``,
-    ``try`` or loop, where another value may win.
+    ``previous`` is what the name was bound to before, if the expression uses that. ``is_sure`` is False under an
+    ``if``, ``try`` or loop, where another value may win.
     """
 
     text: str
@@ -46,19 +46,21 @@ class Import(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What a function or class asks of its file.
+    """What a function or class needs of its file.
 
     Attributes:
-        note_bad: Is told what of it cannot be read, and the line.
-        may_skip: Tells of a dotted name of the file whether calling it may skip.
+        note_bad: Notes an error in the file, and its line.
+        may_skip: Tells whether calling a dotted name of the file may skip.
+        members: Returns what the statements of a class's body bind.
     """
 
     note_bad: Callable[[BadSourceError, int], None]
     may_skip: Callable[[str], bool]
+    members: Callable[[list[Statement]], dict[str, Binding]]
 
 
-class Function:
-    """A function of a file.
+class _Definition:
+    """A function or class of a file.
 
     Args:
         name: Its name.
@@ -70,6 +72,10 @@ class Function:
     def __init__(self, name: str, decorators: tuple[Decorator, ...], statement: Statement, source: Source) -> None:
         self.name, self.decorators, self.line = name, decorators, statement.line
         self._statement, self._source = statement, source
+
+
+class Function(_Definition):
+    """A function of a file."""
 
     @cached_property
     def _texts(self) -> list[str]:
@@ -103,7 +109,7 @@ class Function:
 
     @property
     def callees(self) -> frozenset[str]:
-        """The names by which the body calls what may skip, an empty one if it skips by itself; none if it cannot."""
+        """The names of the callables in the body that may skip; an empty name if the body skips by itself."""
         return self._relevant.callees
 
     @cached_property
@@ -150,7 +156,7 @@ class Function:
             return ("self",)
         try:
             params = syntax.definition([self._statement.text, " pass"]).params
-        except BadSourceError:  # which whoever reads the body notes
+        except BadSourceError:  # it is noted when the body is read
             return ()
         star = [params.star_arg] if isinstance(params.star_arg, cst.Param) else []
         kwarg = [params.star_kwarg] if params.star_kwarg else []
@@ -235,33 +241,14 @@ def _does_nothing(text: str) -> bool:
     return isinstance(node, (cst.SimpleString, cst.FormattedString, cst.ConcatenatedString))
 
 
-class Class:
-    """A class of a file.
-
-    Args:
-        name: Its name.
-        decorators: Its decorators.
-        statement: Its definition.
-        source: Its file.
-        bind_all: Binds what the statements of a block bind.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        decorators: tuple[Decorator, ...],
-        statement: Statement,
-        source: Source,
-        bind_all: Callable[[list[Statement]], dict[str, Binding]],
-    ) -> None:
-        self.name, self.decorators, self.line = name, decorators, statement.line
-        self._statement, self._source, self._bind_all = statement, source, bind_all
+class Class(_Definition):
+    """A class of a file."""
 
     @classmethod
     def nothing(cls) -> Class:
         """Return what stands for the class of a function outside any, and binds nothing."""
         [statement] = Outline("class _: pass").block(0, 1)
-        return cls("", (), statement, Source(lambda *_: None, lambda _: False), lambda _: {})
+        return cls("", (), statement, Source(lambda *_: None, lambda _: False, lambda _: {}))
 
     @property
     def has_bases(self) -> bool:
@@ -296,7 +283,7 @@ class Class:
     @cached_property
     def members(self) -> dict[str, Binding]:
         """What its body binds."""
-        return self._bind_all(self._statement.block)
+        return self._source.members(self._statement.block)
 
     @cached_property
     def writes(self) -> frozenset[str]:
@@ -345,7 +332,7 @@ def bind(names: dict[str, Binding], name: str, binding: Binding, *, weak: bool) 
         try:
             if syntax.mentions(syntax.expression(binding.text), name):
                 binding = binding._replace(previous=earlier)
-        except BadSourceError:  # what cannot be read uses nothing
+        except BadSourceError:  # an expression that cannot be read uses no name
             pass
     del names[name]
     names[name] = binding

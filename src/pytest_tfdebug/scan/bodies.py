@@ -28,7 +28,7 @@ _IMPORT_OR_SKIP = frozenset({"pytest.importorskip", "_pytest.outcomes.importorsk
 #: Errors that are a skip, and those whose handlers catch one.
 _SKIP_ERRORS = frozenset({"SkipTest", "Skipped"})
 _CATCH_ALL = ("BaseException", "Exception", "SkipTest", "Skipped")
-#: Guards of what stands in a ``try`` statement: that no handler catches the skip, and that nothing raises before it.
+#: Guards of a skip in a ``try`` statement: no handler catches it, and nothing raises before it.
 _UNCAUGHT, _QUIET = "no handler catches it", "no exception"
 
 
@@ -76,7 +76,7 @@ class Frame(NamedTuple):
         return Frame(self.scope, self.lines, self.definer, (*self.guards, guard), *self[4:])  # faster than _replace
 
     def past(self, exits: Iterable[EarlyExit]) -> Frame:
-        """Return the frame of what runs where none of some exits to leave was taken."""
+        """Return the frame of the statements that run where none of some exits was taken."""
         held = self.guards
         for guards, _ in exits:
             rest = tuple(guard for guard in guards if guard not in held) or guards[-1:]
@@ -136,7 +136,7 @@ class Runner:
         return self._followed(function, scope, None, is_decorator=True)[0]
 
     def function(self, file: File, function: Function) -> tuple[list[Skip], End]:
-        """Return the skips of a function of a module that is called with what nobody knows, and how it ends."""
+        """Return the skips of a module's function that is called with unknown arguments, and how it ends."""
         scope = Scope(file, None, dict.fromkeys(function.params, UNKNOWN), function=function)
         return self._followed(function, scope, None, is_decorator=False)
 
@@ -218,13 +218,13 @@ class Runner:
         last, left = self._orelse(node.finalbody, frame)
         if last is End.FALLS_THROUGH:
             return ending
-        del frame.skips[before:after]  # what was raised is forgotten
+        del frame.skips[before:after]  # as Python forgets an exception when a ``finally`` leaves
         return last, left
 
     def _handled(self, node: Any, frame: Frame) -> Ending:
-        """Follow a body whose exceptions are handled, the handlers, and what runs where there are none.
+        """Follow a body whose exceptions are handled, its handlers and its ``else``.
 
-        What stands before a skip in the body may raise, and a handler may catch the skip itself.
+        A statement before a skip in the body may raise, and a handler may catch the skip itself.
         """
         is_caught = any(each.type is None or syntax.mentions(each.type, *_CATCH_ALL) for each in node.handlers)
         errors = ["" if each.type is None else syntax.code(each.type) for each in node.handlers]
@@ -287,7 +287,7 @@ class Runner:
     def _do(self, node: Any, frame: Frame) -> Ending:
         """Follow the calls of an expression, or of the value of an assignment."""
         value = node.value
-        if isinstance(value, cst.Await):  # which skips as what it waits for does
+        if isinstance(value, cst.Await):  # an ``await`` skips as the call that it waits for does
             value = value.expression
         if not isinstance(value, (cst.Call, cst.BooleanOperation, cst.IfExp, cst.Lambda)):
             return End.FALLS_THROUGH, []
@@ -380,15 +380,14 @@ class Runner:
         found = cls.helper(name)
         if found is None or found[1].decorators or (id(found[0]), id(found[1])) in self._running:
             return found
-        if (cls, name) in self._looked_into or len(
-            self._looked_into
-        ) > _LOOKING:  # it may call itself, by way of others
+        key, looked_into = (cls, name), self._looked_into
+        if key in looked_into or len(looked_into) > _LOOKING:  # it may call itself, by way of others
             return found
-        self._looked_into.add((cls, name))
+        looked_into.add(key)
         try:
             skips, _, dependencies = self.test(*found, cls)
         finally:
-            self._looked_into.discard((cls, name))
+            looked_into.discard(key)
         return found if skips or any(each[-1] != name for each in dependencies) else None
 
     def _helper(self, dotted: str, args: Sequence[Argument], frame: Frame) -> End:
@@ -465,21 +464,10 @@ class Runner:
         return ""
 
     _STATEMENTS: ClassVar = {
-        kind: follow
-        for follow, kinds in (
-            (_do, (cst.AnnAssign, cst.Assign, cst.AugAssign, cst.Expr)),
-            (_leave, (cst.Break, cst.Continue)),
-            (_loop, (cst.For, cst.While)),
-            (_def, (cst.FunctionDef,)),
-            (_if, (cst.If,)),
-            (_match, (cst.Match,)),
-            (_raise, (cst.Raise,)),
-            (_return, (cst.Return,)),
-            (_try, (cst.Try, cst.TryStar)),
-            (_with, (cst.With,)),
-        )
-        for kind in kinds
-    }
+        cst.AnnAssign: _do, cst.Assign: _do, cst.AugAssign: _do, cst.Break: _leave, cst.Continue: _leave, cst.Expr: _do,
+        cst.For: _loop, cst.FunctionDef: _def, cst.If: _if, cst.Match: _match, cst.Raise: _raise, cst.Return: _return,
+        cst.Try: _try, cst.TryStar: _try, cst.While: _loop, cst.With: _with,
+    }  # fmt: skip
 
 
 def _guard(node: Any, *, holds: bool) -> str:

@@ -21,7 +21,7 @@ from pytest_tfdebug.scan.tree import Record, digest
 #: Answers that are kept, and bytes of all together; one of transformers takes 2 MB.
 _ANSWERS, _MOST = 8, 16_000_000
 _MARK = "pytest-tfdebug scan 2"
-#: What reading something else than was written may raise.
+#: The errors that may come of reading what this package did not write.
 MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, MemoryError)
 
 
@@ -29,12 +29,12 @@ class Head(NamedTuple):
     """What is kept of an answer beside its rows.
 
     Attributes:
-        record: What the work tree replied on the way to it: while it replies the same, the answer stands.
+        record: What the scan was told by the work tree: the answer is valid as long as the tree says the same.
         bad: The files that were left out, with the reason.
         unresolved: The base classes that were not found.
-        summary: What is printed of it.
-        size: Bytes of the report.
-        checksum: Their checksum.
+        summary: The printed summary.
+        size: Number of bytes of the report.
+        checksum: Checksum of the report.
     """
 
     record: Record
@@ -50,7 +50,7 @@ class Cache:
 
     Args:
         root: The repository.
-        models_dir: Where its models are, if that was told.
+        models_dir: Where its models are; empty where the user did not say.
     """
 
     def __init__(self, root: str | os.PathLike[str], models_dir: str) -> None:
@@ -72,7 +72,7 @@ class Cache:
         return None
 
     def rows(self, name: str) -> Any:
-        """Return the rows of an answer, which may be anything."""
+        """Return the rows of an answer, whose types are not checked."""
         with suppress(*MISTAKES):
             return json.loads(_whole(self._parts[self._key(name)][1]))
         return None

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan import expanded
-from pytest_tfdebug.scan.bindings import Decorator, Function, Value
+from pytest_tfdebug.scan.bindings import Binding, Decorator, Function, Value
 from pytest_tfdebug.scan.bodies import End, Runner
 from pytest_tfdebug.scan.conditions import Condition
 from pytest_tfdebug.scan.definitions import Definition, Definitions
@@ -27,7 +27,7 @@ _MODULE_SETUPS = ("setUpModule", "setup_module")
 
 
 class ClassStates:
-    """Decides states; what does not depend on the class is decided once.
+    """Decides states. What does not depend on the class is decided once.
 
     Attributes:
         definitions: What definitions do by themselves.
@@ -44,16 +44,13 @@ class ClassStates:
 
     def on_module(self, file: File) -> tuple[Applied, ...]:
         """Return the skips that a module applies to all tests that pytest collects in it, the nearest first."""
-        mark = file.module.names.get("pytestmark")
-        skips: list[Skip] = []
-        if isinstance(mark, Value) and mark.text:
-            skips.extend(self._decorators.of(file, Decorator(mark.text, mark.line)))
-        skips.extend(skip for call in file.module.calls for skip in self._decorators.module_skip(file, call))
-        setups = (self._workspace.lookup(file, name) for name in _MODULE_SETUPS)
-        setup = next((found for found in setups if isinstance(found, Found)), None)
-        return Applied("class-decorator", tuple(skips)), self._on_module_setup(setup)
+        skips = [skip for mark in _marks(file.module.names) for skip in self._decorators.of(file, mark)]
+        skips += [skip for call in file.module.calls for skip in self._decorators.module_skip(file, call)]
+        return Applied("class-decorator", tuple(skips)), self._on_module_setup(file)
 
-    def _on_module_setup(self, setup: Found | None) -> Applied:
+    def _on_module_setup(self, file: File) -> Applied:
+        found = (self._workspace.lookup(file, name) for name in _MODULE_SETUPS)
+        setup = next((each for each in found if isinstance(each, Found)), None)
         if setup is None or not isinstance(setup.binding, Function) or setup.binding.decorators:
             return NOTHING
         skips, end = self._runner.function(setup.file, setup.binding)
@@ -69,10 +66,7 @@ class ClassStates:
         return [skip for base in inherited.mro for skip in self._on_one(base)]
 
     def _on_one(self, cls: Linked) -> list[Skip]:
-        decorators = list(cls.facts.decorators)
-        mark = cls.facts.members.get("pytestmark")
-        if isinstance(mark, Value) and mark.text:
-            decorators.append(Decorator(mark.text, mark.line))
+        decorators = (*cls.facts.decorators, *_marks(cls.facts.members))
         return [skip for decorator in decorators for skip in self._decorators.of(cls.file, decorator)]
 
     def _on_setup(self, cls: Linked) -> Applied:
@@ -83,22 +77,18 @@ class ClassStates:
             if found is not None and isinstance(found[1], Function):
                 on_one, end, _ = self._runner.test(found[0], found[1], cls)
                 skips.extend(of_body(on_one, is_skipped=end is End.SKIPPED).skips)
-        is_guarded = any(skip.guards or skip.is_guarded for skip in skips)
-        return Applied("guard" if is_guarded else "body", tuple(skips))
+        return of_body(skips, is_skipped=False)
 
     def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Applied, ...]) -> dict[str, State]:
         """Return the states of some tests that a class has, in a module that applies skips to all of them."""
-        base = judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN
-        base = _named(base, cls)
-        inherited, own = self._inherited.setdefault(cls.inherited, {}), self._own(cls)
-        states: dict[str, State] = {}
-        for test in tests:
-            definition = inherited.get(test) if test not in own else None
-            if definition is None:
-                states[test] = self._state(cls, test, base)
-            else:
-                states[test] = self._of_definition(cls, definition, base)
-        return states
+        base = _named(judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN, cls)
+        own, known = self._own(cls), self._inherited.setdefault(cls.inherited, {})
+        return {
+            test: self._of_definition(cls, known[test], base)
+            if test in known and test not in own
+            else self._state(cls, test, base)
+            for test in tests
+        }
 
     def _state(self, cls: Linked, test: str, base: State) -> State:
         """Return the state of a test of a class, and note the definition for the classes that inherit the same."""
@@ -125,12 +115,7 @@ class ClassStates:
         key = (test, mro)
         if key not in self._slots:
             involved = tuple(linked for linked in mro if test in self._own(linked))
-            expansions = {
-                id(binding): found
-                for definer, binding in cls.definitions(test)
-                if (found := self.definitions.expansion(definer, binding)) is not None
-            }
-            slots = expanded.slots(involved, test, expansions)
+            slots = expanded.slots(involved, test, self.definitions.expansion)
             self._slots[key] = [each for each in slots if not each.is_leftover or self.definitions.is_collected(each)]
         states = ((slot.name, self.definitions.of(*slot)) for slot in self._slots[key])
         return of_variants([(name, self._of_definition(cls, definition, base)) for name, definition in states])
@@ -168,6 +153,12 @@ class ClassStates:
             condition = Condition.of((*state.condition.ways, *base.condition.ways))
             self._joined[key] = state._replace(condition=condition)
         return self._joined[key]
+
+
+def _marks(names: dict[str, Binding]) -> list[Decorator]:
+    """Return the ``pytestmark`` among the names of a module or class, as a decorator."""
+    mark = names.get("pytestmark")
+    return [Decorator(mark.text, mark.line)] if isinstance(mark, Value) and mark.text else []
 
 
 def _named(state: State, cls: Linked) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import libcst as cst
 
@@ -12,10 +12,6 @@ from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Binding, Class, Function, Value
 from pytest_tfdebug.scan.found import Unresolved
 from pytest_tfdebug.scan.workspace import External, File, Found, Workspace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 #: Something in a class that an outcome may depend on: its kind and its arguments.
 Dependency: TypeAlias = "tuple[Any, ...]"
@@ -34,8 +30,8 @@ _BUILTIN = frozenset({"object", "Exception", "dict", "list", "tuple", "str", "in
 class Inherited:
     """What classes with the same bases inherit.
 
-    ``mro`` holds the classes of the repository that follow each of them in its MRO, ``externals`` the full names of
-    the bases outside it.
+    ``mro`` holds the classes of the repository that follow such a class in its MRO, ``externals`` the full names of
+    the bases outside the repository.
     """
 
     def __init__(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> None:
@@ -82,13 +78,6 @@ class Linked:
     def inherit(self, inherited: Inherited) -> None:
         """Give the class what it inherits."""
         self.inherited, self.mro = inherited, (self, *inherited.mro)
-
-    def definitions(self, name: str) -> Iterator[tuple[Linked, Binding]]:
-        """Yield each class that binds a name, in the order in which Python looks, with what it binds."""
-        for cls in self.mro:
-            member = cls.facts.members.get(name)
-            if member is not None:
-                yield cls, member
 
     def find(self, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that Python picks for a name."""

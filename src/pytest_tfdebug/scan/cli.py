@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 OK, FAILED, UNANSWERED = 0, 1, 2
 #: Characters in a line of the help.
 _WIDTH = 100
-#: Options -> others that mean nothing beside them.
+#: Options -> the options that cannot be given with them.
 _ALONE = {
     "against": ("format", "strict_reasons"),
     "fix": ("format", "strict_reasons", "strict", "test_method_name"),
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a scan and return its exit code: 0, 1 for a failed ratchet or comparison, 2 for no answer."""
     options = parser().parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # what its encoding lacks is shown escaped
+        if isinstance(stream, TextIOWrapper):  # escape the characters that its encoding lacks
             stream.reconfigure(errors="backslashreplace")
     try:
         with naming_the_extra():
@@ -53,7 +53,9 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="python -m pytest_tfdebug.scan",
         description="Which common tests does each model of a transformers-style repository skip, and why.",
-        formatter_class=partial(argparse.HelpFormatter, width=_WIDTH),  # which needs no shutil to be told
+        formatter_class=partial(
+            argparse.HelpFormatter, width=_WIDTH
+        ),  # a width that is given spares the import of shutil
     )
     add = found.add_argument
     add("--repo", default=".", metavar="DIR", help="root of the repository (default: the current directory)")
@@ -174,19 +176,15 @@ def _history(options: argparse.Namespace) -> int:
 
 
 def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Return the report to compare with; it is read before anything is scanned or written."""
-    if options.against is not None:
+    """Return the report to compare with. It is read before anything is scanned or written."""
+    path = options.baseline if options.against is None else options.against
+    if path is not None:
         from pathlib import Path
 
-        from pytest_tfdebug.scan import against
+        from pytest_tfdebug.scan import against, baseline
 
-        return against.load(Path(options.against))
-    if options.baseline is not None:
-        from pathlib import Path
-
-        from pytest_tfdebug.scan import baseline
-
-        return baseline.load(Path(options.baseline))
+        load = baseline.load if options.against is None else against.load
+        return load(Path(path))
     if options.base is None:
         return None
     from pytest_tfdebug.scan.api import scan_tree
@@ -196,7 +194,7 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
         found = scan_tree(tree, None, options.models_dir)
     for path, reason in found.skipped_files.items():
         _tell(f"warning: left out of {options.base}: {path}: {reason}")
-    return {name: test.to_dict() for name, test in found.tests.items() if options.test_method_name in (None, name)}
+    return found.to_dict()
 
 
 def _target(options: argparse.Namespace, found: Answer) -> str | None:
@@ -249,7 +247,7 @@ def _show(options: argparse.Namespace, found: Answer, earlier: dict[str, Any] | 
 
 
 def _without_reason(options: argparse.Namespace, found: Answer) -> int:
-    """Tell of the skips without a reason, beside the report where that is printed."""
+    """Print the skips without a reason, to stderr where stdout holds the report."""
     from pytest_tfdebug.scan import baseline
 
     bare = baseline.without_reason(found.report)

@@ -46,14 +46,14 @@ SKIP_DECORATORS = {
 SKIP_CALLS = frozenset({"pytest.skip", "_pytest.outcomes.skip"})
 #: Decorators outside the repository that always skip.
 _ALWAYS = {"tooslow": "test is too slow"}
-#: Follows the body of a decorator that the repository defines, with its parameters, to the skips that it applies.
+#: Follows the body of a decorator that the repository defines, with its parameters, and returns the skips it applies.
 Follow: TypeAlias = "Callable[[File, Function, dict[str, Any], int], list[Skip]]"
 
 
 class Decorators:
     """Finds the skips of decorators, whatever they are called and wherever they are defined.
 
-    ``follow`` is set once there is something that follows bodies, which in turn asks for decorators.
+    The runner, which asks for the skips of decorators, sets ``follow``.
     """
 
     def __init__(self, workspace: Workspace, evaluator: Evaluator) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_tfdebug.scan.decorators import Decorators
-    from pytest_tfdebug.scan.expanded import Expansion, Slot
+    from pytest_tfdebug.scan.expanded import Slot
 
 #: Decorators whose result is no function, so that pytest does not collect it, and attributes of a property.
 _NO_FUNCTION = frozenset({"property", "cached_property", "classproperty"})
@@ -32,10 +32,14 @@ _NO_CALLABLE = (
 )  # fmt: skip
 
 
+#: The skips of a function that is not followed, or the function itself with the class that defines it.
+_Target: TypeAlias = "tuple[tuple[Skip, ...], tuple[Linked, Binding] | None]"
+
+
 class Definition(NamedTuple):
     """What a definition does to a test in any class; ``states`` grows with the outcomes of its body.
 
-    ``always`` is the state that its decorators give it whatever its body does, ``state`` the one that they may.
+    ``state`` is the state that its decorators give it, and ``always`` the same if its body cannot change it.
     """
 
     definer: Linked
@@ -58,7 +62,7 @@ class Definitions:
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators) -> None:
         self._workspace, self._evaluator, self._decorators = workspace, evaluator, decorators
         self._known: dict[tuple[Any, ...], Definition] = {}
-        self.expansion = cache(self._expansion)
+        self.expansion = cache(partial(expanded.expansion, workspace, evaluator))
 
     def of(
         self,
@@ -68,29 +72,25 @@ class Definitions:
         decorators: tuple[Decorator, ...] | None = None,
         is_leftover: bool = False,  # noqa: FBT001, FBT002 - a slot's
     ) -> Definition:
-        """Return what a class's binding of a test's name does, with other decorators where they are given."""
+        """Return what a class's binding of a test's name does; ``decorators`` replace its own where they are given."""
         key = name, definer, id(binding), decorators
         if key not in self._known:
             found = self._read(name, definer, binding, decorators)
             self._known[key] = found._replace(function=None, empty=None) if is_leftover else found
         return self._known[key]
 
-    def _expansion(self, definer: Linked, binding: Binding) -> Expansion | None:
-        return expanded.expansion(binding, definer.file, self._workspace, self._evaluator)
-
     def is_collected(self, leftover: Slot) -> bool:
-        """Tell whether a decorator outside ``expand`` has made something callable of the ``None`` that it leaves.
+        """Tell whether a decorator outside ``expand`` has made the ``None`` that it leaves callable.
 
         ``unittest.skip`` makes a function of it, and a mark of pytest is itself callable: both are then collected.
         """
         definer, decorators = leftover.definer, leftover.decorators or ()
         is_marked = any(self._decorators.is_mark(definer.file, decorator) for decorator in decorators)
-        return is_marked or bool(self._on_method(definer, decorators, ()).skips)
+        return is_marked or bool(self._on_method(definer, decorators).skips)
 
     def _read(
         self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None
     ) -> Definition:
-        extra: tuple[Skip, ...] = ()
         seen: set[int] = set()
         while isinstance(binding, Value):
             if id(binding) in seen:  # names that are bound to each other
@@ -101,29 +101,26 @@ class Definitions:
                 reason = f"{name} = {squeeze(binding.text)}" if binding.text else ""
                 return _vanished(definer, reason, binding.line)
             skips, found = target
-            extra += skips
             if found is None:
-                return _defined(definer, None, Applied("decorator", extra), None)
+                return _defined(definer, None, Applied("decorator", skips), None)
             definer, binding = found
         if not isinstance(binding, Function):
             return Definition(definer, {})
         decorators = binding.decorators if decorators is None else decorators
         if any(makes_no_function(decorator.text) for decorator in decorators):
             return _vanished(definer, "", binding.line)
-        method = self._on_method(definer, decorators, extra)
+        method = self._on_method(definer, decorators)
         empty = None
         if not method.skips and binding.is_empty:
             empty = State("empty", "empty", "", UNCONDITIONAL, definer.file.path, binding.line)
         return _defined(definer, binding, method, empty)
 
-    def _on_method(self, definer: Linked, decorators: Iterable[Decorator], extra: tuple[Skip, ...]) -> Applied:
-        skips = [
-            skip for decorator in decorators for skip in self._decorators.of(definer.file, decorator, definer.facts)
-        ]
-        return Applied("decorator", (*skips, *extra))
+    def _on_method(self, definer: Linked, decorators: Iterable[Decorator]) -> Applied:
+        found = (self._decorators.of(definer.file, decorator, definer.facts) for decorator in decorators)
+        return Applied("decorator", tuple(skip for skips in found for skip in skips))
 
-    def _function(self, definer: Linked, value: Value) -> tuple[tuple[Skip, ...], tuple[Linked, Binding] | None] | None:
-        """Return the function that a name is bound to by assignment and the skips put on it; None for no function."""
+    def _function(self, definer: Linked, value: Value) -> _Target | None:
+        """Return the function that a name is bound to by assignment; None if it is bound to no function."""
         node = self._workspace.node(definer.file, value)
         if node is None:
             return (), None
@@ -138,9 +135,7 @@ class Definitions:
         dotted = syntax.dotted(node)
         return self._referred(definer, value, dotted) if dotted else ((), None)
 
-    def _referred(
-        self, definer: Linked, value: Value, dotted: str
-    ) -> tuple[tuple[Skip, ...], tuple[Linked, Binding] | None] | None:
+    def _referred(self, definer: Linked, value: Value, dotted: str) -> _Target | None:
         member = value.previous if value.previous is not None else definer.facts.members.get(dotted)
         if member is not None and member is not value:
             return (), (definer, member)

@@ -15,8 +15,10 @@ from pytest_tfdebug.scan.bindings import Binding, Decorator, Function
 from pytest_tfdebug.scan.values import Evaluator, Scope
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pytest_tfdebug.scan.classes import Linked
-    from pytest_tfdebug.scan.workspace import File, Workspace
+    from pytest_tfdebug.scan.workspace import Workspace
 
 
 class Slot(NamedTuple):
@@ -45,16 +47,16 @@ class Expansion(NamedTuple):
     outer: tuple[Decorator, ...]
 
 
-def expansion(function: Binding, file: File, workspace: Workspace, evaluator: Evaluator) -> Expansion | None:
-    """Return how ``parameterized.expand`` multiplies a function, or None where it does not."""
+def expansion(workspace: Workspace, evaluator: Evaluator, definer: Linked, function: Binding) -> Expansion | None:
+    """Return how ``parameterized.expand`` multiplies a function of a class, or None where it does not."""
     if not isinstance(function, Function):
         return None
     for index, decorator in enumerate(function.decorators):
-        node = workspace.node(file, decorator) if "expand" in decorator.text else None
+        node = workspace.node(definer.file, decorator) if "expand" in decorator.text else None
         callee = node.func if isinstance(node, cst.Call) else None
         callee = callee.func if isinstance(callee, cst.Call) else callee
         if callee is not None and syntax.dotted(callee).rpartition(".")[2] == "expand":
-            names = _names(function.name, node, Scope(file), evaluator)
+            names = _names(function.name, node, Scope(definer.file), evaluator)
             return Expansion(names, function.decorators[index + 1 :], function.decorators[:index])
     return None
 
@@ -87,13 +89,15 @@ def _safe(text: str) -> str:
     return "_".join([words[0], *inner, *words[-1:]]) if len(words) > 1 else words[0]
 
 
-def slots(mro: tuple[Linked, ...], test: str, expansions: dict[int, Expansion]) -> list[Slot]:
+def slots(
+    mro: tuple[Linked, ...], test: str, expansion_of: Callable[[Linked, Binding], Expansion | None]
+) -> list[Slot]:
     """Return the functions that a class has for a test, of which some definition is expanded.
 
     Args:
         mro: The classes of a class's MRO that take part.
         test: Name of the test, without a parameter's suffix.
-        expansions: How a function is expanded, by ``id`` of the function.
+        expansion_of: Returns how a class's function is expanded, or None where it is not.
     """
     found: dict[str, Slot] = {}
     for definer in mro:
@@ -103,7 +107,7 @@ def slots(mro: tuple[Linked, ...], test: str, expansions: dict[int, Expansion]) 
         own = definer.facts.members.get(test)
         if own is None:
             continue
-        expanded = expansions.get(id(own))
+        expanded = expansion_of(definer, own)
         if expanded is None:
             found.setdefault(test, Slot(test, definer, own))
             continue

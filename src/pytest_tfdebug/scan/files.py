@@ -1,4 +1,4 @@
-"""Reading files that may be anything, and writing them so that they are all there or as they were."""
+"""Reads files that may be anything, and replaces files atomically."""
 
 from __future__ import annotations
 
@@ -20,16 +20,11 @@ _NAME = bytes(byte if (chr(byte).isalnum() and byte < 128) or byte in b"-_." els
 _CHUNK = 1 << 16
 
 
-class NoFileError(OSError):
-    """What stands in a file's place is none: a pipe, a socket or a device."""
-
-
-def read(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+def read(path: str | os.PathLike[str], most: int) -> bytes:
     """Return the bytes of a regular file; a pipe is never waited for.
 
     Raises:
-        NoFileError: If it is no regular file, or has more bytes than ``most``.
-        OSError: If it cannot be read.
+        OSError: If it cannot be read, is no regular file, or has more bytes than ``most``.
     """
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     file = os.open(path, flags)
@@ -38,9 +33,9 @@ def read(path: str | os.PathLike[str], most: int | None = None) -> bytes:
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(f"{os.fspath(path)!r} is a directory")
         if not stat.S_ISREG(status.st_mode):
-            raise NoFileError("not a regular file")
-        if most is not None and status.st_size > most:
-            raise NoFileError(f"{status.st_size:,} bytes, more than the {most:,} that are read")
+            raise OSError("not a regular file")
+        if status.st_size > most:
+            raise OSError(f"{status.st_size:,} bytes, more than the {most:,} that are read")
         content = os.read(file, status.st_size + 1)
         while len(content) < status.st_size and (more := os.read(file, status.st_size)):
             content += more
@@ -50,7 +45,7 @@ def read(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
 
 def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Return the length and the checksum of a file; nothing of one that is none.
+    """Return the length and the checksum of a file; zeros if there is no such file.
 
     Raises:
         OSError: If it cannot be read.

@@ -62,16 +62,13 @@ class Rewrite:
     def __init__(self, path: str, content: bytes, findings: Sequence[Finding]) -> None:
         self.path, self.findings, self.content, self.problem = path, findings, content, ""
         self._before = self._after = ""
+        wanted = [each for each in findings if each.reason != ""]
         try:
-            self._rewrite(content)
+            module = cst.parse_module(content)
+            changed = MetadataWrapper(module, unsafe_skip_copy=True).visit(_Rewriter(wanted))
+            self._before, self._after, self.content = module.code, changed.code, changed.bytes
         except (cst.ParserSyntaxError, UnicodeError, RecursionError) as error:
             self.problem = f"{path}: left as it is, as libcst cannot read all of it: {str(error).splitlines()[0]}"
-
-    def _rewrite(self, content: bytes) -> None:
-        wanted = [each for each in self.findings if each.reason != ""]
-        module = cst.parse_module(content)
-        changed = MetadataWrapper(module, unsafe_skip_copy=True).visit(_Rewriter(wanted))
-        self._before, self._after, self.content = module.code, changed.code, changed.bytes
 
     def diff(self) -> Iterator[str]:
         """Yield the lines of a unified diff."""

@@ -57,7 +57,7 @@ class ModelScan(NamedTuple):
         classes: Its test classes.
         mixins: The classes that its classes inherit tests from.
         unresolved: The bases of its test classes that are not known.
-        uses: The files of models, its own included, that this rests on; None where that is not known.
+        uses: The files of models, its own included, that this depends on; None where that is not known.
     """
 
     model: str
@@ -74,7 +74,7 @@ class Part(NamedTuple):
         models: What it found of each.
         bad: The files that it left out, with the reason.
         record: What it read.
-        shared: The files of models that files of no model import, and all models may rest on.
+        shared: The files of models that files of no model import, so that all models may depend on them.
     """
 
     models: list[ModelScan]
@@ -134,11 +134,11 @@ def _check(names: list[str], common: set[str], models: int, test: str | None) ->
 
 
 def to_rows(models: Iterable[ModelScan], shared: list[str]) -> dict[str, Any]:
-    """Return what a scan found as lists, texts and numbers; states and names of tests stand once and are pointed to.
+    """Return what a scan found as lists, texts and numbers; each state and test is stored once and has a number.
 
     Args:
         models: What it found of each model.
-        shared: The files of models that all models may rest on.
+        shared: The files of models that all models may depend on.
     """
     tests: dict[str, int] = {}
     states: list[State] = []
@@ -149,9 +149,8 @@ def to_rows(models: Iterable[ModelScan], shared: list[str]) -> dict[str, Any]:
         for cls in model.classes:
             given: dict[int, list[int]] = {}
             for test, state in cls.states.items():
-                number = numbers.get(id(state))
-                if number is None:
-                    number = numbers[id(state)] = len(states)
+                number = numbers.setdefault(id(state), len(states))
+                if number == len(states):
                     states.append(state)
                 given.setdefault(number, []).append(tests.setdefault(test, len(tests)))
             classes.append([cls.name, cls.path, list(given.items())])
@@ -164,7 +163,7 @@ def to_rows(models: Iterable[ModelScan], shared: list[str]) -> dict[str, Any]:
 
 
 def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:
-    """Return the models that rows hold, and the files of models that all may rest on.
+    """Return the models that rows hold, and the files of models that all models may depend on.
 
     Raises:
         ValueError: If the rows are not such as :func:`to_rows` makes, or another of the cache's ``MISTAKES``.

@@ -1,4 +1,4 @@
-"""How the share of skips went from commit to commit, each read from git without a checkout."""
+"""How the share of skips changed from commit to commit; each commit is read from git without a checkout."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def history(
 ) -> History:
     """Scan the commits of a range.
 
-    Only the models that rest on a changed file are scanned again, and what is unchanged is read once.
+    Only the models that depend on a changed file are scanned again, and an unchanged file is read once.
 
     Args:
         repo: Root of a git repository.
@@ -133,7 +133,7 @@ def history(
                 work = Work("", tuple(model_files(tree, models_dir)), test)
                 part = _part(work, tree, before)
                 tests = result(part.models, part.bad, test).tests
-            except ScanError as error:  # as before there were models, or the test
+            except ScanError as error:  # such as a commit before there were models, or the test
                 reason = str(error)
                 continue
         before = work, part, tree.blobs
@@ -153,7 +153,7 @@ def _part(work: Work, tree: GitTree, before: tuple[Work, Part, dict[str, str]] |
     differing = {path for path, _ in blobs.items() ^ tree.blobs.items()}
     moved = {path for path in differing if path not in blobs or path not in tree.blobs}
     if any(place in earlier.record.listings for path in moved for place in _above(path)):
-        return Scanner(work, tree).scan()  # what was looked for and not found is there now
+        return Scanner(work, tree).scan()  # a path that was looked for and not found may be there now
     models = hit(earlier_work, work, earlier, differing & earlier.record.contents.keys())
     return Scanner(work, tree).scan() if models is None else scan_changed(work, tree, earlier, models)
 

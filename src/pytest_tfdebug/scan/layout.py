@@ -128,22 +128,21 @@ def model_files(tree: Tree, models_dir: str = "") -> list[Place]:
     if models_dir:
         if not tree.is_dir(models_dir):
             raise ScanError(f"--models-dir {models_dir} is no directory of the repository.")
-        places = [found for path in tree.files(models_dir) if (found := place(path, models_dir)) is not None]
-        if places:
-            return sorted(places)
+        if places := _places((path, models_dir) for path in tree.files(models_dir)):
+            return places
         raise ScanError(f"No model tests in {models_dir}: no file such as {models_dir}/bert/test_modeling_bert.py.")
     for under in ("tests/models", "tests", ""):
-        if under and not tree.is_dir(under):
-            continue
-        paths = list(tree.files(under))
-        places = [found for path in paths if (found := place(path)) is not None]
-        if places:
-            return sorted(places)
-    elsewhere = ((path, _models_dir(path, is_anywhere=True)) for path in paths)
-    places = [found for path, models in elsewhere if models and (found := place(path, models)) is not None]
-    if places:
-        return sorted(places)
+        if (not under or tree.is_dir(under)) and (places := _places((path, "") for path in tree.files(under))):
+            return places
+    elsewhere = ((path, _models_dir(path, is_anywhere=True)) for path in tree.files(""))
+    if places := _places((path, models) for path, models in elsewhere if models):
+        return places
     raise ScanError(
         "No model tests here: no file such as tests/models/bert/test_modeling_bert.py; "
         "run in the root of a repository or name it with --repo."
     )
+
+
+def _places(paths: Iterable[tuple[str, str]]) -> list[Place]:
+    """Return the model test files among paths, each given with its models directory."""
+    return sorted(found for path, models in paths if (found := place(path, models)) is not None)

@@ -1,19 +1,22 @@
 """Python source as statements: cut by lines, indentation, strings and brackets alone.
 
-Nothing here knows what a statement means: libcst reads that, and only of the statements that matter. What this tells
-is where each logical line begins and ends, how far it is indented, and so which lines are the block of which header.
+Nothing here knows what a statement means: libcst reads the statements that matter. An outline tells where each logical
+line begins and ends, how far it is indented, and so which lines are the block of which header.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.scan.errors import BadSourceError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 #: Brackets in brackets that Python's own tokenizer accepts; libcst takes cubic time for what is nested.
 _DEEPEST = 100
-#: Every byte of code that says nothing of brackets and line ends.
+#: Every byte that is no bracket and no line end.
 _SILENT = bytes(set(range(256)).difference(b"\n\r()[]{}"))
 _OPEN, _CLOSE = "([{", ")]}"
 
@@ -172,15 +175,14 @@ def _code(text: str) -> bytes:
     Raises:
         BadSourceError: If a string does not end.
     """
-    parts: list[str] = []
-    at = 0
-    for start, end in _literals(text):
-        parts.append(text[at:start])
-        at = end
-        if text[start] != "#" and (end == len(text) or "\n" in text[start:end]):
-            _check_end(text, start, end)
-            parts.append("\r\n" * text.count("\n", start, end))
-    return "".join([*parts, text[at:]]).replace("\\\n", "\r\n").encode(errors="surrogatepass")
+
+    def line_ends(start: int, end: int) -> str:
+        if text[start] == "#" or (end < len(text) and "\n" not in text[start:end]):
+            return ""
+        _check_end(text, start, end)
+        return "\r\n" * text.count("\n", start, end)
+
+    return _replaced(text, line_ends).replace("\\\n", "\r\n").encode(errors="surrogatepass")
 
 
 def _check_end(text: str, start: int, end: int) -> None:
@@ -222,7 +224,7 @@ def _string_end(text: str, at: int, quote: str) -> int:
 
 
 def _unfinished(text: str, start: int) -> str:
-    """Return what does not end in a file, which is seen at its end."""
+    """Return which bracket or statement of a file does not end."""
     opened: list[tuple[int, str]] = []
     for index, character in enumerate(blank(text)):
         if character in _OPEN:
@@ -237,25 +239,12 @@ def _unfinished(text: str, start: int) -> str:
 
 def blank(text: str) -> str:
     """Return text of the same length with strings and comments blanked."""
-    parts: list[str] = []
-    at = 0
-    for start, end in _literals(text):
-        parts += [text[at:start], " " * (end - start)]
-        at = end
-    return "".join([*parts, text[at:]])
+    return _replaced(text, lambda start, end: " " * (end - start))
 
 
 def uncommented(text: str) -> str:
     """Return text without its comments."""
-    if "#" not in text:
-        return text
-    parts: list[str] = []
-    at = 0
-    for start, end in _literals(text):
-        if text[start] == "#":
-            parts.append(text[at:start])
-            at = end
-    return "".join([*parts, text[at:]])
+    return _replaced(text, lambda start, end: "" if text[start] == "#" else text[start:end]) if "#" in text else text
 
 
 def squeeze(text: str) -> str:
@@ -263,9 +252,18 @@ def squeeze(text: str) -> str:
     return " ".join(uncommented(text).split())
 
 
-def _literals(text: str) -> list[tuple[int, int]]:
-    """Return where each string and comment begins and ends; one that does not end goes to the end of the text."""
-    found: list[tuple[int, int]] = []
+def _replaced(text: str, replacement: Callable[[int, int], str]) -> str:
+    """Return text with each string and comment replaced, by what ``replacement`` makes of its bounds."""
+    parts: list[str] = []
+    at = 0
+    for start, end in _literals(text):
+        parts += [text[at:start], replacement(start, end)]
+        at = end
+    return "".join([*parts, text[at:]])
+
+
+def _literals(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each string and comment begins and ends; one that does not end goes to the end of the text."""
     at, size = 0, len(text)
     following = dict.fromkeys("#\"'", -1)
     while True:
@@ -275,11 +273,11 @@ def _literals(text: str) -> list[tuple[int, int]]:
                 following[mark] = index if index >= 0 else size
         start = min(following.values())
         if start >= size:
-            return found
+            return
         if text[start] == "#":
             end = text.find("\n", start)
         else:
             quote = _quote(text, start)
             end = _string_end(text, start + len(quote), quote)
         at = end if end >= 0 else size
-        found.append((start, at))
+        yield start, at

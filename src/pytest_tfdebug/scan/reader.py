@@ -9,7 +9,7 @@ import libcst as cst
 from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Binding, Class, Decorator, Function, Import, Module, Source, Value, bind
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.outline import Outline, Statement, uncommented
+from pytest_tfdebug.scan.outline import COMPOUND, Outline, Statement, uncommented
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Compound statements whose body binds only where the first branch has not.
 _WEAK = frozenset({"elif", "else", "except", "case"})
 #: Compound statements without a scope of their own.
-_BLOCKS = _WEAK | {"if", "try", "finally", "with", "for", "while", "match"}
+_BLOCKS = COMPOUND - {"class", "def"}
 #: Tests of an ``if`` whose body never runs.
 _NEVER = frozenset({"TYPE_CHECKING", "typing.TYPE_CHECKING", "False", "0"})
 #: Characters of a file that are read whole; libcst takes 3 seconds for as many.
@@ -40,15 +40,15 @@ def read(text: str, note_bad: Callable[[BadSourceError, int], None], may_skip: C
 
     Args:
         text: Its source.
-        note_bad: Is told of what cannot be read when it is asked for later, and its line.
-        may_skip: Tells of a dotted name of the file whether calling it may skip.
+        note_bad: Notes an error in a part that is read later, and its line.
+        may_skip: Tells whether calling a dotted name of the file may skip.
 
     Raises:
         BadSourceError: If it cannot be cut into statements, or an import or assignment cannot be read.
     """
     outline = Outline(text)
     scope = _Scope({}, [], [])
-    _Reader(Source(note_bad, may_skip)).bind_all(outline.block(0, len(outline)), scope, weak=False)
+    _Reader(note_bad, may_skip).bind_all(outline.block(0, len(outline)), scope, weak=False)
     return Module(scope.names, tuple(scope.stars), tuple(scope.calls))
 
 
@@ -58,7 +58,7 @@ def check(text: str) -> None:
     Raises:
         BadSourceError: If it cannot.
     """
-    outline = Outline(text)  # whose words for a bracket or string that does not end are the plainer ones
+    outline = Outline(text)  # which says more plainly than libcst which bracket or string does not end
     if len(text) > _MOST_CHECKED:
         raise BadSourceError(f"{len(text):,} characters, more than the {_MOST_CHECKED:,} that are read whole")
     for index in range(len(outline)):
@@ -72,8 +72,8 @@ def check(text: str) -> None:
 class _Reader:
     """Binds the statements of one file."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, note_bad: Callable[[BadSourceError, int], None], may_skip: Callable[[str], bool]) -> None:
+        self._source = Source(note_bad, may_skip, self._members)
 
     def bind_all(self, statements: list[Statement], scope: _Scope, *, weak: bool) -> None:
         """Bind what the statements of a block bind."""
@@ -91,7 +91,7 @@ class _Reader:
                 if word == "if":
                     never = _test(statement) in _NEVER
                 if word != "if" or not never:
-                    self.bind_all(statement.block, scope._replace(calls=[], is_sure=False), weak=is_weak)
+                    self.bind_all(statement.block, scope._replace(is_sure=False), weak=is_weak)
             else:
                 _bind_simple(statement, scope, weak=weak)
             decorators = []
@@ -101,10 +101,8 @@ class _Reader:
         name = after[: next((at for at, mark in enumerate(after) if not (mark.isalnum() or mark == "_")), len(after))]
         if not name.isidentifier():
             raise BadSourceError(f"line {statement.line}: invalid syntax")
-        if statement.word == "def":
-            bind(scope.names, name, Function(name, decorators, statement, self._source), weak=weak)
-        else:
-            bind(scope.names, name, Class(name, decorators, statement, self._source, self._members), weak=weak)
+        kind = Function if statement.word == "def" else Class
+        bind(scope.names, name, kind(name, decorators, statement, self._source), weak=weak)
 
     def _members(self, statements: list[Statement]) -> dict[str, Binding]:
         scope = _Scope({}, [], [])

@@ -14,24 +14,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
-#: How the methods of ``unittest.TestCase`` begin that tests call on every other line, and that skip nothing.
-NO_SKIPS = ("assert", "fail", "subTest")
-#: What a statement may hold that skips wherever it stands, and what tells that not its first call alone may.
+#: How the names begin of those methods of ``unittest.TestCase`` that tests call often and that never skip.
+_NO_SKIPS = ("assert", "fail", "subTest")
+#: Parts of a statement that may skip wherever they stand, and parts after which more than its first call may skip.
 _SKIPS = ("kip", "super(")
 _MORE_CALLS = ("await ", " and ", " or ", " if ", "lambda")
 _LEAVES = ("return", "raise", "break", "continue")
-#: Parts of a statement that another one began.
+#: Keywords that continue the statement before.
 _LATER_PARTS = frozenset({"elif", "else", "except", "finally"})
-#: Characters that are not of a name, blanked, so that what is called stands between blanks and a bracket.
+#: Blanks each character that no name has, so that the name that is called stands between a blank and a bracket.
 _NO_NAMES = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) in "_.(")}
 
 
 class Relevant(NamedTuple):
-    """What of a function, or of a statement in it, matters.
+    """The part of a function, or of a statement in it, that matters to a skip.
 
     Attributes:
         lines: The logical lines to keep, and whether a ``pass`` stands for the block below.
-        callees: The dotted names by which what may skip is called; an empty one where something skips by itself.
+        callees: The dotted names of the callables that may skip; an empty name where something skips by itself.
     """
 
     lines: list[tuple[int, bool]]
@@ -41,14 +41,14 @@ class Relevant(NamedTuple):
 class _Reader(NamedTuple):
     """Reads one function.
 
-    ``may_skip`` tells of a dotted name of the file whether calling it may skip; ``nested`` are the functions inside.
+    ``may_skip`` tells whether calling a dotted name of the file may skip; ``nested`` holds the functions inside.
     """
 
     may_skip: Callable[[str], bool]
     nested: set[str]
 
     def statements(self, block: Iterable[Statement]) -> Iterator[Relevant]:
-        """Yield what matters of each statement of a block."""
+        """Yield the part that matters of each statement of a block."""
         parts: list[Statement] = []
         for statement in block:
             if parts and statement.word not in _LATER_PARTS:
@@ -60,7 +60,7 @@ class _Reader(NamedTuple):
             yield self._whole(parts)
 
     def _whole(self, parts: list[Statement]) -> Relevant:
-        """Return what matters of a statement of one or more parts: if one does, the headers of all."""
+        """Return the part that matters of a statement with one or more headers: all headers if one block matters."""
         if parts[0].word not in COMPOUND:
             callees = frozenset(self._callees(parts[0].text))
             matters = callees or parts[0].text.startswith(_LEAVES)
@@ -75,7 +75,7 @@ class _Reader(NamedTuple):
         return Relevant(lines, frozenset().union(*(each.callees for each in inside)))
 
     def _callees(self, text: str) -> Iterator[str]:
-        """Yield the names by which a simple statement calls what may skip."""
+        """Yield the names of the callables in a simple statement that may skip."""
         if text[0] in "\"'":  # a docstring
             return
         if any(sign in text for sign in _SKIPS):
@@ -94,7 +94,7 @@ class _Reader(NamedTuple):
         """Tell whether calling a name may skip."""
         first, _, rest = name.partition(".")
         if first in {"self", "cls"}:
-            return rest.isidentifier() and not rest.startswith(NO_SKIPS)
+            return rest.isidentifier() and not rest.startswith(_NO_SKIPS)
         return name.replace(".", "").isidentifier() and (name in self.nested or self.may_skip(name))
 
 
@@ -104,11 +104,11 @@ def _called(text: str) -> Iterator[str]:
 
 
 def relevant(header: Statement, may_skip: Callable[[str], bool]) -> Relevant:
-    """Return what of a function matters, its header first; no lines where nothing may skip.
+    """Return the part of a function that matters, its header first; no lines where nothing may skip.
 
     Args:
         header: The definition.
-        may_skip: Tells of a dotted name of the file whether calling it may skip.
+        may_skip: Tells whether calling a dotted name of the file may skip.
     """
     source, reader = header.source, _Reader(may_skip, set())
     if not any(sign in source for sign in (*_SKIPS, "raise ")) and not any(map(reader.may, _called(source))):
@@ -126,7 +126,7 @@ def relevant(header: Statement, may_skip: Callable[[str], bool]) -> Relevant:
 
 
 def joined(found: Iterable[Relevant]) -> Relevant:
-    """Return what matters of several statements; lines that they share stand once."""
+    """Return the parts that matter of several statements as one; lines that they share stand once."""
     every = list(found)
     lines = dict.fromkeys(line for each in every for line in each.lines)
     return Relevant(list(lines), frozenset().union(*(each.callees for each in every)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import cache, cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,6 +51,7 @@ class Case(NamedTuple):
     state: State
 
 
+@dataclass(eq=False, repr=False)
 class CommonTest:
     """A common test: where it comes from and what each model does with it.
 
@@ -59,8 +61,9 @@ class CommonTest:
         cases: The classes that have it, by model.
     """
 
-    def __init__(self, name: str, origin: str, cases: tuple[Case, ...]) -> None:
-        self.name, self.origin, self.cases = name, origin, cases
+    name: str
+    origin: str
+    cases: tuple[Case, ...]
 
     @property
     def by_model(self) -> dict[str, list[Case]]:
@@ -124,6 +127,7 @@ def entry(case: Case) -> dict[str, Any]:
     return {"model": case.model, "class": case.cls, **case.state._asdict()}
 
 
+@dataclass(eq=False, repr=False)
 class ScanResult:
     """What a scan found, by test.
 
@@ -134,15 +138,10 @@ class ScanResult:
         unresolved_bases: Base classes that were neither found nor known by name.
     """
 
-    def __init__(
-        self,
-        tests: dict[str, CommonTest],
-        models: list[str],
-        skipped_files: dict[str, str],
-        unresolved_bases: list[str],
-    ) -> None:
-        self.tests, self.models = tests, models
-        self.skipped_files, self.unresolved_bases = skipped_files, unresolved_bases
+    tests: dict[str, CommonTest]
+    models: list[str]
+    skipped_files: dict[str, str]
+    unresolved_bases: list[str]
 
     def __getitem__(self, test: str) -> CommonTest:
         return self.tests[test]

@@ -28,13 +28,13 @@ def as_sarif(found: Iterable[Change]) -> Iterator[str]:
     rules = [
         {
             "id": f"skip-{kind}",
-            "shortDescription": {"text": about[0].rstrip("s")},
-            "defaultConfiguration": {"level": _LEVELS[about[1]]},
+            "shortDescription": {"text": about.title.rstrip("s")},
+            "defaultConfiguration": {"level": _LEVELS[about.level]},
         }
         for kind, about in KINDS.items()
     ]
-    places = {kind: place for place, kind in enumerate(KINDS)}
-    results = [_result(change, _LEVELS[KINDS[change.kind][1]], places[change.kind]) for change in found]
+    order = list(KINDS)
+    results = [_result(change, _LEVELS[KINDS[change.kind].level], order.index(change.kind)) for change in found]
     driver = {"name": "pytest-tfdebug scan", "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     yield json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)

@@ -64,9 +64,8 @@ class Scanner:
         Files that cannot be followed are noted with the workspace as bad, and left out.
         """
         classes: list[ClassTests] = []
-        self._linked, paths = {}, []
+        self._linked = {}
         for where in places:
-            paths.append(where.path)
             try:
                 found = list(self._file(where))
             except RecursionError as error:
@@ -78,7 +77,8 @@ class Scanner:
             for cls in set().union(*(each.mro for each in self._linked))
             if (tests := self._tests(cls))
         }
-        return ModelScan(model, classes, sorted(mixins, key=_mixin_order), self._unresolved(), self._uses(paths))
+        ordered = sorted(mixins, key=lambda mixin: (mixin.origin, mixin.size, sorted(mixin.tests)))
+        return ModelScan(model, classes, ordered, self._unresolved(), self._uses([where.path for where in places]))
 
     def _unresolved(self) -> list[Unresolved]:
         """Return the bases of the test classes of the model that are neither in the repository nor known by name."""
@@ -87,7 +87,7 @@ class Scanner:
         return [found for found in self.linker.unresolved if (found.path, found.line, found.cls) in used]
 
     def _uses(self, paths: list[str]) -> list[str] | None:
-        """Return the files of models that some of them import, directly or not; None where that is not known."""
+        """Return some files of models and those that they import, directly or not; None where that is not known."""
         found, left = set(paths), list(paths)
         while left:
             for path in self._imports(left.pop()):
@@ -144,10 +144,6 @@ class Scanner:
                 yield from ((name, found) for name, found in others if name not in file.module.names)
 
     def _bound(self, file: File, name: str, binding: Class | Function | Value | Import) -> Found | None:
-        if isinstance(binding, Class):
-            return Found(file, binding)
-        if isinstance(binding, Function):
-            return None
         if isinstance(binding, Value) and not binding.text.replace(".", "").isidentifier():
             return None
         if isinstance(binding, Import):
@@ -162,7 +158,7 @@ class Scanner:
 
     def _is_collected(self, name: str, cls: Linked) -> bool:
         """Tell whether pytest collects a class under a name."""
-        marked = self._evaluator.attribute(cls, "__test__") if next(cls.definitions("__test__"), None) else None
+        marked = self._evaluator.attribute(cls, "__test__") if cls.find("__test__") else None
         if marked is False:
             return False
         if cls.inherited.is_test_case:
@@ -186,10 +182,6 @@ class Scanner:
     def _inherited_of(self, inherited: Inherited) -> frozenset[str]:
         """Return the tests that the bases of a class define for others to inherit."""
         return frozenset().union(*map(self._tests, inherited.mro))
-
-
-def _mixin_order(mixin: Mixin) -> tuple[str, int, list[str]]:
-    return mixin.origin, mixin.size, sorted(mixin.tests)
 
 
 def _is_of_tests(path: str) -> bool:

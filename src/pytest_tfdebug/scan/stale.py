@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pytest_tfdebug.scan.scanner import Scanner
     from pytest_tfdebug.scan.tree import Tree
 
-#: Words before the version that a skip is to end with, and words that may stand between.
+#: Words before the version at which a skip is to end, and words that may stand between them and it.
 _UNTIL = frozenset({"until", "till", "before"})
 _BETWEEN = frozenset({"version", "release", "v", "the"})
-#: How comments begin that are for tools.
+#: How comments begin that are meant for tools.
 _NO_REASONS = ("noqa", "type:", "fmt:", "pylint:", "pragma:", "copied from", "ignore copy")
 #: Files that name the version of a repository, besides ``__init__.py`` of its packages.
 _VERSIONED = ("setup.py", "pyproject.toml")

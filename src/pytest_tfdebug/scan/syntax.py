@@ -1,4 +1,4 @@
-"""Source read by libcst, each different text once, and what its nodes say of themselves.
+"""Source read by libcst, each different text once, and what can be read off a node alone.
 
 Positions are never asked for: they would triple the time, and the outline knows the lines.
 """
@@ -47,7 +47,7 @@ class Argument(NamedTuple):
 
 
 def parse(text: str) -> Any:
-    """Return the libcst module of a text, of which the size of each statement has been checked.
+    """Return the libcst module of a text. The size of each of its statements has been checked.
 
     Raises:
         BadSourceError: If it is not Python, or more than libcst can be given.
@@ -194,7 +194,7 @@ def constant(node: Any) -> Any:
 def _evaluated(node: Any) -> Any:
     try:
         return node.evaluated_value
-    except (ValueError, SyntaxError, MemoryError):  # such as more digits than Python reads
+    except (ValueError, SyntaxError, MemoryError):  # such as a number of more digits than Python reads
         return UNKNOWN
 
 
@@ -285,7 +285,7 @@ _OPAQUE = (
 
 @cache
 def describe(node: Any) -> str:
-    """Return how an expression that has no value reads."""
+    """Return the text that stands for an expression whose value is not known."""
     if isinstance(node, cst.Call):
         return f"{describe(node.func)}({', '.join(source(arg.value) for arg in node.args)})"
     if isinstance(node, cst.Attribute):

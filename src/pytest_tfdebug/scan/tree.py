@@ -27,7 +27,7 @@ _MOST = 10_000_000
 class DiskTree:
     """The work tree; paths are posix paths relative to its root.
 
-    Where a module could be is asked of the listing of its directory, which is read once.
+    Each directory is listed once, and the listing says which files it has.
 
     Raises:
         ScanError: If there is no such directory.
@@ -84,7 +84,7 @@ class DiskTree:
 
     @property
     def record(self) -> Record:
-        """What the tree has replied so far."""
+        """What the tree has said so far."""
         return Record({path: _summary(names) for path, names in self._listings.items()}, dict(self._contents))
 
     def listed(self, directory: str) -> dict[str, str]:
@@ -105,7 +105,7 @@ class DiskTree:
             return str(error)
 
     def _names(self, directory: str) -> dict[str, str]:
-        """Return what :meth:`listed` returned when it was first asked; nothing where there is no such directory."""
+        """Return what :meth:`listed` returned the first time; nothing where there is no such directory."""
         if directory not in self._listings:
             if not self.is_dir(directory):
                 return {}
@@ -128,7 +128,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 class Record(NamedTuple):
-    """What a scan was told by a tree: its answer is valid as long as the tree says the same.
+    """What a tree told a scan: the scan's answer is valid as long as the tree says the same.
 
     ``listings`` are the digests of the directories that were looked into, ``contents`` those of the files that were
     read, or why they could not be.
@@ -139,7 +139,7 @@ class Record(NamedTuple):
 
     @classmethod
     def union(cls, records: Iterable[Record]) -> Record:
-        """Return what several scans of parts of a tree were told."""
+        """Return what a tree told several scans of its parts."""
         found = cls({}, {})
         for record in records:
             found.listings.update(record.listings)
@@ -204,7 +204,7 @@ class GitTree:
     Attributes:
         blobs: The name of the blob that each file is.
         contents: What the blobs hold that were read.
-        record: What was looked for and not found, in place of the listings, and the blobs of the files that were read.
+        record: The paths that were not found, in place of listings, and the blobs of the files that were read.
     """
 
     def __init__(self, root: str | os.PathLike[str], revision: str, contents: dict[str, bytes] | None = None) -> None:

@@ -14,12 +14,12 @@ from pytest_tfdebug.scan.syntax import UNKNOWN, Unknown
 from pytest_tfdebug.scan.workspace import File, Found, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from pytest_tfdebug.scan.classes import Dependency, Linked
 
 _DEPTH = 12  # of constants defined by constants
-#: Characters, or items, that a value may have; and the longest number in a format, which asks for as many characters.
+#: The most characters or items of a value, and the most digits of a number in a format, which may be a width.
 _LONGEST, _WIDEST = 10_000, 3
 
 #: Stands in a reason for the name of the class, so that classes can share what a body does to them.
@@ -54,7 +54,7 @@ class Evaluator:
     Attributes:
         dependencies: What of classes was looked up since this was last emptied.
         skipping_helper: Returns the method that a class has under a name, if it could skip.
-        resolve: Returns what a class has for a dependency; a definition is told by its identity.
+        resolve: Returns what a class has for a dependency; for a definition, its identity.
         resolved: Returns that for some dependencies; classes for which it is the same share an outcome.
     """
 
@@ -225,11 +225,16 @@ def _item(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     if len(indices) != 1 or not isinstance(indices[0], cst.Index):
         return UNKNOWN
     holder, index = evaluator.value(node.value, scope), evaluator.value(indices[0].value, scope)
-    if _has_unknown([holder, index]):
+    return _computed(operator.getitem, holder, index)
+
+
+def _computed(function: Callable[..., Any], *values: Any) -> Any:
+    """Return what a function makes of some values; ``UNKNOWN`` if one is unknown or the function refuses them."""
+    if _has_unknown(values):
         return UNKNOWN
     try:
-        return holder[index]
-    except (KeyError, IndexError, TypeError):
+        return function(*values)
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError):
         return UNKNOWN
 
 
@@ -268,13 +273,9 @@ def _compare(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
         kind = type(target.operator)
         right = evaluator.value(target.comparator, scope)
         looked_into = [left] if isinstance(right, dict) and kind in {cst.In, cst.NotIn} else [left, right]
-        if _has_unknown([left, right]) or _is_nested_unknown(*looked_into):
-            return UNKNOWN
-        try:
-            if not _COMPARISONS[kind](left, right):
-                return False
-        except TypeError:
-            return UNKNOWN
+        holds = UNKNOWN if _is_nested_unknown(*looked_into) else _computed(_COMPARISONS[kind], left, right)
+        if holds is not True:
+            return holds
         left = right
     return True
 
@@ -282,12 +283,9 @@ def _compare(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
 def _binary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     calculate = _ARITHMETIC.get(type(node.operator))
     left, right = evaluator.value(node.left, scope), evaluator.value(node.right, scope)
-    if calculate is None or _has_unknown([left, right]) or _is_nested_unknown(left, right):
+    if calculate is None or _is_nested_unknown(left, right):
         return UNKNOWN
-    try:
-        return calculate(left, right)
-    except (TypeError, ValueError, KeyError, OverflowError):
-        return UNKNOWN
+    return _computed(calculate, left, right)
 
 
 def _times(left: Any, right: Any) -> Any:
@@ -308,7 +306,7 @@ def _is_narrow(form: str, nested: str) -> bool:
     return nested not in form and len(form) <= _LONGEST and all(len(number) <= _WIDEST for number in digits)
 
 
-def _call(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: PLR0911 - one return for each case
+def _call(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     args = syntax.arguments(node)
     if any(arg.keyword for arg in args):
         return UNKNOWN
@@ -319,23 +317,14 @@ def _call(evaluator: Evaluator, node: Any, scope: Scope) -> Any:  # noqa: PLR091
         return _lookup(evaluator, function, args, scope)
     if function not in _FUNCTIONS:
         return UNKNOWN
-    values = [evaluator.value(arg.value, scope) for arg in args]
-    if _has_unknown(values):
-        return UNKNOWN
-    try:
-        return _FUNCTIONS[function](*values)
-    except (TypeError, ValueError, OverflowError):
-        return UNKNOWN
+    return _computed(_FUNCTIONS[function], *(evaluator.value(arg.value, scope) for arg in args))
 
 
 def _formatted(evaluator: Evaluator, form: Any, args: Sequence[syntax.Argument], scope: Scope) -> Any:
     values = [evaluator.value(form, scope), *(evaluator.value(arg.value, scope) for arg in args)]
     if not all(map(_has_words, values)) or _is_nested_unknown(*values) or not _is_narrow(str(values[0]), ":{"):
         return UNKNOWN
-    try:
-        return str(values[0]).format(*values[1:])
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError):
-        return UNKNOWN
+    return _computed(str(values[0]).format, *values[1:])
 
 
 def _lookup(evaluator: Evaluator, name: str, args: Sequence[syntax.Argument], scope: Scope) -> Any:
@@ -360,13 +349,13 @@ def _lacks(cls: Linked, name: str) -> bool:
     return cls.inherited.is_closed and cls.find(name) is None and not cls.writes(name)
 
 
-def _has_unknown(values: list[Any]) -> bool:
+def _has_unknown(values: Iterable[Any]) -> bool:
     return any(isinstance(value, Unknown) for value in values)
 
 
 def _is_nested_unknown(*values: Any) -> bool:
     held = (list(value.values()) if isinstance(value, dict) else value for value in values)
-    return any(_has_unknown(list(items)) for items in held if isinstance(items, (tuple, list)))
+    return any(_has_unknown(items) for items in held if isinstance(items, (tuple, list)))
 
 
 def _identity(found: tuple[Linked, Any] | None) -> int:
@@ -381,7 +370,7 @@ def _frozen(value: Any) -> Hashable:
     return value if value is None or isinstance(value, (str, int, float, bool)) else id(value)
 
 
-#: Kind of a dependency -> what a class has for it; a definition is told by its identity.
+#: Kind of a dependency -> what a class has for it; for a definition, its identity.
 _DEPENDENCIES: dict[str, Callable[..., Hashable]] = {
     "after": lambda _, cls, definer, name: _identity(cls.after(definer, name)),
     "helper": lambda evaluator, cls, name: _identity(evaluator.skipping_helper(cls, name)),

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: Model test files from which more processes pay for their start, and most processes.
+#: The fewest model test files for which more processes pay, and the most processes.
 SHARED, _PROCESSES = 48, 4
-#: Models that are scanned before there are more processes, and parts of the others that each process takes in turn.
+#: How many models are scanned before more processes start, and in how many parts each process takes the others.
 _FIRST, _PARTS = 4, 6
 
 
 def hit(before: Work, work: Work, earlier: Part, changed: set[str]) -> list[str] | None:
-    """Return the models that have to be scanned after a change; None where all have to be.
+    """Return the models that have to be scanned after a change; None if all have to be.
 
     Args:
         before: What was scanned.
@@ -63,7 +63,7 @@ def scan_shown(work: Work, tree: DiskTree) -> Part:
     if len(work.places) >= SHARED and processes > 1 and sys.platform == "linux":
         from concurrent.futures.process import BrokenProcessPool
 
-        with suppress(OSError, BrokenProcessPool):  # no more processes are to be had: this one does it all
+        with suppress(OSError, BrokenProcessPool):  # if no more processes can be started, this one scans everything
             return _in_processes(work, models, processes)
     return Scanner(work, tree).scan(_progress(models, len(models)))
 
@@ -75,7 +75,7 @@ def _in_processes(work: Work, models: list[str], processes: int) -> Part:
     first = _scanner(work).scan(models[:_FIRST])  # reads the mixins, which the other processes then have too
     size = -(-len(models[_FIRST:]) // (processes * _PARTS))
     parts = [tuple(models[at : at + size]) for at in range(_FIRST, len(models), size)]
-    context = get_context("fork")  # what is imported and read here need not be there
+    context = get_context("fork")  # the processes then have what is imported and read here
     with ProcessPoolExecutor(processes, mp_context=context, initializer=gc.disable) as pool:
         futures = [pool.submit(_scan_part, work, part) for part in parts]
         found = [first, *(future.result() for future in _progress(futures, len(futures)))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
@@ -57,13 +57,13 @@ class Workspace:
 
     Attributes:
         bad: The files that cannot be read, with the reason.
-        may_skip: Tells whether calling a dotted name of a file may skip; set by whoever follows bodies.
+        may_skip: Tells whether calling a dotted name of a file may skip; the runner sets it.
         resolve: Returns what a dotted name of a module means, or None where its first part is not bound there.
         exported: Returns what an import of a name from a module brings.
         module_path: Returns the file that an import in a file names, or None where it is not in the repository.
     """
 
-    def __init__(self, tree: Tree, models: Collection[str] = (), *, is_checked: bool = False) -> None:
+    def __init__(self, tree: Tree, models: Collection[str], *, is_checked: bool) -> None:
         self.bad: dict[str, str] = {}
         self.may_skip: Callable[[File, str], bool] = lambda *_: True
         self._tree, self._models, self._is_checked = tree, models, is_checked
@@ -126,9 +126,7 @@ class Workspace:
         text = decode(content)
         if self._is_checked:
             check(text)
-        return read(
-            text, lambda error, line: self.note_bad(path, error, line), lambda dotted: self._may_skip(path, dotted)
-        )
+        return read(text, partial(self.note_bad, path), partial(self._may_skip, path))
 
     def _may_skip(self, path: str, dotted: str) -> bool:
         file = self._read.get(path)

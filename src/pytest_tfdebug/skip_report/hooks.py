@@ -7,7 +7,7 @@ wrong: ``python -m pytest_tfdebug.scan --against FILE``.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,16 +15,11 @@ from pytest_tfdebug.options import Options
 from pytest_tfdebug.skip_report.rows import Row, marked, place_of, relative_to, row_of, vanished
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_tfdebug.scan.report import CommonTest
 
 _OUTPUT = "tf_skip_report"
-
-
-class Part(NamedTuple):
-    """What one process of a run saw: its rows, and the models of which a file could not be collected."""
-
-    rows: list[Row]
-    broken: list[str]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,7 +43,7 @@ class SkipReport:
         self._broken: set[str] = set()
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Note every model that is not wholly collected, so that what it lacks proves nothing."""
+        """Note every model that is not wholly collected: that a test of it is missing proves nothing."""
         where = place_of(report.nodeid.partition("::")[0])
         if where is not None and not report.passed:
             self._broken.add(where.model)
@@ -68,7 +63,7 @@ class SkipReport:
                     self._rows[row.nodeid] = row
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        """Note every item that will not run, so that its absence proves nothing."""
+        """Note every item that will not run: its absence proves nothing."""
         for item in items:
             row = row_of(item)
             if row is not None:
@@ -84,7 +79,7 @@ class SkipReport:
             file = relative_to(file, self._config.rootpath)
             found = row._replace(state="skipped", form=row.form or "guard", reason=reason, file=file, line=line)
             self._rows[report.nodeid] = found._replace(is_run=True)
-        elif report.when == "call" and row.state != "skipped":  # as a skipped subtest reports it before the test
+        elif report.when == "call" and row.state != "skipped":  # a skipped subtest is reported before its test
             self._rows[report.nodeid] = row._replace(state="ran", is_run=True)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -96,12 +91,22 @@ class SkipReport:
         output = getattr(self._config, "workeroutput", None)
         if output is not None:
             output[_OUTPUT] = [[tuple(row) for row in self._rows.values()], sorted(self._broken)]
-            return
-        _write(Part(list(self._rows.values()), sorted(self._broken)), self._path)
+        else:
+            self._write()
+
+    def _write(self) -> None:
+        """Write what the run saw as a scan's report."""
+        from pytest_tfdebug.scan.errors import ScanError
+        from pytest_tfdebug.scan.report import chunks, write
+
+        try:
+            write(self._path, chunks(*_report(self._rows.values(), self._broken)))
+        except ScanError as error:
+            raise pytest.UsageError(str(error).replace("--output_dir", "--tf-skip-report")) from error
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401 - xdist is not typed
-        """Take what a worker saw; what one has run counts before what others only collected."""
+        """Take what a worker saw; an item that one worker ran counts before one that others only collected."""
         rows, broken = getattr(node, "workeroutput", {}).get(_OUTPUT, ((), ()))
         for row in (Row(*values) for values in rows):
             if row.is_run or row.nodeid not in self._rows:
@@ -112,28 +117,22 @@ class SkipReport:
 def _location(longrepr: object) -> tuple[str, int, str]:
     if isinstance(longrepr, tuple):
         file, line, reason = longrepr
-        # pytest puts its word before a reason, which may begin with that word itself; alone, it stands for none
+        # pytest puts "Skipped" before a reason, which may begin so itself; alone it means that there is none
         return str(file), int(line), "" if reason == "Skipped" else str(reason).removeprefix("Skipped: ")
     return "", 0, str(longrepr)
 
 
-def _write(part: Part, path: Path) -> None:
-    """Write what a run saw as a scan's report."""
-    from pytest_tfdebug.scan.errors import ScanError
-    from pytest_tfdebug.scan.report import chunks, write
+def _report(rows: Iterable[Row], broken: set[str]) -> tuple[dict[str, CommonTest], dict[str, dict[str, Any]]]:
+    """Return the tests of the rows, and the keys that a scan's report of each does not have.
 
-    try:
-        write(path, chunks(*_report(part)))
-    except ScanError as error:
-        raise pytest.UsageError(str(error).replace("--output_dir", "--tf-skip-report")) from error
-
-
-def _report(part: Part) -> tuple[dict[str, CommonTest], dict[str, dict[str, Any]]]:
-    """Return the tests of the rows, and what is said of each beyond a scan's report."""
+    Args:
+        rows: What the run saw.
+        broken: The models of which a file could not be collected.
+    """
     from pytest_tfdebug.scan.report import Case, CommonTest
 
     tests: dict[str, dict[tuple[str, str, str], list[Row]]] = {}
-    for row in sorted(part.rows):
+    for row in sorted(rows):
         tests.setdefault(row.test, {}).setdefault((row.model, row.cls, row.node), []).append(row)
     report, extra = {}, {}
     for test, classes in sorted(tests.items()):
@@ -148,7 +147,7 @@ def _report(part: Part) -> tuple[dict[str, CommonTest], dict[str, dict[str, Any]
         left_out = {row.model for found in classes.values() for row in found if row.state == "deselected"}
         extra[test] = {
             "models_not_run": sorted({case.model for case in cases if case.state.state == "collected"}),
-            "models_incomplete": sorted(left_out.union(part.broken)),
+            "models_incomplete": sorted(left_out | broken),
             "classes_ran": ran,
         }
     return report, extra

@@ -1,4 +1,4 @@
-"""What live classes say of test items: which model and common test an item is of, and what skips it beforehand."""
+"""What live classes say of test items: the model and common test of an item, and which decorators skip it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Row(NamedTuple):
     """What happened to one test item; plain values, so that an xdist worker can send it.
 
-    ``is_run`` tells what a run has shown from what its decorators, or nothing, say of an item that it did not reach.
+    ``is_run`` is True for an item that was run, and False for one of which only its decorators are known.
     """
 
     nodeid: str
@@ -82,15 +82,11 @@ def _origin(cls: type, test: str, name: str, root: Path) -> str:
 def _defines(cls: type, test: str, name: str) -> bool:
     """Tell whether a class itself defines a test, or the variants that ``expand`` made of it."""
     own = vars(cls)
-    if any(_is_function(own.get(found)) for found in (test, name)):
+    if any(inspect.isfunction(own.get(found)) for found in (test, name)):
         return True
     return test in own and any(
         getattr(value, "place_as", None) and _base(cls, key) == test for key, value in own.items()
     )
-
-
-def _is_function(value: object) -> bool:
-    return inspect.isfunction(value)
 
 
 def _is_of_a_model(cls: type, root: Path) -> bool:
@@ -116,7 +112,7 @@ def _form(item: pytest.Item, cls: type, name: str) -> str:
 
 
 def marked(item: pytest.Item, row: Row) -> Row:
-    """Return the row of an item that is collected and not run: its decorators are all that is known."""
+    """Return the row of an item that is collected and not run, of which only the decorators are known."""
     from _pytest.skipping import evaluate_skip_marks
 
     cls: Any = getattr(item, "cls", None)
@@ -141,7 +137,7 @@ def vanished(root: Path, node: str, model: str, cls: type) -> Iterator[Row]:
             continue
         for name, value in vars(base).items():
             bound = getattr(cls, name, None)
-            if not name.startswith("test_") or not _is_function(value) or callable(bound):
+            if not name.startswith("test_") or not inspect.isfunction(value) or callable(bound):
                 continue
             test = _base(cls, name)
             origin = _origin(cls, test, name, root)
