@@ -31,10 +31,13 @@ def read_weights_file(failure: Failure, _link: Link, _matched: re.Match[str]) ->
     if not found:
         return Facts()
     path, verdict = found[0]
-    names = {"broken": text.value(path), "verdict": verdict, "restore": _restore(path, verdict)}
-    names["look"] = f"head -c 200 {shlex.quote(str(path))}"
-    lines = [f"{text.value(each)}: {what}" for each, what in found[1:4]]
-    return Facts(names, tuple(lines))
+    names = {
+        "broken": text.value(path),
+        "verdict": verdict,
+        "restore": _restore(path, verdict),
+        "look": f"head -c 200 {shlex.quote(str(path))}",
+    }
+    return Facts(names, tuple(f"{text.value(each)}: {what}" for each, what in found[1:4]))
 
 
 def read_weights_only(failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
@@ -67,7 +70,7 @@ def read_directory(_failure: Failure, _link: Link, matched: re.Match[str]) -> Fa
         names["foreign"] = text.value(foreign[0])
     elif "adapter_config.json" in entries:
         names["adapter"] = "adapter_config.json"
-    return Facts(names, (f"the directory holds: {text.listing(entries) if entries else 'nothing'}",))
+    return Facts(names, (f"the directory holds: {text.listing(entries) or 'nothing'}",))
 
 
 def verdict_of(path: Path) -> str | None:

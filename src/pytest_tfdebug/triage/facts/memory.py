@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.facts.ranges import is_tensor
-from pytest_tfdebug.triage.failure import is_users
+from pytest_tfdebug.triage.failure import is_a, is_users
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:
@@ -67,19 +66,16 @@ def _batch(failure: Failure) -> tuple[str, tuple[int, ...]] | None:
     for frame in outermost_first:
         if not is_users(frame):
             for name in _INPUTS:
-                value = frame.f_locals.get(name)
-                if value is not None and is_tensor(value) and value.dim():
+                value: Any = frame.f_locals.get(name)
+                if is_a(value, "Tensor") and value.dim():
                     return _users_name(failure, value) or name, tuple(value.shape)
     for frame in outermost_first:
         for name, value in list(frame.f_locals.items()):
-            if is_users(frame) and is_tensor(value) and value.dim():
+            if is_users(frame) and is_a(value, "Tensor") and value.dim():
                 return text.value(name), tuple(value.shape)
     return None
 
 
 def _users_name(failure: Failure, tensor: object) -> str | None:
-    for frame in failure.frames:
-        for name, value in list(frame.f_locals.items()):
-            if value is tensor and is_users(frame):
-                return name
-    return None
+    users = filter(is_users, failure.frames)
+    return next((name for frame in users for name, value in list(frame.f_locals.items()) if value is tensor), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import pkgutil
 import re
 import sys
 from importlib import metadata, util
@@ -14,15 +15,16 @@ from pytest_tfdebug.triage.facts.removed import REMOVED_ARGUMENTS, REMOVED_MODUL
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_tfdebug.triage.failure import Failure, Link
 
 _SIMILARITY = 0.8
-#: Module -> distribution, where the two differ; only these packages' absence is a matter of installing transformers.
+#: Module or library as a message names it -> distribution, where they differ by more than case and ``_`` for ``-``.
 _DISTRIBUTIONS = {
     "PIL": "pillow",
-    "flash_attn": "flash-attn",
+    "PyTorch": "torch",
     "sklearn": "scikit-learn",
-    "sentence_transformers": "sentence-transformers",
     "google.protobuf": "protobuf",
 }
 
@@ -57,13 +59,14 @@ def read_missing_module(_failure: Failure, _link: Link, matched: re.Match[str]) 
     moved = REMOVED_MODULES.get(module)
     fast = re.fullmatch(r"(transformers\.models\.\w+\.tokenization_\w+)_fast", module)
     parent, _, last = module.rpartition(".")
-    siblings = _submodules(parent)
-    near = difflib.get_close_matches(last, siblings, n=1, cutoff=0.6)
+    folders = getattr(sys.modules.get(parent), "__path__", [])
+    near = nearest(last, [sibling.name for sibling in pkgutil.iter_modules(folders)], 0.6)
     if moved or fast:
-        names["moved"] = moved or str(fast and fast.group(1))
+        names["moved"] = found = moved or str(fast and fast.group(1))
     elif near:
-        names["near"] = f"{parent}.{near[0]}"
-    found = names.get("moved") or names.get("near") or "none"
+        names["near"] = found = f"{parent}.{near}"
+    else:
+        found = "none"
     return Facts(names, (f"installed: transformers {names['version']}; nearest module: {found}",))
 
 
@@ -91,8 +94,7 @@ def read_missing_package(_failure: Failure, _link: Link, matched: re.Match[str])
 def read_backends(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Collect every library that one message asks for, so that one command installs them all."""
     libraries = sorted(set(re.findall(r"requires the (\S+) library but it was not found", matched.string)))
-    known = {"PIL": "pillow", "Torchvision": "torchvision", "SentencePiece": "sentencepiece", "PyTorch": "torch"}
-    wanted = [known.get(library, library.lower()) for library in libraries]
+    wanted = [_DISTRIBUTIONS.get(library, library.lower()) for library in libraries]
     return Facts({"libraries": " and ".join(libraries), "distributions": " ".join(wanted)})
 
 
@@ -112,12 +114,14 @@ def read_argument(failure: Failure, _link: Link, matched: re.Match[str]) -> Fact
         if replacement.endswith("="):
             names |= failure.rewritten(argument, replacement[:-1])
         return Facts(names, tuple(lines))
-    parameters = list(inspect.signature(owner).parameters)
-    near = difflib.get_close_matches(argument, parameters, n=1, cutoff=0.7)
-    lines.append(f"nearest argument of {cls}: {near[0] if near else 'none'}")
-    if near:
-        names |= {"near": near[0], **failure.rewritten(argument, near[0])}
-    return Facts(names, tuple(lines))
+    near = nearest(argument, inspect.signature(owner).parameters, 0.7)
+    lines.append(f"nearest argument of {cls}: {near or 'none'}")
+    return Facts({**names, "near": near, **failure.rewritten(argument, near)}, tuple(lines))
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float) -> str:
+    """Return the known name that is spelt most alike; empty if none is as similar as the cutoff, from 0 to 1."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")
 
 
 def _replacement(name: str) -> str | None:
@@ -155,15 +159,6 @@ def _modules_with(name: str) -> list[str]:
         if value is not None and getattr(value, "__module__", None) == path:
             found.append(path)
     return sorted(found)
-
-
-def _submodules(package: str) -> list[str]:
-    loaded = sys.modules.get(package)
-    if loaded is None:
-        return []
-    import pkgutil
-
-    return [module.name for module in pkgutil.iter_modules(getattr(loaded, "__path__", []))]
 
 
 def _transformers_class(name: str) -> type | None:

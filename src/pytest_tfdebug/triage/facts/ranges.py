@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.failure import is_users, module_of
+from pytest_tfdebug.triage.failure import is_a, is_users, module_of
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ def _pairs(failure: Failure) -> list[tuple[Any, str, int, str]]:
     pairs: list[tuple[Any, str, int, str]] = []
     for frame in failure.frames:
         values, function = frame.f_locals, frame.f_code.co_name
-        if module_of(frame) == "torch.nn.functional" and is_tensor(values.get("input")):
-            if function == "embedding" and is_tensor(values.get("weight")):
+        if module_of(frame) == "torch.nn.functional" and is_a(values.get("input"), "Tensor"):
+            if function == "embedding" and is_a(values.get("weight"), "Tensor"):
                 rows = values["weight"].shape[0]
                 pairs.append(
                     (values["input"], _named(failure, values["input"], "ids"), rows, f"the embedding's {rows} rows")
                 )
-            elif function in {"cross_entropy", "nll_loss"} and is_tensor(values.get("target")):
+            elif function in {"cross_entropy", "nll_loss"} and is_a(values.get("target"), "Tensor"):
                 classes = values["input"].shape[1 if values["input"].dim() > 1 else 0]
                 name = _named(failure, values["target"], "labels")
                 pairs.append((values["target"], name, classes, f"the {classes} classes"))
@@ -86,17 +86,16 @@ def _pairs(failure: Failure) -> list[tuple[Any, str, int, str]]:
 def _from_models(failure: Failure) -> list[tuple[Any, str, int, str]]:
     """Where the failure surfaced elsewhere, as asynchronous CUDA errors do: every model's inputs against its config."""
     pairs: list[tuple[Any, str, int, str]] = []
-    for frame, _, model in failure.local_values("self", "model"):
-        config = getattr(model, "config", None)
-        given = {name: frame.f_locals.get(name) for name in (*_VOCABULARY_IDS, *_LABELS)}
-        room = _room(model, config)
-        pairs += [(tensor, name, *room[name]) for name, tensor in given.items() if is_tensor(tensor) and name in room]
+    for frame, model in failure.local_values("self", "model"):
+        room = _room(model, getattr(model, "config", None))
+        given = {name: frame.f_locals.get(name) for name in room}
+        pairs += [(tensor, name, *room[name]) for name, tensor in given.items() if is_a(tensor, "Tensor")]
     return pairs
 
 
 def _vocabularies(failure: Failure) -> set[int]:
     """Return the vocabulary sizes of the models at hand: what tells ids from positions and token types."""
-    models = (model for _, _, model in failure.local_values("self", "model"))
+    models = (model for _, model in failure.local_values("self", "model"))
     sizes = (getattr(getattr(model, "config", None), "vocab_size", None) for model in models)
     return {size for size in sizes if isinstance(size, int)}
 
@@ -131,14 +130,9 @@ def _named(failure: Failure, tensor: Any, otherwise: str) -> str:  # noqa: ANN40
     model_name = otherwise
     for frame in failure.frames:
         for name, value in list(frame.f_locals.items()):
-            if is_tensor(value) and value.dtype == tensor.dtype and value.data_ptr() == tensor.data_ptr():
+            if is_a(value, "Tensor") and value.dtype == tensor.dtype and value.data_ptr() == tensor.data_ptr():
                 if is_users(frame):
                     return name
                 if name in (*_IDS, "labels"):
                     model_name = name
     return model_name
-
-
-def is_tensor(value: object) -> bool:
-    """Whether a value is a torch tensor, told by the names of its classes."""
-    return any(kind.__name__ == "Tensor" for kind in type(value).__mro__)
