@@ -14,12 +14,13 @@ from safetensors.torch import load_file, save_file
 from pytest_tfdebug.conform.finding import Finding
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.triage.clean_load import LoadWatch
+from pytest_tfdebug.triage.clean_load import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.conform.subject import Subject
+    from pytest_tfdebug.triage.clean_load import Load
 
 _FILE = "model.safetensors"
 _TIES = "tie_word_embeddings"
@@ -45,14 +46,10 @@ def saves(subject: Subject) -> str:
 
 def clean_load(subject: Subject) -> Finding:
     """Load what the model saved: no weight is missing, unexpected or of another shape."""
-    watch = LoadWatch()
-    with _saved(subject) as folder:
-        uninstall = watch.install()
-        try:
-            _loaded(subject, folder)
-        finally:
-            uninstall()
-    unfit = {name: getattr(load, name) for load in watch.loads for name in _KINDS if getattr(load, name)}
+    loads: list[Load] = []
+    with _saved(subject) as folder, recorded(loads):
+        _loaded(subject, folder)
+    unfit = {name: getattr(load, name) for load in loads for name in _KINDS if getattr(load, name)}
     if not unfit:
         return Finding()
     told = f"{subject.name} does not load its own checkpoint clean: weights do not match."
