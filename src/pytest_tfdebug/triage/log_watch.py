@@ -66,8 +66,13 @@ class Note:
     """One message that a rule knows, without colours, and for whom it was logged."""
 
     rule: LogRule
-    message: str
+    matched: re.Match[str]
     owner: Owner
+
+    @property
+    def message(self) -> str:
+        """The whole message."""
+        return self.matched.string
 
 
 NOTES = pytest.StashKey[list[Note]]()
@@ -76,13 +81,14 @@ NOTES = pytest.StashKey[list[Note]]()
 def note(config: pytest.Config, record: logging.LogRecord) -> None:
     """Keep a logged message if a rule knows it."""
     message = text.strip_colour(record.getMessage()[:_MAX_MESSAGE])
-    rule = next((rule for rule in LOG_RULES if re.search(rule.text, message)), None)
-    notes = config.stash.setdefault(NOTES, [])
-    if rule is None:
+    matches = ((rule, re.search(rule.text, message)) for rule in LOG_RULES)
+    rule, matched = next(((rule, matched) for rule, matched in matches if matched is not None), (None, None))
+    if rule is None or matched is None:
         return
+    notes = config.stash.setdefault(NOTES, [])
     del notes[: max(0, len(notes) - _MAX_NOTES + 1)]  # the latest are of the tests that still can fail
     owner = _owner(sys._getframe())  # noqa: SLF001 - who runs, and which fixture is being set up, stands only in the frames
-    notes.append(Note(rule, message, owner))
+    notes.append(Note(rule, matched, owner))
 
 
 def findings_of(item: pytest.Item | pytest.Collector) -> list[Finding]:
@@ -117,18 +123,13 @@ def _concerns(entry: Note, item: pytest.Item | pytest.Collector) -> bool:
         return name in getattr(item, "fixturenames", ()) and item.nodeid.startswith(base)
     if owner.test:
         return owner.test == item.nodeid
-    return str(item.path) in owner.importing and (_is_collected(item) or _uses(item, entry))
-
-
-def _is_collected(item: pytest.Item | pytest.Collector) -> bool:
-    """Tell whether this is a file and no test of it."""
-    return isinstance(item, pytest.Collector)
+    is_file = isinstance(item, pytest.Collector)
+    return str(item.path) in owner.importing and (is_file or _uses(item, entry))
 
 
 def _uses(item: pytest.Item | pytest.Collector, entry: Note) -> bool:
     """Tell whether a test, or a function of its file that it calls, names an object of the class that was logged."""
-    matched = re.search(entry.rule.text, entry.message)
-    named = matched.groupdict().get("cls") if matched is not None else None
+    named = entry.matched.groupdict().get("cls")
     function, values = getattr(item, "function", None), vars(getattr(item, "module", object))
     waiting, seen = [function], set[object]()
     while named and waiting:
@@ -165,13 +166,13 @@ def _owner(frame: FrameType | None) -> Owner:
 
 
 def _finding(entry: Note) -> Finding:
-    matched = re.search(entry.rule.text, entry.message)
-    names = {} if matched is None else {name: text.value(found or "") for name, found in matched.groupdict().items()}
+    groups = entry.matched.groupdict("")
+    names = {name: text.value(found) for name, found in groups.items()}
     rows = rows_of(entry.message) if entry.rule.name == "load-report" else {}
     names["counts"] = ", ".join(
         f"{sum(map(_weights_in, keys))} {_STATUSES[status].partition(' (')[0]}" for status, keys in rows.items()
     )
-    architecture = _architecture(matched.groupdict().get("path", "") if matched else "")  # names are cut to a line
+    architecture = _architecture(groups.get("path", ""))  # names are cut to a line
     fix: Templates = (entry.rule.fix, "load it with the class that saved it, or correct the checkpoint's keys")
     if architecture and architecture == names.get("cls") and _OTHER_CLASS in entry.rule.fix:
         fix = ("keep {cls}, which saved it: save the checkpoint again with all its weights, or correct its keys",)
