@@ -5,9 +5,7 @@ What a plugin imported even earlier has read its variables already; there the li
 
 from __future__ import annotations
 
-import os
 import sys
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -35,21 +33,23 @@ def apply(config: pytest.Config, chosen: Options) -> None:
     Raises:
         pytest.UsageError: If it is too late, or the machine does not have what is asked for.
     """
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
     if chosen.sync_cuda:
         _refuse_started_cuda("--tf-sync-cuda", "CUDA reads CUDA_LAUNCH_BLOCKING once")
-        _set(config, {"CUDA_LAUNCH_BLOCKING": "1"})
+        _set(patch, {"CUDA_LAUNCH_BLOCKING": "1"})
     if chosen.device == "cpu":
         _refuse_started_cuda("--tf-device=cpu", "the GPUs cannot be hidden any more")
-        _set(config, {**_HIDDEN_GPUS, _TEST_DEVICE: "cpu"})
+        _set(patch, {**_HIDDEN_GPUS, _TEST_DEVICE: "cpu"})
     if chosen.device == "cuda":
         _demand_cuda()
-        _set(config, {_TEST_DEVICE: "cuda"})
+        _set(patch, {_TEST_DEVICE: "cuda"})
     if chosen.offline:
-        _set(config, _OFFLINE)
-        _set_loaded_offline(config)
+        _set(patch, _OFFLINE)
+        _set_loaded_offline(patch)
         config.pluginmanager.register(Offline(), "tfdebug-offline")
     if chosen.verbosity:
-        _set(config, {"TRANSFORMERS_VERBOSITY": chosen.verbosity})
+        _set(patch, {"TRANSFORMERS_VERBOSITY": chosen.verbosity})
         config.pluginmanager.register(Verbosity(chosen.verbosity), "tfdebug-verbosity")
 
 
@@ -65,12 +65,8 @@ class Offline:
         if not report.failed or call.excinfo is None:
             return report
         failure = Failure.of(call.excinfo.value, item.nodeid, report.when)
-        is_offline = any(
-            "OfflineModeIsEnabled" in link.types or "outgoing traffic" in link.message for link in failure.links
-        )
-        wanted = wanted_of(failure) if is_offline else None
-        if is_offline:
-            what = value(wanted) if wanted is not None else value(failure.links[-1].message)
+        if any("OfflineModeIsEnabled" in link.types or "outgoing traffic" in link.message for link in failure.links):
+            what = value(wanted_of(failure) or failure.links[-1].message)
             report.sections.append(
                 (OFFLINE_TITLE, f"--tf-offline: not in the cache, and the hub is out of bounds: {what}")
             )
@@ -96,30 +92,20 @@ class Verbosity:
                 loaded.warning_once.cache_clear()
 
 
-def _set(config: pytest.Config, variables: dict[str, str]) -> None:
-    before = {name: os.environ.get(name) for name in variables}
-
-    def restore() -> None:
-        for name, text in before.items():
-            if text is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = text
-
-    os.environ.update(variables)
-    config.add_cleanup(restore)
+def _set(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, text in variables.items():
+        patch.setenv(name, text)
 
 
-def _set_loaded_offline(config: pytest.Config) -> None:
-    """Switch a huggingface_hub that was imported before this run: it read its variables then."""
+def _set_loaded_offline(patch: pytest.MonkeyPatch) -> None:
+    """Switch a huggingface_hub that was imported before this run: it has already read its variables."""
     for name, attribute in (
         ("huggingface_hub.constants", "HF_HUB_OFFLINE"),
         ("transformers.utils.hub", "_is_offline_mode"),
     ):
         module = sys.modules.get(name)
         if module is not None and hasattr(module, attribute):
-            config.add_cleanup(partial(setattr, module, attribute, getattr(module, attribute)))
-            setattr(module, attribute, True)
+            patch.setattr(module, attribute, True)
 
 
 def _refuse_started_cuda(flag: str, why: str) -> None:
@@ -134,11 +120,8 @@ def _refuse_started_cuda(flag: str, why: str) -> None:
 def _demand_cuda() -> None:
     torch: Any = import_module("torch")
     if not torch.cuda.is_available():
-        built = (
-            f"torch {torch.__version__} is built with CUDA {torch.version.cuda}"
-            if torch.version.cuda
-            else (f"torch {torch.__version__} is built without CUDA")
-        )
+        built = f"with CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
         raise pytest.UsageError(
-            f"--tf-device=cuda, and no CUDA device is available: {built}. Use --tf-device=cpu or auto."
+            f"--tf-device=cuda, and no CUDA device is available: torch {torch.__version__} is built {built}. "
+            "Use --tf-device=cpu or auto."
         )
