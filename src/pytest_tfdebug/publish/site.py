@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.publish.files import write_text
-from pytest_tfdebug.report.page.render import assets, render_check, render_index, render_scan, summary
+from pytest_tfdebug.report.page.render import assets, render_check, render_index, render_scan
+from pytest_tfdebug.report.page.view import card
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,7 @@ class Site:
     def add(self, check: Mapping[str, Any]) -> None:
         """Write the page of a check; one that is made again replaces what was there."""
         self._cards.pop(check["id"], None)
-        self._cards[check["id"]] = summary(check)
+        self._cards[check["id"]] = card(check)
         write_text(self._folder / "checks" / f"{check['id']}.html", [render_check(check)])
 
     def finish(self, run: Mapping[str, Any], scan: Mapping[str, Any] | None = None) -> None:

@@ -57,25 +57,22 @@ def parity_text(report: Report) -> CheckText:
     """Return the text of a report."""
     culprit = report.culprit
     around = (*(f"Note: {note}" for note in report.notes), *report.facts)
-    names = tuple(_suggestion(report.suggested))
+    rename = rename_argument(report.suggested)
+    names = ("The modules have other names here; they were compared under", f"  {rename}") if rename else ()
     if culprit is None:
         return CheckText(_agreement(report), advice=names, circumstances=around, repro=tuple(report.repro))
     what, why = _told(culprit)
     where = f"{culprit.source} in " if culprit.source else ""
     ranks = f" {culprit.ranks}" if culprit.ranks else ""
-    facts = facts_of(culprit.divergence) if culprit.divergence is not None else ()
     count = len(report.divergences)
     return CheckText(
         f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
         tuple(_code(culprit)),
         (f"{report.subject}. {why}".rstrip(),),
         (*next_step(report.advice), *names),
-        tuple(facts),
+        tuple(facts_of(culprit.divergence) if culprit.divergence is not None else ()),
         tuple(drift_table(report.calls, culprit, count, verbose=False)),
-        (
-            *drift_table(report.calls, culprit, count, verbose=True),
-            *_all_divergences(report.divergences),
-        ),
+        (*drift_table(report.calls, culprit, count, verbose=True), *_all_divergences(report.divergences)),
         around,
         tuple(report.repro),
     )
@@ -92,11 +89,9 @@ def _agreement(report: Report) -> str:
     return f"Parity: {report.tensors} tensors of {calls} calls agree."
 
 
-def _suggestion(rules: Mapping[str, str]) -> Iterator[str]:
-    """Yield the names under which the comparison was made, as they can be typed."""
-    if rules:
-        yield "The modules have other names here; they were compared under"
-        yield "  rename={" + ", ".join(f'"{own}": "{expected}"' for own, expected in rules.items()) + "}"
+def rename_argument(rules: Mapping[str, str]) -> str:
+    """Return the argument that gives a port's modules the reference's names; empty if none was tried."""
+    return "rename={" + ", ".join(f'"{own}": "{expected}"' for own, expected in rules.items()) + "}" if rules else ""
 
 
 def _code(culprit: Culprit) -> Iterator[str]:
@@ -125,15 +120,15 @@ def code_of(lines: SourceRange) -> list[str]:
 def facts_of(divergence: Divergence) -> Iterator[str]:
     """Yield which tensor diverges, and by how much."""
     leaf = divergence.comparison
-    path = f"{divergence.path}#{divergence.call}" if divergence.call else divergence.path
-    yield f"  Tensor: {_named(leaf, repr(path))}, shape {leaf.shape}, {leaf.dtype}"
+    which = f"{leaf.direction} {leaf.leaf}".rstrip() + " of"
+    if leaf.direction == "write":
+        which = f"{leaf.leaf} as written by"
+    yield f"  Tensor: {which} {_call_name(divergence)!r}, shape {leaf.shape}, {leaf.dtype}"
     yield from (f"  {line}" for line in describe(leaf))
 
 
-def _named(leaf: LeafComparison, path: str) -> str:
-    if leaf.direction == "write":
-        return f"{leaf.leaf} as written by {path}"
-    return f"{leaf.direction} {leaf.leaf}".rstrip() + f" of {path}"
+def _call_name(divergence: Divergence) -> str:
+    return f"{divergence.path}#{divergence.call}" if divergence.call else divergence.path
 
 
 def describe(leaf: LeafComparison) -> Iterator[str]:
@@ -213,6 +208,4 @@ def _selected(measured: list[CallComparison], culprit: Culprit) -> list[CallComp
 def _all_divergences(divergences: Sequence[Divergence]) -> Iterator[str]:
     yield "  Every tensor outside tolerance, in the order of computation:"
     for item in divergences:
-        path = f"{item.path}#{item.call}" if item.call else item.path
-        facts = "; ".join(describe(item.comparison))
-        yield f"    {path} {item.direction} {item.leaf}: {facts}"
+        yield f"    {_call_name(item)} {item.direction} {item.leaf}: {'; '.join(describe(item.comparison))}"

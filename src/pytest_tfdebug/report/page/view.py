@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from math import isfinite, log10
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.report.page.markdown import issue
+from pytest_tfdebug.report.parity import rename_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,24 +36,22 @@ _COLUMNS = ("path", "class_name", "call", "parent", "ended", "state", "share", "
 def card(check: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the index shows of a check."""
     file, _, name = check["test"].partition("::")
-    coverage, worst, culprit = check["coverage"], check["worst"], check["culprit"]
+    coverage = check["coverage"]
     share = coverage["compared"] / coverage["expected"] if coverage and coverage["expected"] else None
     return {
         "id": check["id"],
         "test": check["test"],
         "file": file,
         "title": (name or file).replace("::", " › ") + (f" · {check['name']}" if check["name"] else ""),
-        "check": check["check"],
         "kind": KINDS.get(check["check"], check["check"]),
         "status": check["status"],
         "model": check["model"],
         "headline": check["headline"],
-        "culprit": culprit,
+        "culprit": check["culprit"],
         "coverage": coverage,
         "covered": share,
-        "worst": worst,
+        "worst": check["worst"],
         "repeats": check["repeats"],
-        "tensors": check["tensors"],
     }
 
 
@@ -71,53 +71,44 @@ def index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[st
 
 def page(check: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page of a check shows beside the record itself."""
-    forward = check["forward"]
-    names = {value["index"] for value in (forward or {}).get("values", ())}
+    forward = check["forward"] or {"sources": (), "values": (), "reference_values": ()}
+    values = [forward["values"], forward["reference_values"]]
+    command = f"pytest {shlex.quote(check['test'])}"
     return {
-        "command": command(check),
+        "command": command,
         "sides": _SIDES.get(check["check"], _OTHER_SIDES),
-        "rename": rename(check["rename"]),
-        "issue": issue(check, command(check)),
-        "codes": [_code(source) for source in forward["sources"]] if forward else [],
-        "near": [_value_rows(forward[side]) for side in ("values", "reference_values")] if forward else [],
-        "shown": [[row["index"] for row in forward[side]] for side in ("values", "reference_values")]
-        if forward
-        else [],
-        "has_values": bool(names or (forward and forward["reference_values"])),
+        "rename": rename_argument(check["rename"]),
+        "issue": issue(check, command),
+        "codes": [_code(source) for source in forward["sources"]],
+        "near": [_value_rows(rows) for rows in values],
+        "shown": [[row["index"] for row in rows] for rows in values],
+        "has_values": any(values),
         "headroom": _headroom_rows(check["headroom"]),
-        "data": {
-            "measure": forward["measure"],
-            "culprit": forward["culprit"],
-            "own": _columns(forward["own"]),
-            "reference": _columns(forward["reference"]),
-            "pairs": [[pair["own"], pair["reference"], pair["by"]] for pair in forward["pairs"]],
-            "elements": forward["elements"],
-            "tokens": check["tokens"],
-        }
-        if forward
-        else {"own": None, "elements": None, "tokens": check["tokens"]},
+        "data": {**_forward_data(check["forward"]), "tokens": check["tokens"]},
     }
 
 
-def command(check: Mapping[str, Any]) -> str:
-    """Return what to type to run the test of a check again."""
-    return f"pytest {shlex.quote(check['test'])}"
-
-
-def rename(rules: Mapping[str, str]) -> str:
-    """Return the argument that gives a port's modules the reference's names; empty where none was tried."""
-    return "rename={" + ", ".join(f'"{own}": "{other}"' for own, other in rules.items()) + "}" if rules else ""
+def _forward_data(forward: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what the scripts of a page draw of two forwards."""
+    if forward is None:
+        return {"own": None, "elements": None}
+    return {
+        "measure": forward["measure"],
+        "culprit": forward["culprit"],
+        "own": _columns(forward["own"]),
+        "reference": _columns(forward["reference"]),
+        "pairs": [[pair["own"], pair["reference"], pair["by"]] for pair in forward["pairs"]],
+        "elements": forward["elements"],
+    }
 
 
 def _columns(calls: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     rows = list(calls)
-    columns: dict[str, list[Any]] = {"index": [row["index"] for row in rows]}
-    for name in _COLUMNS:
-        columns[name] = [_rounded(row[name]) for row in rows]
+    columns = {name: [_rounded(row[name]) for row in rows] for name in ("index", *_COLUMNS)}
     columns["shape"] = [
         " × ".join(map(str, row["shape"])) + (f" {row['dtype']}" if row["dtype"] else "") for row in rows
     ]
-    for name in ("path", "class_name", "state", "shape"):  # words that come again and again stand once
+    for name in ("path", "class_name", "state", "shape"):  # each word is written once, and then its number
         words = list(dict.fromkeys(columns[name]))
         at = {word: place for place, word in enumerate(words)}
         columns[name] = [at[word] for word in columns[name]]
@@ -161,8 +152,6 @@ def _headroom_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _on_log_scale(used: float) -> float:
     """Return a share of a range as a length from 0 to 1: each factor of 10 takes the same room, from 1e-6 on."""
-    from math import isfinite, log10
-
     decades = 6.0
     return 1.0 if not isfinite(used) else min(1.0, max(0.0, 1 + log10(max(used, 1e-30)) / decades))
 
