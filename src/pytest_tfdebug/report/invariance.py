@@ -11,19 +11,12 @@ from pytest_tfdebug.report.parity import describe, drift_table, facts_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison
+    from pytest_tfdebug.records import Culprit, LeafComparison
+    from pytest_tfdebug.report.parity import Report
 
 _ADVICE = "Mend these lines; the marker's tolerances are for rounding alone."
 #: More numbers in a row than these are shown as a range.
 _PAIR = 2
-
-
-class Compared(Protocol):
-    """A comparison of two traces; ``parity.result.ParityReport`` is one."""
-
-    culprit: Culprit | None
-    divergences: list[Divergence]
-    calls: list[CallComparison]
 
 
 class Found(Protocol):
@@ -34,7 +27,7 @@ class Found(Protocol):
         """The module or lines."""
 
     @property
-    def parity(self) -> Compared | None:
+    def parity(self) -> Report | None:
         """The comparison of both."""
 
     @property
@@ -92,12 +85,12 @@ def change_text(
     parity = found.parity if found is not None else None
     where = f"{called_at} in {class_name}" if called_at else class_name
     why = [f"{name} {said}: {label}."]
-    place: list[str] = []
+    place: Iterable[str] = ()
     drift: list[tuple[str, ...]] = [(), ()]
     if culprit is not None and found is not None:
         where = f"{culprit.source} in " if culprit.source else ""
         where += f"{culprit.path} ({culprit.class_name})"
-        place = list(_place(culprit, found))
+        place = _place(culprit, found)
         if parity is not None:
             count = len(parity.divergences)
             drift = [
@@ -106,9 +99,11 @@ def change_text(
             ]
     elif found is not None:
         why.append(f"Where it happens could not be placed: {found.reason}")
+    if diagnosis:
+        why.append(f"Diagnosis: {diagnosis}")
     return CheckText(
         f"{where}: {said}" + (f"; probably {_brief(diagnosis)}" if diagnosis else ""),
-        why=(*why, *([f"Diagnosis: {diagnosis}"] if diagnosis else [])),
+        why=tuple(why),
         advice=tuple(next_step(_ADVICE)),
         figures=(*place, *pads, *output),
         drift=drift[0],
@@ -170,9 +165,5 @@ def _numbers(values: Sequence[int]) -> str:
             runs[-1].append(value)
         else:
             runs.append([value])
-    shown = [
-        part
-        for run in runs
-        for part in ([f"{run[0]} to {run[-1]}"] if len(run) > _PAIR else [str(each) for each in run])
-    ]
+    shown = [part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > _PAIR else list(map(str, run)))]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

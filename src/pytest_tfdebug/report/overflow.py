@@ -172,7 +172,7 @@ def render_probe(text: str, found: Details) -> str:
 
 def render_count(text: str, found: Details) -> str:
     """Return the verdict of ``detect_overflow`` on a tensor that is not finite."""
-    return f"{text} has {_kinds(nans=found.nans > 0, infs=found.infs > 0)}: {_count(found)}"
+    return f"{text} has {_kinds(found.infs, found.nans)}: {_count(found)}"
 
 
 def _count(found: Details) -> str:
@@ -192,9 +192,9 @@ def tensor_of(frame: Frame) -> str:
 def _verdict(fault: Fault) -> str:
     found, extremes = fault.details, fault.frame.extremes
     if found is not None:
-        return f"has {_kinds(nans=found.nans > 0, infs=found.infs > 0)}"
-    return f"has {_kinds(nans=isnan(extremes.low), infs=isinf(extremes.low) or isinf(extremes.high))}"
+        return f"has {_kinds(found.infs, found.nans)}"
+    return f"has {_kinds(isinf(extremes.low) or isinf(extremes.high), isnan(extremes.low))}"
 
 
-def _kinds(*, nans: bool, infs: bool) -> str:
-    return " and ".join([*["infs"] * infs, *["nans"] * nans])
+def _kinds(infs: int, nans: int) -> str:
+    return " and ".join(name for name, count in (("infs", infs), ("nans", nans)) if count)
