@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pytest
-    from _pytest._code.code import ReprFileLocation as Location
 
     from pytest_tfdebug.check_record import Lines
     from pytest_tfdebug.report.check_text import CheckText, Level
@@ -77,7 +76,10 @@ def _rewrite(
     if not isinstance(entry, ReprEntry):  # --tb=native
         return
     if entry.style == "value":
-        location = None if at is None else _location(config, at, excinfo.typename)
+        location = None
+        if at is not None:
+            path = bestrelpath(config.invocation_params.dir, Path(at.file))
+            location = ReprFileLocation(path, at.first, excinfo.typename)
         entry.lines = [answer]
     else:
         location, entry.lines = entry.reprfileloc, list(_with_answer(entry.lines, answer))
@@ -113,10 +115,6 @@ def _with_answer(lines: Any, answer: str) -> Iterator[str]:  # noqa: ANN401 - th
             yield f"E{' ' * indent}{answer}"
             return
         yield line
-
-
-def _location(config: pytest.Config, at: Lines, name: str) -> Location:
-    return ReprFileLocation(bestrelpath(config.invocation_params.dir, Path(at.file)), at.first, name)
 
 
 def _level(config: pytest.Config) -> Level:
