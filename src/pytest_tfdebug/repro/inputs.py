@@ -114,7 +114,7 @@ def _parts(value: Any) -> tuple[str, dict[str, Any] | list[Any]]:  # noqa: ANN40
         return kind.__name__, list(value)
     if kind is dict:
         return "dict", {str(key): item for key, item in value.items()}
-    if _imported(kind.__module__, kind.__qualname__) is kind:
+    if imported(kind.__module__, kind.__qualname__) is kind:
         if hasattr(kind, "_fields") or is_dataclass(kind):
             names = kind._fields if hasattr(kind, "_fields") else [item.name for item in fields(kind) if item.init]
             return "fields", {name: getattr(value, name) for name in names}
@@ -161,10 +161,10 @@ def _class_of(bare: dict[str, Any], names: Sequence[str]) -> Any:  # noqa: ANN40
     module, name = each((str, str), bare["class"])
     if f"{module}.{name}" not in names:
         raise ValueError(f"{module}.{name} is not one of the classes that the repro names")
-    return _imported(module, name)
+    return imported(module, name)
 
 
-def _imported(module: str, name: str) -> Any:  # noqa: ANN401 - a class, most often
+def imported(module: str, name: str) -> Any:  # noqa: ANN401 - a class, most often
     """Return what a module holds under a dotted name; None where there is no such thing, as for a local class."""
     try:
         return attrgetter(name)(importlib.import_module(module))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import sys
@@ -15,6 +14,7 @@ from packaging.version import Version
 
 from pytest_tfdebug.environment import is_of_python
 from pytest_tfdebug.redaction import without_secrets
+from pytest_tfdebug.repro.inputs import imported
 from pytest_tfdebug.repro.module_file import save_module
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def save_model(directory: Path, model: torch.nn.Module) -> list[str]:
 def _as_pretrained(directory: Path, model: torch.nn.Module) -> list[str] | None:
     from transformers import PreTrainedModel
 
-    if not isinstance(model, PreTrainedModel) or not _is_importable(type(model)):
-        return None
     kind: Any = type(model)
+    if not isinstance(model, PreTrainedModel) or imported(kind.__module__, kind.__name__) is not kind:
+        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -143,10 +143,3 @@ def _as_module(directory: Path, model: torch.nn.Module) -> list[str]:
         "from pytest_tfdebug.repro.module_file import load_module",
         f"model = load_module(HERE, [  # nothing else is made of what the file holds\n{listed}])",
     ]
-
-
-def _is_importable(kind: type) -> bool:
-    try:
-        return getattr(importlib.import_module(kind.__module__), kind.__name__, None) is kind
-    except ImportError:
-        return False
