@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,7 +13,6 @@ from pytest_tfdebug.options import CONFORMANCE, Options
 from pytest_tfdebug.publish.files import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     #: Promise -> class of the model -> the first line of the failure, or a reason that somebody wrote in its place.
@@ -49,7 +48,7 @@ def read(path: Path) -> Known:
     if not path.exists():
         return {}
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        found: Known = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TFDebugError(f"Cannot read {path}: {error}.\n{_ADVICE}") from error
     is_known = isinstance(found, dict) and all(
@@ -58,8 +57,7 @@ def read(path: Path) -> Known:
     )
     if not is_known:
         raise TFDebugError(f"{path} does not hold promises, models and reasons.\n{_ADVICE}")
-    known_: Known = found
-    return known_
+    return found
 
 
 _ADVICE = "Write it anew with --tf-conformance-accept."
@@ -100,23 +98,11 @@ class _Acceptor:
         path = path_of(self._config)
         if path is None or not self._found:
             return
-        kept = {
-            (promise, model): reason
-            for promise, models in read(path).items()
-            for model, reason in models.items()
-            if (promise, model) not in self._found
-        }
-        write_text(path, _text(kept | dict(self._broken())))
-
-    def _broken(self) -> Iterator[tuple[tuple[str, str], str]]:
-        before = known(self._config)
+        held = read(path)
         for (promise, model), verdict in self._found.items():
+            reasons = held.setdefault(promise, {})
+            reason = reasons.pop(model, verdict.text)
             if verdict.state == "accepted":
-                yield (promise, model), before.get(promise, {}).get(model, verdict.text)
-
-
-def _text(reasons: dict[tuple[str, str], str]) -> Iterator[str]:
-    nested: Known = {}
-    for (promise, model), reason in sorted(reasons.items()):
-        nested.setdefault(promise, {})[model] = reason
-    yield json.dumps(nested, indent=1, ensure_ascii=False) + "\n"
+                reasons[model] = reason
+        held = {promise: dict(sorted(reasons.items())) for promise, reasons in sorted(held.items()) if reasons}
+        write_text(path, [json.dumps(held, indent=1, ensure_ascii=False) + "\n"])

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_tfdebug.records import Culprit
 
 
@@ -26,3 +28,9 @@ class Finding:
     culprit: Culprit | None = None
     diagnosis: str = ""
     note: str = ""
+
+    @classmethod
+    def broken(cls, told: str, details: Iterable[str], diagnosis: str, culprit: Culprit | None = None) -> Finding:
+        """Return the finding of a broken promise: a sentence, its details in lines, and what is probably wrong."""
+        text = "\n  ".join([told, *details, f"Diagnosis: {diagnosis}"])
+        return cls(text, culprit=culprit, diagnosis=diagnosis)

@@ -60,7 +60,7 @@ def each_has_one(subject: Subject) -> Finding:
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
     path = cut[0].rpartition(".")[0]
     culprit = Culprit(path, "module", None, _DIAGNOSIS, type(model.get_submodule(path)).__name__, None)
-    return Finding(f"{told}\n  {listed(cut)}\n  Diagnosis: {_DIAGNOSIS}", culprit=culprit, diagnosis=_DIAGNOSIS)
+    return Finding.broken(told, [listed(cut)], _DIAGNOSIS, culprit)
 
 
 def _that_matter(subject: Subject, before: Answer, parameters: dict[str, torch.nn.Parameter]) -> list[str]:

@@ -55,15 +55,14 @@ def judge(subject: Subject, promise: Promise, reason: str = "", known: str = "")
     Raises:
         ConformanceError: If the model breaks the promise, or is declared to and does not.
     """
-    finding = promise.find(subject)
-    name = subject.name
+    finding, name, excuse = promise.find(subject), subject.name, reason or known
     culprit = finding.culprit.path if finding.culprit is not None else ""
     if finding.absent:
         return Verdict(name, promise.name, "does not apply", finding.absent)
-    if (reason or known) and finding.failure:
-        return Verdict(name, promise.name, "varies" if reason else "accepted", reason or known, culprit)
-    if reason or known:
-        told = f"{name} is declared to break the promise of {promise.name} ({reason or known}) and keeps it."
+    if excuse and finding.failure:
+        return Verdict(name, promise.name, "varies" if reason else "accepted", excuse, culprit)
+    if excuse:
+        told = f"{name} is declared to break the promise of {promise.name} ({excuse}) and keeps it."
         place = f"varies[{promise.name!r}]" if reason else "the file of --tf-conformance-known"
         verdict = Verdict(name, promise.name, "fails", told)
         raise ConformanceError(f"{told}\nTake {name} out of {place}.", verdict, finding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +11,6 @@ import torch
 
 from pytest_tfdebug.conform import gradients, stored_golden, weights
 from pytest_tfdebug.conform.finding import Finding
-from pytest_tfdebug.conform.raised import raised_at
 from pytest_tfdebug.conform.use_cache import UseCacheCheck
 from pytest_tfdebug.errors import ActivationOverflowError
 from pytest_tfdebug.invariance.checks.attention import AttentionCheck
@@ -22,6 +22,7 @@ from pytest_tfdebug.invariance.checks.save_load import SaveLoadCheck
 from pytest_tfdebug.invariance.checks.settings import TOLERANCES
 from pytest_tfdebug.overflow.guard import overflow_guard
 from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.tracing.sites import is_library, shown_line
 from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
@@ -64,7 +65,14 @@ class Promise:
             text = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
             if self.has_other_shapes:
                 return Finding(absent=f"it cannot be asked that way ({text})")
-            return Finding(f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {raised_at(error)}")
+            return Finding(f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {_raised_at(error)}")
+
+
+def _raised_at(error: BaseException) -> str:
+    """Return the innermost line outside torch and this package, ``modeling_llama.py:120``; empty without one."""
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [place for place in places if not is_library(place[0])]
+    return shown_line(own[-1]) if own else ""
 
 
 def _check(kind: type[Check[Any]], subject: Subject, settings: Settings | None = None) -> Finding:

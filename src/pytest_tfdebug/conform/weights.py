@@ -53,9 +53,8 @@ def clean_load(subject: Subject) -> Finding:
     if not unfit:
         return Finding()
     told = f"{subject.name} does not load its own checkpoint clean: weights do not match."
-    kinds = [f"  {name}: {listed(list(keys))} ({_KINDS[name]})" for name, keys in unfit.items()]
-    diagnosis = "the names of the weights that are saved are not those that are loaded."
-    return Finding("\n".join([told, *kinds, f"  Diagnosis: {diagnosis}"]), diagnosis=diagnosis)
+    kinds = [f"{name}: {listed(keys)} ({_KINDS[name]})" for name, keys in unfit.items()]
+    return Finding.broken(told, kinds, "the names of the weights that are saved are not those that are loaded.")
 
 
 def kept_by_init(subject: Subject) -> Finding:
@@ -83,14 +82,12 @@ def _overwritten(subject: Subject, folder: Path, saved: dict[str, torch.Tensor],
         return Finding()
     count = f"{len(wrong)} of {len(saved)} weights"
     told = f"{subject.name} overwrites loaded weights: after from_pretrained of {what}, {count} are not the saved ones."
-    return Finding(f"{told}\n  {listed(wrong)}\n  Diagnosis: {_INIT}", diagnosis=_INIT)
+    return Finding.broken(told, [listed(wrong)], _INIT)
 
 
 def ties(subject: Subject) -> str:
     """Return why a model ties no weights; empty where it says that it does."""
-    if not _declared(subject.model) and not _wants_tied_head(subject.model):
-        return "its configuration and class tie no weights"
-    return saves(subject)
+    return saves(subject) if _pairs(subject.model) else "its configuration and class tie no weights"
 
 
 def tied(subject: Subject) -> Finding:
@@ -108,7 +105,7 @@ def tied(subject: Subject) -> Finding:
                 if not getattr(model, "_tied_weights_keys", None)
                 else "something puts a new parameter in the place of the tied one after tie_weights has run."
             )
-            return Finding(f"{told}\n  {names}\n  Diagnosis: {diagnosis}", diagnosis=diagnosis)
+            return Finding.broken(told, [names], diagnosis)
     return Finding()
 
 
@@ -148,22 +145,15 @@ def _last_layer(model: torch.nn.Module, stored: set[str]) -> set[str]:
     return set()
 
 
-def _declared(model: Any) -> dict[str, str]:  # noqa: ANN401 - a pretrained model
-    """Return the names of weights that the class ties under its configuration: each with the one it is tied to."""
-    expanded = getattr(model, "all_tied_weights_keys", None)
-    return dict(expanded) if isinstance(expanded, dict) else {}
-
-
-def _wants_tied_head(model: Any) -> bool:  # noqa: ANN401 - a pretrained model
+def _pairs(model: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - a pretrained model
+    """Return the names of tied weights, as the class declares them, or else of the head that the configuration ties."""
+    declared = getattr(model, "all_tied_weights_keys", None)
+    if declared and isinstance(declared, dict):
+        return list(declared.items())
     config = getattr(model, "config", None)
     wants = getattr(config, _TIES) if hasattr(config, _TIES) else model_traits.setting(model, _TIES)
-    return wants is True and _head_pair(model) is not None
-
-
-def _pairs(model: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - a pretrained model
-    pairs = list(_declared(model).items())
-    head = _head_pair(model) if _wants_tied_head(model) and not pairs else None
-    return [*pairs, head] if head else pairs
+    head = _head_pair(model) if wants is True else None
+    return [head] if head else []
 
 
 def _head_pair(model: Any) -> tuple[str, str] | None:  # noqa: ANN401 - a pretrained model
