@@ -1,4 +1,4 @@
-"""What becomes of weights: a clean load, loaded weights that stay as they are, and tied weights that are tied."""
+"""The promises about weights: they load clean, stay as they were loaded, and are tied if they should be."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _FILE = "model.safetensors"
 _TIES = "tie_word_embeddings"
-#: What a load that is not clean lists, and what it means.
+#: Lists of a load that is not clean -> what they mean.
 _KINDS = {
     "missing": "not in the checkpoint, so newly initialised",
     "unexpected": "in the checkpoint and not in the model",
@@ -39,7 +39,7 @@ _INIT = (
 
 
 def saves(subject: Subject) -> str:
-    """Return why a model cannot be saved and loaded; empty where it can."""
+    """Return why a model cannot be saved and loaded; empty if it can."""
     is_pretrained = hasattr(subject.model, "save_pretrained") and hasattr(subject.model_class, "from_pretrained")
     return "" if is_pretrained else _NO_PRETRAINED
 
@@ -49,7 +49,7 @@ def clean_load(subject: Subject) -> Finding:
     loads: list[Load] = []
     with _saved(subject) as folder, recorded(loads):
         _loaded(subject, folder)
-    unfit = {name: getattr(load, name) for load in loads for name in _KINDS if getattr(load, name)}
+    unfit = {name: keys for load in loads for name in _KINDS if (keys := getattr(load.record, name))}
     if not unfit:
         return Finding()
     told = f"{subject.name} does not load its own checkpoint clean: weights do not match."
@@ -58,7 +58,7 @@ def clean_load(subject: Subject) -> Finding:
 
 
 def kept_by_init(subject: Subject) -> Finding:
-    """Load the whole checkpoint, and one from which a layer is missing: what is in it arrives bit by bit."""
+    """Load the whole checkpoint, and one without a layer: every weight in it has to arrive bit by bit."""
     with _saved(subject) as folder:
         saved = _state(subject.model)
         found = _overwritten(subject, folder, saved, "its whole checkpoint")
@@ -86,12 +86,12 @@ def _overwritten(subject: Subject, folder: Path, saved: dict[str, torch.Tensor],
 
 
 def ties(subject: Subject) -> str:
-    """Return why a model ties no weights; empty where it says that it does."""
+    """Return why a model ties no weights; empty if it says that it does."""
     return saves(subject) if _pairs(subject.model) else "its configuration and class tie no weights"
 
 
 def tied(subject: Subject) -> Finding:
-    """Look at each pair of tied weights, in a new model and in one that was saved and loaded: it is one tensor."""
+    """Check that each pair of tied weights is one tensor, in a new model and in one that was saved and loaded."""
     with _saved(subject) as folder:
         loaded = _loaded(subject, folder)
     for model, when in ((subject.model, "in a new model"), (loaded, "after save_pretrained and from_pretrained")):
@@ -117,7 +117,7 @@ def _saved(subject: Subject) -> Iterator[Path]:
 
 
 def _loaded(subject: Subject, folder: Path) -> Any:  # noqa: ANN401 - a pretrained model
-    """Load a model, without what transformers logs of it: the verdict says it."""
+    """Load a model, without the log messages of transformers: the verdict says the same."""
     log = logging.getLogger("transformers")
     level = log.level
     log.setLevel(logging.CRITICAL)
@@ -136,7 +136,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _last_layer(model: torch.nn.Module, stored: set[str]) -> set[str]:
-    """Return the stored names of the last layer whose weights are its own; empty where there is none."""
+    """Return the stored names of the last layer that shares no weights; empty if there is none."""
     tied_names = {name for pair in _pairs(model) for name in pair}
     for path, module in reversed(list(model.named_modules())):
         names = {f"{path}.{name}" for name, _ in module.named_parameters(recurse=False)} if path else set()
@@ -157,7 +157,7 @@ def _pairs(model: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - a pretrained 
 
 
 def _head_pair(model: Any) -> tuple[str, str] | None:  # noqa: ANN401 - a pretrained model
-    """Return the names of the head's weight and the embedding's, where they could be one tensor."""
+    """Return the names of the head's weight and the embedding's, if they could be one tensor."""
     try:
         head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     except (AttributeError, NotImplementedError):

@@ -1,7 +1,7 @@
 """Marker ``clean_load``: a model that loads with missing, unexpected or mismatched weights fails the test.
 
-transformers says so in its log and returns the model. Here every ``from_pretrained`` of the run is asked for its
-loading info, so that a silenced log hides nothing, and a test that loaded nothing is told apart from a clean one.
+transformers only logs it and returns the model. Here every ``from_pretrained`` of the run is asked for its loading
+info, so a silenced log hides nothing. A marked test that loads nothing fails too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,8 @@ class Allowed(Arguments):
     """What ``clean_load`` takes.
 
     Args:
-        allow: Regular expressions that are searched in each key; the keys that they find may be missing or unexpected.
+        allow: Regular expressions that are searched in each key; a key in which one is found may be missing,
+            unexpected or mismatched.
     """
 
     allow: tuple[str, ...] = argument((), lambda _: True, "a regular expression or several", several)
@@ -51,30 +52,25 @@ class Allowed(Arguments):
 
 @dataclass(frozen=True)
 class Load:
-    """One call of ``from_pretrained`` and what did not fit.
+    """One call of ``from_pretrained``: what did not fit, and the line of the call."""
 
-    ``missing`` and ``unexpected`` are keys; ``mismatched`` are keys with both shapes; ``at`` is the line of the call.
-    """
-
-    model: str
-    source: str
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    mismatched: tuple[str, ...]
-    at: Lines | None = None
+    record: LoadRecord
+    at: Lines | None
 
     def without(self, allowed: tuple[str, ...]) -> Load:
-        """Return the load without the keys that one of the patterns matches."""
+        """Return the load without the keys in which one of the patterns is found."""
 
         def kept(keys: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(key for key in keys if not any(re.search(pattern, key) for pattern in allowed))
 
-        return Load(self.model, self.source, kept(self.missing), kept(self.unexpected), kept(self.mismatched), self.at)
+        missing, unexpected = kept(self.record.missing), kept(self.record.unexpected)
+        mismatched = kept(self.record.mismatched)
+        return Load(replace(self.record, missing=missing, unexpected=unexpected, mismatched=mismatched), self.at)
 
     @property
     def is_clean(self) -> bool:
         """Whether every weight of the checkpoint went into the model and every weight of the model came from it."""
-        return not (self.missing or self.unexpected or self.mismatched)
+        return not (self.record.missing or self.record.unexpected or self.record.mismatched)
 
 
 _NOTHING = (
@@ -169,18 +165,14 @@ def _error(loads: list[Load], unclean: list[Load]) -> CleanLoadError | None:
     if not loads:
         return CleanLoadError(_NOTHING)
     if unclean:
-        return CleanLoadError(load_text([_load_record(load) for load in unclean], unclean[0].at))
+        return CleanLoadError(load_text([load.record for load in unclean], unclean[0].at))
     return None
-
-
-def _load_record(load: Load) -> LoadRecord:
-    return LoadRecord(load.model, load.source, load.missing, load.unexpected, load.mismatched)
 
 
 def _record(test: str, loads: list[Load], failure: str) -> CheckRecord:
     """Return a check of loads as pages and files hold it."""
-    kept = tuple(map(_load_record, dict.fromkeys(loads)))
-    models = ", ".join(dict.fromkeys(each.model for each in loads))
+    kept = tuple(load.record for load in dict.fromkeys(loads))
+    models = ", ".join(dict.fromkeys(load.record.model for load in loads))
     passed = f"{models} loaded clean: every weight went where it belongs."
     headline = failure.partition("\n")[0] or passed
     return CheckRecord(
@@ -189,14 +181,9 @@ def _record(test: str, loads: list[Load], failure: str) -> CheckRecord:
 
 
 def _load(model: str, source: str, info: Mapping[str, Any], at: Lines | None) -> Load:
-    return Load(
-        model,
-        source,
-        tuple(sorted(info["missing_keys"])),
-        tuple(sorted(info["unexpected_keys"])),
-        tuple(sorted(map(_mismatch, info["mismatched_keys"]))),
-        at,
-    )
+    mismatched = tuple(sorted(map(_mismatch, info["mismatched_keys"])))
+    missing, unexpected = tuple(sorted(info["missing_keys"])), tuple(sorted(info["unexpected_keys"]))
+    return Load(LoadRecord(model, source, missing, unexpected, mismatched), at)
 
 
 def _mismatch(entry: str | tuple[str, Any, Any]) -> str:
