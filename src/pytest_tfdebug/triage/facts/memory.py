@@ -35,21 +35,16 @@ _GIB = 2**30
 
 def read_memory(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
     """Give the sizes of the message in one line, and the shape of the batch with the line that passed it."""
-    names, lines = {}, []
-    sizes = []
+    sizes = {}
     for label, pattern in _PARTS:
         found = re.search(pattern, link.message)
         if found is not None:
-            size = next(group for group in found.groups() if group)
-            sizes.append(f"{label} {size}")
-            if label == "asked for":
-                names["asked"] = size
+            sizes[label] = next(group for group in found.groups() if group)
     tried = re.search(r"you tried to allocate (\d+) bytes", link.message)
     if tried is not None:
-        names["asked"] = f"{int(tried.group(1)) / _GIB:.2f} GiB"
-        sizes.append(f"asked for {names['asked']}")
-    if sizes:
-        lines.append(f"memory: {', '.join(sizes)}")
+        sizes["asked for"] = f"{int(tried.group(1)) / _GIB:.2f} GiB"
+    names = {"asked": sizes.get("asked for", "")}
+    lines = [f"memory: {', '.join(f'{label} {size}' for label, size in sizes.items())}"] if sizes else []
     batch = _batch(failure)
     if batch is not None:
         name, shape = batch
@@ -61,7 +56,7 @@ def read_memory(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
 
 
 def _batch(failure: Failure) -> tuple[str, tuple[int, ...]] | None:
-    """Return the name and shape of the input: the user's own variable where there is one, else the model's argument."""
+    """Return the name and shape of the input: the user's own variable if there is one, else the model's argument."""
     outermost_first = tuple(reversed(failure.frames))
     for frame in outermost_first:
         if not is_users(frame):
