@@ -28,14 +28,14 @@ _MAX_FRAMES = 400
 _MESSAGE_LIMIT = 8000
 _STATEMENT_LINES = 6
 _RAISE = dis.opmap["RAISE_VARARGS"]
-#: Verdicts of the test itself: what they were raised *while handling* is not why the test failed.
+#: Verdicts of the test itself: an exception that was handled before one is not why the test failed.
 _VERDICTS = frozenset({"AssertionError", "Failed"})
-#: This package's own errors say themselves what to do, also about what they were raised from.
+#: This package's own errors already say what to do, about their cause too.
 _OWN_ERROR = "TFDebugError"
 _LIBRARY_DIRECTORIES = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib")}
 )
-#: Packages that are no user's code, also where a developer has them installed from a checkout.
+#: Packages that are never the user's code, even if a developer has installed them from a checkout.
 _LIBRARIES = frozenset(
     {
         "torch",
@@ -67,7 +67,7 @@ class Link:
 
     @property
     def described(self) -> str:
-        """The exception as a traceback would end: ``Type: message``."""
+        """The last line of its traceback: ``Type: message``."""
         return f"{self.types[0]}: {self.message}"
 
     @property
@@ -95,7 +95,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Site:
-    """A line of the user's: the innermost one that is not a library's."""
+    """A line of code that failed, or called what failed."""
 
     path: str
     line: int
@@ -126,7 +126,7 @@ class Failure:
         return cls(nodeid, phase, tuple(islice(_links(error), _MAX_LINKS)))
 
     def seen_from(self, position: int) -> Failure:
-        """Return the failure with one of its exceptions first: its frames, and the user's line in them, come first."""
+        """Return the failure with one of its exceptions first, so that its frames and its line of code come first."""
         return replace(self, links=self.links[position:] + self.links[:position])
 
     @cached_property
@@ -140,7 +140,7 @@ class Failure:
 
     @cached_property
     def site(self) -> Site | None:
-        """The user's line that failed: of the first exception that has one, the innermost."""
+        """The user's line that failed: the innermost one of the first exception that has any."""
         for link in self.links:
             for step in reversed(link.steps):
                 if is_users(step.tb_frame):
@@ -169,7 +169,7 @@ class Failure:
 
 
 def is_users(frame: FrameType) -> bool:
-    """Whether a frame's code is the user's: neither the standard library's, nor installed, nor this package's."""
+    """Whether a frame runs the user's code: not the standard library, an installed package or this package."""
     name = frame.f_code.co_filename
     if name.startswith("<") or package_of(frame) in _LIBRARIES:
         return False

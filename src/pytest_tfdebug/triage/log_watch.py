@@ -1,6 +1,6 @@
 """What transformers logged and for whom: a test, a fixture of wider scope, or a module at import.
 
-transformers says that something is wrong and goes on; a failed test whose model said so is told.
+transformers may log that something is wrong and go on. If a test with such a model fails, its report says so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AFTER_THE_MARKER = "compare the checkpoint's keys with model.state_dict().keys(
 _SHAPES = re.compile(
     r"Reinit due to size mismatch - ckpt: torch\.Size\((?P<theirs>.*?)\) vs model: ?torch\.Size\((?P<ours>.*?)\)"
 )
-#: What a rule advises where another class was asked for than the one that saved the checkpoint.
+#: The advice of rules for a checkpoint that may have been saved from another class.
 _OTHER_CLASS = "load it with the class that saved it"
 #: Gravest first.
 _STATUSES = {
@@ -94,7 +94,7 @@ def note(config: pytest.Config, record: logging.LogRecord) -> None:
 def findings_of(item: pytest.Item | pytest.Collector) -> list[Finding]:
     """Return what was logged for a test: while it ran, by the fixtures that it uses, at its module's import.
 
-    The gravest message, by the order of the table, is the finding; the others stand beside it.
+    The gravest message, by the order of the table, is the finding; the others are listed in its facts.
     """
     notes = [entry for entry in item.config.stash.get(NOTES, []) if _concerns(entry, item)]
     unique = {(entry.rule.name, entry.message): entry for entry in notes}
@@ -145,7 +145,7 @@ def _uses(item: pytest.Item | pytest.Collector, entry: Note) -> bool:
 
 
 def _owner(frame: FrameType | None) -> Owner:
-    """Walk out to the fixture that is set up, the test that runs, or the modules that are imported for collection."""
+    """Walk up the frames to the fixture's set-up, the test that runs, or the modules that collection imports."""
     importing: set[str] = set()
     fixture = None
     for _ in range(_MAX_DEPTH):

@@ -1,6 +1,6 @@
 """The switches for a second look: set before anything heavy is imported, taken back when the run ends.
 
-What a plugin imported even earlier has read its variables already; there the library's own setting is changed too.
+A library that a plugin imported even earlier has already read its variables, so its own setting is changed too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OFFLINE_TITLE = "tfdebug offline"
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-#: What transformers' own tests read to choose their device.
+#: The variable by which transformers' own tests choose their device.
 _TEST_DEVICE = "TRANSFORMERS_TEST_DEVICE"
 
 
@@ -54,7 +54,7 @@ def apply(config: pytest.Config, chosen: Options) -> None:
 
 
 class Offline:
-    """Names the file in a test that failed because it wanted the hub."""
+    """Names the file that a failed test asked the hub for."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -76,7 +76,8 @@ class Offline:
 class Verbosity:
     """Holds the level of the transformers log, also against a conftest or an earlier test that set another.
 
-    What transformers says once per process is said again in each test: the one that is looked at may be the second.
+    transformers logs some messages once per process. Here each test gets them again: the test that the user looks at
+    may not be the first to cause them.
     """
 
     def __init__(self, level: str) -> None:
@@ -84,7 +85,7 @@ class Verbosity:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Set the level where transformers is loaded; where it is not, it will read its variable."""
+        """Set the level if transformers is loaded; if it is not, it will read its variable."""
         loaded = sys.modules.get("transformers.utils.logging")
         if loaded is not None:
             loaded.set_verbosity(loaded.log_levels[self._level])

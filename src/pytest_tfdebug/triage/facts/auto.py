@@ -23,7 +23,7 @@ _GENERAL = ("AutoModel", "AutoModelForPreTraining")
 
 
 def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
-    """List the Auto classes that do map this config, the one of the checkpoint's own architecture first."""
+    """List the Auto classes that map this config, first the one with the checkpoint's own architecture."""
     config = next((value for _, value in failure.local_values("config") if hasattr(value, "model_type")), None)
     if config is None:
         return Facts()
@@ -49,7 +49,7 @@ def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> 
 
 
 def read_no_generate(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
-    """Name the class with a language model head; None when the object is no transformers model."""
+    """Name the class with a language model head; None if the object is not a transformers model."""
     model = next((value for _, value in failure.local_values("self") if is_a(value, "PreTrainedModel")), None)
     if model is None or type(model).__name__ != matched.group("cls"):
         return None

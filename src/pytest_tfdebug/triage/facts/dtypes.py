@@ -1,4 +1,4 @@
-"""Which module or tensor has another dtype, or another width, than what it meets; read from a failed forward."""
+"""Which module or tensor of a failed forward has another dtype or width than what it is combined with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.triage.failure import Failure, Link
 
-#: What queries and keys are rotated with.
+#: The variables that queries and keys are rotated with.
 _ROTARY = ("cos", "sin")
 _ROTATED = re.compile(r"q|k")
 
@@ -51,7 +51,7 @@ class _Running:
         return type(self.root).__name__
 
     def dtype(self, *, but_own: bool = False) -> Any:  # noqa: ANN401 - a torch.dtype
-        """Return the dtype of most weights of the root, without the module's own where these are in question."""
+        """Return the dtype of most weights of the root; ``but_own`` leaves the module's own out of the count."""
         own = {id(parameter) for parameter in self.module.parameters()} if but_own else set()
         counts: Counter[Any] = Counter()
         for parameter in self.root.parameters():
@@ -61,7 +61,7 @@ class _Running:
 
 
 def read_dtypes(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
-    """Name the module and the tensor whose dtype differs; nothing where a module was called by itself."""
+    """Name the module and the tensor whose dtype differs; nothing if the module was called by itself."""
     running = _running(link)
     if running is None:
         return Facts()
@@ -73,7 +73,7 @@ def read_dtypes(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
 
 
 def read_widths(_failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
-    """Name the linear layer that was given another number of features than it takes; other products are the test's."""
+    """Name the linear layer that got another number of features than it takes; None for any other product."""
     running = _running(link)
     if running is None or not hasattr(running.module, "in_features"):
         return None
@@ -107,7 +107,7 @@ def _of_weights(failure: Failure, link: Link, running: _Running, weights: Any, g
 
 
 def _of_values(failure: Failure, link: Link, running: _Running) -> Facts:
-    """Name the values of the failed line whose dtype is not that of the model, or what they were made of."""
+    """Name the values of the failed line whose dtype is not the model's, or the cosines and sines that made them."""
     wanted = running.dtype()
     steps = _steps_outside_torch(link)
     if wanted is None or not steps:
@@ -122,7 +122,7 @@ def _of_values(failure: Failure, link: Link, running: _Running) -> Facts:
 
 
 def _rotary(steps: list[TracebackType], running: _Running, wanted: object) -> Facts | None:
-    """Name the cosines and sines that made queries or keys another dtype; None where nothing says that they did."""
+    """Name the cosines and sines that gave queries or keys another dtype; None if there is no sign that they did."""
     for step in steps:
         odd = _odd(step.tb_frame, wanted)
         rotary = {name: odd[name] for name in _ROTARY if name in odd}
@@ -172,7 +172,7 @@ def _odd(frame: FrameType, wanted: object) -> dict[str, Any]:
 
 
 def _like(frame: FrameType, wanted: object) -> str:
-    """Return what has the dtype that is wanted: a variable of a frame, those of a query first, or the dtype."""
+    """Return an expression of the wanted dtype: of a frame's variable, a query's first, or the dtype itself."""
     named = [name for name, value in frame.f_locals.items() if is_a(value, "Tensor") and value.dtype == wanted]
     return (
         f"{min(named, key=lambda name: (not name.startswith('q'), named.index(name)))}.dtype" if named else str(wanted)

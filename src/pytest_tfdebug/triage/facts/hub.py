@@ -1,4 +1,4 @@
-"""What the hub was asked for, what its cache holds instead, and which settings are in force."""
+"""Which file the hub was asked for, what its cache holds instead, and which settings are in force."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read_missing_file(failure: Failure, link: Link, matched: re.Match[str]) -> F
 
 
 def read_path(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
-    """Say how far a local path that does not exist does exist, and which name there is nearest."""
+    """List the deepest existing folder of a local path that does not exist, and name the nearest entry in it."""
     given = matched.group("path")
     address = _ADDRESS.match(given)
     if address is not None:
@@ -107,7 +107,7 @@ def wanted_of(failure: Failure) -> Wanted | None:
 
 
 def cached_revisions(wanted: Wanted) -> list[tuple[str, list[str]]]:
-    """Return the commits that the cache holds of a repository, each with the branches and tags that name it."""
+    """Return a repository's commits in the cache, each with the branches and tags that point to it."""
     snapshots = wanted.folder / "snapshots"
     if not snapshots.is_dir():
         return []

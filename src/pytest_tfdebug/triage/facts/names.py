@@ -1,4 +1,4 @@
-"""A name that the installed transformers does not have: the nearest one it has, and whether it had it once."""
+"""A name that the installed transformers does not have: the nearest name that it has, and what replaced it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def read_missing_module(_failure: Failure, _link: Link, matched: re.Match[str]) 
 
 
 def read_lazy_import(failure: Failure, link: Link, matched: re.Match[str]) -> Facts:
-    """Give the innermost cause as the reason; what could not be imported is a module or a name of transformers."""
+    """Give the innermost cause as the reason why a module or a name of transformers could not be imported."""
     module = matched.group("module")
     names = {"module": text.value(module)} | ({} if "." in module else {"exported": text.value(module)})
     causes = {id(inner.error): inner for inner in failure.links}
@@ -136,7 +136,7 @@ def _replacement(name: str) -> str | None:
 
 
 def _as_code(failure: Failure, name: str, replacement: str) -> dict[str, str]:
-    """Turn a replacement into the line to write, where it is one name."""
+    """Turn a replacement into the line to write, if it is a single name."""
     path = replacement.partition(",")[0]
     module, _, attribute = path.rpartition(".")
     if module and all(part.isidentifier() for part in path.split(".")):
@@ -150,7 +150,7 @@ def _names_of(module: str) -> list[str]:
 
 
 def _modules_with(name: str) -> list[str]:
-    """Return the transformers modules that define a name: the top level first, else those loaded in this run."""
+    """Return the transformers modules that define a name: the top level, or else those loaded in this run."""
     if name in _names_of("transformers"):
         return ["transformers"]
     found = []
