@@ -36,10 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Publisher:
-    """Takes the records off the reports of tests and writes what they are to become.
+    """Takes the records from the reports of tests and writes pages, the JSON file and annotations.
 
-    A page is written as soon as its check is known, and a record waits in a file, so that memory does not grow with
-    the number of tests and an interrupted run leaves what it had.
+    A page is written as soon as its check is known, and records are kept in a temporary file. So memory does not grow
+    with the number of tests, and an interrupted run leaves its pages.
 
     Args:
         config: The run.
@@ -70,7 +70,7 @@ class Publisher:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Hand the records of a test over with its report."""
+        """Attach the records of a test to its report."""
         report = yield
         records, item.stash[NOTED] = item.stash.get(NOTED, []), []
         if records:
@@ -94,7 +94,7 @@ class Publisher:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write what a test has checked; in a worker it goes on with the report."""
+        """Write what a test has checked; a worker leaves it on the report, which goes to the controller."""
         if self._is_worker:
             return
         for text in vars(report).pop(CARRIED, ()):
@@ -134,7 +134,7 @@ class Publisher:
 
 
 def _skips(config: pytest.Config) -> dict[str, Any]:
-    """Return what ``--tf-skip-report`` has written; empty where nobody asked for it."""
+    """Return what ``--tf-skip-report`` has written; empty if nobody asked for it."""
     chosen = Options.of(config).skip_report
     path = config.invocation_params.dir / chosen if chosen else None
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path is not None and path.is_file() else {}
@@ -147,7 +147,7 @@ def is_on_github() -> bool:
 
 
 def _record(record: CheckRecord, item: pytest.Item) -> dict[str, Any]:
-    """Return a record as it travels, with its annotation where one may be wanted."""
+    """Return a record as it travels; under GitHub Actions with its annotation."""
     if record.at is None:
         _, line, _ = item.reportinfo()
         first = (line or 0) + 1

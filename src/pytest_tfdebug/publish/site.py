@@ -17,7 +17,7 @@ class Site:
     """A directory of pages: an index, a page for each check, and what they share.
 
     Args:
-        folder: The directory; made where it does not exist. Pages of an earlier run in it are replaced or taken away.
+        folder: The directory; made if it does not exist. Pages of an earlier run in it are replaced or removed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -27,7 +27,7 @@ class Site:
             write_text(folder / "assets" / name, [text])
 
     def add(self, check: Mapping[str, Any]) -> None:
-        """Write the page of a check; one that is made again replaces what was there."""
+        """Write the page of a check; the page of a repeated check replaces the earlier one."""
         self._cards.pop(check["id"], None)
         self._cards[check["id"]] = card(check)
         write_text(self._folder / "checks" / f"{check['id']}.html", [render_check(check)])

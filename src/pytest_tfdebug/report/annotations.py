@@ -1,4 +1,4 @@
-"""A failed check as the line that GitHub shows at the lines of a pull request."""
+"""A failed check as an annotation, which GitHub shows at lines of a pull request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def annotation(record: CheckRecord, root: str) -> str:
 
 
 def _inside(file: str, root: str) -> str:
-    """Return a file's path below the root; empty where it is not there."""
+    """Return a file's path below the root; empty if it is not there."""
     path = Path(os.path.abspath(file))  # noqa: PTH100 - links stay what they are
     folder = Path(os.path.abspath(root))  # noqa: PTH100
     return path.relative_to(folder).as_posix() if path.is_relative_to(folder) and path.exists() else ""

@@ -1,4 +1,4 @@
-"""A failed invariance check as people read it: what was done, where it shows, from when on, and why."""
+"""The text of a failed invariance check: what was repeated, and where, from how many pads on and why it changes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pytest_tfdebug.report.parity import Report
 
 _ADVICE = "Mend these lines; the marker's tolerances are for rounding alone."
-#: More numbers in a row than these are shown as a range.
+#: A run of more consecutive numbers than this is shown as a range.
 _PAIR = 2
 
 
 class Found(Protocol):
-    """Where two forwards part; ``invariance.explain.culprit.Located`` is one."""
+    """Where two forwards begin to differ; ``invariance.explain.culprit.Located`` is one."""
 
     @property
     def culprit(self) -> Culprit | None:
@@ -36,7 +36,7 @@ class Found(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why nothing could be placed."""
+        """Why the place could not be found."""
 
 
 class TokenFacts(Protocol):
@@ -74,11 +74,11 @@ def change_text(
     Args:
         model: The model's class, the line that called it, and both together.
         verdict: What the failure says of the model, and what was repeated.
-        found: Where the two forwards part; None where nobody looked.
+        found: Where the two forwards begin to differ; None if nobody looked.
         output: Lines on the output that changed.
         pads: Lines on the numbers of pads.
         diagnosis: What is probably wrong, in a sentence.
-        observed: What further repetitions showed, in sentences.
+        observed: What further repetitions of the call showed, in sentences.
     """
     (class_name, called_at, name), (said, label) = model, verdict
     culprit = found.culprit if found is not None else None
@@ -116,7 +116,7 @@ def change_text(
 
 
 def _brief(sentence: str) -> str:
-    """Return the beginning of a sentence, up to where it gives its reasons."""
+    """Return the beginning of a sentence, without the reasons that follow it."""
     return re.split(r"[:;.](?:\s|$)", sentence, maxsplit=1)[0]
 
 
@@ -146,7 +146,7 @@ def _place(culprit: Culprit, found: Found) -> Iterator[str]:
 
 
 def render_pads(side: str, failing: Sequence[int], passing: Sequence[int], unit: str, length: int) -> Iterator[str]:
-    """Yield from how many pads on it shows."""
+    """Yield the numbers of pads that change the answer, and those that do not."""
     if not failing:
         return
     first = failing[0]

@@ -1,4 +1,4 @@
-"""What a watch for overflow found, as people read it: the form of the report that transformers made known."""
+"""The text of an overflow, in the form that transformers' ``DebugUnderflowOverflow`` made known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Whether a tensor goes into a module, out of it, back through it, or belongs to it.
 _SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "=", "probe": "="}
-#: What a kind of fault says of where the value arose.
+#: Kind of a fault -> where the value arose.
 WHERE = {
     "module": "the module itself; its inputs are finite",
     "excused": "the module itself; what is not finite in its inputs is excused as a mask or by ignore=",
@@ -158,14 +158,14 @@ def underflow_text(faint: Sequence[Tight], wanted: float, remarks: Iterable[str]
 
 
 def render_skipped(skipped: Mapping[str, int]) -> Iterator[str]:
-    """Yield what could not be looked at."""
+    """Yield how many tensors could not be looked at."""
     if skipped:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(skipped.items()))
         yield f"Tensors that could not be looked at: {counts}."
 
 
 def render_probe(text: str, found: Details) -> str:
-    """Return the line of ``detect_overflow``, over the finite elements unless there is another."""
+    """Return the line of ``detect_overflow``; its maximum is nan or inf if an element is."""
     abs_max = nan if found.nans else inf if found.infs else found.abs_max
     return f"abs_min={found.abs_min:9.2e} abs_max={abs_max:9.2e} {text}"
 

@@ -1,4 +1,4 @@
-"""The parity report as people read it: culprit, facts, drift, what to type next."""
+"""The text of a parity report: culprit, facts, drift, what to type next."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _DRIFT_ROWS = 16
 #: Lines of code that are shown of each side.
 _CODE = 8
-#: What the drift shows of an output; the rest is told elsewhere.
+#: Problems of outputs that the drift table shows.
 _SHOWN = ("", *FAILING)
-#: What is wrong, by the kind of the culprit, where the explanation does not begin with it.
+#: Kind of a culprit -> what is wrong, for explanations that do not begin with it.
 _WHAT = {
     "module": "gives another output for the same inputs",
     "glue": "goes wrong in these lines of its forward",
@@ -95,7 +95,7 @@ def rename_argument(rules: Mapping[str, str]) -> str:
 
 
 def _code(culprit: Culprit) -> Iterator[str]:
-    """Yield the lines of both sides, where the reference has some too."""
+    """Yield the lines of both sides; nothing if those of the reference are unknown."""
     for side, lines in (("here", culprit.source), ("reference", culprit.reference)):
         if lines is not None and culprit.reference is not None:
             yield f"  {side}, {lines}:"
@@ -103,7 +103,7 @@ def _code(culprit: Culprit) -> Iterator[str]:
 
 
 def _told(culprit: Culprit) -> tuple[str, str]:
-    """Return what is wrong, in a few words for the first line, and why."""
+    """Return what is wrong in a few words, for the first line, and why."""
     told = culprit.explanation.removeprefix(f"{culprit.class_name} ")
     if told == culprit.explanation:
         return _WHAT[culprit.kind] + (f": {culprit.weights[0]}" if culprit.weights else ""), told
@@ -112,7 +112,7 @@ def _told(culprit: Culprit) -> tuple[str, str]:
 
 
 def code_of(lines: SourceRange) -> list[str]:
-    """Return the text of some lines of source without their common indentation; empty where it cannot be read."""
+    """Return some lines of source without their common indentation; empty if they cannot be read."""
     text = lines.code or "".join(linecache.getline(lines.file, number) for number in range(lines.first, lines.last + 1))
     return dedent(text).rstrip().splitlines()
 
@@ -188,7 +188,7 @@ def drift_table(calls: Sequence[CallComparison], culprit: Culprit, count: int, *
 
 
 def _worst(item: CallComparison) -> LeafComparison:
-    """Return the output of a call that its row tells of: the first that fails, or else the first."""
+    """Return the output that a call's row shows: the first that fails, or else the first."""
     return next((leaf for leaf in item.outputs if leaf.problem in FAILING), item.outputs[0])
 
 

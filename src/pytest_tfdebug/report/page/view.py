@@ -1,4 +1,4 @@
-"""What the templates show, worked out from records: no HTML here, and nothing that is not in the records."""
+"""What the templates show, computed from the records alone; no HTML here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_tfdebug.report.parity import rename_argument
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-#: What a check is called on a page.
+#: Name of a check -> its name on a page.
 KINDS = {
     "parity": "Parity",
     "padding_invariant": "Padding",
@@ -26,7 +26,7 @@ KINDS = {
     "clean_load": "Load",
     "conformance": "Promise",
 }
-#: What the two sides of a check are called: the one under test, and the one that it is held to.
+#: Name of a check -> titles of its sides: the one under test, and the one that it is held to.
 _SIDES = {"parity": ("Here", "Reference"), "padding_invariant": ("Padded", "As the test called it")}
 _OTHER_SIDES = ("Made again", "As the test called it")
 #: Calls as columns: a page of 5,000 calls stays small.
@@ -56,7 +56,7 @@ def card(check: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the head of the index says of all the checks."""
+    """Return what the head of the index says about all checks."""
     states = Counter(each["status"] for each in cards)
     kinds = Counter(each["kind"] for each in cards)
     environment = {name: _text(value) for name, value in run["environment"].items() if value not in (None, {}, [])}
@@ -140,7 +140,7 @@ def _value_rows(values: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _headroom_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the modules with their headroom, and how much of the range they use as a length."""
+    """Return the modules with their headroom, and the share of the range that they use as the length of a bar."""
     found = []
     for row in rows:
         value, limit = float(row["value"]), float(row["limit"])
@@ -151,7 +151,7 @@ def _headroom_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _on_log_scale(used: float) -> float:
-    """Return a share of a range as a length from 0 to 1: each factor of 10 takes the same room, from 1e-6 on."""
+    """Return a share of a range as a length from 0 to 1 on a logarithmic scale that begins at 1e-6."""
     decades = 6.0
     return 1.0 if not isfinite(used) else min(1.0, max(0.0, 1 + log10(max(used, 1e-30)) / decades))
 
@@ -181,7 +181,7 @@ def scan(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-#: Lists of models in a scanner's report -> the state that a model in it is shown with; a later one counts more.
+#: List of models in a scanner's report -> the state of its models on the page; a later list overrides an earlier one.
 _LISTS = {
     "models_ran": "ran",
     "models_not_run": "not run",
@@ -205,7 +205,7 @@ def figure(value: object) -> str:
 
 
 def first_line(code: str) -> str:
-    """Return the first line of a statement, with a mark where there are more."""
+    """Return the first line of a statement, with an ellipsis if there are more."""
     first, _, rest = code.partition("\n")
     return f"{first} …" if rest else first
 
