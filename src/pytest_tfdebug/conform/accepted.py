@@ -15,20 +15,20 @@ from pytest_tfdebug.publish.files import write_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-    #: Promise -> class of the model -> the first line of the failure, or a reason that somebody wrote in its place.
+    #: Promise -> class of the model -> the first line of the failure, or a reason that somebody wrote instead.
     Known = dict[str, dict[str, str]]
 
 _KNOWN: pytest.StashKey[Known] = pytest.StashKey()
 
 
 def path_of(config: pytest.Config) -> Path | None:
-    """Return where the file is; None where no one named it."""
+    """Return where the file is; None if none was named."""
     chosen = Options.of(config).conformance_known
     return config.invocation_params.dir / chosen if chosen else None
 
 
 def known(config: pytest.Config) -> Known:
-    """Return what models are known to break; nothing where there is no file.
+    """Return which promises models are known to break; empty if there is no file.
 
     Raises:
         TFDebugError: If the file is not what ``--tf-conformance-accept`` writes.
@@ -40,7 +40,7 @@ def known(config: pytest.Config) -> Known:
 
 
 def read(path: Path) -> Known:
-    """Return what a file holds; nothing where it does not exist.
+    """Return what a file holds; empty if it does not exist.
 
     Raises:
         TFDebugError: If it cannot be read.
@@ -64,7 +64,7 @@ _ADVICE = "Write it anew with --tf-conformance-accept."
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to accept.
+    """Register what collects the broken promises of a run.
 
     Raises:
         pytest.UsageError: If no file is named.
@@ -76,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Acceptor:
-    """Collects what the tests of a run found, and writes it at the end.
+    """Collects the verdicts of a run's tests, and writes the broken promises at the end.
 
     Args:
         config: The run.
@@ -94,7 +94,7 @@ class _Acceptor:
                 self._found[verdict.promise, verdict.model] = verdict
 
     def pytest_sessionfinish(self) -> None:
-        """Write what breaks a promise; of models that did not run, what the file held stays."""
+        """Write which promises are broken; entries of models that did not run stay in the file."""
         path = path_of(self._config)
         if path is None or not self._found:
             return

@@ -1,4 +1,4 @@
-"""From what was found to a verdict: what is declared to vary by design has to vary."""
+"""Turns a finding into a verdict: a model that is declared to vary by design has to vary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Varies = dict[str, dict[str, str]]
 
 
 def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promises: Iterable[str]) -> Varies:
-    """Return what was declared, each reason under its class.
+    """Return the declared reasons, each under its promise and class.
 
     Args:
         varies: Promise -> reason, for every class, or promise -> class -> reason.
@@ -49,8 +49,8 @@ def judge(subject: Subject, promise: Promise, reason: str = "", known: str = "")
     Args:
         subject: The model.
         promise: The promise.
-        reason: Why the model varies by design; empty where it is to keep the promise.
-        known: How it is known to break the promise, not by design; empty where it is not.
+        reason: Why the model varies by design; empty if it has to keep the promise.
+        known: How it is known to break the promise, though not by design; empty if it is not.
 
     Raises:
         ConformanceError: If the model breaks the promise, or is declared to and does not.

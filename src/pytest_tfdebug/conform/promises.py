@@ -1,4 +1,4 @@
-"""The promises of a model class: what each is called, whom it binds, and how it is looked at."""
+"""The promises of a model class: the name of each, the models that it binds, and how it is checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.conform.subject import Subject
     from pytest_tfdebug.invariance.checks.base import Check
-    from pytest_tfdebug.invariance.checks.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -39,12 +38,13 @@ class Promise:
     """One promise.
 
     Args:
-        name: What it is called in ``varies=``, in the table and in the name of its test.
+        name: Its name in ``varies=``, in the table and in the name of its test.
         text: What is promised, as the end of "the model ...".
-        run: Looks at it.
-        applies: Returns why it does not bind a model; empty where it does, or where only the look itself can tell.
-        has_other_shapes: The look makes the call with other shapes. A model that raises then cannot be asked that way:
-            images that belong to a whole batch, say. A model that raises at any other look breaks the promise.
+        run: Checks it.
+        applies: Returns why it does not bind a model; empty if it does, or if only the check can tell.
+        has_other_shapes: The check repeats the call with other shapes. If the model raises then, the promise does not
+            apply: some models take images that belong to a whole batch. A model that raises in any other check breaks
+            the promise.
     """
 
     name: str
@@ -75,9 +75,9 @@ def _raised_at(error: BaseException) -> str:
     return shown_line(own[-1]) if own else ""
 
 
-def _check(kind: type[Check[Any]], subject: Subject, settings: Settings | None = None) -> Finding:
+def _check(kind: type[Check[Any]], subject: Subject) -> Finding:
     """Repeat the plain call, as a marker or an ``assert_`` function does."""
-    outcome = kind.run(subject.call, settings or kind.takes())
+    outcome = kind.run(subject.call, kind.takes())
     if outcome.failure and outcome.located is not None and _is_rounding(kind, subject):
         return Finding(note="differs in float32 and not in float64: rounding, which this model magnifies")
     if outcome.failure:
@@ -88,7 +88,7 @@ def _check(kind: type[Check[Any]], subject: Subject, settings: Settings | None =
 
 
 def _is_rounding(kind: type[Check[Any]], subject: Subject) -> bool:
-    """Tell whether a difference is gone in float64, under the tolerance of float32: a fault would be as large there."""
+    """Tell whether a difference is gone in float64 under the tolerance of float32, where a fault would be as large."""
     allowed = TOLERANCES["float32"]
     try:
         outcome = kind.run(subject.in_float64().call, kind.takes(rtol=allowed.rtol, atol=allowed.atol))

@@ -1,4 +1,4 @@
-"""Where a verdict goes: to the report of its test, and to the pages and files of the run."""
+"""Hands a verdict to the report of its test, and to the pages and files of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HOOKS = "pytest_tfdebug.conform.hooks"
 
 
 def tell(verdict: Verdict, error: ConformanceError | None = None) -> None:
-    """Leave a verdict with the running test; nothing outside pytest."""
+    """Hand a verdict to the running test; do nothing outside pytest."""
     item = RUNNING.item
     if item is None:
         return

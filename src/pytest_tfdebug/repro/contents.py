@@ -1,4 +1,4 @@
-"""What a repro holds: said in its README and in the terminal, and left out where the user wants that."""
+"""The parts of a repro: the README and the terminal list them, and the user may leave some out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Part(NamedTuple):
     """A part of a repro.
 
     Args:
-        name: What the user calls it.
+        name: Its name in the terminal.
         files: Globs of its files.
         text: What is in there.
         left_out_with: The names that leave it out when ``--tf-repro-without`` has one of them.
@@ -40,7 +40,7 @@ PARTS = (
 
 
 def leave_out(directory: Path, without: Sequence[str]) -> list[str]:
-    """Delete what is to be left out and return the names of the files that are gone."""
+    """Delete the parts that are to be left out and return the names of their files."""
     gone = [file for part in PARTS if set(part.left_out_with) & set(without) for file in part.files_in(directory)]
     for file in gone:
         file.unlink()

@@ -128,7 +128,7 @@ def _script(failed: FailedCall, model: list[str], classes: list[str], lost: str,
 
 
 def _directory_name(failed: FailedCall) -> str:
-    """Return a name that every file system takes, and of two tests never the same."""
+    """Return a name that every file system takes, and that no two tests share."""
     label = f"{failed.test}.{failed.what}"
     short = re.sub(r"[^\w.\-]+", "_", redact(label))[-_LONGEST_NAME:].strip("_.")
     return f"{short}-{blake2b(label.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
