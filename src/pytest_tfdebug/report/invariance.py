@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pytest_tfdebug.report.check_text import CheckText, next_step
 from pytest_tfdebug.report.parity import describe, drift_table, facts_of
@@ -11,58 +11,18 @@ from pytest_tfdebug.report.parity import describe, drift_table, facts_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from pytest_tfdebug.invariance.explain.culprit import Located
     from pytest_tfdebug.records import Culprit, LeafComparison
-    from pytest_tfdebug.report.parity import Report
 
 _ADVICE = "Mend these lines; the marker's tolerances are for rounding alone."
 #: A run of more consecutive numbers than this is shown as a range.
 _PAIR = 2
 
 
-class Found(Protocol):
-    """Where two forwards begin to differ; ``invariance.explain.culprit.Located`` is one."""
-
-    @property
-    def culprit(self) -> Culprit | None:
-        """The module or lines."""
-
-    @property
-    def parity(self) -> Report | None:
-        """The comparison of both."""
-
-    @property
-    def tokens(self) -> TokenFacts | None:
-        """The first token that differs."""
-
-    @property
-    def reason(self) -> str:
-        """Why the place could not be found."""
-
-
-class TokenFacts(Protocol):
-    """Which tokens differ; ``invariance.located.Tokens`` is one."""
-
-    @property
-    def row(self) -> int:
-        """Row of the first token that differs."""
-
-    @property
-    def position(self) -> int:
-        """Its position."""
-
-    @property
-    def differing(self) -> int:
-        """Number of positions that differ."""
-
-    @property
-    def real(self) -> int:
-        """Number of real positions."""
-
-
 def change_text(
     model: tuple[str, str, str],
     verdict: tuple[str, str],
-    found: Found | None,
+    found: Located | None,
     *,
     output: Iterable[str],
     pads: Iterable[str] = (),
@@ -131,7 +91,7 @@ def render_output(leaf: LeafComparison | None, error: str) -> Iterator[str]:
     yield from (f"    {line}" for line in list(describe(leaf))[:2])
 
 
-def _place(culprit: Culprit, found: Found) -> Iterator[str]:
+def _place(culprit: Culprit, found: Located) -> Iterator[str]:
     """Yield the first tensor that differs, and its first token."""
     if culprit.divergence is not None:
         yield from facts_of(culprit.divergence)

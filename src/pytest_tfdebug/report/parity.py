@@ -6,7 +6,7 @@ import linecache
 import re
 from math import isnan
 from textwrap import dedent
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pytest_tfdebug.records import FAILING, as_they_ended
 from pytest_tfdebug.report.check_text import CheckText, next_step
@@ -14,7 +14,8 @@ from pytest_tfdebug.report.check_text import CheckText, next_step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.records import CallComparison, Coverage, Culprit, Divergence, LeafComparison, SourceRange
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison, SourceRange
 
 #: Rows of the drift table in the short form; with the rest the report stays under 40 lines.
 _DRIFT_ROWS = 16
@@ -36,24 +37,7 @@ _WHAT = {
 _LAYER = re.compile(r"\.\d+$|^\d+$")
 
 
-class Report(Protocol):
-    """What is rendered; ``parity.result.ParityReport`` is one."""
-
-    culprit: Culprit | None
-    divergences: list[Divergence]
-    calls: list[CallComparison]
-    tensors: int
-    notes: list[str]
-    facts: list[str]
-    suggested: dict[str, str]
-    coverage: Coverage
-    by_values: bool
-    subject: str
-    advice: str
-    repro: list[str]
-
-
-def parity_text(report: Report) -> CheckText:
+def parity_text(report: ParityReport) -> CheckText:
     """Return the text of a report."""
     culprit = report.culprit
     around = (*(f"Note: {note}" for note in report.notes), *report.facts)
@@ -78,7 +62,7 @@ def parity_text(report: Report) -> CheckText:
     )
 
 
-def _agreement(report: Report) -> str:
+def _agreement(report: ParityReport) -> str:
     if report.by_values:
         coverage = report.coverage
         return (
