@@ -81,14 +81,14 @@ NOTES = pytest.StashKey[list[Note]]()
 def note(config: pytest.Config, record: logging.LogRecord) -> None:
     """Keep a logged message if a rule knows it."""
     message = text.strip_colour(record.getMessage()[:_MAX_MESSAGE])
-    matches = ((rule, re.search(rule.text, message)) for rule in LOG_RULES)
-    rule, matched = next(((rule, matched) for rule, matched in matches if matched is not None), (None, None))
-    if rule is None or matched is None:
-        return
-    notes = config.stash.setdefault(NOTES, [])
-    del notes[: max(0, len(notes) - _MAX_NOTES + 1)]  # the latest are of the tests that still can fail
-    owner = _owner(sys._getframe())  # noqa: SLF001 - who runs, and which fixture is being set up, stands only in the frames
-    notes.append(Note(rule, matched, owner))
+    for rule in LOG_RULES:
+        matched = re.search(rule.text, message)
+        if matched is not None:
+            notes = config.stash.setdefault(NOTES, [])
+            del notes[: max(0, len(notes) - _MAX_NOTES + 1)]  # the latest are of the tests that still can fail
+            owner = _owner(sys._getframe())  # noqa: SLF001 - only the frames show the test and the fixture's set-up
+            notes.append(Note(rule, matched, owner))
+            return
 
 
 def findings_of(item: pytest.Item | pytest.Collector) -> list[Finding]:

@@ -32,7 +32,7 @@ _DISTRIBUTIONS = {
 def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Say what replaced a name, where it lives now, or which name is nearest."""
     name, module = matched.group("name"), matched.group("module")
-    names = {"version": _installed("transformers"), "name": text.value(name)}
+    names = {"version": _installed(), "name": text.value(name)}
     lines = [f"installed: transformers {names['version']}"]
     here = _names_of(module)
     same = next((other for other in here if other.lower() == name.lower()), None)
@@ -55,7 +55,7 @@ def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> 
 def read_missing_module(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Say where a module's contents are now, or which module is nearest."""
     module = matched.group("module")
-    names = {"version": _installed("transformers"), "module": text.value(module)}
+    names = {"version": _installed(), "module": text.value(module)}
     moved = REMOVED_MODULES.get(module)
     fast = re.fullmatch(r"(transformers\.models\.\w+\.tokenization_\w+)_fast", module)
     parent, _, last = module.rpartition(".")
@@ -104,7 +104,7 @@ def read_argument(failure: Failure, _link: Link, matched: re.Match[str]) -> Fact
     owner = _transformers_class(cls)
     if owner is None:
         return None
-    names = {"cls": cls, "argument": text.value(argument), "version": _installed("transformers")}
+    names = {"cls": cls, "argument": text.value(argument), "version": _installed()}
     had, replacement = REMOVED_ARGUMENTS.get(argument, ("", ""))
     fits = had == cls or (had == "from_pretrained" and cls not in {"Trainer", "TrainingArguments"})
     lines = [f"installed: transformers {names['version']}"]
@@ -169,8 +169,9 @@ def _transformers_class(name: str) -> type | None:
     return found if isinstance(found, type) else None
 
 
-def _installed(distribution: str) -> str:
+def _installed() -> str:
+    """Return the version of transformers."""
     try:
-        return metadata.version(distribution)
+        return metadata.version("transformers")
     except metadata.PackageNotFoundError:
-        return "not installed" if util.find_spec(distribution) is None else "of unknown version"
+        return "not installed" if util.find_spec("transformers") is None else "of unknown version"
