@@ -29,6 +29,16 @@ KINDS = {
 #: Name of a check -> titles of its sides: the one under test, and the one that it is held to.
 _SIDES = {"parity": ("Here", "Reference"), "padding_invariant": ("Padded", "As the test called it")}
 _OTHER_SIDES = ("Made again", "As the test called it")
+#: List of models in a scanner's report -> the state of its models on the page; a later list overrides an earlier one.
+_LISTS = {
+    "models_ran": "ran",
+    "models_not_run": "not run",
+    "models_conditional": "conditional",
+    "models_partially_skipped": "partial",
+    "models_empty": "empty",
+    "models_skipped": "skipped",
+    "models_vanished": "vanished",
+}
 #: Calls as columns: a page of 5,000 calls stays small.
 _COLUMNS = ("path", "class_name", "call", "parent", "ended", "state", "share", "max_abs", "allowed", "relative_l2")
 
@@ -179,18 +189,6 @@ def scan(report: Mapping[str, Any]) -> dict[str, Any]:
         "entries": entries,
         "states": list(dict.fromkeys(_LISTS.values())),
     }
-
-
-#: List of models in a scanner's report -> the state of its models on the page; a later list overrides an earlier one.
-_LISTS = {
-    "models_ran": "ran",
-    "models_not_run": "not run",
-    "models_conditional": "conditional",
-    "models_partially_skipped": "partial",
-    "models_empty": "empty",
-    "models_skipped": "skipped",
-    "models_vanished": "vanished",
-}
 
 
 def share(value: object) -> str:
