@@ -61,7 +61,7 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
         ) as file:
             name = file.name
             file.writelines(pieces)
-        os.chmod(name, 0o644)  # noqa: PTH101 - a temporary file is nobody else's to read
+        os.chmod(name, 0o644)  # noqa: PTH101 - others may not read a temporary file
         os.replace(name, path)  # noqa: PTH105
     except OSError as error:
         if name is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Site:
-    """A directory of pages: an index, a page for each check, and what they share.
+    """A directory of pages: an index, a page for each check, and the files that they share.
 
     Args:
         folder: The directory; made if it does not exist. Pages of an earlier run in it are replaced or removed.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.conformance_verdict import Verdict
 
-#: State of a verdict -> its cell; the worst state stands last.
+#: State of a verdict -> its cell; the worst state is last.
 _CELLS = {"does not apply": "-", "passes": "ok", "varies": "varies", "accepted": "known", "fails": "FAILS"}
 #: Models that are listed, those that break a promise first; the rest are counted.
 _SHOWN = 40

@@ -41,13 +41,14 @@ def change_text(
         observed: What further repetitions of the call showed, in sentences.
     """
     (class_name, called_at, name), (said, label) = model, verdict
-    culprit = found.culprit if found is not None else None
-    parity = found.parity if found is not None else None
     where = f"{called_at} in {class_name}" if called_at else class_name
     why = [f"{name} {said}: {label}."]
     place: Iterable[str] = ()
     drift: list[tuple[str, ...]] = [(), ()]
-    if culprit is not None and found is not None:
+    circumstances: list[str] = []
+    if found is not None and found.culprit is not None:
+        culprit, parity = found.culprit, found.parity
+        circumstances.append(culprit.explanation)
         where = f"{culprit.source} in " if culprit.source else ""
         where += f"{culprit.path} ({culprit.class_name})"
         place = _place(culprit, found)
@@ -61,6 +62,8 @@ def change_text(
         why.append(f"Where it happens could not be placed: {found.reason}")
     if diagnosis:
         why.append(f"Diagnosis: {diagnosis}")
+    if observed:
+        circumstances.append(f"Observed: {observed}")
     return CheckText(
         f"{where}: {said}" + (f"; probably {_brief(diagnosis)}" if diagnosis else ""),
         why=tuple(why),
@@ -68,10 +71,7 @@ def change_text(
         figures=(*place, *pads, *output),
         drift=drift[0],
         everything=drift[1],
-        circumstances=(
-            *([culprit.explanation] if culprit is not None else []),
-            *([f"Observed: {observed}"] if observed else []),
-        ),
+        circumstances=tuple(circumstances),
     )
 
 

@@ -31,7 +31,7 @@ def line(text: str) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return the text with its middle left out where it is longer than ``limit`` characters."""
+    """Return the text with its middle left out if it is longer than ``limit`` characters."""
     if len(text) <= limit:
         return text
     left = f" ... {len(text) - limit} characters ... "
