@@ -10,7 +10,8 @@ from pytest_tfdebug.check_record import CheckRecord, CulpritRecord, ForwardRecor
 from pytest_tfdebug.page import main
 from pytest_tfdebug.report.annotations import annotation
 from pytest_tfdebug.report.page.markdown import issue
-from pytest_tfdebug.report.page.render import render_check, render_index, summary
+from pytest_tfdebug.report.page.render import render_check, render_index
+from pytest_tfdebug.report.page.view import card
 
 RUN = {"command": ["pytest", "tests/a b.py"], "environment": {"torch": "2.13", "cuda": None}}
 
@@ -27,7 +28,7 @@ def as_read(check):
 def test_a_page_asks_for_nothing_from_a_network():
     check = as_read(record(culprit=CulpritRecord("inner", "Linear", "module", source=Lines("/a/model.py", 3, 4))))
 
-    for page in (render_check(check), render_index([summary(check)], RUN)):
+    for page in (render_check(check), render_index([card(check)], RUN)):
         assert "http" not in page
 
 
@@ -38,7 +39,7 @@ def test_what_could_end_a_script_is_escaped():
     )
 
     assert evil not in render_check(check)
-    assert evil not in render_index([summary(check)], RUN)
+    assert evil not in render_index([card(check)], RUN)
 
 
 def test_the_index_shows_the_command_as_it_is_typed():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,23 +13,22 @@ from pytest_tfdebug.options import CONFORMANCE, Options
 from pytest_tfdebug.publish.files import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    #: Promise -> class of the model -> the first line of the failure, or a reason that somebody wrote in its place.
+    #: Promise -> class of the model -> the first line of the failure, or a reason that somebody wrote instead.
     Known = dict[str, dict[str, str]]
 
 _KNOWN: pytest.StashKey[Known] = pytest.StashKey()
 
 
 def path_of(config: pytest.Config) -> Path | None:
-    """Return where the file is; None where no one named it."""
+    """Return where the file is; None if none was named."""
     chosen = Options.of(config).conformance_known
     return config.invocation_params.dir / chosen if chosen else None
 
 
 def known(config: pytest.Config) -> Known:
-    """Return what models are known to break; nothing where there is no file.
+    """Return which promises models are known to break; empty if there is no file.
 
     Raises:
         TFDebugError: If the file is not what ``--tf-conformance-accept`` writes.
@@ -41,7 +40,7 @@ def known(config: pytest.Config) -> Known:
 
 
 def read(path: Path) -> Known:
-    """Return what a file holds; nothing where it does not exist.
+    """Return what a file holds; empty if it does not exist.
 
     Raises:
         TFDebugError: If it cannot be read.
@@ -49,7 +48,7 @@ def read(path: Path) -> Known:
     if not path.exists():
         return {}
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        found: Known = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TFDebugError(f"Cannot read {path}: {error}.\n{_ADVICE}") from error
     is_known = isinstance(found, dict) and all(
@@ -58,15 +57,14 @@ def read(path: Path) -> Known:
     )
     if not is_known:
         raise TFDebugError(f"{path} does not hold promises, models and reasons.\n{_ADVICE}")
-    known_: Known = found
-    return known_
+    return found
 
 
 _ADVICE = "Write it anew with --tf-conformance-accept."
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to accept.
+    """Register what collects the broken promises of a run.
 
     Raises:
         pytest.UsageError: If no file is named.
@@ -78,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Acceptor:
-    """Collects what the tests of a run found, and writes it at the end.
+    """Collects the verdicts of a run's tests, and writes the broken promises at the end.
 
     Args:
         config: The run.
@@ -96,27 +94,15 @@ class _Acceptor:
                 self._found[verdict.promise, verdict.model] = verdict
 
     def pytest_sessionfinish(self) -> None:
-        """Write what breaks a promise; of models that did not run, what the file held stays."""
+        """Write which promises are broken; entries of models that did not run stay in the file."""
         path = path_of(self._config)
         if path is None or not self._found:
             return
-        kept = {
-            (promise, model): reason
-            for promise, models in read(path).items()
-            for model, reason in models.items()
-            if (promise, model) not in self._found
-        }
-        write_text(path, _text(kept | dict(self._broken())))
-
-    def _broken(self) -> Iterator[tuple[tuple[str, str], str]]:
-        before = known(self._config)
+        held = read(path)
         for (promise, model), verdict in self._found.items():
+            reasons = held.setdefault(promise, {})
+            reason = reasons.pop(model, verdict.text)
             if verdict.state == "accepted":
-                yield (promise, model), before.get(promise, {}).get(model, verdict.text)
-
-
-def _text(reasons: dict[tuple[str, str], str]) -> Iterator[str]:
-    nested: Known = {}
-    for (promise, model), reason in sorted(reasons.items()):
-        nested.setdefault(promise, {})[model] = reason
-    yield json.dumps(nested, indent=1, ensure_ascii=False) + "\n"
+                reasons[model] = reason
+        held = {promise: dict(sorted(reasons.items())) for promise, reasons in sorted(held.items()) if reasons}
+        write_text(path, [json.dumps(held, indent=1, ensure_ascii=False) + "\n"])

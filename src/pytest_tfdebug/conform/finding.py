@@ -1,4 +1,4 @@
-"""What a promise came to for one model."""
+"""The result of holding one model to one promise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_tfdebug.records import Culprit
 
 
@@ -14,9 +16,9 @@ class Finding:
     """What was found when a model was held to a promise.
 
     Args:
-        failure: The report of a broken promise; empty where it holds.
-        absent: Why the promise does not apply, in a sentence; empty where it does.
-        culprit: Where it is broken; None where that is not known.
+        failure: The report of a broken promise; empty if it holds.
+        absent: Why the promise does not apply, in a sentence; empty if it does.
+        culprit: Where it is broken; None if that is not known.
         diagnosis: What is probably wrong, in a sentence.
         note: What is worth saying although the promise holds.
     """
@@ -26,3 +28,9 @@ class Finding:
     culprit: Culprit | None = None
     diagnosis: str = ""
     note: str = ""
+
+    @classmethod
+    def broken(cls, told: str, details: Iterable[str], diagnosis: str, culprit: Culprit | None = None) -> Finding:
+        """Return the finding of a broken promise: a sentence, its details in lines, and what is probably wrong."""
+        text = "\n  ".join([told, *details, f"Diagnosis: {diagnosis}"])
+        return cls(text, culprit=culprit, diagnosis=diagnosis)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Answer = tuple[Leaves, list[Choice]]
 
-#: By how much parameters are changed, relative and absolute.
+#: How much a parameter is changed: relative to its value, and absolute.
 _STEP = 1e-3
 _DIAGNOSIS = (
     "its value is taken out of the graph: .detach(), .data, .item(), torch.no_grad, a new tensor made of it, or an "
@@ -34,7 +34,7 @@ _DIAGNOSIS = (
 def each_has_one(subject: Subject) -> Finding:
     """Run forward and backward once, and look for parameters that change an output and have no gradient.
 
-    A parameter without effect in this call (a pooler that nobody reads, a mask token) is a note.
+    A parameter without effect in this call (a pooler that nobody reads, a mask token) is only noted.
     """
     call, model = subject.call, subject.model
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -60,21 +60,21 @@ def each_has_one(subject: Subject) -> Finding:
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
     path = cut[0].rpartition(".")[0]
     culprit = Culprit(path, "module", None, _DIAGNOSIS, type(model.get_submodule(path)).__name__, None)
-    return Finding(f"{told}\n  {listed(cut)}\n  Diagnosis: {_DIAGNOSIS}", culprit=culprit, diagnosis=_DIAGNOSIS)
+    return Finding.broken(told, [listed(cut)], _DIAGNOSIS, culprit)
 
 
 def _that_matter(subject: Subject, before: Answer, parameters: dict[str, torch.nn.Parameter]) -> list[str]:
-    """Return the names of the parameters that change the answer: all at once first, for most often none does."""
+    """Return the names of the parameters that change the answer: all at once first, since most often none does."""
     if _changes(subject, before, parameters.values()) is False:
         return []
     return [name for name, parameter in parameters.items() if _changes(subject, before, [parameter])]
 
 
 def _changes(subject: Subject, before: Answer, parameters: Iterable[torch.nn.Parameter]) -> bool | None:
-    """Tell whether other values of some parameters give another answer; they are put back.
+    """Tell whether other values of some parameters give another answer; the values are put back.
 
-    None where a choice falls otherwise (a code, a keypoint, a number of frames): a parameter that acts through choices
-    alone has no gradient to give.
+    None if the model makes another choice (a code, a keypoint, a number of frames): a parameter that acts only through
+    choices cannot have a gradient.
     """
     kept = [(parameter, parameter.detach().clone()) for parameter in parameters]
     try:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the report of a broken promise alone, and its first line in the summary."""
+    """Show only the report of a broken promise, and its first line in the summary."""
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, ConformanceError):
         shown = call.excinfo.getrepr(style="value")

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _BATCH, _LENGTH, _DECODER_LENGTH, _SAMPLES, _FRAMES = 2, 9, 6, 1200, 40
-#: Ids below this are left out where the vocabulary allows it: special tokens stand there.
+#: Ids below this are left out if the vocabulary is large enough: they are often special tokens.
 _FIRST_ID = 5
-#: Names of configuration entries that name tokens with a meaning of their own.
+#: Endings of configuration entries that hold the ids of special tokens.
 _SPECIAL = ("_token_id", "_token_index", "_token_ids")
 
 
 def default_inputs(model: torch.nn.Module) -> dict[str, Any]:
-    """Return inputs of a seeded batch of two: those that the model takes, and of these the most that it runs with.
+    """Return inputs of a seeded batch of two: as many of those that the model takes as it runs with.
 
     Raises:
         ValueError: If the model names none of the inputs that are known here, or runs with none of these.
@@ -57,7 +57,7 @@ def _ids(model: torch.nn.Module, length: int = _LENGTH) -> torch.Tensor:
 
 
 def special_ids(config: Any) -> set[int]:  # noqa: ANN401 - a configuration
-    """Return the ids that a configuration, or one inside it, gives a meaning of their own."""
+    """Return the ids of special tokens that a configuration, or one inside it, names."""
     found: set[int] = set()
     for name, value in vars(config).items() if hasattr(config, "__dict__") else ():
         if name.endswith(_SPECIAL):

@@ -1,4 +1,4 @@
-"""From what was found to a verdict: what is declared to vary by design has to vary."""
+"""Turns a finding into a verdict: a model that is declared to vary by design has to vary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Varies = dict[str, dict[str, str]]
 
 
 def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promises: Iterable[str]) -> Varies:
-    """Return what was declared, each reason under its class.
+    """Return the declared reasons, each under its promise and class.
 
     Args:
         varies: Promise -> reason, for every class, or promise -> class -> reason.
@@ -49,21 +49,20 @@ def judge(subject: Subject, promise: Promise, reason: str = "", known: str = "")
     Args:
         subject: The model.
         promise: The promise.
-        reason: Why the model varies by design; empty where it is to keep the promise.
-        known: How it is known to break the promise, not by design; empty where it is not.
+        reason: Why the model varies by design; empty if it has to keep the promise.
+        known: How it is known to break the promise, though not by design; empty if it is not.
 
     Raises:
         ConformanceError: If the model breaks the promise, or is declared to and does not.
     """
-    finding = promise.find(subject)
-    name = subject.name
+    finding, name, excuse = promise.find(subject), subject.name, reason or known
     culprit = finding.culprit.path if finding.culprit is not None else ""
     if finding.absent:
         return Verdict(name, promise.name, "does not apply", finding.absent)
-    if (reason or known) and finding.failure:
-        return Verdict(name, promise.name, "varies" if reason else "accepted", reason or known, culprit)
-    if reason or known:
-        told = f"{name} is declared to break the promise of {promise.name} ({reason or known}) and keeps it."
+    if excuse and finding.failure:
+        return Verdict(name, promise.name, "varies" if reason else "accepted", excuse, culprit)
+    if excuse:
+        told = f"{name} is declared to break the promise of {promise.name} ({excuse}) and keeps it."
         place = f"varies[{promise.name!r}]" if reason else "the file of --tf-conformance-known"
         verdict = Verdict(name, promise.name, "fails", told)
         raise ConformanceError(f"{told}\nTake {name} out of {place}.", verdict, finding)

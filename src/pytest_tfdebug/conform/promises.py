@@ -1,7 +1,8 @@
-"""The promises of a model class: what each is called, whom it binds, and how it is looked at."""
+"""The promises of a model class: the name of each, the models that it binds, and how it is checked."""
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,7 +11,6 @@ import torch
 
 from pytest_tfdebug.conform import gradients, stored_golden, weights
 from pytest_tfdebug.conform.finding import Finding
-from pytest_tfdebug.conform.raised import raised_at
 from pytest_tfdebug.conform.use_cache import UseCacheCheck
 from pytest_tfdebug.errors import ActivationOverflowError
 from pytest_tfdebug.invariance.checks.attention import AttentionCheck
@@ -22,6 +22,7 @@ from pytest_tfdebug.invariance.checks.save_load import SaveLoadCheck
 from pytest_tfdebug.invariance.checks.settings import TOLERANCES
 from pytest_tfdebug.overflow.guard import overflow_guard
 from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.tracing.sites import is_library, shown_line
 from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.conform.subject import Subject
     from pytest_tfdebug.invariance.checks.base import Check
-    from pytest_tfdebug.invariance.checks.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,13 @@ class Promise:
     """One promise.
 
     Args:
-        name: What it is called in ``varies=``, in the table and in the name of its test.
+        name: Its name in ``varies=``, in the table and in the name of its test.
         text: What is promised, as the end of "the model ...".
-        run: Looks at it.
-        applies: Returns why it does not bind a model; empty where it does, or where only the look itself can tell.
-        has_other_shapes: The look makes the call with other shapes. A model that raises then cannot be asked that way:
-            images that belong to a whole batch, say. A model that raises at any other look breaks the promise.
+        run: Checks it.
+        applies: Returns why it does not bind a model; empty if it does, or if only the check can tell.
+        has_other_shapes: The check repeats the call with other shapes. If the model raises then, the promise does not
+            apply: some models take images that belong to a whole batch. A model that raises in any other check breaks
+            the promise.
     """
 
     name: str
@@ -64,12 +65,19 @@ class Promise:
             text = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
             if self.has_other_shapes:
                 return Finding(absent=f"it cannot be asked that way ({text})")
-            return Finding(f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {raised_at(error)}")
+            return Finding(f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {_raised_at(error)}")
 
 
-def _check(kind: type[Check[Any]], subject: Subject, settings: Settings | None = None) -> Finding:
+def _raised_at(error: BaseException) -> str:
+    """Return the innermost line outside torch and this package, ``modeling_llama.py:120``; empty without one."""
+    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [place for place in places if not is_library(place[0])]
+    return shown_line(own[-1]) if own else ""
+
+
+def _check(kind: type[Check[Any]], subject: Subject) -> Finding:
     """Repeat the plain call, as a marker or an ``assert_`` function does."""
-    outcome = kind.run(subject.call, settings or kind.takes())
+    outcome = kind.run(subject.call, kind.takes())
     if outcome.failure and outcome.located is not None and _is_rounding(kind, subject):
         return Finding(note="differs in float32 and not in float64: rounding, which this model magnifies")
     if outcome.failure:
@@ -80,7 +88,7 @@ def _check(kind: type[Check[Any]], subject: Subject, settings: Settings | None =
 
 
 def _is_rounding(kind: type[Check[Any]], subject: Subject) -> bool:
-    """Tell whether a difference is gone in float64, under the tolerance of float32: a fault would be as large there."""
+    """Tell whether a difference is gone in float64 under the tolerance of float32, where a fault would be as large."""
     allowed = TOLERANCES["float32"]
     try:
         outcome = kind.run(subject.in_float64().call, kind.takes(rtol=allowed.rtol, atol=allowed.atol))

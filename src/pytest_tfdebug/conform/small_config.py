@@ -1,4 +1,4 @@
-"""A configuration with small sizes in the place of a real one, so that a model of it runs in a second."""
+"""Makes a configuration small, so that a model of it runs in a second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Entries and their small values; the vocabulary stays, for special tokens stand at its end.
+#: Entries and their small values; the vocabulary stays, since special tokens are at its end.
 _SIZES = {
     **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "depth"), 2),
     **dict.fromkeys(("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads"), 4),
@@ -25,7 +25,7 @@ _SIZES = {
 _BY_LAYER = ("layer_types", "mlp_layer_types", "layers_block_type")
 #: Entries that some architectures derive, or refuse at these sizes.
 _DERIVED = ("head_dim", "v_head_dim", "num_key_value_heads")
-#: Parameters up to which a model is run as it is configured.
+#: A model with at most this many parameters is run as it is configured.
 _SMALL = 20_000_000
 
 

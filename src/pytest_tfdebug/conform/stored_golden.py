@@ -1,4 +1,4 @@
-"""``golden``: the model gives what its golden holds, where the test has one or is recording one."""
+"""``golden``: the model gives what its golden holds, if the test has one or is recording one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def exists(subject: Subject) -> str:
-    """Return why there is no golden to hold a model to; empty where there is one, or one is to be recorded."""
+    """Return why there is no golden to hold a model to; empty if there is one, or one is to be recorded."""
     item = RUNNING.item
     if item is None:
         return "goldens belong to tests, and no test is running"

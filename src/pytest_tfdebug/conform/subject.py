@@ -1,4 +1,4 @@
-"""A model class as the promises see it: small, seeded, and called once with inputs that it takes."""
+"""A model class as the promises check it: small, seeded, and called once with inputs that it takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Subject:
-    """What the promises are asked of.
+    """A model that is held to the promises.
 
     Args:
         model_class: The class.
@@ -60,14 +60,14 @@ class Subject:
     def model(self) -> Any:  # noqa: ANN401 - a module, most often a pretrained model
         """The model in eval mode, the same in every run.
 
-        Its weights are those of :func:`pytest_tfdebug.fill`: with the usual ones, of a standard deviation of 0.02, the
-        attention of a small model is nearly uniform, and wrong positions or masks change its answer by less than the
-        tolerance.
+        Its weights are those of :func:`pytest_tfdebug.fill`. With the usual weights, whose standard deviation is 0.02,
+        the attention of a small model is nearly uniform, and wrong positions or masks change its answer by less than
+        the tolerance.
         """
         with torch.random.fork_rng():
             torch.manual_seed(0)
             model = self.build().eval()
-            with suppress(TFDebugError):  # parameters that are no plain numbers: then it keeps those that it has
+            with suppress(TFDebugError):  # it keeps parameters that are not plain numbers
                 fill(model)
             return model
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _COMMON = "test_modeling_common"
 _MASKS = {"attention_mask": "input_ids", "decoder_attention_mask": "decoder_input_ids"}
-#: Sides of a table of tokens.
+#: Dimensions of a table of tokens.
 _TABLE = 2
 
 
@@ -29,7 +29,7 @@ def prepared(case: Any) -> Iterator[Subject]:  # noqa: ANN401 - a test class of 
     """Yield a subject for each of ``all_model_classes``, with the inputs of the model tester.
 
     Raises:
-        TFDebugError: If this is no test class of a model.
+        TFDebugError: If this is not a test class of a model.
     """
     tester = getattr(case, "model_tester", None)
     if tester is None or not hasattr(tester, "prepare_config_and_inputs_for_common"):
@@ -48,7 +48,7 @@ def prepared(case: Any) -> Iterator[Subject]:  # noqa: ANN401 - a test class of 
 def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:
     """Return inputs whose masks have no holes, with pads where they are 0 and without stray special tokens elsewhere.
 
-    A special token that stands in the same place of every row is meant, and stays.
+    A special token that is in the same place of every row is there on purpose, and stays.
 
     Args:
         inputs: Keyword inputs; what is None is left out.
@@ -71,7 +71,7 @@ def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:
 
 
 def _with_pads(ids: torch.Tensor, mask: torch.Tensor, pad: int, special: set[int]) -> torch.Tensor:
-    """Return ids with pads behind their real tokens; a special token that ends every row ends it still."""
+    """Return ids with pads behind their real tokens; a special token that ended every row still ends it."""
     made = ids.where(mask.bool(), torch.full_like(ids, pad))
     ends = set(ids[:, -1].tolist())
     if len(ends) == 1 and ends <= special:
@@ -84,9 +84,10 @@ def _is_table(value: Any) -> TypeGuard[torch.Tensor]:  # noqa: ANN401 - any inpu
 
 
 def _on_the_left(mask: torch.Tensor) -> torch.Tensor:
-    """Return a mask with as many real tokens in each row, all at its beginning; one without holes is left as it is.
+    """Return a mask with the same number of real tokens in each row, all at its beginning.
 
-    A row of pads alone gets a real token: attention that may look at nothing looks at everything.
+    A mask without holes is left as it is. A row of pads alone gets one real token: attention that may look at nothing
+    looks at everything.
     """
     changes = (mask[:, 1:] != mask[:, :-1]).sum(dim=1)
     if bool((changes <= 1).all()) and bool(mask.any(dim=1).all()):
@@ -96,7 +97,7 @@ def _on_the_left(mask: torch.Tensor) -> torch.Tensor:
 
 
 def _without_strays(ids: torch.Tensor, special: set[int]) -> torch.Tensor:
-    """Return ids in which a special token that does not stand in the same column of every row is an ordinary one."""
+    """Return ids in which special tokens are replaced, unless every row has the same one in that column."""
     is_special = torch.isin(ids, torch.tensor(sorted(special), dtype=ids.dtype, device=ids.device))
     is_meant = (is_special & (ids == ids[:1])).all(dim=0, keepdim=True)
     ordinary = ids[~is_special]
@@ -107,7 +108,7 @@ def _without_strays(ids: torch.Tensor, special: set[int]) -> torch.Tensor:
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    """Give what draws random numbers the same ones every time, transformers' own generator of its tests included."""
+    """Seed every generator of random numbers, that of transformers' own tests included."""
     own = [module for name, module in list(sys.modules.items()) if name.rpartition(".")[2] == _COMMON]
     generators = [module.global_rng for module in own if isinstance(getattr(module, "global_rng", None), random.Random)]
     kept = [(generator, generator.getstate()) for generator in generators]

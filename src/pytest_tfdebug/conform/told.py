@@ -1,7 +1,8 @@
-"""Where a verdict goes: to the report of its test, and to the pages and files of the run."""
+"""Hands a verdict to the report of its test, and to the pages and files of the run."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ _HOOKS = "pytest_tfdebug.conform.hooks"
 
 
 def tell(verdict: Verdict, error: ConformanceError | None = None) -> None:
-    """Leave a verdict with the running test; nothing outside pytest."""
+    """Hand a verdict to the running test; do nothing outside pytest."""
     item = RUNNING.item
     if item is None:
         return
@@ -27,16 +28,16 @@ def tell(verdict: Verdict, error: ConformanceError | None = None) -> None:
     item.user_properties.append(verdict.to_property())
     if verdict.state == "does not apply":
         return
-    told = verdict.text if error is not None else f"{verdict.model}, {verdict.promise}: {verdict.state}"
-    record = CheckRecord(
-        item.nodeid,
-        "conformance",
-        "passed" if error is None else "failed",
-        f"{told} ({verdict.text})" if error is None and verdict.text else told,
-        name=f"{verdict.model} {verdict.promise}",
-        model=verdict.model,
-        culprit=culprit_record(error.culprit) if error is not None and error.culprit is not None else None,
-        diagnosis=error.finding.diagnosis if error is not None else "",
-        text=str(error) if error is not None and wants_details(item.config) else "",
-    )
+    headline = f"{verdict.model}, {verdict.promise}: {verdict.state}" + (f" ({verdict.text})" if verdict.text else "")
+    name = f"{verdict.model} {verdict.promise}"
+    record = CheckRecord(item.nodeid, "conformance", "passed", headline, name=name, model=verdict.model)
+    if error is not None:
+        record = replace(
+            record,
+            status="failed",
+            headline=verdict.text,
+            culprit=culprit_record(error.culprit) if error.culprit is not None else None,
+            diagnosis=error.finding.diagnosis,
+            text=str(error) if wants_details(item.config) else "",
+        )
     note(item, record)

@@ -1,4 +1,4 @@
-"""``use_cache``: a forward that fills a cache gives the answer of one that does not."""
+"""``use_cache``: a forward that fills a cache gives the same answer as one that does not."""
 
 from __future__ import annotations
 

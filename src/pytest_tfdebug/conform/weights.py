@@ -1,4 +1,4 @@
-"""What becomes of weights: a clean load, loaded weights that stay as they are, and tied weights that are tied."""
+"""The promises about weights: they load clean, stay as they were loaded, and are tied if they should be."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from safetensors.torch import load_file, save_file
 from pytest_tfdebug.conform.finding import Finding
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.triage.clean_load import LoadWatch
+from pytest_tfdebug.triage.clean_load import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.conform.subject import Subject
+    from pytest_tfdebug.triage.clean_load import Load
 
 _FILE = "model.safetensors"
 _TIES = "tie_word_embeddings"
-#: What a load that is not clean lists, and what it means.
+#: Lists of a load that is not clean -> what they mean.
 _KINDS = {
     "missing": "not in the checkpoint, so newly initialised",
     "unexpected": "in the checkpoint and not in the model",
@@ -38,31 +39,26 @@ _INIT = (
 
 
 def saves(subject: Subject) -> str:
-    """Return why a model cannot be saved and loaded; empty where it can."""
+    """Return why a model cannot be saved and loaded; empty if it can."""
     is_pretrained = hasattr(subject.model, "save_pretrained") and hasattr(subject.model_class, "from_pretrained")
     return "" if is_pretrained else _NO_PRETRAINED
 
 
 def clean_load(subject: Subject) -> Finding:
     """Load what the model saved: no weight is missing, unexpected or of another shape."""
-    watch = LoadWatch()
-    with _saved(subject) as folder:
-        uninstall = watch.install()
-        try:
-            _loaded(subject, folder)
-        finally:
-            uninstall()
-    unfit = {name: getattr(load, name) for load in watch.loads for name in _KINDS if getattr(load, name)}
+    loads: list[Load] = []
+    with _saved(subject) as folder, recorded(loads):
+        _loaded(subject, folder)
+    unfit = {name: keys for load in loads for name in _KINDS if (keys := getattr(load.record, name))}
     if not unfit:
         return Finding()
     told = f"{subject.name} does not load its own checkpoint clean: weights do not match."
-    kinds = [f"  {name}: {listed(list(keys))} ({_KINDS[name]})" for name, keys in unfit.items()]
-    diagnosis = "the names of the weights that are saved are not those that are loaded."
-    return Finding("\n".join([told, *kinds, f"  Diagnosis: {diagnosis}"]), diagnosis=diagnosis)
+    kinds = [f"{name}: {listed(keys)} ({_KINDS[name]})" for name, keys in unfit.items()]
+    return Finding.broken(told, kinds, "the names of the weights that are saved are not those that are loaded.")
 
 
 def kept_by_init(subject: Subject) -> Finding:
-    """Load the whole checkpoint, and one from which a layer is missing: what is in it arrives bit by bit."""
+    """Load the whole checkpoint, and one without a layer: every weight in it has to arrive bit by bit."""
     with _saved(subject) as folder:
         saved = _state(subject.model)
         found = _overwritten(subject, folder, saved, "its whole checkpoint")
@@ -86,18 +82,16 @@ def _overwritten(subject: Subject, folder: Path, saved: dict[str, torch.Tensor],
         return Finding()
     count = f"{len(wrong)} of {len(saved)} weights"
     told = f"{subject.name} overwrites loaded weights: after from_pretrained of {what}, {count} are not the saved ones."
-    return Finding(f"{told}\n  {listed(wrong)}\n  Diagnosis: {_INIT}", diagnosis=_INIT)
+    return Finding.broken(told, [listed(wrong)], _INIT)
 
 
 def ties(subject: Subject) -> str:
-    """Return why a model ties no weights; empty where it says that it does."""
-    if not _declared(subject.model) and not _wants_tied_head(subject.model):
-        return "its configuration and class tie no weights"
-    return saves(subject)
+    """Return why a model ties no weights; empty if it says that it does."""
+    return saves(subject) if _pairs(subject.model) else "its configuration and class tie no weights"
 
 
 def tied(subject: Subject) -> Finding:
-    """Look at each pair of tied weights, in a new model and in one that was saved and loaded: it is one tensor."""
+    """Check that each pair of tied weights is one tensor, in a new model and in one that was saved and loaded."""
     with _saved(subject) as folder:
         loaded = _loaded(subject, folder)
     for model, when in ((subject.model, "in a new model"), (loaded, "after save_pretrained and from_pretrained")):
@@ -111,7 +105,7 @@ def tied(subject: Subject) -> Finding:
                 if not getattr(model, "_tied_weights_keys", None)
                 else "something puts a new parameter in the place of the tied one after tie_weights has run."
             )
-            return Finding(f"{told}\n  {names}\n  Diagnosis: {diagnosis}", diagnosis=diagnosis)
+            return Finding.broken(told, [names], diagnosis)
     return Finding()
 
 
@@ -123,7 +117,7 @@ def _saved(subject: Subject) -> Iterator[Path]:
 
 
 def _loaded(subject: Subject, folder: Path) -> Any:  # noqa: ANN401 - a pretrained model
-    """Load a model, without what transformers logs of it: the verdict says it."""
+    """Load a model, without the log messages of transformers: the verdict says the same."""
     log = logging.getLogger("transformers")
     level = log.level
     log.setLevel(logging.CRITICAL)
@@ -142,7 +136,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _last_layer(model: torch.nn.Module, stored: set[str]) -> set[str]:
-    """Return the stored names of the last layer whose weights are its own; empty where there is none."""
+    """Return the stored names of the last layer that shares no weights; empty if there is none."""
     tied_names = {name for pair in _pairs(model) for name in pair}
     for path, module in reversed(list(model.named_modules())):
         names = {f"{path}.{name}" for name, _ in module.named_parameters(recurse=False)} if path else set()
@@ -151,26 +145,19 @@ def _last_layer(model: torch.nn.Module, stored: set[str]) -> set[str]:
     return set()
 
 
-def _declared(model: Any) -> dict[str, str]:  # noqa: ANN401 - a pretrained model
-    """Return the names of weights that the class ties under its configuration: each with the one it is tied to."""
-    expanded = getattr(model, "all_tied_weights_keys", None)
-    return dict(expanded) if isinstance(expanded, dict) else {}
-
-
-def _wants_tied_head(model: Any) -> bool:  # noqa: ANN401 - a pretrained model
+def _pairs(model: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - a pretrained model
+    """Return the names of tied weights, as the class declares them, or else of the head that the configuration ties."""
+    declared = getattr(model, "all_tied_weights_keys", None)
+    if declared and isinstance(declared, dict):
+        return list(declared.items())
     config = getattr(model, "config", None)
     wants = getattr(config, _TIES) if hasattr(config, _TIES) else model_traits.setting(model, _TIES)
-    return wants is True and _head_pair(model) is not None
-
-
-def _pairs(model: Any) -> list[tuple[str, str]]:  # noqa: ANN401 - a pretrained model
-    pairs = list(_declared(model).items())
-    head = _head_pair(model) if _wants_tied_head(model) and not pairs else None
-    return [*pairs, head] if head else pairs
+    head = _head_pair(model) if wants is True else None
+    return [head] if head else []
 
 
 def _head_pair(model: Any) -> tuple[str, str] | None:  # noqa: ANN401 - a pretrained model
-    """Return the names of the head's weight and the embedding's, where they could be one tensor."""
+    """Return the names of the head's weight and the embedding's, if they could be one tensor."""
     try:
         head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     except (AttributeError, NotImplementedError):

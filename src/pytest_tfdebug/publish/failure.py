@@ -1,4 +1,4 @@
-"""A failed check in pytest's report of its test: the answer where an error's name stood, as long as was asked for."""
+"""A failed check in pytest's report of its test: the answer instead of the error's name, then the rest of the text."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pytest
-    from _pytest._code.code import ReprFileLocation as Location
 
     from pytest_tfdebug.check_record import Lines
     from pytest_tfdebug.report.check_text import CheckText, Level
 
-#: Attribute of a report under which what is known of its failure travels to the table at the end of the run.
+#: Attribute of a report that carries the first line of its failure to the table at the end of the run.
 ANSWER = "tfdebug_answer"
-#: Key under which a worker of pytest-xdist is told how wide the terminal is.
+#: Key under which a worker of pytest-xdist gets the width of the terminal.
 TOLD_WIDTH = "tfdebug_width"
 _NARROWEST = 60
 _FAIL = "E   "
 
 
 def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Have a failed check shown by its answer; pytest shows the name of the error's class first.
+    """Show a failed check by its answer, where pytest would show the name of the error's class.
 
     Args:
         item: The test.
@@ -39,23 +38,24 @@ def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.Exception
         excinfo: The error, one of ours.
     """
     error, at = item.stash.get(RAISED, (None, None))
-    is_by_marker = error is excinfo.value
-    if is_by_marker:
+    if error is excinfo.value:
         report.longrepr = excinfo.getrepr(style="value")
+    else:
+        at = None
     shown: Any = report.longrepr
     answer = str(excinfo.value).partition("\n")[0]
     vars(report)[ANSWER] = answer
     if getattr(shown, "reprcrash", None) is None:
         return
     shown.reprcrash.message = answer
-    if at is not None and is_by_marker:
+    if at is not None:
         shown.reprcrash.path, shown.reprcrash.lineno = at.file, at.first
     if isinstance(shown, ExceptionChainRepr) and isinstance(excinfo.value, CheckError):
-        _rewrite(item.config, shown, excinfo, at if is_by_marker else None)
+        _rewrite(item.config, shown, excinfo, at)
 
 
 def width_of(config: pytest.Config) -> int:
-    """Return the columns of the terminal; a worker of pytest-xdist is told those of the process that prints."""
+    """Return the columns of the terminal; a worker of pytest-xdist gets them from the process that prints."""
     told: int | None = getattr(config, "workerinput", {}).get(TOLD_WIDTH)
     return max(_NARROWEST, told or shutil.get_terminal_size((WIDTH, 24)).columns)
 
@@ -76,37 +76,38 @@ def _rewrite(
     entry = traceback.reprentries[-1]
     if not isinstance(entry, ReprEntry):  # --tb=native
         return
+    location = None
     if entry.style == "value":
-        location = None if at is None else _location(config, at, excinfo.typename)
+        if at is not None:
+            path = bestrelpath(config.invocation_params.dir, Path(at.file))
+            location = ReprFileLocation(path, at.first, excinfo.typename)
         entry.lines = [answer]
     else:
-        location, entry.lines = entry.reprfileloc, list(_with_answer(entry.lines, answer))
+        entry.lines = list(_with_answer(entry.lines, answer))
         if entry.style == "long":
-            entry.reprfileloc = None
-        else:
-            location = None
+            location, entry.reprfileloc = entry.reprfileloc, None
     last = [] if location is None else [f"{location.path}:{location.lineno}: {location.message}"]
     traceback.extraline = "\n".join([*rest, *last]) or None
 
 
 def _end_at_the_users_call(shown: ExceptionChainRepr, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Leave out the lines of torch and of this package below the user's call that failed a check."""
+    """End the traceback at the user's call that failed a check, without the lines of torch and this package below."""
     calls = [entry for entry in excinfo.traceback if not is_library(entry.frame.raw)]
     entries, at = list(shown.reprtraceback.reprentries), shown.reprcrash
+    if not calls or at is None:
+        return
+    line, path = calls[-1].lineno + 1, str(calls[-1].path)
     for place, entry in enumerate(entries[:-1]):
         location = getattr(entry, "reprfileloc", None)
-        if calls and at is not None and location is not None and location.lineno == calls[-1].lineno + 1:
-            if Path(location.path).name != Path(calls[-1].path).name:
-                continue
-            failed = [line for line in entries[-1].lines if line.startswith(_FAIL)]
-            entry.lines = [*entry.lines, *failed]
-            at.path, at.lineno, location.message = str(calls[-1].path), location.lineno, excinfo.typename
+        if location is not None and location.lineno == line and Path(location.path).name == Path(path).name:
+            entry.lines = [*entry.lines, *(text for text in entries[-1].lines if text.startswith(_FAIL))]
+            at.path, at.lineno, location.message = path, line, excinfo.typename
             shown.reprtraceback.reprentries = entries[: place + 1]
             return
 
 
 def _with_answer(lines: Any, answer: str) -> Iterator[str]:  # noqa: ANN401 - the lines of an entry
-    """Yield the lines of an entry, the error's text replaced by its answer."""
+    """Yield the lines of an entry with the error's text replaced by its answer."""
     for line in lines:
         if line.startswith(_FAIL):
             indent = len(line) - len(line[1:].lstrip()) - 1
@@ -115,17 +116,13 @@ def _with_answer(lines: Any, answer: str) -> Iterator[str]:  # noqa: ANN401 - th
         yield line
 
 
-def _location(config: pytest.Config, at: Lines, name: str) -> Location:
-    return ReprFileLocation(bestrelpath(config.invocation_params.dir, Path(at.file)), at.first, name)
-
-
 def _level(config: pytest.Config) -> Level:
     verbosity = config.get_verbosity()
     return "brief" if verbosity < 0 else "normal" if verbosity < 2 else "full"  # noqa: PLR2004 - -vv
 
 
 def table(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:
-    """Yield a line for each test that failed and of which the reason is known."""
+    """Yield a line for each failed test whose reason is known."""
     for category in ("failed", "error"):
         for report in terminalreporter.getreports(category):
             answer = getattr(report, ANSWER, None)

@@ -1,4 +1,4 @@
-"""Files that are all there or as they were."""
+"""Files that are replaced as a whole, or stay as they were."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def checks_file(run: Mapping[str, Any], checks: Iterable[str]) -> Iterator[str]:
-    """Yield the text of ``--tf-json``, a check a line.
+    """Yield the text of ``--tf-json``, with each check on one line.
 
     Args:
         run: What is known of the run.
@@ -61,7 +61,7 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
         ) as file:
             name = file.name
             file.writelines(pieces)
-        os.chmod(name, 0o644)  # noqa: PTH101 - a temporary file is nobody else's to read
+        os.chmod(name, 0o644)  # noqa: PTH101 - others may not read a temporary file
         os.replace(name, path)  # noqa: PTH105
     except OSError as error:
         if name is not None:

@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from pytest_tfdebug.report.annotations import annotation
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from pytest_tfdebug.publish.site import Site
+
 #: Attribute of a test's report under which its records travel, from workers of pytest-xdist too.
 CARRIED = "tfdebug_checks"
 
@@ -33,10 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Publisher:
-    """Takes the records off the reports of tests and writes what they are to become.
+    """Takes the records from the reports of tests and writes pages, the JSON file and annotations.
 
-    A page is written as soon as its check is known, and a record waits in a file, so that memory does not grow with
-    the number of tests and an interrupted run leaves what it had.
+    A page is written as soon as its check is known, and records are kept in a temporary file. So memory does not grow
+    with the number of tests, and an interrupted run leaves its pages.
 
     Args:
         config: The run.
@@ -55,16 +58,23 @@ class Publisher:
                 make_folder(folder)
         is_written_here = self._json is not None and not self._is_worker
         self._waiting = tempfile.TemporaryFile("w+", encoding="utf-8") if is_written_here else None  # noqa: SIM115
-        self._site: Any = None
+
+    @cached_property
+    def _site(self) -> Site | None:
+        """The pages; None if none are asked for."""
+        if self._html is None:
+            return None
+        from pytest_tfdebug.publish.site import Site
+
+        return Site(self._html)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Hand the records of a test over with its report."""
+        """Attach the records of a test to its report."""
         report = yield
         records, item.stash[NOTED] = item.stash.get(NOTED, []), []
         if records:
-            carried = [json.dumps(_record(record, item)) for record in records]
-            setattr(report, CARRIED, carried)
+            setattr(report, CARRIED, [json.dumps(_record(record, item)) for record in records])
             self._link(report, records)
         return report
 
@@ -84,7 +94,7 @@ class Publisher:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write what a test has checked; in a worker it goes on with the report."""
+        """Write what a test has checked; a worker leaves it on the report, which goes to the controller."""
         if self._is_worker:
             return
         for text in vars(report).pop(CARRIED, ()):
@@ -97,11 +107,7 @@ class Publisher:
             self._annotations.append(told)
         if self._waiting is not None:
             self._waiting.write((text if told is None else json.dumps(check)) + "\n")
-        if self._html is not None:
-            if self._site is None:
-                from pytest_tfdebug.publish.site import Site
-
-                self._site = Site(self._html)
+        if self._site is not None:
             self._site.add(check)
 
     @pytest.hookimpl(trylast=True)
@@ -110,10 +116,8 @@ class Publisher:
         if self._is_worker:
             return
         run = _run(self._config, int(session.exitstatus))
-        if self._html is not None:
-            from pytest_tfdebug.publish.site import Site
-
-            (self._site or Site(self._html)).finish(run, _skips(self._config))
+        if self._site is not None:
+            self._site.finish(run, _skips(self._config))
         if self._json is not None and self._waiting is not None:
             self._waiting.seek(0)
             write_text(self._json, checks_file(run, self._waiting))
@@ -130,7 +134,7 @@ class Publisher:
 
 
 def _skips(config: pytest.Config) -> dict[str, Any]:
-    """Return what ``--tf-skip-report`` has written; empty where nobody asked for it."""
+    """Return what ``--tf-skip-report`` has written; empty if nobody asked for it."""
     chosen = Options.of(config).skip_report
     path = config.invocation_params.dir / chosen if chosen else None
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path is not None and path.is_file() else {}
@@ -143,16 +147,16 @@ def is_on_github() -> bool:
 
 
 def _record(record: CheckRecord, item: pytest.Item) -> dict[str, Any]:
-    """Return a record as it travels, with its annotation where one may be wanted."""
+    """Return a record as it travels; under GitHub Actions with its annotation."""
     if record.at is None:
         _, line, _ = item.reportinfo()
         first = (line or 0) + 1
         record = replace(record, at=Lines(str(item.path), first, first))
-    return {**record.to_dict(), **({"annotation": _annotation(record, item)} if is_on_github() else {})}
-
-
-def _annotation(record: CheckRecord, item: pytest.Item) -> str:
-    return annotation(record, os.environ.get("GITHUB_WORKSPACE") or str(item.config.rootpath))
+    travelling = record.to_dict()
+    if is_on_github():
+        root = os.environ.get("GITHUB_WORKSPACE") or str(item.config.rootpath)
+        travelling["annotation"] = annotation(record, root)
+    return travelling
 
 
 def _run(config: pytest.Config, status: int) -> dict[str, Any]:

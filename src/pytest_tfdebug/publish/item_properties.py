@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def add(item: pytest.Item) -> None:
-    """Add what the checks of a phase found to what the reports of the test carry, each once."""
+    """Add the results of a phase's checks to the properties of the test, each once."""
     records = item.stash.get(NOTED, [])
     for record in records:
         item.user_properties += [pair for pair in properties(record) if pair not in item.user_properties]

@@ -1,4 +1,4 @@
-"""Where every check that has ended leaves its record, until the report of its test is made."""
+"""Keeps the records of finished checks until the report of their test is made."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.errors import CheckError
 
-#: Packages that are often worked on from a checkout; a line of theirs that calls a model is not the one that is meant.
+#: Packages that are often installed from a checkout; their lines are never the user's.
 _LIBRARIES = frozenset({"pytest_tfdebug", "torch", "transformers"})
-#: Packages whose lines stand above every test.
+#: Packages that call every test.
 _RUNNERS = frozenset({"_pytest", "pluggy"})
 #: Records of the running test whose report has not been made yet.
 NOTED: pytest.StashKey[list[CheckRecord]] = pytest.StashKey()
-#: The error that a marker of ours failed a test with, and the user's line that is meant.
+#: The error that one of our markers failed a test with, and the user's line to show it at.
 RAISED: pytest.StashKey[tuple[CheckError, Lines | None]] = pytest.StashKey()
-#: Name of the plugin that takes the records, where a page, a file or annotations are asked for.
+#: Name of the plugin that takes the records if pages, a JSON file or annotations are asked for.
 PUBLISHER = "tfdebug-publisher"
 
 
 def note(item: pytest.Item, record: CheckRecord) -> None:
-    """Leave the record of a check that has ended."""
+    """Keep the record of a finished check."""
     item.stash.setdefault(NOTED, []).append(record)
 
 
 def raised(item: pytest.Item, error: CheckError, at: Lines | None) -> CheckError:
-    """Have an error that a marker raises shown at the user's line, without our own; return it."""
+    """Return an error that a marker raises; its report will show the user's line and none of ours."""
     item.stash[RAISED] = error, at
     return error
 
@@ -48,7 +48,7 @@ def wants_details(config: pytest.Config) -> bool:
 
 
 def calling_line() -> Lines | None:
-    """Return the line of the user's code that is running now, the innermost one; None where there is none."""
+    """Return the innermost line of the user's code that is running now; None if there is none."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller's frame
     while frame is not None and _package(frame) not in _RUNNERS:
         if not is_library(frame):
@@ -62,12 +62,12 @@ def _package(frame: FrameType) -> str:
 
 
 def is_library(frame: FrameType) -> bool:
-    """Tell whether a frame runs what is installed, or transformers wherever its source is."""
+    """Tell whether a frame runs an installed package, or one of ``_LIBRARIES`` wherever its source is."""
     return _package(frame) in _LIBRARIES or frame.f_code.co_filename.startswith(_installed())
 
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """Return what the paths of installed files begin with, and of code that is in no file."""
+    """Return the beginnings of the paths of installed files, and ``<`` for code that is in no file."""
     folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     return (*(f"{folder}{os.sep}" for folder in folders), "<")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.publish.files import write_text
-from pytest_tfdebug.report.page.render import assets, render_check, render_index, render_scan, summary
+from pytest_tfdebug.report.page.render import assets, render_check, render_index, render_scan
+from pytest_tfdebug.report.page.view import card
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Site:
-    """A directory of pages: an index, a page for each check, and what they share.
+    """A directory of pages: an index, a page for each check, and the files that they share.
 
     Args:
-        folder: The directory; made where it does not exist. Pages of an earlier run in it are replaced or taken away.
+        folder: The directory; made if it does not exist. Pages of an earlier run in it are replaced or removed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -26,9 +27,9 @@ class Site:
             write_text(folder / "assets" / name, [text])
 
     def add(self, check: Mapping[str, Any]) -> None:
-        """Write the page of a check; one that is made again replaces what was there."""
+        """Write the page of a check; the page of a repeated check replaces the earlier one."""
         self._cards.pop(check["id"], None)
-        self._cards[check["id"]] = summary(check)
+        self._cards[check["id"]] = card(check)
         write_text(self._folder / "checks" / f"{check['id']}.html", [render_check(check)])
 
     def finish(self, run: Mapping[str, Any], scan: Mapping[str, Any] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a failed check says, in one order for every check, as short or as long as it is wanted."""
+"""The text of a failed check: its parts in one order for every check, at the length that was asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 #: ``brief`` is the answer, why and what to do; ``full`` leaves nothing out.
 Level = Literal["brief", "normal", "full"]
-#: Columns where nobody knows how many there are; a log of a CI run shows that many.
+#: Columns if the width of the terminal is unknown; a log of a CI run shows that many.
 WIDTH = 110
 
 
@@ -19,18 +19,18 @@ WIDTH = 110
 class CheckText:
     """The parts of a report, in the order in which they are read; all but the first may be empty.
 
-    Sentences and figures are wrapped and indented here; code and tables are lines that stay as they are.
+    Sentences and figures are wrapped and indented here; code and tables are printed as they are.
 
     Args:
-        answer: What is wrong and where, in a line that begins with file and line where there are any.
-        code: The lines that are meant, of both sides.
+        answer: What is wrong and where, in one line; it begins with file and line if these are known.
+        code: The lines to blame, of both sides.
         why: Sentences: how this is known.
         advice: Sentences: what to do.
         figures: Which tensor differs, and by how much.
-        drift: Where it shows, along the depth of the model.
-        everything: The same and more, which takes its place in the full text.
+        drift: How the difference grows along the depth of the model.
+        everything: Replaces ``drift`` in the full text: the same and more.
         circumstances: Sentences: notes, weights, and what differs in the environment.
-        repro: Where a repro lies and how to run it.
+        repro: Where the repro is and how to run it.
     """
 
     answer: str
@@ -63,12 +63,12 @@ class CheckText:
         yield from self.repro
 
     def with_repro(self, told: str) -> CheckText:
-        """Return the text with where its repro lies."""
+        """Return the text with the lines that say where its repro is."""
         return replace(self, repro=tuple(f"  {line}" for line in told.splitlines()))
 
 
 def _wrapped(sentences: Iterable[str], width: int) -> Iterator[str]:
-    """Yield sentences as lines; those that begin with spaces keep their own indentation below the others'."""
+    """Yield sentences as lines; leading spaces of a sentence are added to the usual indentation."""
     for sentence in sentences:
         indent = " " * (2 + len(sentence) - len(sentence.lstrip()))
         yield from wrap(
@@ -82,6 +82,6 @@ def _wrapped(sentences: Iterable[str], width: int) -> Iterator[str]:
 
 
 def next_step(advice: str) -> Iterator[str]:
-    """Yield what to do, as every text says it; nothing where nothing is known."""
+    """Yield the line ``Next: ...`` of every text; nothing if there is no advice."""
     if advice:
         yield f"Next: {advice[:1].lower()}{advice[1:]}"

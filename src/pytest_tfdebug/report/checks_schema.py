@@ -1,4 +1,4 @@
-"""The JSON schema of ``--tf-json``, read off the records: ``python -m pytest_tfdebug.report.checks_schema`` prints it.
+"""The JSON schema of ``--tf-json``, made from the records: ``python -m pytest_tfdebug.report.checks_schema`` prints it.
 
 Source:
     https://json-schema.org/draft/2020-12

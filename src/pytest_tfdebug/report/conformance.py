@@ -6,34 +6,39 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_tfdebug.conformance_verdict import Verdict
 
-_CELLS = {"passes": "ok", "varies": "varies", "accepted": "known", "does not apply": "-", "fails": "FAILS"}
-#: More models than these are counted: those that break a promise stand first.
+#: State of a verdict -> its cell; the worst state is last.
+_CELLS = {"does not apply": "-", "passes": "ok", "varies": "varies", "accepted": "known", "fails": "FAILS"}
+#: Models that are listed, those that break a promise first; the rest are counted.
 _SHOWN = 40
+_NARROWEST = max(map(len, _CELLS.values()))
 
 
 def render_table(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a line for each model with a column for each promise, what varies with its reason, and the counts.
+    """Yield a line for each model with a column for each promise, the reasons for what varies, and the counts.
 
     Args:
-        verdicts: Of one run; of several on one model and promise the last counts.
+        verdicts: The verdicts of one run; if there are several on one model and promise, the last one counts.
     """
     cells = {(each.model, each.promise): each for each in verdicts}
     promises = list(dict.fromkeys(promise for _, promise in cells))
-    by_model: dict[str, dict[str, Verdict]] = {}
-    for (model, promise), verdict in cells.items():
-        by_model.setdefault(model, {})[promise] = verdict
-    models = sorted(by_model, key=lambda model: (-_worst(by_model[model].values()), model))
+    worst: dict[str, int] = {}
+    for (model, _), verdict in cells.items():
+        worst[model] = max(worst.get(model, 0), list(_CELLS).index(verdict.state))
+    models = sorted(worst, key=lambda model: (-worst[model], model))
     width = max(map(len, models))
-    yield " ".join(["".ljust(width), *(promise.ljust(_width(promise)) for promise in promises)]).rstrip()
+
+    def row(model: str, shown: Sequence[str]) -> str:
+        columns = (cell.ljust(max(len(name), _NARROWEST)) for cell, name in zip(shown, promises, strict=True))
+        return " ".join([model.ljust(width), *columns]).rstrip()
+
+    yield row("", promises)
     for model in models[:_SHOWN]:
-        row = by_model[model]
-        shown = (_CELLS[row[promise].state] if promise in row else "" for promise in promises)
-        line = (cell.ljust(_width(promise)) for cell, promise in zip(shown, promises, strict=True))
-        yield " ".join([model.ljust(width), *line]).rstrip()
+        found = [cells.get((model, promise)) for promise in promises]
+        yield row(model, ["" if verdict is None else _CELLS[verdict.state] for verdict in found])
     if len(models) > _SHOWN:
         yield f"and {len(models) - _SHOWN} models more"
     for each in cells.values():
@@ -44,12 +49,3 @@ def render_table(verdicts: Sequence[Verdict]) -> Iterator[str]:
     told += [f"{counted['accepted']} known to be broken"] if counted["accepted"] else []
     told += [f"{counted['does not apply']} do not apply", f"{counted['fails']} broken"]
     yield f"{len(models)} model{'' if len(models) == 1 else 's'}: {', '.join(told)}."
-
-
-def _worst(verdicts: Iterable[Verdict]) -> int:
-    order = ("does not apply", "passes", "varies", "accepted", "fails")
-    return max(order.index(each.state) for each in verdicts)
-
-
-def _width(promise: str) -> int:
-    return max(len(promise), len("varies"))

@@ -1,9 +1,9 @@
-"""A failed invariance check as people read it: what was done, where it shows, from when on, and why."""
+"""The text of a failed invariance check: what was repeated, and where, from how many pads on and why it changes."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pytest_tfdebug.report.check_text import CheckText, next_step
 from pytest_tfdebug.report.parity import describe, drift_table, facts_of
@@ -11,65 +11,18 @@ from pytest_tfdebug.report.parity import describe, drift_table, facts_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison
+    from pytest_tfdebug.invariance.explain.culprit import Located
+    from pytest_tfdebug.records import Culprit, LeafComparison
 
 _ADVICE = "Mend these lines; the marker's tolerances are for rounding alone."
-#: More numbers in a row than these are shown as a range.
+#: A run of more consecutive numbers than this is shown as a range.
 _PAIR = 2
-
-
-class Compared(Protocol):
-    """A comparison of two traces; ``parity.result.ParityReport`` is one."""
-
-    culprit: Culprit | None
-    divergences: list[Divergence]
-    calls: list[CallComparison]
-
-
-class Found(Protocol):
-    """Where two forwards part; ``invariance.explain.culprit.Located`` is one."""
-
-    @property
-    def culprit(self) -> Culprit | None:
-        """The module or lines."""
-
-    @property
-    def parity(self) -> Compared | None:
-        """The comparison of both."""
-
-    @property
-    def tokens(self) -> TokenFacts | None:
-        """The first token that differs."""
-
-    @property
-    def reason(self) -> str:
-        """Why nothing could be placed."""
-
-
-class TokenFacts(Protocol):
-    """Which tokens differ; ``invariance.located.Tokens`` is one."""
-
-    @property
-    def row(self) -> int:
-        """Row of the first token that differs."""
-
-    @property
-    def position(self) -> int:
-        """Its position."""
-
-    @property
-    def differing(self) -> int:
-        """Number of positions that differ."""
-
-    @property
-    def real(self) -> int:
-        """Number of real positions."""
 
 
 def change_text(
     model: tuple[str, str, str],
     verdict: tuple[str, str],
-    found: Found | None,
+    found: Located | None,
     *,
     output: Iterable[str],
     pads: Iterable[str] = (),
@@ -81,23 +34,24 @@ def change_text(
     Args:
         model: The model's class, the line that called it, and both together.
         verdict: What the failure says of the model, and what was repeated.
-        found: Where the two forwards part; None where nobody looked.
+        found: Where the two forwards begin to differ; None if nobody looked.
         output: Lines on the output that changed.
         pads: Lines on the numbers of pads.
         diagnosis: What is probably wrong, in a sentence.
-        observed: What further repetitions showed, in sentences.
+        observed: What further repetitions of the call showed, in sentences.
     """
     (class_name, called_at, name), (said, label) = model, verdict
-    culprit = found.culprit if found is not None else None
-    parity = found.parity if found is not None else None
     where = f"{called_at} in {class_name}" if called_at else class_name
     why = [f"{name} {said}: {label}."]
-    place: list[str] = []
+    place: Iterable[str] = ()
     drift: list[tuple[str, ...]] = [(), ()]
-    if culprit is not None and found is not None:
+    circumstances: list[str] = []
+    if found is not None and found.culprit is not None:
+        culprit, parity = found.culprit, found.parity
+        circumstances.append(culprit.explanation)
         where = f"{culprit.source} in " if culprit.source else ""
         where += f"{culprit.path} ({culprit.class_name})"
-        place = list(_place(culprit, found))
+        place = _place(culprit, found)
         if parity is not None:
             count = len(parity.divergences)
             drift = [
@@ -106,22 +60,23 @@ def change_text(
             ]
     elif found is not None:
         why.append(f"Where it happens could not be placed: {found.reason}")
+    if diagnosis:
+        why.append(f"Diagnosis: {diagnosis}")
+    if observed:
+        circumstances.append(f"Observed: {observed}")
     return CheckText(
         f"{where}: {said}" + (f"; probably {_brief(diagnosis)}" if diagnosis else ""),
-        why=(*why, *([f"Diagnosis: {diagnosis}"] if diagnosis else [])),
+        why=tuple(why),
         advice=tuple(next_step(_ADVICE)),
         figures=(*place, *pads, *output),
         drift=drift[0],
         everything=drift[1],
-        circumstances=(
-            *([culprit.explanation] if culprit is not None else []),
-            *([f"Observed: {observed}"] if observed else []),
-        ),
+        circumstances=tuple(circumstances),
     )
 
 
 def _brief(sentence: str) -> str:
-    """Return the beginning of a sentence, up to where it gives its reasons."""
+    """Return the beginning of a sentence, without the reasons that follow it."""
     return re.split(r"[:;.](?:\s|$)", sentence, maxsplit=1)[0]
 
 
@@ -136,7 +91,7 @@ def render_output(leaf: LeafComparison | None, error: str) -> Iterator[str]:
     yield from (f"    {line}" for line in list(describe(leaf))[:2])
 
 
-def _place(culprit: Culprit, found: Found) -> Iterator[str]:
+def _place(culprit: Culprit, found: Located) -> Iterator[str]:
     """Yield the first tensor that differs, and its first token."""
     if culprit.divergence is not None:
         yield from facts_of(culprit.divergence)
@@ -151,7 +106,7 @@ def _place(culprit: Culprit, found: Found) -> Iterator[str]:
 
 
 def render_pads(side: str, failing: Sequence[int], passing: Sequence[int], unit: str, length: int) -> Iterator[str]:
-    """Yield from how many pads on it shows."""
+    """Yield the numbers of pads that change the answer, and those that do not."""
     if not failing:
         return
     first = failing[0]
@@ -170,9 +125,5 @@ def _numbers(values: Sequence[int]) -> str:
             runs[-1].append(value)
         else:
             runs.append([value])
-    shown = [
-        part
-        for run in runs
-        for part in ([f"{run[0]} to {run[-1]}"] if len(run) > _PAIR else [str(each) for each in run])
-    ]
+    shown = [part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > _PAIR else list(map(str, run)))]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

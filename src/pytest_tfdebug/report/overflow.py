@@ -1,4 +1,4 @@
-"""What a watch for overflow found, as people read it: the form of the report that transformers made known."""
+"""The text of an overflow, in the form that transformers' ``DebugUnderflowOverflow`` made known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Whether a tensor goes into a module, out of it, back through it, or belongs to it.
 _SIGNS = {"input": ">", "output": "<", "gradient": "^", "parameter": "=", "probe": "="}
-#: What a kind of fault says of where the value arose.
+#: Kind of a fault -> where the value arose.
 WHERE = {
     "module": "the module itself; its inputs are finite",
     "excused": "the module itself; what is not finite in its inputs is excused as a mask or by ignore=",
@@ -158,21 +158,21 @@ def underflow_text(faint: Sequence[Tight], wanted: float, remarks: Iterable[str]
 
 
 def render_skipped(skipped: Mapping[str, int]) -> Iterator[str]:
-    """Yield what could not be looked at."""
+    """Yield how many tensors could not be looked at."""
     if skipped:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(skipped.items()))
         yield f"Tensors that could not be looked at: {counts}."
 
 
 def render_probe(text: str, found: Details) -> str:
-    """Return the line of ``detect_overflow``, over the finite elements unless there is another."""
+    """Return the line of ``detect_overflow``; its maximum is nan or inf if an element is."""
     abs_max = nan if found.nans else inf if found.infs else found.abs_max
     return f"abs_min={found.abs_min:9.2e} abs_max={abs_max:9.2e} {text}"
 
 
 def render_count(text: str, found: Details) -> str:
     """Return the verdict of ``detect_overflow`` on a tensor that is not finite."""
-    return f"{text} has {_kinds(nans=found.nans > 0, infs=found.infs > 0)}: {_count(found)}"
+    return f"{text} has {_kinds(found.infs, found.nans)}: {_count(found)}"
 
 
 def _count(found: Details) -> str:
@@ -192,9 +192,9 @@ def tensor_of(frame: Frame) -> str:
 def _verdict(fault: Fault) -> str:
     found, extremes = fault.details, fault.frame.extremes
     if found is not None:
-        return f"has {_kinds(nans=found.nans > 0, infs=found.infs > 0)}"
-    return f"has {_kinds(nans=isnan(extremes.low), infs=isinf(extremes.low) or isinf(extremes.high))}"
+        return f"has {_kinds(found.infs, found.nans)}"
+    return f"has {_kinds(isinf(extremes.low) or isinf(extremes.high), isnan(extremes.low))}"
 
 
-def _kinds(*, nans: bool, infs: bool) -> str:
-    return " and ".join([*["infs"] * infs, *["nans"] * nans])
+def _kinds(infs: int, nans: int) -> str:
+    return " and ".join(name for name, count in (("infs", infs), ("nans", nans)) if count)

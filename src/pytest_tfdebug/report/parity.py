@@ -1,4 +1,4 @@
-"""The parity report as people read it: culprit, facts, drift, what to type next."""
+"""The text of a parity report: culprit, facts, drift, what to type next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import linecache
 import re
 from math import isnan
 from textwrap import dedent
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pytest_tfdebug.records import FAILING, as_they_ended
 from pytest_tfdebug.report.check_text import CheckText, next_step
@@ -14,15 +14,16 @@ from pytest_tfdebug.report.check_text import CheckText, next_step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.records import CallComparison, Coverage, Culprit, Divergence, LeafComparison, SourceRange
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.records import CallComparison, Culprit, Divergence, LeafComparison, SourceRange
 
 #: Rows of the drift table in the short form; with the rest the report stays under 40 lines.
 _DRIFT_ROWS = 16
 #: Lines of code that are shown of each side.
 _CODE = 8
-#: What the drift shows of an output; the rest is told elsewhere.
+#: Problems of outputs that the drift table shows.
 _SHOWN = ("", *FAILING)
-#: What is wrong, by the kind of the culprit, where the explanation does not begin with it.
+#: Kind of a culprit -> what is wrong, for explanations that do not begin with it.
 _WHAT = {
     "module": "gives another output for the same inputs",
     "glue": "goes wrong in these lines of its forward",
@@ -36,52 +37,32 @@ _WHAT = {
 _LAYER = re.compile(r"\.\d+$|^\d+$")
 
 
-class Report(Protocol):
-    """What is rendered; ``parity.result.ParityReport`` is one."""
-
-    culprit: Culprit | None
-    divergences: list[Divergence]
-    calls: list[CallComparison]
-    tensors: int
-    notes: list[str]
-    facts: list[str]
-    suggested: dict[str, str]
-    coverage: Coverage
-    by_values: bool
-    subject: str
-    advice: str
-    repro: list[str]
-
-
-def parity_text(report: Report) -> CheckText:
+def parity_text(report: ParityReport) -> CheckText:
     """Return the text of a report."""
     culprit = report.culprit
     around = (*(f"Note: {note}" for note in report.notes), *report.facts)
-    names = tuple(_suggestion(report.suggested))
+    rename = rename_argument(report.suggested)
+    names = ("The modules have other names here; they were compared under", f"  {rename}") if rename else ()
     if culprit is None:
         return CheckText(_agreement(report), advice=names, circumstances=around, repro=tuple(report.repro))
     what, why = _told(culprit)
     where = f"{culprit.source} in " if culprit.source else ""
     ranks = f" {culprit.ranks}" if culprit.ranks else ""
-    facts = facts_of(culprit.divergence) if culprit.divergence is not None else ()
     count = len(report.divergences)
     return CheckText(
         f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
         tuple(_code(culprit)),
         (f"{report.subject}. {why}".rstrip(),),
         (*next_step(report.advice), *names),
-        tuple(facts),
+        tuple(facts_of(culprit.divergence) if culprit.divergence is not None else ()),
         tuple(drift_table(report.calls, culprit, count, verbose=False)),
-        (
-            *drift_table(report.calls, culprit, count, verbose=True),
-            *_all_divergences(report.divergences),
-        ),
+        (*drift_table(report.calls, culprit, count, verbose=True), *_all_divergences(report.divergences)),
         around,
         tuple(report.repro),
     )
 
 
-def _agreement(report: Report) -> str:
+def _agreement(report: ParityReport) -> str:
     if report.by_values:
         coverage = report.coverage
         return (
@@ -92,15 +73,13 @@ def _agreement(report: Report) -> str:
     return f"Parity: {report.tensors} tensors of {calls} calls agree."
 
 
-def _suggestion(rules: Mapping[str, str]) -> Iterator[str]:
-    """Yield the names under which the comparison was made, as they can be typed."""
-    if rules:
-        yield "The modules have other names here; they were compared under"
-        yield "  rename={" + ", ".join(f'"{own}": "{expected}"' for own, expected in rules.items()) + "}"
+def rename_argument(rules: Mapping[str, str]) -> str:
+    """Return the argument that gives a port's modules the reference's names; empty if none was tried."""
+    return "rename={" + ", ".join(f'"{own}": "{expected}"' for own, expected in rules.items()) + "}" if rules else ""
 
 
 def _code(culprit: Culprit) -> Iterator[str]:
-    """Yield the lines of both sides, where the reference has some too."""
+    """Yield the lines of both sides; nothing if those of the reference are unknown."""
     for side, lines in (("here", culprit.source), ("reference", culprit.reference)):
         if lines is not None and culprit.reference is not None:
             yield f"  {side}, {lines}:"
@@ -108,7 +87,7 @@ def _code(culprit: Culprit) -> Iterator[str]:
 
 
 def _told(culprit: Culprit) -> tuple[str, str]:
-    """Return what is wrong, in a few words for the first line, and why."""
+    """Return what is wrong in a few words, for the first line, and why."""
     told = culprit.explanation.removeprefix(f"{culprit.class_name} ")
     if told == culprit.explanation:
         return _WHAT[culprit.kind] + (f": {culprit.weights[0]}" if culprit.weights else ""), told
@@ -117,7 +96,7 @@ def _told(culprit: Culprit) -> tuple[str, str]:
 
 
 def code_of(lines: SourceRange) -> list[str]:
-    """Return the text of some lines of source without their common indentation; empty where it cannot be read."""
+    """Return some lines of source without their common indentation; empty if they cannot be read."""
     text = lines.code or "".join(linecache.getline(lines.file, number) for number in range(lines.first, lines.last + 1))
     return dedent(text).rstrip().splitlines()
 
@@ -125,15 +104,15 @@ def code_of(lines: SourceRange) -> list[str]:
 def facts_of(divergence: Divergence) -> Iterator[str]:
     """Yield which tensor diverges, and by how much."""
     leaf = divergence.comparison
-    path = f"{divergence.path}#{divergence.call}" if divergence.call else divergence.path
-    yield f"  Tensor: {_named(leaf, repr(path))}, shape {leaf.shape}, {leaf.dtype}"
+    which = f"{leaf.direction} {leaf.leaf}".rstrip() + " of"
+    if leaf.direction == "write":
+        which = f"{leaf.leaf} as written by"
+    yield f"  Tensor: {which} {_call_name(divergence)!r}, shape {leaf.shape}, {leaf.dtype}"
     yield from (f"  {line}" for line in describe(leaf))
 
 
-def _named(leaf: LeafComparison, path: str) -> str:
-    if leaf.direction == "write":
-        return f"{leaf.leaf} as written by {path}"
-    return f"{leaf.direction} {leaf.leaf}".rstrip() + f" of {path}"
+def _call_name(divergence: Divergence) -> str:
+    return f"{divergence.path}#{divergence.call}" if divergence.call else divergence.path
 
 
 def describe(leaf: LeafComparison) -> Iterator[str]:
@@ -193,7 +172,7 @@ def drift_table(calls: Sequence[CallComparison], culprit: Culprit, count: int, *
 
 
 def _worst(item: CallComparison) -> LeafComparison:
-    """Return the output of a call that its row tells of: the first that fails, or else the first."""
+    """Return the output that a call's row shows: the first that fails, or else the first."""
     return next((leaf for leaf in item.outputs if leaf.problem in FAILING), item.outputs[0])
 
 
@@ -213,6 +192,4 @@ def _selected(measured: list[CallComparison], culprit: Culprit) -> list[CallComp
 def _all_divergences(divergences: Sequence[Divergence]) -> Iterator[str]:
     yield "  Every tensor outside tolerance, in the order of computation:"
     for item in divergences:
-        path = f"{item.path}#{item.call}" if item.call else item.path
-        facts = "; ".join(describe(item.comparison))
-        yield f"    {path} {item.direction} {item.leaf}: {facts}"
+        yield f"    {_call_name(item)} {item.direction} {item.leaf}: {'; '.join(describe(item.comparison))}"

@@ -1,4 +1,4 @@
-"""A finished check as properties of its test: what JUnit files, pytest-html and other readers of reports carry."""
+"""A finished check as properties of its test, which JUnit files, pytest-html and other readers of reports show."""
 
 from __future__ import annotations
 

@@ -29,8 +29,12 @@ def table(rows: Iterable[tuple[object, ...]], columns: Sequence[str]) -> pd.Data
     return frame
 
 
+_LEAF = ("path", "class", "call", "direction", "leaf", "shape", "dtype")
+_METRICS = ("max_abs", "max_rel", "mismatched", "total", "rmse", "relative_l2", "cosine")
 #: Columns of ``Trace.to_dataframe()``.
-COLUMNS = ("path", "class", "call", "direction", "leaf", "shape", "dtype", "min", "max", "mean", "std", "non_finite")
+COLUMNS = (*_LEAF, "min", "max", "mean", "std", "non_finite")
+#: Columns of ``ParityReport.to_dataframe()``.
+COMPARISON_COLUMNS = (*_LEAF, "ok", "problem", *_METRICS)
 
 
 def trace_rows(calls: Iterable[Call]) -> Iterator[tuple[object, ...]]:
@@ -38,38 +42,8 @@ def trace_rows(calls: Iterable[Call]) -> Iterator[tuple[object, ...]]:
     for call in calls:
         for direction, records in (("input", call.inputs), ("output", call.outputs or ())):
             for record in records:
-                summary = record.statistics or (None,) * 5
-                yield (
-                    call.path,
-                    call.class_name,
-                    call.call,
-                    direction,
-                    record.leaf,
-                    record.shape,
-                    record.dtype,
-                    *summary,
-                )
-
-
-#: Columns of ``ParityReport.to_dataframe()``.
-COMPARISON_COLUMNS = (
-    "path",
-    "class",
-    "call",
-    "direction",
-    "leaf",
-    "shape",
-    "dtype",
-    "ok",
-    "problem",
-    "max_abs",
-    "max_rel",
-    "mismatched",
-    "total",
-    "rmse",
-    "relative_l2",
-    "cosine",
-)
+                where = (call.path, call.class_name, call.call, direction, record.leaf)
+                yield (*where, record.shape, record.dtype, *(record.statistics or (None,) * 5))
 
 
 def comparison_rows(calls: Iterable[CallComparison]) -> Iterator[tuple[object, ...]]:
@@ -78,8 +52,7 @@ def comparison_rows(calls: Iterable[CallComparison]) -> Iterator[tuple[object, .
         for leaf in (*item.inputs, *item.outputs):
             numbers: tuple[object, ...] = (0.0, 0.0, 0, prod(leaf.shape), 0.0, 0.0, 1.0)
             if leaf.metrics is not None:
-                m = leaf.metrics
-                numbers = (m.max_abs, m.max_rel, m.mismatched, m.total, m.rmse, m.relative_l2, m.cosine)
+                numbers = tuple(getattr(leaf.metrics, name) for name in _METRICS)
             elif leaf.problem:
                 numbers = (None,) * len(numbers)
             where = (item.call.path, item.call.class_name, item.call.call, leaf.direction, leaf.leaf)

@@ -1,11 +1,11 @@
-"""What a repro holds: said in its README and in the terminal, and left out where the user wants that."""
+"""The parts of a repro: the README and the terminal list them, and the user may leave some out."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 
@@ -13,7 +13,7 @@ class Part(NamedTuple):
     """A part of a repro.
 
     Args:
-        name: What the user calls it.
+        name: Its name in the terminal.
         files: Globs of its files.
         text: What is in there.
         left_out_with: The names that leave it out when ``--tf-repro-without`` has one of them.
@@ -23,6 +23,10 @@ class Part(NamedTuple):
     files: tuple[str, ...]
     text: str
     left_out_with: tuple[str, ...] = ()
+
+    def files_in(self, directory: Path) -> list[Path]:
+        """Return the files of the part that a repro has."""
+        return [file for pattern in self.files for file in sorted(directory.glob(pattern))]
 
 
 PARTS = (
@@ -36,14 +40,8 @@ PARTS = (
 
 
 def leave_out(directory: Path, without: Sequence[str]) -> list[str]:
-    """Delete what is to be left out and return the names of the files that are gone."""
-    gone = [
-        file
-        for part in PARTS
-        if set(part.left_out_with) & set(without)
-        for pattern in part.files
-        for file in sorted(directory.glob(pattern))
-    ]
+    """Delete the parts that are to be left out and return the names of their files."""
+    gone = [file for part in PARTS if set(part.left_out_with) & set(without) for file in part.files_in(directory)]
     for file in gone:
         file.unlink()
     return [file.name for file in gone]
@@ -51,16 +49,16 @@ def leave_out(directory: Path, without: Sequence[str]) -> list[str]:
 
 def summary(directory: Path, left_out: Sequence[str]) -> str:
     """Return the line of the terminal that says what a repro holds."""
-    held = ", ".join(part.name for part, _ in _held(directory))
+    held = ", ".join(part.name for part in PARTS if part.files_in(directory))
     gone = f" It is without {', '.join(left_out)}." if left_out else ""
     return f"It holds {held}.{gone}"
 
 
 def readme(title: str, directory: Path, left_out: Sequence[str]) -> str:
     """Return the text of a repro's README."""
-    held = "".join(f"- {', '.join(f'`{file}`' for file in files)}: {part.text}\n" for part, files in _held(directory))
-    names = ", ".join(f"`{name}`" for name in left_out)
-    gone = f"\nLeft out: {names}. Put files of these names here before you run it.\n" if left_out else ""
+    found = [(part, part.files_in(directory)) for part in PARTS]
+    held = "".join(f"- {_quoted(file.name for file in files)}: {part.text}\n" for part, files in found if files)
+    gone = f"\nLeft out: {_quoted(left_out)}. Put files of these names here before you run it.\n" if left_out else ""
     return (
         f"{title} Run: `python repro.py`\n\n"
         "Running it runs `repro.py`, which imports the modules it names, from the folders it names where they exist.\n"
@@ -70,8 +68,5 @@ def readme(title: str, directory: Path, left_out: Sequence[str]) -> str:
     )
 
 
-def _held(directory: Path) -> Iterator[tuple[Part, list[str]]]:
-    for part in PARTS:
-        files = [file.name for pattern in part.files for file in sorted(directory.glob(pattern))]
-        if files:
-            yield part, files
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,8 +1,8 @@
 """A call's inputs <-> JSON and safetensors: nested values, tensors by name.
 
-Values of a class (a named tuple, a dataclass, one that is registered with ``torch.utils._pytree``) are written as what
-they are made of, and made again by their class, which is imported from where the test had it. The repro names these
-classes: the file alone makes objects of none.
+Values of a class (a named tuple, a dataclass, one that is registered with ``torch.utils._pytree``) are written as their
+parts, and made again by their class, which is imported from where the test had it. The repro names these classes; no
+others are imported, whatever the file says.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Values that JSON holds as they are.
 _PLAIN = (str, int, float, bool, type(None))
-#: How a value is written that only its class can make.
+#: Forms of values that only their class can make.
 _OF_A_CLASS = ("fields", "flat")
 _DOCUMENT, _TENSORS = "inputs.json", "inputs.safetensors"
 
@@ -104,17 +104,17 @@ def _encode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:  # noqa: ANN40
 
 
 def _parts(value: Any) -> tuple[str, dict[str, Any] | list[Any]]:  # noqa: ANN401
-    """Return how a value is made of others, and of which.
+    """Return the form of a nested value, and its parts.
 
     Raises:
-        TFDebugError: If that is not known, or its class cannot be imported.
+        TFDebugError: If its form is unknown, or its class cannot be imported.
     """
     kind = cast("type", type(value))
     if kind in (list, tuple):
         return kind.__name__, list(value)
     if kind is dict:
         return "dict", {str(key): item for key, item in value.items()}
-    if _imported(kind.__module__, kind.__qualname__) is kind:
+    if imported(kind.__module__, kind.__qualname__) is kind:
         if hasattr(kind, "_fields") or is_dataclass(kind):
             names = kind._fields if hasattr(kind, "_fields") else [item.name for item in fields(kind) if item.init]
             return "fields", {name: getattr(value, name) for name in names}
@@ -156,16 +156,16 @@ def _class_of(bare: dict[str, Any], names: Sequence[str]) -> Any:  # noqa: ANN40
     """Return the class of a value.
 
     Raises:
-        ValueError: If it is none of these.
+        ValueError: If the repro does not name it.
     """
     module, name = each((str, str), bare["class"])
     if f"{module}.{name}" not in names:
         raise ValueError(f"{module}.{name} is not one of the classes that the repro names")
-    return _imported(module, name)
+    return imported(module, name)
 
 
-def _imported(module: str, name: str) -> Any:  # noqa: ANN401 - a class, most often
-    """Return what a module holds under a dotted name; None where there is no such thing, as for a local class."""
+def imported(module: str, name: str) -> Any:  # noqa: ANN401 - a class, most often
+    """Return what a module holds under a dotted name; None if there is no such thing, as for a local class."""
     try:
         return attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import sys
@@ -15,6 +14,7 @@ from packaging.version import Version
 
 from pytest_tfdebug.environment import is_of_python
 from pytest_tfdebug.redaction import without_secrets
+from pytest_tfdebug.repro.inputs import imported
 from pytest_tfdebug.repro.module_file import save_module
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ _PLAIN = (int, float, str, NoneType)
 def save_model(directory: Path, model: torch.nn.Module) -> list[str]:
     """Write a model beside a repro and return the lines that build it there, bound to ``model``.
 
-    A transformers model is written as its config and weights, and built by its class. Any other module, and one of
-    which a part, an attribute or a hook was changed after it was built, is written by :mod:`.module_file`: building it
-    imports its classes from where the test had them. The weights are safetensors in both cases.
+    A transformers model is written as its config and weights, and built by its class. Any other module, and one whose
+    parts, attributes or hooks were changed after it was built, is written by :mod:`.module_file`: building it imports
+    its classes from where the test had them. The weights are safetensors in both cases.
     """
     lines = _as_pretrained(directory, model) or _as_module(directory, model)
     return [*lines, f"model.{'train' if model.training else 'eval'}()"]
@@ -43,9 +43,9 @@ def save_model(directory: Path, model: torch.nn.Module) -> list[str]:
 def _as_pretrained(directory: Path, model: torch.nn.Module) -> list[str] | None:
     from transformers import PreTrainedModel
 
-    if not isinstance(model, PreTrainedModel) or not _is_importable(type(model)):
-        return None
     kind: Any = type(model)
+    if not isinstance(model, PreTrainedModel) or imported(kind.__module__, kind.__name__) is not kind:
+        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -67,7 +67,7 @@ def _as_pretrained(directory: Path, model: torch.nn.Module) -> list[str] | None:
 
 
 def _clean_configs(directory: Path) -> None:
-    """Take out of a model's JSON files what looks like a secret."""
+    """Remove what looks like a secret from a model's JSON files."""
     for file in directory.glob("*config.json"):
         document = json.loads(file.read_text(encoding="utf-8"))
         cleaned = without_secrets(document)
@@ -81,7 +81,7 @@ def _dtype_keyword() -> str:
 
 
 def replaced_functions(model: torch.nn.Module) -> list[str]:
-    """Return the functions and methods of a library that the test put its own in place of: no file can hold them."""
+    """Return the names of library functions that the test replaced by its own, which no file can hold."""
     kinds = {kind for module in model.modules() for kind in type(module).__mro__}
     homes = {kind.__module__: sys.modules.get(kind.__module__) for kind in kinds}
     spaces = [(f"{kind.__module__}.{kind.__qualname__}", kind) for kind in kinds]
@@ -95,7 +95,7 @@ def replaced_functions(model: torch.nn.Module) -> list[str]:
 
 
 def _is_of_test(function: FunctionType) -> bool:
-    """Tell whether a function was defined outside of every library, whatever name it was given."""
+    """Tell whether a function was defined outside of every library, whatever its name is."""
     file = function.__code__.co_filename
     return _package(function.__globals__.get("__name__")) not in _OURS and file[:1] != "<" and not is_of_python(file)
 
@@ -105,7 +105,7 @@ def _package(module: str | None) -> str:
 
 
 def _parts(model: torch.nn.Module) -> dict[str, tuple[object, ...]]:
-    """Return, of each module, its class, plain attributes and hooks, and whether its forward or mode is its own."""
+    """Return each module's class, plain attributes and hooks, and whether it has a forward or a mode of its own."""
     return {
         path: (
             type(module),
@@ -143,10 +143,3 @@ def _as_module(directory: Path, model: torch.nn.Module) -> list[str]:
         "from pytest_tfdebug.repro.module_file import load_module",
         f"model = load_module(HERE, [  # nothing else is made of what the file holds\n{listed}])",
     ]
-
-
-def _is_importable(kind: type) -> bool:
-    try:
-        return getattr(importlib.import_module(kind.__module__), kind.__name__, None) is kind
-    except ImportError:
-        return False

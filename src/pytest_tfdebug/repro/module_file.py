@@ -1,7 +1,7 @@
 """A module of any class <-> its weights as safetensors, and the rest as a file that is read with ``weights_only``.
 
 The rest is the tree of its modules with their attributes, as ``torch.save`` writes them, without the secrets in their
-texts. Reading it makes objects of the classes that the repro names and of no others, and calls no other function.
+texts. Reading it makes objects only of the classes that the repro names, and calls only the functions that it names.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import pickle
 import zipfile
-from operator import attrgetter
 from types import BuiltinFunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -106,10 +105,10 @@ def _tree(directory: Path, names: Sequence[str]) -> torch.nn.Module:
 
 
 def _check_size(file: Path) -> None:
-    """Check that the modules' file is no larger once it is unpacked, and that its tree is not larger than is read.
+    """Check that the modules' file does not grow when it is unpacked, and that its tree is not too large to read.
 
     Raises:
-        ValueError, zipfile.BadZipFile: If it is, or no such file.
+        ValueError, zipfile.BadZipFile: If a part is compressed or too large, or the file is no such archive.
     """
     with zipfile.ZipFile(file) as archive:
         for part in archive.infolist():
@@ -133,7 +132,7 @@ def _stored(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _pickling(stored: set[int]) -> SimpleNamespace:
-    """Return what ``torch.save`` takes for the pickle module; tensors that are stored elsewhere leave an empty one."""
+    """Return a pickle module for ``torch.save`` that writes an empty tensor for each that is stored elsewhere."""
 
     class Pickler(pickle.Pickler):
         def reducer_override(self, value: Any) -> Any:  # noqa: ANN401 - any object
@@ -166,7 +165,7 @@ def _empty(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _cleaned(value: Any, depth: int = 0, *, is_secret: bool = False) -> Any:  # noqa: ANN401 - any attribute
-    """Return a value with the secrets in its texts masked; the very same value where there are none."""
+    """Return a value with the secrets in its texts masked; the same object if there are none."""
     if isinstance(value, str):
         return MASK if is_secret and value else redact(value)
     if type(value) not in (dict, list, tuple) or depth > _DEEPEST:
@@ -184,9 +183,9 @@ def _cleaned(value: Any, depth: int = 0, *, is_secret: bool = False) -> Any:  # 
 
 
 def _named(name: str) -> Any:  # noqa: ANN401 - a class or a function
-    """Import what a dotted name stands for: the longest part of it that is a module, and what lies in there."""
-    module, _, rest = name.rpartition(".")
-    return attrgetter(rest)(importlib.import_module(module))
+    """Return the class or function of a dotted name, whose last part is its name in the module."""
+    module, _, own = name.rpartition(".")
+    return getattr(importlib.import_module(module), own)
 
 
 def _brief(error: BaseException) -> str:

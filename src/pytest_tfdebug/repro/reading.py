@@ -1,4 +1,4 @@
-"""What reading a repro's file raises: one error that names it, whatever the bytes in it made of its reader."""
+"""One error for every repro's file that cannot be read, whatever its bytes make the reader raise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Name the file that is read in the block.
+    """Turn whatever the block raises into an error that names the file.
 
     Raises:
         TFDebugError: If the block raises.

@@ -12,6 +12,8 @@ from pathlib import Path
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pytest_tfdebug.environment import environment, is_of_python
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.redaction import redact, redacted
@@ -21,8 +23,6 @@ from pytest_tfdebug.repro.model import replaced_functions, save_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import torch
 
     from pytest_tfdebug.options import Repros
 
@@ -114,8 +114,6 @@ def write_repro(repros: Repros, failed: FailedCall) -> str:
 
 
 def _script(failed: FailedCall, model: list[str], classes: list[str], lost: str, left_out: list[str]) -> str:
-    import torch
-
     paths = [path for path in sys.path if path and Path(path).is_dir() and not is_of_python(path)]
     return _SCRIPT.format(
         title=f"A failed {failed.what} check of {redact(failed.test)}.".replace("\\", "/").replace('"', "'"),
@@ -130,7 +128,7 @@ def _script(failed: FailedCall, model: list[str], classes: list[str], lost: str,
 
 
 def _directory_name(failed: FailedCall) -> str:
-    """Return a name that every file system takes, and of two tests never the same."""
+    """Return a name that every file system takes, and that no two tests share."""
     label = f"{failed.test}.{failed.what}"
     short = re.sub(r"[^\w.\-]+", "_", redact(label))[-_LONGEST_NAME:].strip("_.")
     return f"{short}-{blake2b(label.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"

@@ -12,20 +12,17 @@ from pytest_tfdebug.triage.rule import Facts, Finding, fill
 from pytest_tfdebug.triage.rules import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pytest_tfdebug.triage.failure import Failure, Link
     from pytest_tfdebug.triage.rule import Rule
 
 
-def classify(failure: Failure, rules: Iterable[Rule] = RULES) -> Finding | None:
-    """Return what kind of failure this is, or None where no rule is sure of it.
+def classify(failure: Failure) -> Finding | None:
+    """Return what kind of failure this is, or None if no rule is sure of it.
 
-    The outermost exception that any rule knows decides; among its rules, the first one of the table.
+    The outermost exception that a rule knows decides. If several rules know it, the first one of the table does.
     """
-    table = tuple(rules)
     for position in range(len(failure.links)):
-        for rule in table:
+        for rule in RULES:
             finding = _apply(rule, failure, position)
             if finding is not None:
                 return finding

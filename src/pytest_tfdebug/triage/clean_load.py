@@ -1,14 +1,15 @@
 """Marker ``clean_load``: a model that loads with missing, unexpected or mismatched weights fails the test.
 
-transformers says so in its log and returns the model. Here every ``from_pretrained`` of the run is asked for its
-loading info, so that a silenced log hides nothing, and a test that loaded nothing is told apart from a clean one.
+transformers only logs it and returns the model. Here every ``from_pretrained`` of the run is asked for its loading
+info, so a silenced log hides nothing. A marked test that loads nothing fails too.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from pytest_tfdebug.publish.note import calling_line, note, raised
 from pytest_tfdebug.triage.load_text import load_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from pytest_tfdebug.check_record import Lines
 
@@ -33,7 +34,8 @@ class Allowed(Arguments):
     """What ``clean_load`` takes.
 
     Args:
-        allow: Regular expressions that are searched in each key; the keys that they find may be missing or unexpected.
+        allow: Regular expressions that are searched in each key; a key in which one is found may be missing,
+            unexpected or mismatched.
     """
 
     allow: tuple[str, ...] = argument((), lambda _: True, "a regular expression or several", several)
@@ -50,30 +52,25 @@ class Allowed(Arguments):
 
 @dataclass(frozen=True)
 class Load:
-    """One call of ``from_pretrained`` and what did not fit.
+    """One call of ``from_pretrained``: what did not fit, and the line of the call."""
 
-    ``missing`` and ``unexpected`` are keys; ``mismatched`` are keys with both shapes; ``at`` is the line of the call.
-    """
-
-    model: str
-    source: str
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    mismatched: tuple[str, ...]
-    at: Lines | None = None
+    record: LoadRecord
+    at: Lines | None
 
     def without(self, allowed: tuple[str, ...]) -> Load:
-        """Return the load without the keys that one of the patterns matches."""
+        """Return the load without the keys in which one of the patterns is found."""
 
         def kept(keys: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(key for key in keys if not any(re.search(pattern, key) for pattern in allowed))
 
-        return Load(self.model, self.source, kept(self.missing), kept(self.unexpected), kept(self.mismatched), self.at)
+        missing, unexpected = kept(self.record.missing), kept(self.record.unexpected)
+        mismatched = kept(self.record.mismatched)
+        return Load(replace(self.record, missing=missing, unexpected=unexpected, mismatched=mismatched), self.at)
 
     @property
     def is_clean(self) -> bool:
         """Whether every weight of the checkpoint went into the model and every weight of the model came from it."""
-        return not (self.missing or self.unexpected or self.mismatched)
+        return not (self.record.missing or self.record.unexpected or self.record.mismatched)
 
 
 _NOTHING = (
@@ -82,60 +79,54 @@ _NOTHING = (
 )
 
 
-class LoadWatch:
-    """The loads since it was last emptied; in force while the tests run."""
+@contextmanager
+def recorded(loads: list[Load]) -> Iterator[None]:
+    """Append to a list what every ``PreTrainedModel.from_pretrained`` loads in the block."""
+    cls = import_module("transformers.modeling_utils").PreTrainedModel
+    original = vars(cls)["from_pretrained"]
 
-    def __init__(self) -> None:
-        self.loads: list[Load] = []
+    @functools.wraps(original.__func__)
+    def from_pretrained(kind: type, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - it passes on what it gets
+        __tracebackhide__ = True
+        is_asked = kwargs.pop("output_loading_info", False)
+        model, info = original.__func__(kind, *args, output_loading_info=True, **kwargs)
+        source = args[0] if args else kwargs.get("pretrained_model_name_or_path")
+        loads.append(_load(kind.__name__, str(source), info, calling_line()))
+        return (model, info) if is_asked else model
 
-    def install(self) -> Callable[[], None]:
-        """Have every ``PreTrainedModel.from_pretrained`` report here; returns what takes that back."""
-        cls = import_module("transformers.modeling_utils").PreTrainedModel
-        original = vars(cls)["from_pretrained"]
-        loads = self.loads
-
-        @functools.wraps(original.__func__)
-        def from_pretrained(kind: type, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - it passes on what it gets
-            __tracebackhide__ = True
-            is_asked = kwargs.pop("output_loading_info", False)
-            model, info = original.__func__(kind, *args, output_loading_info=True, **kwargs)
-            source = args[0] if args else kwargs.get("pretrained_model_name_or_path")
-            loads.append(_load(kind.__name__, str(source), info, calling_line()))
-            return (model, info) if is_asked else model
-
-        cls.from_pretrained = classmethod(from_pretrained)
-        return lambda: setattr(cls, "from_pretrained", original)
+    cls.from_pretrained = classmethod(from_pretrained)
+    try:
+        yield
+    finally:
+        cls.from_pretrained = original
 
 
 class Hooks:
     """The hooks of one run."""
 
     def __init__(self) -> None:
-        self._watch = LoadWatch()
+        self._loads: list[Load] = []
         self._by_fixture: dict[tuple[str, str], list[Load]] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
         """Record the loads of all tests: a fixture of wider scope may load in a test without the marker."""
-        uninstall = self._watch.install()
-        try:
+        with recorded(self._loads):
             return (yield)
-        finally:
-            uninstall()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begin a test."""
-        self._watch.loads.clear()
+        self._loads.clear()
         marked(item, MARKER, Allowed)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
         """Remember what a fixture of wider scope loads, for the later tests that use it."""
-        before = len(self._watch.loads)
+        before = len(self._loads)
         result = yield
         if fixturedef.scope != "function":
-            self._by_fixture[fixturedef.argname, fixturedef.baseid] = self._watch.loads[before:]
+            self._by_fixture[fixturedef.argname, fixturedef.baseid] = self._loads[before:]
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -145,23 +136,23 @@ class Hooks:
         result = yield
         allowed = marked(item, MARKER, Allowed)
         if allowed is not None:
-            loads = [*self._watch.loads, *self._of_fixtures(item)]
-            try:
-                check(loads, allow=allowed.allow)
-            except CleanLoadError as error:
-                unclean = _unclean(loads, allowed.allow)
-                raised(item, error, unclean[0].at if unclean else None)
-                note(item, _record(item.nodeid, loads, str(error), allow=allowed.allow))
-                raise
-            note(item, _record(item.nodeid, loads, "", allow=allowed.allow))
+            loads = [load.without(allowed.allow) for load in (*self._loads, *self._of_fixtures(item))]
+            unclean = [load for load in dict.fromkeys(loads) if not load.is_clean]
+            error = _error(loads, unclean)
+            note(item, _record(item.nodeid, loads, "" if error is None else str(error)))
+            if error is not None:
+                raise raised(item, error, unclean[0].at if unclean else None)
         return result
 
     def _of_fixtures(self, item: pytest.Item) -> list[Load]:
         names = getattr(item, "fixturenames", ())
-        used = [
-            loads for (name, base), loads in self._by_fixture.items() if name in names and item.nodeid.startswith(base)
+        return [
+            load
+            for (name, base), loads in self._by_fixture.items()
+            if name in names and item.nodeid.startswith(base)
+            for load in loads
+            if load not in self._loads
         ]
-        return [load for loads in used for load in loads if load not in self._watch.loads]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -169,34 +160,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Hooks(), "tfdebug-clean-load")
 
 
-def check(loads: list[Load], *, allow: tuple[str, ...] = ()) -> None:
-    """Fail on a load that is not clean, and where nothing was loaded.
-
-    Raises:
-        CleanLoadError: With the keys that did not fit, by load.
-    """
-    __tracebackhide__ = True
+def _error(loads: list[Load], unclean: list[Load]) -> CleanLoadError | None:
+    """Return the failure of a test that loaded nothing, or weights that do not fit; None if all loads are clean."""
     if not loads:
-        raise CleanLoadError(_NOTHING)
-    unclean = _unclean(loads, allow)
+        return CleanLoadError(_NOTHING)
     if unclean:
-        raise CleanLoadError(load_text([_load_record(load) for load in unclean], unclean[0].at))
+        return CleanLoadError(load_text([load.record for load in unclean], unclean[0].at))
+    return None
 
 
-def _unclean(loads: list[Load], allow: tuple[str, ...]) -> list[Load]:
-    """Return the loads that are not clean, each once."""
-    return list(dict.fromkeys(load for load in (each.without(allow) for each in loads) if not load.is_clean))
-
-
-def _load_record(load: Load) -> LoadRecord:
-    return LoadRecord(load.model, load.source, load.missing, load.unexpected, load.mismatched)
-
-
-def _record(test: str, loads: list[Load], failure: str, *, allow: tuple[str, ...]) -> CheckRecord:
+def _record(test: str, loads: list[Load], failure: str) -> CheckRecord:
     """Return a check of loads as pages and files hold it."""
-    seen = dict.fromkeys(each.without(allow) for each in loads)
-    kept = tuple(map(_load_record, seen))
-    models = ", ".join(dict.fromkeys(each.model for each in loads))
+    kept = tuple(load.record for load in dict.fromkeys(loads))
+    models = ", ".join(dict.fromkeys(load.record.model for load in loads))
     passed = f"{models} loaded clean: every weight went where it belongs."
     headline = failure.partition("\n")[0] or passed
     return CheckRecord(
@@ -205,15 +181,9 @@ def _record(test: str, loads: list[Load], failure: str, *, allow: tuple[str, ...
 
 
 def _load(model: str, source: str, info: Mapping[str, Any], at: Lines | None) -> Load:
-    mismatched = sorted(_mismatch(entry) for entry in info["mismatched_keys"])
-    return Load(
-        model,
-        source,
-        tuple(sorted(info["missing_keys"])),
-        tuple(sorted(info["unexpected_keys"])),
-        tuple(mismatched),
-        at,
-    )
+    mismatched = tuple(sorted(map(_mismatch, info["mismatched_keys"])))
+    missing, unexpected = tuple(sorted(info["missing_keys"])), tuple(sorted(info["unexpected_keys"]))
+    return Load(LoadRecord(model, source, missing, unexpected, mismatched), at)
 
 
 def _mismatch(entry: str | tuple[str, Any, Any]) -> str:

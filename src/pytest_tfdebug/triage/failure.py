@@ -23,18 +23,19 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 _MAX_LINKS = 24
+#: Of an endless recursion, the first frames are read.
 _MAX_FRAMES = 400
 _MESSAGE_LIMIT = 8000
 _STATEMENT_LINES = 6
 _RAISE = dis.opmap["RAISE_VARARGS"]
-#: Verdicts of the test itself: what they were raised *while handling* is not why the test failed.
+#: Verdicts of the test itself: an exception that was handled before one is not why the test failed.
 _VERDICTS = frozenset({"AssertionError", "Failed"})
-#: This package's own errors say themselves what to do, also about what they were raised from.
+#: This package's own errors already say what to do, about their cause too.
 _OWN_ERROR = "TFDebugError"
 _LIBRARY_DIRECTORIES = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib")}
 )
-#: Packages that are no user's code, also where a developer has them installed from a checkout.
+#: Packages that are never the user's code, even if a developer has installed them from a checkout.
 _LIBRARIES = frozenset(
     {
         "torch",
@@ -66,36 +67,35 @@ class Link:
 
     @property
     def described(self) -> str:
-        """The exception as a traceback would end: ``Type: message``."""
+        """The last line of its traceback: ``Type: message``."""
         return f"{self.types[0]}: {self.message}"
 
-    @cached_property
-    def frames(self) -> tuple[tuple[FrameType, int], ...]:
-        """Frames and line numbers, from where it was caught to where it was raised."""
-        return tuple((step.tb_frame, step.tb_lineno) for step in self.steps)
+    @property
+    def frames(self) -> tuple[FrameType, ...]:
+        """The frames of its traceback, from where it was caught to where it was raised."""
+        return tuple(step.tb_frame for step in self.steps)
 
     @cached_property
     def steps(self) -> tuple[TracebackType, ...]:
         """The entries of its traceback, from where it was caught to where it was raised."""
-        return tuple(_steps(self.error.__traceback__))
+        return tuple(islice(_steps(self.error.__traceback__), _MAX_FRAMES))
 
     def is_quoted(self, libraries: tuple[str, ...]) -> bool:
-        """Whether it only quotes a library's text: a ``raise`` statement of the user's or of a mock made it.
+        """Whether the exception only quotes a library's text: a ``raise`` of the user's code or of a mock made it.
 
-        Where packages are named, a ``raise`` statement in any other code.
+        If packages are named, any ``raise`` outside of them counts.
         """
         last = self.steps[-1] if self.steps else None
         if last is None or last.tb_frame.f_code.co_code[last.tb_lasti] != _RAISE:
             return False
-        module = module_of(last.tb_frame)
         if libraries:
-            return module.partition(".")[0] not in libraries
-        return is_users(last.tb_frame) or module == "unittest.mock"
+            return package_of(last.tb_frame) not in libraries
+        return is_users(last.tb_frame) or module_of(last.tb_frame) == "unittest.mock"
 
 
 @dataclass(frozen=True)
 class Site:
-    """A line of the user's: the innermost one that is not a library's."""
+    """A line of code that failed, or called what failed."""
 
     path: str
     line: int
@@ -126,7 +126,7 @@ class Failure:
         return cls(nodeid, phase, tuple(islice(_links(error), _MAX_LINKS)))
 
     def seen_from(self, position: int) -> Failure:
-        """Return the failure with one of its exceptions first: its frames, and the user's line in them, come first."""
+        """Return the failure with one of its exceptions first, so that its frames and its line of code come first."""
         return replace(self, links=self.links[position:] + self.links[:position])
 
     @cached_property
@@ -134,13 +134,13 @@ class Failure:
         """The frames of all exceptions, innermost first within each, without repetition."""
         found: dict[int, FrameType] = {}
         for link in self.links:
-            for frame, _ in reversed(link.frames):
+            for frame in reversed(link.frames):
                 found.setdefault(id(frame), frame)
         return tuple(found.values())
 
     @cached_property
     def site(self) -> Site | None:
-        """The user's line that failed: of the first exception that has one, the innermost."""
+        """The user's line that failed: the innermost one of the first exception that has any."""
         for link in self.links:
             for step in reversed(link.steps):
                 if is_users(step.tb_frame):
@@ -153,24 +153,25 @@ class Failure:
         return Site(_relative(path, self.root), step.tb_lineno, _statement(step, path))
 
     def rewritten(self, wrong: str, right: str) -> dict[str, str]:
-        """Return the user's line with one name replaced, as the template name ``rewritten``, where it has the name."""
+        """Return the user's line with one name replaced, as the template name ``rewritten``.
+
+        Empty if the line does not have the name, or nothing is known to replace it with.
+        """
         code = self.site.code if self.site is not None else ""
-        fixed = re.sub(rf"(?<![\w-]){re.escape(wrong)}(?![\w-])", lambda _: right, code)
+        fixed = re.sub(rf"(?<![\w-]){re.escape(wrong)}(?![\w-])", lambda _: right or wrong, code)
         return {"rewritten": text.value(fixed, text.LINE_LIMIT)} if fixed != code else {}
 
-    def local_values(self, *names: str) -> Iterator[tuple[FrameType, str, Any]]:
+    def local_values(self, *names: str) -> Iterator[tuple[FrameType, Any]]:
         """Yield the frames' local variables of these names, innermost frame first."""
         for frame in self.frames:
             values = frame.f_locals
-            for name in names:
-                if values.get(name) is not None:
-                    yield frame, name, values[name]
+            yield from ((frame, values[name]) for name in names if values.get(name) is not None)
 
 
 def is_users(frame: FrameType) -> bool:
-    """Whether a frame's code is the user's: neither the standard library's, nor installed, nor this package's."""
+    """Whether a frame runs the user's code: not the standard library, an installed package or this package."""
     name = frame.f_code.co_filename
-    if name.startswith("<") or module_of(frame).partition(".")[0] in _LIBRARIES:
+    if name.startswith("<") or package_of(frame) in _LIBRARIES:
         return False
     return not os.path.realpath(name).startswith((*_LIBRARY_DIRECTORIES, _OWN_DIRECTORY))
 
@@ -178,6 +179,16 @@ def is_users(frame: FrameType) -> bool:
 def module_of(frame: FrameType) -> str:
     """Return the name of the module whose code a frame runs."""
     return str(frame.f_globals.get("__name__", ""))
+
+
+def package_of(frame: FrameType) -> str:
+    """Return the name of the package whose code a frame runs."""
+    return module_of(frame).partition(".")[0]
+
+
+def is_a(value: object, name: str) -> bool:
+    """Whether a value is of a class of this name or of one derived from it; nothing is imported to tell."""
+    return any(kind.__name__ == name for kind in type(value).__mro__)
 
 
 def _links(error: BaseException) -> Iterator[Link]:
@@ -191,19 +202,13 @@ def _links(error: BaseException) -> Iterator[Link]:
         yield Link(current, types, _message(current))
         if _OWN_ERROR in types:
             continue
-        inner = list(_members(current))
+        # by name, since Python 3.10 has groups only from a backport
+        inner = list(getattr(current, "exceptions", ())) if is_a(current, "BaseExceptionGroup") else []
         if current.__cause__ is not None:
             inner.append(current.__cause__)
         elif current.__context__ is not None and not current.__suppress_context__ and not _VERDICTS & set(types):
             inner.append(current.__context__)
         waiting = inner + waiting
-
-
-def _members(error: BaseException) -> tuple[BaseException, ...]:
-    """Return the exceptions of a group; by name, since Python 3.10 has groups only from a backport."""
-    if not any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
-        return ()
-    return tuple(getattr(error, "exceptions", ()))
 
 
 def _message(error: BaseException) -> str:
@@ -219,11 +224,9 @@ def _message(error: BaseException) -> str:
 
 
 def _steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
-    """Yield a traceback's entries; of an endless recursion, the first ones."""
-    count = 0
-    while traceback is not None and count < _MAX_FRAMES:
+    while traceback is not None:
         yield traceback
-        traceback, count = traceback.tb_next, count + 1
+        traceback = traceback.tb_next
 
 
 def _relative(path: str, root: str) -> str:

@@ -1,4 +1,4 @@
-"""Loads that are not clean, as people read them."""
+"""The text of a failed ``clean_load``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ADVICE = "Load it with the class that saved it, or allow keys with @pytest.mark
 
 
 def load_text(unclean: Sequence[LoadRecord], at: Lines | None) -> CheckText:
-    """Return the text on loads that are not clean; the first is the answer.
+    """Return the text on loads that are not clean; its first line names the first load.
 
     Args:
         unclean: What was loaded, and the keys that do not fit.

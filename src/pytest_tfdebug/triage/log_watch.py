@@ -1,6 +1,6 @@
 """What transformers logged and for whom: a test, a fixture of wider scope, or a module at import.
 
-transformers says that something is wrong and goes on; a failed test whose model said so is told.
+transformers may log that something is wrong and go on. If a test with such a model fails, its report says so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AFTER_THE_MARKER = "compare the checkpoint's keys with model.state_dict().keys(
 _SHAPES = re.compile(
     r"Reinit due to size mismatch - ckpt: torch\.Size\((?P<theirs>.*?)\) vs model: ?torch\.Size\((?P<ours>.*?)\)"
 )
-#: What a rule advises where another class was asked for than the one that saved the checkpoint.
+#: The advice of rules for a checkpoint that may have been saved from another class.
 _OTHER_CLASS = "load it with the class that saved it"
 #: Gravest first.
 _STATUSES = {
@@ -66,8 +66,13 @@ class Note:
     """One message that a rule knows, without colours, and for whom it was logged."""
 
     rule: LogRule
-    message: str
+    matched: re.Match[str]
     owner: Owner
+
+    @property
+    def message(self) -> str:
+        """The whole message."""
+        return self.matched.string
 
 
 NOTES = pytest.StashKey[list[Note]]()
@@ -76,19 +81,20 @@ NOTES = pytest.StashKey[list[Note]]()
 def note(config: pytest.Config, record: logging.LogRecord) -> None:
     """Keep a logged message if a rule knows it."""
     message = text.strip_colour(record.getMessage()[:_MAX_MESSAGE])
-    rule = next((rule for rule in LOG_RULES if re.search(rule.text, message)), None)
-    notes = config.stash.setdefault(NOTES, [])
-    if rule is None:
-        return
-    del notes[: max(0, len(notes) - _MAX_NOTES + 1)]  # the latest are of the tests that still can fail
-    owner = _owner(sys._getframe())  # noqa: SLF001 - who runs, and which fixture is being set up, stands only in the frames
-    notes.append(Note(rule, message, owner))
+    for rule in LOG_RULES:
+        matched = re.search(rule.text, message)
+        if matched is not None:
+            notes = config.stash.setdefault(NOTES, [])
+            del notes[: max(0, len(notes) - _MAX_NOTES + 1)]  # the latest are of the tests that still can fail
+            owner = _owner(sys._getframe())  # noqa: SLF001 - only the frames show the test and the fixture's set-up
+            notes.append(Note(rule, matched, owner))
+            return
 
 
 def findings_of(item: pytest.Item | pytest.Collector) -> list[Finding]:
     """Return what was logged for a test: while it ran, by the fixtures that it uses, at its module's import.
 
-    The gravest message, by the order of the table, is the finding; the others stand beside it.
+    The gravest message, by the order of the table, is the finding; the others are listed in its facts.
     """
     notes = [entry for entry in item.config.stash.get(NOTES, []) if _concerns(entry, item)]
     unique = {(entry.rule.name, entry.message): entry for entry in notes}
@@ -117,18 +123,13 @@ def _concerns(entry: Note, item: pytest.Item | pytest.Collector) -> bool:
         return name in getattr(item, "fixturenames", ()) and item.nodeid.startswith(base)
     if owner.test:
         return owner.test == item.nodeid
-    return str(item.path) in owner.importing and (_is_collected(item) or _uses(item, entry))
-
-
-def _is_collected(item: pytest.Item | pytest.Collector) -> bool:
-    """Tell whether this is a file and no test of it."""
-    return isinstance(item, pytest.Collector)
+    is_file = isinstance(item, pytest.Collector)
+    return str(item.path) in owner.importing and (is_file or _uses(item, entry))
 
 
 def _uses(item: pytest.Item | pytest.Collector, entry: Note) -> bool:
     """Tell whether a test, or a function of its file that it calls, names an object of the class that was logged."""
-    matched = re.search(entry.rule.text, entry.message)
-    named = matched.groupdict().get("cls") if matched is not None else None
+    named = entry.matched.groupdict().get("cls")
     function, values = getattr(item, "function", None), vars(getattr(item, "module", object))
     waiting, seen = [function], set[object]()
     while named and waiting:
@@ -144,7 +145,7 @@ def _uses(item: pytest.Item | pytest.Collector, entry: Note) -> bool:
 
 
 def _owner(frame: FrameType | None) -> Owner:
-    """Walk out to the fixture that is set up, the test that runs, or the modules that are imported for collection."""
+    """Walk up the frames to the fixture's set-up, the test that runs, or the modules that collection imports."""
     importing: set[str] = set()
     fixture = None
     for _ in range(_MAX_DEPTH):
@@ -165,13 +166,13 @@ def _owner(frame: FrameType | None) -> Owner:
 
 
 def _finding(entry: Note) -> Finding:
-    matched = re.search(entry.rule.text, entry.message)
-    names = {} if matched is None else {name: text.value(found or "") for name, found in matched.groupdict().items()}
+    groups = entry.matched.groupdict("")
+    names = {name: text.value(found) for name, found in groups.items()}
     rows = rows_of(entry.message) if entry.rule.name == "load-report" else {}
     names["counts"] = ", ".join(
         f"{sum(map(_weights_in, keys))} {_STATUSES[status].partition(' (')[0]}" for status, keys in rows.items()
     )
-    architecture = _architecture(matched.groupdict().get("path", "") if matched else "")  # names are cut to a line
+    architecture = _architecture(groups.get("path", ""))  # names are cut to a line
     fix: Templates = (entry.rule.fix, "load it with the class that saved it, or correct the checkpoint's keys")
     if architecture and architecture == names.get("cls") and _OTHER_CLASS in entry.rule.fix:
         fix = ("keep {cls}, which saved it: save the checkpoint again with all its weights, or correct its keys",)

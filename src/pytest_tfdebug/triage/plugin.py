@@ -1,4 +1,4 @@
-"""What triage says of a failed test or collection, before its traceback; imported when the first one fails."""
+"""Puts triage's block into the report of a failed test or collection; imported when the first one fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def explain(
     node: pytest.Item | pytest.Collector, report: pytest.TestReport | pytest.CollectReport, error: BaseException
 ) -> None:
-    """Put the block ``tfdebug triage`` before the traceback of a failed report, where a rule knows the failure."""
+    """Put the block ``tfdebug triage`` before the traceback of a failed report, if a rule knows the failure."""
     phase = getattr(report, "when", None) or "collection"
     finding = classify(Failure.of(error, node.nodeid, "collection" if phase == "collect" else phase))
     findings = merge(finding, findings_of(node))
@@ -41,7 +41,7 @@ def explain(
 
 
 def _put_first(shown: object, block: str) -> bool:
-    """Put a block of lines before a traceback; tell whether there is one."""
+    """Put a block of lines before a traceback; False if there is no traceback."""
     if isinstance(shown, CollectErrorRepr):
         shown.longrepr = f"{block}\n{shown.longrepr}"
         return True
@@ -53,7 +53,7 @@ def _put_first(shown: object, block: str) -> bool:
 
 
 def merge(finding: Finding | None, logged: list[Finding]) -> list[Finding]:
-    """Put the failure's own kind first; an error about weights takes the keys from the log, where they stand."""
+    """Put the failure's own kind first; an error about weights takes over the keys that the log lists."""
     if finding is None:
         return logged
     if finding.bucket != SILENT or not logged:

@@ -15,7 +15,7 @@ TITLE = "tfdebug triage"
 
 
 def render(findings: Sequence[Finding]) -> str:
-    """Return the body of the report section: a block a finding, every line safe to print."""
+    """Return the body of the report section: a block for each finding, every line safe to print."""
     lines = [text.line(line) for line in _lines(findings)]
     if len(lines) > text.LINES_LIMIT:
         lines = [*lines[: text.LINES_LIMIT], f"({len(lines) - text.LINES_LIMIT} more lines)"]

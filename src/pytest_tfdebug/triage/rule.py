@@ -29,22 +29,22 @@ class Rule:
     should need none.
 
     Args:
-        name: Identity, for tests and for people who talk about it.
         bucket: One of ``BUCKETS``.
+        name: Identity, for tests and for people who talk about it.
         raised: Names of exception classes; one must be among the exception's class and its bases.
         text: Searched in the exception's message.
         what: What happened, one line.
         fix: The smallest fix, a command or a line of code.
         then: The next diagnostic step.
         source: Where the text comes from: the function that raises it, or a public address.
-        because: Searched in what the exception was raised from, as ``Type: message``; tells apart what shares a text.
-        libraries: Packages that raise it from Python; a ``raise`` elsewhere only quotes the text and does not match.
-            Where none are named, a ``raise`` of the user's own does not match.
-        facts: What to read from the live objects, a key of ``facts.READERS``; it may find that the rule is wrong.
+        because: Searched in the exception and its causes, as ``Type: message``; for rules that share a text.
+        libraries: Packages that raise it from Python. A ``raise`` elsewhere only quotes the text and does not match.
+            If none are named, a ``raise`` in the user's code does not match.
+        facts: The reader of the live objects, a key of ``facts.READERS``; it may find that the rule does not apply.
     """
 
-    name: str
     bucket: str
+    name: str
     raised: tuple[str, ...]
     text: str
     what: Templates
@@ -100,7 +100,7 @@ class Finding:
 
 
 class _Names(dict[str, str]):
-    """Known names; an unknown one stands as a placeholder in capitals, as in the usage line of a command."""
+    """Known names; an unknown one becomes a placeholder in capitals, as in the usage line of a command."""
 
     def __missing__(self, name: str) -> str:
         return name.upper()

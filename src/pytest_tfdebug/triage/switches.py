@@ -1,13 +1,11 @@
 """The switches for a second look: set before anything heavy is imported, taken back when the run ends.
 
-What a plugin imported even earlier has read its variables already; there the library's own setting is changed too.
+A library that a plugin imported even earlier has already read its variables, so its own setting is changed too.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 OFFLINE_TITLE = "tfdebug offline"
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 _HIDDEN_GPUS = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-#: What transformers' own tests read to choose their device.
+#: The variable by which transformers' own tests choose their device.
 _TEST_DEVICE = "TRANSFORMERS_TEST_DEVICE"
 
 
@@ -35,26 +33,28 @@ def apply(config: pytest.Config, chosen: Options) -> None:
     Raises:
         pytest.UsageError: If it is too late, or the machine does not have what is asked for.
     """
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
     if chosen.sync_cuda:
         _refuse_started_cuda("--tf-sync-cuda", "CUDA reads CUDA_LAUNCH_BLOCKING once")
-        _set(config, {"CUDA_LAUNCH_BLOCKING": "1"})
+        _set(patch, {"CUDA_LAUNCH_BLOCKING": "1"})
     if chosen.device == "cpu":
         _refuse_started_cuda("--tf-device=cpu", "the GPUs cannot be hidden any more")
-        _set(config, {**_HIDDEN_GPUS, _TEST_DEVICE: "cpu"})
+        _set(patch, {**_HIDDEN_GPUS, _TEST_DEVICE: "cpu"})
     if chosen.device == "cuda":
         _demand_cuda()
-        _set(config, {_TEST_DEVICE: "cuda"})
+        _set(patch, {_TEST_DEVICE: "cuda"})
     if chosen.offline:
-        _set(config, _OFFLINE)
-        _set_loaded_offline(config)
+        _set(patch, _OFFLINE)
+        _set_loaded_offline(patch)
         config.pluginmanager.register(Offline(), "tfdebug-offline")
     if chosen.verbosity:
-        _set(config, {"TRANSFORMERS_VERBOSITY": chosen.verbosity})
+        _set(patch, {"TRANSFORMERS_VERBOSITY": chosen.verbosity})
         config.pluginmanager.register(Verbosity(chosen.verbosity), "tfdebug-verbosity")
 
 
 class Offline:
-    """Names the file in a test that failed because it wanted the hub."""
+    """Names the file that a failed test asked the hub for."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -65,12 +65,8 @@ class Offline:
         if not report.failed or call.excinfo is None:
             return report
         failure = Failure.of(call.excinfo.value, item.nodeid, report.when)
-        is_offline = any(
-            "OfflineModeIsEnabled" in link.types or "outgoing traffic" in link.message for link in failure.links
-        )
-        wanted = wanted_of(failure) if is_offline else None
-        if is_offline:
-            what = value(wanted) if wanted is not None else value(failure.links[-1].message)
+        if any("OfflineModeIsEnabled" in link.types or "outgoing traffic" in link.message for link in failure.links):
+            what = value(wanted_of(failure) or failure.links[-1].message)
             report.sections.append(
                 (OFFLINE_TITLE, f"--tf-offline: not in the cache, and the hub is out of bounds: {what}")
             )
@@ -80,7 +76,8 @@ class Offline:
 class Verbosity:
     """Holds the level of the transformers log, also against a conftest or an earlier test that set another.
 
-    What transformers says once per process is said again in each test: the one that is looked at may be the second.
+    transformers logs some messages once per process. Here each test gets them again: the test that the user looks at
+    may not be the first to cause them.
     """
 
     def __init__(self, level: str) -> None:
@@ -88,7 +85,7 @@ class Verbosity:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Set the level where transformers is loaded; where it is not, it will read its variable."""
+        """Set the level if transformers is loaded; if it is not, it will read its variable."""
         loaded = sys.modules.get("transformers.utils.logging")
         if loaded is not None:
             loaded.set_verbosity(loaded.log_levels[self._level])
@@ -96,30 +93,20 @@ class Verbosity:
                 loaded.warning_once.cache_clear()
 
 
-def _set(config: pytest.Config, variables: dict[str, str]) -> None:
-    before = {name: os.environ.get(name) for name in variables}
-
-    def restore() -> None:
-        for name, text in before.items():
-            if text is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = text
-
-    os.environ.update(variables)
-    config.add_cleanup(restore)
+def _set(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, text in variables.items():
+        patch.setenv(name, text)
 
 
-def _set_loaded_offline(config: pytest.Config) -> None:
-    """Switch a huggingface_hub that was imported before this run: it read its variables then."""
+def _set_loaded_offline(patch: pytest.MonkeyPatch) -> None:
+    """Switch a huggingface_hub that was imported before this run: it has already read its variables."""
     for name, attribute in (
         ("huggingface_hub.constants", "HF_HUB_OFFLINE"),
         ("transformers.utils.hub", "_is_offline_mode"),
     ):
         module = sys.modules.get(name)
         if module is not None and hasattr(module, attribute):
-            config.add_cleanup(partial(setattr, module, attribute, getattr(module, attribute)))
-            setattr(module, attribute, True)
+            patch.setattr(module, attribute, True)
 
 
 def _refuse_started_cuda(flag: str, why: str) -> None:
@@ -134,11 +121,8 @@ def _refuse_started_cuda(flag: str, why: str) -> None:
 def _demand_cuda() -> None:
     torch: Any = import_module("torch")
     if not torch.cuda.is_available():
-        built = (
-            f"torch {torch.__version__} is built with CUDA {torch.version.cuda}"
-            if torch.version.cuda
-            else (f"torch {torch.__version__} is built without CUDA")
-        )
+        built = f"with CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
         raise pytest.UsageError(
-            f"--tf-device=cuda, and no CUDA device is available: {built}. Use --tf-device=cpu or auto."
+            f"--tf-device=cuda, and no CUDA device is available: torch {torch.__version__} is built {built}. "
+            "Use --tf-device=cpu or auto."
         )

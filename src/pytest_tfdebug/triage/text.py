@@ -31,7 +31,7 @@ def line(text: str) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return the text with its middle left out where it is longer than ``limit`` characters."""
+    """Return the text with its middle left out if it is longer than ``limit`` characters."""
     if len(text) <= limit:
         return text
     left = f" ... {len(text) - limit} characters ... "
@@ -41,7 +41,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def listing(names: list[str], shown: int = 6) -> str:
-    """Return names as a sentence part, the many ones counted: ``a, b, c (4 more)``."""
+    """Return the first names as part of a sentence, and how many more there are: ``a, b, c (4 more)``."""
     more = len(names) - shown
     head = ", ".join(value(name, 80) for name in names[:shown])
     return f"{head} ({more} more)" if more > 0 else head

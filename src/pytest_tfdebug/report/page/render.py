@@ -25,16 +25,11 @@ def assets() -> Iterator[tuple[str, str]]:
         yield file.name, file.read_text(encoding="utf-8")
 
 
-def summary(check: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a card of the index shows of a check."""
-    return view.card(check)
-
-
 def render_index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any], *, has_scan: bool = False) -> str:
     """Return the index of a run.
 
     Args:
-        cards: What :func:`summary` gave of each check.
+        cards: What :func:`view.card` returned for each check.
         run: The ``run`` of ``--tf-json``.
         has_scan: Whether there is a page of models by tests.
     """

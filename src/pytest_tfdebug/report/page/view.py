@@ -1,17 +1,19 @@
-"""What the templates show, worked out from records: no HTML here, and nothing that is not in the records."""
+"""What the templates show, computed from the records alone; no HTML here."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
+from math import isfinite, log10
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.report.page.markdown import issue
+from pytest_tfdebug.report.parity import rename_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-#: What a check is called on a page.
+#: Name of a check -> its name on a page.
 KINDS = {
     "parity": "Parity",
     "padding_invariant": "Padding",
@@ -24,9 +26,19 @@ KINDS = {
     "clean_load": "Load",
     "conformance": "Promise",
 }
-#: What the two sides of a check are called: the one under test, and the one that it is held to.
+#: Name of a check -> titles of its sides: the one under test, and the one that it is held to.
 _SIDES = {"parity": ("Here", "Reference"), "padding_invariant": ("Padded", "As the test called it")}
 _OTHER_SIDES = ("Made again", "As the test called it")
+#: List of models in a scanner's report -> the state of its models on the page; a later list overrides an earlier one.
+_LISTS = {
+    "models_ran": "ran",
+    "models_not_run": "not run",
+    "models_conditional": "conditional",
+    "models_partially_skipped": "partial",
+    "models_empty": "empty",
+    "models_skipped": "skipped",
+    "models_vanished": "vanished",
+}
 #: Calls as columns: a page of 5,000 calls stays small.
 _COLUMNS = ("path", "class_name", "call", "parent", "ended", "state", "share", "max_abs", "allowed", "relative_l2")
 
@@ -34,29 +46,27 @@ _COLUMNS = ("path", "class_name", "call", "parent", "ended", "state", "share", "
 def card(check: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the index shows of a check."""
     file, _, name = check["test"].partition("::")
-    coverage, worst, culprit = check["coverage"], check["worst"], check["culprit"]
+    coverage = check["coverage"]
     share = coverage["compared"] / coverage["expected"] if coverage and coverage["expected"] else None
     return {
         "id": check["id"],
         "test": check["test"],
         "file": file,
         "title": (name or file).replace("::", " › ") + (f" · {check['name']}" if check["name"] else ""),
-        "check": check["check"],
         "kind": KINDS.get(check["check"], check["check"]),
         "status": check["status"],
         "model": check["model"],
         "headline": check["headline"],
-        "culprit": culprit,
+        "culprit": check["culprit"],
         "coverage": coverage,
         "covered": share,
-        "worst": worst,
+        "worst": check["worst"],
         "repeats": check["repeats"],
-        "tensors": check["tensors"],
     }
 
 
 def index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the head of the index says of all the checks."""
+    """Return what the head of the index says about all checks."""
     states = Counter(each["status"] for each in cards)
     kinds = Counter(each["kind"] for each in cards)
     environment = {name: _text(value) for name, value in run["environment"].items() if value not in (None, {}, [])}
@@ -71,53 +81,44 @@ def index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[st
 
 def page(check: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the page of a check shows beside the record itself."""
-    forward = check["forward"]
-    names = {value["index"] for value in (forward or {}).get("values", ())}
+    forward = check["forward"] or {"sources": (), "values": (), "reference_values": ()}
+    values = [forward["values"], forward["reference_values"]]
+    command = f"pytest {shlex.quote(check['test'])}"
     return {
-        "command": command(check),
+        "command": command,
         "sides": _SIDES.get(check["check"], _OTHER_SIDES),
-        "rename": rename(check["rename"]),
-        "issue": issue(check, command(check)),
-        "codes": [_code(source) for source in forward["sources"]] if forward else [],
-        "near": [_value_rows(forward[side]) for side in ("values", "reference_values")] if forward else [],
-        "shown": [[row["index"] for row in forward[side]] for side in ("values", "reference_values")]
-        if forward
-        else [],
-        "has_values": bool(names or (forward and forward["reference_values"])),
+        "rename": rename_argument(check["rename"]),
+        "issue": issue(check, command),
+        "codes": [_code(source) for source in forward["sources"]],
+        "near": [_value_rows(rows) for rows in values],
+        "shown": [[row["index"] for row in rows] for rows in values],
+        "has_values": any(values),
         "headroom": _headroom_rows(check["headroom"]),
-        "data": {
-            "measure": forward["measure"],
-            "culprit": forward["culprit"],
-            "own": _columns(forward["own"]),
-            "reference": _columns(forward["reference"]),
-            "pairs": [[pair["own"], pair["reference"], pair["by"]] for pair in forward["pairs"]],
-            "elements": forward["elements"],
-            "tokens": check["tokens"],
-        }
-        if forward
-        else {"own": None, "elements": None, "tokens": check["tokens"]},
+        "data": {**_forward_data(check["forward"]), "tokens": check["tokens"]},
     }
 
 
-def command(check: Mapping[str, Any]) -> str:
-    """Return what to type to run the test of a check again."""
-    return f"pytest {shlex.quote(check['test'])}"
-
-
-def rename(rules: Mapping[str, str]) -> str:
-    """Return the argument that gives a port's modules the reference's names; empty where none was tried."""
-    return "rename={" + ", ".join(f'"{own}": "{other}"' for own, other in rules.items()) + "}" if rules else ""
+def _forward_data(forward: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what the scripts of a page draw of two forwards."""
+    if forward is None:
+        return {"own": None, "elements": None}
+    return {
+        "measure": forward["measure"],
+        "culprit": forward["culprit"],
+        "own": _columns(forward["own"]),
+        "reference": _columns(forward["reference"]),
+        "pairs": [[pair["own"], pair["reference"], pair["by"]] for pair in forward["pairs"]],
+        "elements": forward["elements"],
+    }
 
 
 def _columns(calls: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     rows = list(calls)
-    columns: dict[str, list[Any]] = {"index": [row["index"] for row in rows]}
-    for name in _COLUMNS:
-        columns[name] = [_rounded(row[name]) for row in rows]
+    columns = {name: [_rounded(row[name]) for row in rows] for name in ("index", *_COLUMNS)}
     columns["shape"] = [
         " × ".join(map(str, row["shape"])) + (f" {row['dtype']}" if row["dtype"] else "") for row in rows
     ]
-    for name in ("path", "class_name", "state", "shape"):  # words that come again and again stand once
+    for name in ("path", "class_name", "state", "shape"):  # each word is written once, and then its number
         words = list(dict.fromkeys(columns[name]))
         at = {word: place for place, word in enumerate(words)}
         columns[name] = [at[word] for word in columns[name]]
@@ -149,7 +150,7 @@ def _value_rows(values: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _headroom_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the modules with their headroom, and how much of the range they use as a length."""
+    """Return the modules with their headroom, and the share of the range that they use as the length of a bar."""
     found = []
     for row in rows:
         value, limit = float(row["value"]), float(row["limit"])
@@ -160,9 +161,7 @@ def _headroom_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _on_log_scale(used: float) -> float:
-    """Return a share of a range as a length from 0 to 1: each factor of 10 takes the same room, from 1e-6 on."""
-    from math import isfinite, log10
-
+    """Return a share of a range as a length from 0 to 1 on a logarithmic scale that begins at 1e-6."""
     decades = 6.0
     return 1.0 if not isfinite(used) else min(1.0, max(0.0, 1 + log10(max(used, 1e-30)) / decades))
 
@@ -192,18 +191,6 @@ def scan(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-#: Lists of models in a scanner's report -> the state that a model in it is shown with; a later one counts more.
-_LISTS = {
-    "models_ran": "ran",
-    "models_not_run": "not run",
-    "models_conditional": "conditional",
-    "models_partially_skipped": "partial",
-    "models_empty": "empty",
-    "models_skipped": "skipped",
-    "models_vanished": "vanished",
-}
-
-
 def share(value: object) -> str:
     """Return a share of a tolerance in words: ``0.2×``."""
     number = float(str(value))
@@ -216,7 +203,7 @@ def figure(value: object) -> str:
 
 
 def first_line(code: str) -> str:
-    """Return the first line of a statement, with a mark where there are more."""
+    """Return the first line of a statement, with an ellipsis if there are more."""
     first, _, rest = code.partition("\n")
     return f"{first} …" if rest else first
 

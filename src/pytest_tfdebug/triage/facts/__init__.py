@@ -1,4 +1,4 @@
-"""What the live objects of a failure say beyond its text: one reader a question, by name."""
+"""What the live objects of a failure say beyond its text: one reader for each question, by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.triage.failure import Failure, Link
     from pytest_tfdebug.triage.rule import Facts
 
-#: Name in a rule -> reader; a reader returns None when what it sees shows the rule to be wrong.
+#: Name in a rule -> reader; a reader returns None when it sees that the rule does not apply.
 READERS: dict[str, Callable[[Failure, Link, re.Match[str]], Facts | None]] = {
     "argument": names.read_argument,
     "auto classes": auto.read_auto_classes,

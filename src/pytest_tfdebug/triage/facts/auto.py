@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import sys
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.triage import text
+from pytest_tfdebug.triage.facts.names import nearest
+from pytest_tfdebug.triage.failure import is_a
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ _GENERAL = ("AutoModel", "AutoModelForPreTraining")
 
 
 def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
-    """List the Auto classes that do map this config, the one of the checkpoint's own architecture first."""
-    config = next((value for _, _, value in failure.local_values("config") if hasattr(value, "model_type")), None)
+    """List the Auto classes that map this config, first the one with the checkpoint's own architecture."""
+    config = next((value for _, value in failure.local_values("config") if hasattr(value, "model_type")), None)
     if config is None:
         return Facts()
     own = {str(name) for name in getattr(config, "architectures", None) or ()}
@@ -32,7 +33,7 @@ def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> 
     found.pop(asked, None)
     ordered = sorted(found, key=lambda name: (not own & set(found[name]), name in _GENERAL, name))
     names = {"config": type(config).__name__, "model_type": text.value(config.model_type)}
-    checkpoint = next((value for _, _, value in failure.local_values("pretrained_model_name_or_path")), None)
+    checkpoint = next((value for _, value in failure.local_values("pretrained_model_name_or_path")), None)
     if checkpoint is not None:
         names["checkpoint"] = text.value(checkpoint)
     if ordered:
@@ -41,15 +42,15 @@ def read_auto_classes(failure: Failure, _link: Link, matched: re.Match[str]) -> 
         names["own"] = names["config"]
     if own:
         names["architecture"] = text.listing(sorted(own))
-    lines = [f"Auto classes that map {names['config']}: {text.listing(ordered, 12) if ordered else 'none'}"]
+    lines = [f"Auto classes that map {names['config']}: {text.listing(ordered, 12) or 'none'}"]
     if own:
         lines.append(f"the checkpoint's own architecture: {names['architecture']}")
     return Facts(names, tuple(lines))
 
 
 def read_no_generate(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
-    """Name the class with a language model head; None when the object is no transformers model."""
-    model = next((value for _, _, value in failure.local_values("self") if _is_pretrained(value)), None)
+    """Name the class with a language model head; None if the object is not a transformers model."""
+    model = next((value for _, value in failure.local_values("self") if is_a(value, "PreTrainedModel")), None)
     if model is None or type(model).__name__ != matched.group("cls"):
         return None
     names = {"cls": type(model).__name__, "model_type": text.value(model.config.model_type)}
@@ -69,13 +70,11 @@ def read_no_generate(failure: Failure, _link: Link, matched: re.Match[str]) -> F
 
 def read_model_directory(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Say why a directory is not recognised: no config.json, an adapter, or a config without a model type."""
-    given = matched.groupdict().get("path") or ""
-    directory = Path(given)
+    directory = Path(matched["path"])
+    names = {"path": text.value(matched["path"])}
     if not directory.is_dir():
-        return Facts({"path": text.value(given)})
+        return Facts(names)
     entries = sorted(entry.name for entry in directory.iterdir())
-    names = {"path": text.value(given)}
-    line = f"the directory holds: {text.listing(entries) if entries else 'nothing'}"
     if "adapter_config.json" in entries:
         adapter = json.loads((directory / "adapter_config.json").read_text(encoding="utf-8"))
         names["adapter"] = text.value(adapter.get("base_model_name_or_path"))
@@ -85,7 +84,7 @@ def read_model_directory(_failure: Failure, _link: Link, matched: re.Match[str])
         names["no_config"] = "config.json"
     else:
         names["no_type"] = "model_type"
-    return Facts(names, (line,))
+    return Facts(names, (f"the directory holds: {text.listing(entries) or 'nothing'}",))
 
 
 def read_model_type(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
@@ -93,25 +92,17 @@ def read_model_type(_failure: Failure, _link: Link, matched: re.Match[str]) -> F
     given = matched.group("given")
     configuration = sys.modules.get("transformers.models.auto.configuration_auto")
     known = [] if configuration is None else list(configuration.CONFIG_MAPPING_NAMES)
-    near = difflib.get_close_matches(given.lower().replace("-", "_"), known, n=1, cutoff=0.75)
+    near = nearest(given.lower().replace("-", "_"), known, 0.75)
     version = getattr(sys.modules.get("transformers"), "__version__", "?")
-    names = {"given": text.value(given), "version": str(version)}
-    if near:
-        names["near"] = near[0]
-    return Facts(
-        names, (f"transformers {version} knows {len(known)} model types; nearest: {near[0] if near else 'none'}",)
-    )
+    names = {"given": text.value(given), "version": str(version), "near": near}
+    return Facts(names, (f"transformers {version} knows {len(known)} model types; nearest: {near or 'none'}",))
 
 
 def read_task(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Name the pipeline task nearest to an unknown one."""
     given = matched.group("task")
-    known = re.findall(r"'([\w-]+)'", matched.string)
-    near = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
-    names = {"task": text.value(given)}
-    if near:
-        names |= {"near": near[0], **failure.rewritten(given, near[0])}
-    return Facts(names)
+    near = nearest(given, re.findall(r"'([\w-]+)'", matched.string), 0.5)
+    return Facts({"task": text.value(given), "near": near, **failure.rewritten(given, near)})
 
 
 _GENERATING = (
@@ -136,7 +127,3 @@ def _mapping(config: Any) -> Iterator[tuple[str, list[str]]]:  # noqa: ANN401 - 
 def _is_own(cls: type) -> bool:
     """Whether a class is the user's, not one of transformers."""
     return cls.__module__.partition(".")[0] != "transformers"
-
-
-def _is_pretrained(value: object) -> bool:
-    return any(kind.__name__ == "PreTrainedModel" for kind in type(value).__mro__)

@@ -1,4 +1,4 @@
-"""Which module or tensor has another dtype, or another width, than what it meets; read from a failed forward."""
+"""Which module or tensor of a failed forward has another dtype or width than what it is combined with."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.facts.ranges import is_tensor
-from pytest_tfdebug.triage.failure import is_users, module_of
+from pytest_tfdebug.triage.failure import is_a, is_users, package_of
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.triage.failure import Failure, Link
 
-#: What queries and keys are rotated with.
+#: The variables that queries and keys are rotated with.
 _ROTARY = ("cos", "sin")
 _ROTATED = re.compile(r"q|k")
 
@@ -52,7 +51,7 @@ class _Running:
         return type(self.root).__name__
 
     def dtype(self, *, but_own: bool = False) -> Any:  # noqa: ANN401 - a torch.dtype
-        """Return the dtype of most weights of the root, without the module's own where these are in question."""
+        """Return the dtype of most weights of the root; ``but_own`` leaves the module's own out of the count."""
         own = {id(parameter) for parameter in self.module.parameters()} if but_own else set()
         counts: Counter[Any] = Counter()
         for parameter in self.root.parameters():
@@ -62,24 +61,24 @@ class _Running:
 
 
 def read_dtypes(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
-    """Name the module and the tensor whose dtype differs; nothing where a module was called by itself."""
+    """Name the module and the tensor whose dtype differs; nothing if the module was called by itself."""
     running = _running(link)
     if running is None:
         return Facts()
     weight: Any = getattr(running.module, "weight", None)
     given: Any = running.frame.f_locals.get("input")
-    if is_tensor(weight) and is_tensor(given):
+    if is_a(weight, "Tensor") and is_a(given, "Tensor"):
         return _of_weights(failure, link, running, weight.dtype, given.dtype) if running.path else Facts()
     return _of_values(failure, link, running)
 
 
 def read_widths(_failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
-    """Name the linear layer that was given another number of features than it takes; other products are the test's."""
+    """Name the linear layer that got another number of features than it takes; None for any other product."""
     running = _running(link)
     if running is None or not hasattr(running.module, "in_features"):
         return None
     given: Any = running.frame.f_locals.get("input")
-    lines = (f"it was given a tensor of shape {tuple(given.shape)}",) if is_tensor(given) else ()
+    lines = (f"it was given a tensor of shape {tuple(given.shape)}",) if is_a(given, "Tensor") else ()
     takes = f"{running.name} takes {matched['wanted']} features (in_features) and was given {matched['given']}"
     return Facts({"layer": running.name, "takes": takes}, lines)
 
@@ -95,22 +94,22 @@ def _of_weights(failure: Failure, link: Link, running: _Running, weights: Any, g
         if tensor.dtype == given:
             code = failure.site_of(step).code
             return Facts({"told": told, "mend": f"{name} = {name}.to({weights})    # before: {text.value(code)}"})
-    steps = [step for step in reversed(link.steps) if not _is_torch(step.tb_frame)]
+    steps = _steps_outside_torch(link)
     rotary = _rotary(steps, running, weights)
     if rotary is not None:
         return rotary
+    mend = f"cast what it is given to {weights}"
     caller = next((step for step in steps if step.tb_frame is not running.frame), None)
-    if caller is None:
-        return Facts({"told": told, "mend": f"cast what it is given to {weights}"})
-    site = failure.site_of(caller)
-    where = f"{PurePath(site.path).name}:{site.line}"
-    return Facts({"told": told, "mend": f"cast what it is given to {weights}, in {where}: {text.value(site.code)}"})
+    if caller is not None:
+        site = failure.site_of(caller)
+        mend += f", in {PurePath(site.path).name}:{site.line}: {text.value(site.code)}"
+    return Facts({"told": told, "mend": mend})
 
 
 def _of_values(failure: Failure, link: Link, running: _Running) -> Facts:
-    """Name the values of the failed line whose dtype is not that of the model, or what they were made of."""
+    """Name the values of the failed line whose dtype is not the model's, or the cosines and sines that made them."""
     wanted = running.dtype()
-    steps = [step for step in reversed(link.steps) if not _is_torch(step.tb_frame)]
+    steps = _steps_outside_torch(link)
     if wanted is None or not steps:
         return Facts()
     rotary = _rotary(steps, running, wanted)
@@ -123,7 +122,7 @@ def _of_values(failure: Failure, link: Link, running: _Running) -> Facts:
 
 
 def _rotary(steps: list[TracebackType], running: _Running, wanted: object) -> Facts | None:
-    """Name the cosines and sines that made queries or keys another dtype; None where nothing says that they did."""
+    """Name the cosines and sines that gave queries or keys another dtype; None if there is no sign that they did."""
     for step in steps:
         odd = _odd(step.tb_frame, wanted)
         rotary = {name: odd[name] for name in _ROTARY if name in odd}
@@ -148,7 +147,7 @@ def _cast(odd: dict[str, Any], frame: FrameType, running: _Running, wanted: obje
 
 def _running(link: Link) -> _Running | None:
     """Return the innermost module that ran, and the outermost that holds it."""
-    frames = [frame for frame, _ in link.frames if _is_module(frame.f_locals.get("self"))]
+    frames = [frame for frame in link.frames if _is_module(frame.f_locals.get("self"))]
     if not frames:
         return None
     module = frames[-1].f_locals["self"]
@@ -168,13 +167,13 @@ def _odd(frame: FrameType, wanted: object) -> dict[str, Any]:
     return {
         name: value
         for name, value in list(frame.f_locals.items())
-        if is_tensor(value) and value.is_floating_point() and value.dtype != wanted
+        if is_a(value, "Tensor") and value.is_floating_point() and value.dtype != wanted
     }
 
 
 def _like(frame: FrameType, wanted: object) -> str:
-    """Return what has the dtype that is wanted: a variable of a frame, those of a query first, or the dtype."""
-    named = [name for name, value in frame.f_locals.items() if is_tensor(value) and value.dtype == wanted]
+    """Return an expression of the wanted dtype: of a frame's variable, a query's first, or the dtype itself."""
+    named = [name for name, value in frame.f_locals.items() if is_a(value, "Tensor") and value.dtype == wanted]
     return (
         f"{min(named, key=lambda name: (not name.startswith('q'), named.index(name)))}.dtype" if named else str(wanted)
     )
@@ -182,11 +181,11 @@ def _like(frame: FrameType, wanted: object) -> str:
 
 def _given(link: Link, running: _Running) -> Iterator[tuple[str, Any, TracebackType]]:
     """Yield the floating-point tensors that the user gave the root: name, tensor, and where the user called it."""
-    call = next((frame for frame, _ in link.frames if frame.f_locals.get("self") is running.root), None)
+    call = next((frame for frame in link.frames if frame.f_locals.get("self") is running.root), None)
     if call is None:
         return
     values = (*call.f_locals.get("args", ()), *call.f_locals.get("kwargs", {}).values())
-    given = {id(value) for value in values if is_tensor(value) and value.is_floating_point()}
+    given = {id(value) for value in values if is_a(value, "Tensor") and value.is_floating_point()}
     for step in link.steps:
         if is_users(step.tb_frame):
             found = list(step.tb_frame.f_locals.items())
@@ -195,13 +194,14 @@ def _given(link: Link, running: _Running) -> Iterator[tuple[str, Any, TracebackT
 
 def _name_of(link: Link, root: object) -> str:
     """Return what the user calls a model."""
-    users = [frame for frame, _ in link.frames if is_users(frame)]
+    users = filter(is_users, link.frames)
     names = (name for frame in users for name, value in frame.f_locals.items() if value is root and name != "self")
     return next(names, "model")
 
 
-def _is_torch(frame: FrameType) -> bool:
-    return module_of(frame).partition(".")[0] == "torch"
+def _steps_outside_torch(link: Link) -> list[TracebackType]:
+    """Return the entries of a traceback outside torch, innermost first."""
+    return [step for step in reversed(link.steps) if package_of(step.tb_frame) != "torch"]
 
 
 def _is_module(value: object) -> bool:

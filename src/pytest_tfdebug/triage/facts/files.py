@@ -1,4 +1,4 @@
-"""What is in a weights file that cannot be read: an LFS pointer, a web page, nothing, or half of it."""
+"""What a weights file that cannot be read holds: an LFS pointer, a web page, nothing, or half of the weights."""
 
 from __future__ import annotations
 
@@ -31,20 +31,23 @@ def read_weights_file(failure: Failure, _link: Link, _matched: re.Match[str]) ->
     if not found:
         return Facts()
     path, verdict = found[0]
-    names = {"broken": text.value(path), "verdict": verdict, "restore": _restore(path, verdict)}
-    names["look"] = f"head -c 200 {shlex.quote(str(path))}"
-    lines = [f"{text.value(each)}: {what}" for each, what in found[1:4]]
-    return Facts(names, tuple(lines))
+    names = {
+        "broken": text.value(path),
+        "verdict": verdict,
+        "restore": _restore(path, verdict),
+        "look": f"head -c 200 {shlex.quote(str(path))}",
+    }
+    return Facts(names, tuple(f"{text.value(each)}: {what}" for each, what in found[1:4]))
 
 
 def read_weights_only(failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
-    """Like :func:`read_weights_file`; None when the file is a sound pickle that torch merely does not trust."""
+    """Like :func:`read_weights_file`; None if the file is a sound pickle that torch merely does not trust."""
     facts = read_weights_file(failure, link, matched)
     return facts if facts.names else None
 
 
 def read_shard(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts | None:
-    """Count the shards that the index names and the directory lacks; None where no index names the file."""
+    """Count the shards that the index names and the directory lacks; None if no index names the file."""
     missing = Path(matched.group("shard"))
     indexes = sorted(missing.parent.glob("*.index.json"))
     shards = sorted(set(json.loads(indexes[0].read_text(encoding="utf-8"))["weight_map"].values())) if indexes else []
@@ -56,7 +59,7 @@ def read_shard(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts 
 
 
 def read_directory(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
-    """List what a checkpoint directory does hold, and tell the formats that transformers 5 no longer reads."""
+    """List what a checkpoint directory holds, and name a format that transformers 5 no longer reads."""
     directory = Path(matched.group("directory").rstrip("."))
     if not directory.is_dir():
         directory = Path(matched.group("directory"))
@@ -67,11 +70,11 @@ def read_directory(_failure: Failure, _link: Link, matched: re.Match[str]) -> Fa
         names["foreign"] = text.value(foreign[0])
     elif "adapter_config.json" in entries:
         names["adapter"] = "adapter_config.json"
-    return Facts(names, (f"the directory holds: {text.listing(entries) if entries else 'nothing'}",))
+    return Facts(names, (f"the directory holds: {text.listing(entries) or 'nothing'}",))
 
 
 def verdict_of(path: Path) -> str | None:
-    """Say what is wrong with a weights file, None where nothing is seen to be."""
+    """Say what is wrong with a weights file; None if nothing is found."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -145,7 +148,7 @@ def _files(failure: Failure) -> Iterator[Path]:
 
 
 def _restore(path: Path, verdict: str) -> str:
-    """Return the command that brings the file back, from where it came."""
+    """Return the command that fetches the file again from its source."""
     cached = _CACHED.search(str(path))
     if cached is not None and cached["file"]:
         kind = "" if cached["kind"] == "model" else f" --repo-type {cached['kind']}"

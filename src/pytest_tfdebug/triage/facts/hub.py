@@ -1,8 +1,7 @@
-"""What the hub was asked for, what its cache holds instead, and which settings are in force."""
+"""Which file the hub was asked for, what its cache holds instead, and which settings are in force."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.environment import hub_cache
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.failure import module_of
+from pytest_tfdebug.triage.facts.names import nearest
+from pytest_tfdebug.triage.failure import module_of, package_of
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:
@@ -76,12 +76,11 @@ def read_missing_file(failure: Failure, link: Link, matched: re.Match[str]) -> F
     if not given or not Path(given).is_dir():
         return read_download(failure, link, matched)
     entries = sorted(entry.name for entry in Path(given).iterdir())
-    line = f"the directory holds: {text.listing(entries) if entries else 'nothing'}"
-    return Facts({"directory": text.value(given)}, (line,))
+    return Facts({"directory": text.value(given)}, (f"the directory holds: {text.listing(entries) or 'nothing'}",))
 
 
 def read_path(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
-    """Say how far a local path that does not exist does exist, and which name there is nearest."""
+    """List the deepest existing folder of a local path that does not exist, and name the nearest entry in it."""
     given = matched.group("path")
     address = _ADDRESS.match(given)
     if address is not None:
@@ -92,31 +91,23 @@ def read_path(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     parent = next((folder for folder in path.parents if folder.is_dir()), Path())
     entries = sorted(entry.name for entry in parent.iterdir())
     missing = path.relative_to(parent).parts[0] if path != parent and path.is_relative_to(parent) else path.name
-    near = difflib.get_close_matches(missing, entries, n=1)
+    near = nearest(missing, entries, 0.6)
     names = {"path": text.value(given), "parent": text.value(parent), "local": "local"}
     if near:
-        names["near"] = text.value(parent / near[0])
-    holds = text.listing(entries) if entries else "nothing"
+        names["near"] = text.value(parent / near)
     where = parent if parent != Path() else f"the working directory {Path.cwd()}"
-    return Facts(names, (f"{where} holds: {holds}",))
+    return Facts(names, (f"{where} holds: {text.listing(entries) or 'nothing'}",))
 
 
 def wanted_of(failure: Failure) -> Wanted | None:
-    """Return what the hub's innermost call was asked for, read from its frames."""
-    best: Wanted | None = None
-    for frame in failure.frames:
-        package = module_of(frame).partition(".")[0]
-        if package not in {"huggingface_hub", "transformers"}:
-            continue
-        found = _from_frame(frame)
-        if found is not None and found.file:
-            return found
-        best = best or found
-    return best
+    """Return what the hub was asked for, read from the innermost frame that says it; one that names a file first."""
+    frames = [frame for frame in failure.frames if package_of(frame) in {"huggingface_hub", "transformers"}]
+    found = [wanted for frame in frames if (wanted := _from_frame(frame)) is not None]
+    return next((wanted for wanted in found if wanted.file), found[0] if found else None)
 
 
 def cached_revisions(wanted: Wanted) -> list[tuple[str, list[str]]]:
-    """Return the commits that the cache holds of a repository, each with the branches and tags that name it."""
+    """Return a repository's commits in the cache, each with the branches and tags that point to it."""
     snapshots = wanted.folder / "snapshots"
     if not snapshots.is_dir():
         return []

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.facts.ranges import is_tensor
-from pytest_tfdebug.triage.failure import is_users
+from pytest_tfdebug.triage.failure import is_a, is_users
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:
@@ -36,21 +35,16 @@ _GIB = 2**30
 
 def read_memory(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
     """Give the sizes of the message in one line, and the shape of the batch with the line that passed it."""
-    names, lines = {}, []
-    sizes = []
+    sizes = {}
     for label, pattern in _PARTS:
         found = re.search(pattern, link.message)
         if found is not None:
-            size = next(group for group in found.groups() if group)
-            sizes.append(f"{label} {size}")
-            if label == "asked for":
-                names["asked"] = size
+            sizes[label] = next(group for group in found.groups() if group)
     tried = re.search(r"you tried to allocate (\d+) bytes", link.message)
     if tried is not None:
-        names["asked"] = f"{int(tried.group(1)) / _GIB:.2f} GiB"
-        sizes.append(f"asked for {names['asked']}")
-    if sizes:
-        lines.append(f"memory: {', '.join(sizes)}")
+        sizes["asked for"] = f"{int(tried.group(1)) / _GIB:.2f} GiB"
+    names = {"asked": sizes.get("asked for", "")}
+    lines = [f"memory: {', '.join(f'{label} {size}' for label, size in sizes.items())}"] if sizes else []
     batch = _batch(failure)
     if batch is not None:
         name, shape = batch
@@ -62,24 +56,21 @@ def read_memory(failure: Failure, link: Link, _matched: re.Match[str]) -> Facts:
 
 
 def _batch(failure: Failure) -> tuple[str, tuple[int, ...]] | None:
-    """Return the name and shape of the input: the user's own variable where there is one, else the model's argument."""
+    """Return the name and shape of the input: the user's own variable if there is one, else the model's argument."""
     outermost_first = tuple(reversed(failure.frames))
     for frame in outermost_first:
         if not is_users(frame):
             for name in _INPUTS:
-                value = frame.f_locals.get(name)
-                if value is not None and is_tensor(value) and value.dim():
+                value: Any = frame.f_locals.get(name)
+                if is_a(value, "Tensor") and value.dim():
                     return _users_name(failure, value) or name, tuple(value.shape)
     for frame in outermost_first:
         for name, value in list(frame.f_locals.items()):
-            if is_users(frame) and is_tensor(value) and value.dim():
+            if is_users(frame) and is_a(value, "Tensor") and value.dim():
                 return text.value(name), tuple(value.shape)
     return None
 
 
 def _users_name(failure: Failure, tensor: object) -> str | None:
-    for frame in failure.frames:
-        for name, value in list(frame.f_locals.items()):
-            if value is tensor and is_users(frame):
-                return name
-    return None
+    users = filter(is_users, failure.frames)
+    return next((name for frame in users for name, value in list(frame.f_locals.items()) if value is tensor), None)

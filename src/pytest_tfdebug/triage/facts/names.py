@@ -1,9 +1,10 @@
-"""A name that the installed transformers does not have: the nearest one it has, and whether it had it once."""
+"""A name that the installed transformers does not have: the nearest name that it has, and what replaced it."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import pkgutil
 import re
 import sys
 from importlib import metadata, util
@@ -14,15 +15,16 @@ from pytest_tfdebug.triage.facts.removed import REMOVED_ARGUMENTS, REMOVED_MODUL
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_tfdebug.triage.failure import Failure, Link
 
 _SIMILARITY = 0.8
-#: Module -> distribution, where the two differ; only these packages' absence is a matter of installing transformers.
+#: Module or library as a message names it -> distribution, where they differ by more than case and ``_`` for ``-``.
 _DISTRIBUTIONS = {
     "PIL": "pillow",
-    "flash_attn": "flash-attn",
+    "PyTorch": "torch",
     "sklearn": "scikit-learn",
-    "sentence_transformers": "sentence-transformers",
     "google.protobuf": "protobuf",
 }
 
@@ -30,7 +32,7 @@ _DISTRIBUTIONS = {
 def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Say what replaced a name, where it lives now, or which name is nearest."""
     name, module = matched.group("name"), matched.group("module")
-    names = {"version": _installed("transformers"), "name": text.value(name)}
+    names = {"version": _installed(), "name": text.value(name)}
     lines = [f"installed: transformers {names['version']}"]
     here = _names_of(module)
     same = next((other for other in here if other.lower() == name.lower()), None)
@@ -53,22 +55,23 @@ def read_missing_name(failure: Failure, _link: Link, matched: re.Match[str]) -> 
 def read_missing_module(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Say where a module's contents are now, or which module is nearest."""
     module = matched.group("module")
-    names = {"version": _installed("transformers"), "module": text.value(module)}
+    names = {"version": _installed(), "module": text.value(module)}
     moved = REMOVED_MODULES.get(module)
     fast = re.fullmatch(r"(transformers\.models\.\w+\.tokenization_\w+)_fast", module)
     parent, _, last = module.rpartition(".")
-    siblings = _submodules(parent)
-    near = difflib.get_close_matches(last, siblings, n=1, cutoff=0.6)
+    folders = getattr(sys.modules.get(parent), "__path__", [])
+    near = nearest(last, [sibling.name for sibling in pkgutil.iter_modules(folders)], 0.6)
     if moved or fast:
-        names["moved"] = moved or str(fast and fast.group(1))
+        names["moved"] = found = moved or str(fast and fast.group(1))
     elif near:
-        names["near"] = f"{parent}.{near[0]}"
-    found = names.get("moved") or names.get("near") or "none"
+        names["near"] = found = f"{parent}.{near}"
+    else:
+        found = "none"
     return Facts(names, (f"installed: transformers {names['version']}; nearest module: {found}",))
 
 
 def read_lazy_import(failure: Failure, link: Link, matched: re.Match[str]) -> Facts:
-    """Give the innermost cause as the reason; what could not be imported is a module or a name of transformers."""
+    """Give the innermost cause as the reason why a module or a name of transformers could not be imported."""
     module = matched.group("module")
     names = {"module": text.value(module)} | ({} if "." in module else {"exported": text.value(module)})
     causes = {id(inner.error): inner for inner in failure.links}
@@ -91,8 +94,7 @@ def read_missing_package(_failure: Failure, _link: Link, matched: re.Match[str])
 def read_backends(_failure: Failure, _link: Link, matched: re.Match[str]) -> Facts:
     """Collect every library that one message asks for, so that one command installs them all."""
     libraries = sorted(set(re.findall(r"requires the (\S+) library but it was not found", matched.string)))
-    known = {"PIL": "pillow", "Torchvision": "torchvision", "SentencePiece": "sentencepiece", "PyTorch": "torch"}
-    wanted = [known.get(library, library.lower()) for library in libraries]
+    wanted = [_DISTRIBUTIONS.get(library, library.lower()) for library in libraries]
     return Facts({"libraries": " and ".join(libraries), "distributions": " ".join(wanted)})
 
 
@@ -102,7 +104,7 @@ def read_argument(failure: Failure, _link: Link, matched: re.Match[str]) -> Fact
     owner = _transformers_class(cls)
     if owner is None:
         return None
-    names = {"cls": cls, "argument": text.value(argument), "version": _installed("transformers")}
+    names = {"cls": cls, "argument": text.value(argument), "version": _installed()}
     had, replacement = REMOVED_ARGUMENTS.get(argument, ("", ""))
     fits = had == cls or (had == "from_pretrained" and cls not in {"Trainer", "TrainingArguments"})
     lines = [f"installed: transformers {names['version']}"]
@@ -112,12 +114,14 @@ def read_argument(failure: Failure, _link: Link, matched: re.Match[str]) -> Fact
         if replacement.endswith("="):
             names |= failure.rewritten(argument, replacement[:-1])
         return Facts(names, tuple(lines))
-    parameters = list(inspect.signature(owner).parameters)
-    near = difflib.get_close_matches(argument, parameters, n=1, cutoff=0.7)
-    lines.append(f"nearest argument of {cls}: {near[0] if near else 'none'}")
-    if near:
-        names |= {"near": near[0], **failure.rewritten(argument, near[0])}
-    return Facts(names, tuple(lines))
+    near = nearest(argument, inspect.signature(owner).parameters, 0.7)
+    lines.append(f"nearest argument of {cls}: {near or 'none'}")
+    return Facts({**names, "near": near, **failure.rewritten(argument, near)}, tuple(lines))
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float) -> str:
+    """Return the known name that is spelt most alike; empty if none is as similar as the cutoff, from 0 to 1."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")
 
 
 def _replacement(name: str) -> str | None:
@@ -132,7 +136,7 @@ def _replacement(name: str) -> str | None:
 
 
 def _as_code(failure: Failure, name: str, replacement: str) -> dict[str, str]:
-    """Turn a replacement into the line to write, where it is one name."""
+    """Turn a replacement into the line to write, if it is a single name."""
     path = replacement.partition(",")[0]
     module, _, attribute = path.rpartition(".")
     if module and all(part.isidentifier() for part in path.split(".")):
@@ -146,7 +150,7 @@ def _names_of(module: str) -> list[str]:
 
 
 def _modules_with(name: str) -> list[str]:
-    """Return the transformers modules that define a name: the top level first, else those loaded in this run."""
+    """Return the transformers modules that define a name: the top level, or else those loaded in this run."""
     if name in _names_of("transformers"):
         return ["transformers"]
     found = []
@@ -157,15 +161,6 @@ def _modules_with(name: str) -> list[str]:
     return sorted(found)
 
 
-def _submodules(package: str) -> list[str]:
-    loaded = sys.modules.get(package)
-    if loaded is None:
-        return []
-    import pkgutil
-
-    return [module.name for module in pkgutil.iter_modules(getattr(loaded, "__path__", []))]
-
-
 def _transformers_class(name: str) -> type | None:
     transformers = sys.modules.get("transformers")
     if transformers is None or name not in dir(transformers):
@@ -174,8 +169,9 @@ def _transformers_class(name: str) -> type | None:
     return found if isinstance(found, type) else None
 
 
-def _installed(distribution: str) -> str:
+def _installed() -> str:
+    """Return the version of transformers."""
     try:
-        return metadata.version(distribution)
+        return metadata.version("transformers")
     except metadata.PackageNotFoundError:
-        return "not installed" if util.find_spec(distribution) is None else "of unknown version"
+        return "not installed" if util.find_spec("transformers") is None else "of unknown version"

@@ -1,4 +1,4 @@
-"""Ids and labels against what the model has room for, read from the frames of a failed forward."""
+"""Ids and labels that the model has no row or class for, read from the frames of a failed forward."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.failure import is_users, module_of
+from pytest_tfdebug.triage.failure import is_a, is_users, module_of
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _IGNORED_LABEL = -100
 class Range:
     """The values of an integer tensor and what they index.
 
-    ``room`` is the number of rows or classes; valid values are 0 to ``room - 1``.
+    ``room`` is the number of rows or classes; valid values are 0 to ``room - 1``, and ``outside`` of ``count`` are not.
     """
 
     name: str
@@ -35,13 +35,8 @@ class Range:
     count: int
     room: int
 
-    @property
-    def is_outside(self) -> bool:
-        """Whether a value has no row or class."""
-        return self.outside > 0
-
     def __str__(self) -> str:
-        verdict = f"{self.outside} of {self.count} outside" if self.is_outside else "all inside"
+        verdict = f"{self.outside} of {self.count} outside" if self.outside else "all inside"
         return f"{self.name} holds {self.low} to {self.high}, {self.of} take 0 to {self.room - 1}: {verdict}"
 
 
@@ -57,7 +52,7 @@ def read_ranges(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts
         if measured is not None and str(measured) not in lines:
             found.append(measured)
             lines.append(str(measured))
-    wrong = next((entry for entry in found if entry.is_outside), None)
+    wrong = next((entry for entry in found if entry.outside), None)
     if wrong is None:
         return Facts({}, tuple(lines[:6]))
     kind = "labels" if "classes" in wrong.of else ("ids" if wrong.room in _vocabularies(failure) else "indices")
@@ -66,17 +61,17 @@ def read_ranges(failure: Failure, _link: Link, _matched: re.Match[str]) -> Facts
 
 
 def _pairs(failure: Failure) -> list[tuple[Any, str, int, str]]:
-    """Find tensors of indices beside what they index: the functions' own frames first, then models and their inputs."""
+    """Find tensors of indices and what they index: in the functions' own frames, or else in the models' inputs."""
     pairs: list[tuple[Any, str, int, str]] = []
     for frame in failure.frames:
         values, function = frame.f_locals, frame.f_code.co_name
-        if module_of(frame) == "torch.nn.functional" and is_tensor(values.get("input")):
-            if function == "embedding" and is_tensor(values.get("weight")):
+        if module_of(frame) == "torch.nn.functional" and is_a(values.get("input"), "Tensor"):
+            if function == "embedding" and is_a(values.get("weight"), "Tensor"):
                 rows = values["weight"].shape[0]
                 pairs.append(
                     (values["input"], _named(failure, values["input"], "ids"), rows, f"the embedding's {rows} rows")
                 )
-            elif function in {"cross_entropy", "nll_loss"} and is_tensor(values.get("target")):
+            elif function in {"cross_entropy", "nll_loss"} and is_a(values.get("target"), "Tensor"):
                 classes = values["input"].shape[1 if values["input"].dim() > 1 else 0]
                 name = _named(failure, values["target"], "labels")
                 pairs.append((values["target"], name, classes, f"the {classes} classes"))
@@ -84,19 +79,18 @@ def _pairs(failure: Failure) -> list[tuple[Any, str, int, str]]:
 
 
 def _from_models(failure: Failure) -> list[tuple[Any, str, int, str]]:
-    """Where the failure surfaced elsewhere, as asynchronous CUDA errors do: every model's inputs against its config."""
+    """Pair every model's inputs with its config; for failures that surface elsewhere, as errors of CUDA do."""
     pairs: list[tuple[Any, str, int, str]] = []
-    for frame, _, model in failure.local_values("self", "model"):
-        config = getattr(model, "config", None)
-        given = {name: frame.f_locals.get(name) for name in (*_VOCABULARY_IDS, *_LABELS)}
-        room = _room(model, config)
-        pairs += [(tensor, name, *room[name]) for name, tensor in given.items() if is_tensor(tensor) and name in room]
+    for frame, model in failure.local_values("self", "model"):
+        room = _room(model, getattr(model, "config", None))
+        given = {name: frame.f_locals.get(name) for name in room}
+        pairs += [(tensor, name, *room[name]) for name, tensor in given.items() if is_a(tensor, "Tensor")]
     return pairs
 
 
 def _vocabularies(failure: Failure) -> set[int]:
-    """Return the vocabulary sizes of the models at hand: what tells ids from positions and token types."""
-    models = (model for _, _, model in failure.local_values("self", "model"))
+    """Return the vocabulary sizes of the models at hand, which tell ids from positions and token types."""
+    models = (model for _, model in failure.local_values("self", "model"))
     sizes = (getattr(getattr(model, "config", None), "vocab_size", None) for model in models)
     return {size for size in sizes if isinstance(size, int)}
 
@@ -127,18 +121,13 @@ def _measure(values: Any, name: str, room: int, of: str) -> Range | None:  # noq
 
 
 def _named(failure: Failure, tensor: Any, otherwise: str) -> str:  # noqa: ANN401 - a torch tensor
-    """Return what the user, or else the model, calls a tensor: the variable on the same memory."""
+    """Return the user's name for a tensor, or else the model's: that of a variable on the same memory."""
     model_name = otherwise
     for frame in failure.frames:
         for name, value in list(frame.f_locals.items()):
-            if is_tensor(value) and value.dtype == tensor.dtype and value.data_ptr() == tensor.data_ptr():
+            if is_a(value, "Tensor") and value.dtype == tensor.dtype and value.data_ptr() == tensor.data_ptr():
                 if is_users(frame):
                     return name
                 if name in (*_IDS, "labels"):
                     model_name = name
     return model_name
-
-
-def is_tensor(value: object) -> bool:
-    """Whether a value is a torch tensor, told by the names of its classes."""
-    return any(kind.__name__ == "Tensor" for kind in type(value).__mro__)

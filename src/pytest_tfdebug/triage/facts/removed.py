@@ -1,4 +1,4 @@
-"""Names that transformers had once: what replaced them. Data; for a name gone, upgrading does not help.
+"""Names that were removed from transformers, and what replaced them. Upgrading does not bring them back.
 
 Source:
     https://github.com/huggingface/transformers/blob/main/MIGRATION_GUIDE_V5.md and the deprecation notes of the

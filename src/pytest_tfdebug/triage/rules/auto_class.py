@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pytest_tfdebug.triage.rule import AUTO_CLASS, Rule
 
+_rule = partial(Rule, AUTO_CLASS)
+
 AUTO_CLASS_RULES = (
-    Rule(
+    _rule(
         "unmapped-config",
-        AUTO_CLASS,
         ("ValueError",),
         r"Unrecognized configuration class <class '[\w.]*?(?P<config>\w+)'> for this kind of AutoModel: (?P<auto>\w+)",
         ("{auto} has no class for {config}.",),
@@ -24,9 +27,8 @@ AUTO_CLASS_RULES = (
         "transformers.models.auto.auto_factory._BaseAutoModelClass",
         facts="auto classes",
     ),
-    Rule(
+    _rule(
         "unmapped-tokenizer-config",
-        AUTO_CLASS,
         ("ValueError",),
         r"Unrecognized configuration class <class '[\w.]*?(?P<config>\w+)'> to build an AutoTokenizer",
         ("AutoTokenizer has no tokenizer for {config}.",),
@@ -34,9 +36,8 @@ AUTO_CLASS_RULES = (
         ("look for tokenizer_class in tokenizer_config.json",),
         "transformers.models.auto.tokenization_auto.AutoTokenizer.from_pretrained",
     ),
-    Rule(
+    _rule(
         "unrecognized-model",
-        AUTO_CLASS,
         ("ValueError",),
         r"Unrecognized model in (?P<path>.+?)\. Should have a `model_type` key",
         (
@@ -57,9 +58,8 @@ AUTO_CLASS_RULES = (
         "transformers.models.auto.configuration_auto.AutoConfig.from_pretrained",
         facts="model directory",
     ),
-    Rule(
+    _rule(
         "unknown-model-type",
-        AUTO_CLASS,
         ("ValueError",),
         r"has model type `(?P<given>[^`]+)` but Transformers does not recognize this architecture",
         ("transformers {version} does not know the model type {given}.",),
@@ -71,9 +71,8 @@ AUTO_CLASS_RULES = (
         "transformers.models.auto.configuration_auto.AutoConfig.from_pretrained",
         facts="model type",
     ),
-    Rule(
+    _rule(
         "unknown-model-identifier",
-        AUTO_CLASS,
         ("ValueError",),
         r"Unrecognized model identifier: (?P<given>\S+?)\. Should contain one of",
         ("{given} is not a model type that transformers {version} knows.",),
@@ -82,9 +81,8 @@ AUTO_CLASS_RULES = (
         "transformers.models.auto.configuration_auto.AutoConfig.for_model",
         facts="model type",
     ),
-    Rule(
+    _rule(
         "unrecognized-processor",
-        AUTO_CLASS,
         ("ValueError",),
         r"Unrecognized (?P<kind>processing class|image processor|video processor|feature extractor) in (?P<path>.+?)\. (?:Can't|Should)",
         ("{path} holds no files of a {kind}.",),
@@ -94,9 +92,8 @@ AUTO_CLASS_RULES = (
         ("ls {path}",),
         "transformers.models.auto.processing_auto.AutoProcessor.from_pretrained",
     ),
-    Rule(
+    _rule(
         "auto-class-called",
-        AUTO_CLASS,
         ("OSError",),
         r"(?P<auto>Auto\w+) is designed to be instantiated using the `(?P<call>[^`]+)` (?:or|method)",
         ("{auto} was called; it only chooses a class.",),
@@ -104,9 +101,8 @@ AUTO_CLASS_RULES = (
         ("correct: {code}", "use the class of the model itself to build one from a config"),
         "transformers.models.auto.auto_factory._BaseAutoModelClass.__init__",
     ),
-    Rule(
+    _rule(
         "unknown-task",
-        AUTO_CLASS,
         ("KeyError",),
         r"Unknown task (?P<task>\S+), available tasks are",
         ("pipeline has no task {task}.",),
@@ -115,9 +111,8 @@ AUTO_CLASS_RULES = (
         "transformers.pipelines.base.PipelineRegistry.check_task",
         facts="task",
     ),
-    Rule(
+    _rule(
         "no-generate",
-        AUTO_CLASS,
         ("AttributeError",),
         r"'(?P<cls>\w+)' object has no attribute 'generate'",
         (
@@ -134,9 +129,8 @@ AUTO_CLASS_RULES = (
         "torch.nn.Module.__getattr__",
         facts="no generate",
     ),
-    Rule(
+    _rule(
         "tokenizer-not-guessed",
-        AUTO_CLASS,
         ("Exception",),
         r"Impossible to guess which (?P<kind>tokenizer|image processor|feature extractor|processor) to use",
         ("pipeline was given a model object and no {kind}.",),
@@ -145,9 +139,8 @@ AUTO_CLASS_RULES = (
         "transformers.pipelines.pipeline",
         libraries=("transformers",),
     ),
-    Rule(
+    _rule(
         "custom-code",
-        AUTO_CLASS,
         ("ValueError",),
         r"(?<!\S)(?P<path>\S+) contains custom code which must be executed",
         ("the model's class is code in {path}, not in transformers.",),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pytest_tfdebug.triage.rule import DOWNLOAD, Rule
+
+_rule = partial(Rule, DOWNLOAD)
 
 _NOT_REACHED = (
     r"We couldn't connect to '.+' to load th(?:e|is) file"
@@ -14,9 +18,8 @@ _CACHED_FILES = "transformers.utils.hub.cached_files"
 _LIST_CACHE = "hf cache ls"
 
 DOWNLOAD_RULES = (
-    Rule(
+    _rule(
         "hub-local-files-only",
-        DOWNLOAD,
         _MISSING,
         _NOT_REACHED,
         (
@@ -34,9 +37,8 @@ DOWNLOAD_RULES = (
         because=r"OfflineModeIsEnabled|outgoing traffic has been disabled",
         facts="download",
     ),
-    Rule(
+    _rule(
         "hub-offline",
-        DOWNLOAD,
         ("OfflineModeIsEnabled",),
         r"(?i)offline mode is enabled|outgoing traffic",
         (
@@ -52,9 +54,8 @@ DOWNLOAD_RULES = (
         "huggingface_hub.utils._http.hf_request_event_hook",
         facts="download",
     ),
-    Rule(
+    _rule(
         "hub-rate-limit",
-        DOWNLOAD,
         _MISSING,
         r"",
         ("the hub refused {wanted}: too many requests (429).", "the hub refused: too many requests (429)."),
@@ -67,9 +68,8 @@ DOWNLOAD_RULES = (
         because=r"^HfHubHTTPError: .*\b429 (?:Too Many Requests|Client Error)",
         facts="download",
     ),
-    Rule(
+    _rule(
         "hub-server-error",
-        DOWNLOAD,
         _MISSING,
         r"",
         ("the hub answered {wanted} with a server error.", "the hub answered with a server error."),
@@ -79,9 +79,8 @@ DOWNLOAD_RULES = (
         because=r"^HfHubHTTPError: .*\b5\d\d [A-Z]|^HTTPError: 5\d\d .+ for url: \S+/resolve/",
         facts="download",
     ),
-    Rule(
+    _rule(
         "hub-unreachable",
-        DOWNLOAD,
         _MISSING,
         _NOT_REACHED,
         (
@@ -97,9 +96,8 @@ DOWNLOAD_RULES = (
         _CACHED_FILES,
         facts="download",
     ),
-    Rule(
+    _rule(
         "hub-gated",
-        DOWNLOAD,
         ("OSError", "GatedRepoError"),
         r"You are trying to access a gated repo|is a gated repository|Access to model .+ is restricted",
         (
@@ -114,9 +112,8 @@ DOWNLOAD_RULES = (
         _CACHED_FILES,
         facts="download",
     ),
-    Rule(
+    _rule(
         "hub-unknown-repository",
-        DOWNLOAD,
         ("OSError", "RepositoryNotFoundError"),
         r"is not a valid model identifier|is not a local folder or a valid repository name|Repository Not Found",
         (
@@ -128,9 +125,8 @@ DOWNLOAD_RULES = (
         _CACHED_FILES,
         facts="download",
     ),
-    Rule(
+    _rule(
         "hub-unknown-revision",
-        DOWNLOAD,
         ("OSError", "RevisionNotFoundError"),
         r"is not a valid git identifier|Revision Not Found",
         ("{repo} has no revision {revision}.", "the repository has no such revision."),
@@ -143,9 +139,8 @@ DOWNLOAD_RULES = (
         _CACHED_FILES,
         facts="download",
     ),
-    Rule(
+    _rule(
         "hub-missing-file",
-        DOWNLOAD,
         ("OSError", "EntryNotFoundError"),
         r"(?<!\S)(?P<repo>\S+) does not appear to have (?:a file|files) named (?P<file>.+?)\.(?: Checkout|\s|$)|Entry Not Found for url",
         ("{repo} has no file {file}.", "the repository has no such file."),
@@ -157,9 +152,8 @@ DOWNLOAD_RULES = (
         _CACHED_FILES,
         facts="missing file",
     ),
-    Rule(
+    _rule(
         "missing-local-path",
-        DOWNLOAD,
         ("OSError", "HFValidationError"),
         r"Repo id must (?:be in the form|use alphanumeric)[\s\S]*: '(?P<path>[^']+)'",
         (
@@ -177,9 +171,8 @@ DOWNLOAD_RULES = (
         "huggingface_hub.utils._validators.validate_repo_id",
         facts="path",
     ),
-    Rule(
+    _rule(
         "cache-permission",
-        DOWNLOAD,
         ("OSError",),
         r"PermissionError at (?P<path>\S+) when downloading",
         ("the cache cannot be written: {path}.",),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pytest_tfdebug.triage.rule import DOWNLOAD, Rule
+
+_rule = partial(Rule, DOWNLOAD)
 
 _LOOK = ("{look}", "look at the first bytes of the file: head -c 200 FILE")
 _RESTORE = ("{restore}", "download the file again: hf download REPO FILE --force-download")
 _BROKEN = ("{broken} is {verdict}.", "a weights file cannot be read: {detail}.")
 
 FILE_RULES = (
-    Rule(
+    _rule(
         "bad-safetensors",
-        DOWNLOAD,
         ("SafetensorError",),
         r"(?i)(?P<detail>header ?too ?(?:large|small)|(?:metadata ?)?incomplete (?:metadata|buffer)|metadataincompletebuffer|invalid ?header|invalid json in header)",
         _BROKEN,
@@ -20,9 +23,8 @@ FILE_RULES = (
         "safetensors, SafeTensorError of its Rust library",
         facts="weights file",
     ),
-    Rule(
+    _rule(
         "bad-pickle",
-        DOWNLOAD,
         ("UnpicklingError",),
         r"(?P<detail>Weights only load failed|invalid load key|pickle data was truncated)",
         _BROKEN,
@@ -31,9 +33,8 @@ FILE_RULES = (
         "torch.serialization.load",
         facts="weights only",
     ),
-    Rule(
+    _rule(
         "bad-archive",
-        DOWNLOAD,
         ("RuntimeError",),
         r"(?P<detail>PytorchStreamReader failed [^.]+)",
         _BROKEN,
@@ -42,9 +43,8 @@ FILE_RULES = (
         "caffe2/serialize/inline_container.cc of torch",
         facts="weights file",
     ),
-    Rule(
+    _rule(
         "missing-shard",
-        DOWNLOAD,
         ("FileNotFoundError",),
         r"(?:No such file or directory: ['\"]?)(?P<shard>[^'\"]*-\d+-of-\d+\.(?:safetensors|bin))",
         ("the checkpoint's index names {shard}, and it is not there.",),
@@ -53,9 +53,8 @@ FILE_RULES = (
         "safetensors.safe_open in transformers.modeling_utils",
         facts="shard",
     ),
-    Rule(
+    _rule(
         "missing-weights",
-        DOWNLOAD,
         ("OSError",),
         r"no file named (?P<file>\S+?),? .*found in directory (?P<directory>.+?)\.?(?: but there is a file for|$)",
         (
@@ -72,9 +71,8 @@ FILE_RULES = (
         "transformers.modeling_utils._get_resolved_checkpoint_files",
         facts="directory",
     ),
-    Rule(
+    _rule(
         "bad-config-json",
-        DOWNLOAD,
         ("OSError",),
         r"config file at '(?P<path>.+?)' is not a valid JSON file",
         ("{path} is not JSON.",),
@@ -82,9 +80,8 @@ FILE_RULES = (
         ("python -m json.tool {path}",),
         "transformers.configuration_utils.PreTrainedConfig._get_config_dict",
     ),
-    Rule(
+    _rule(
         "missing-tokenizer-files",
-        DOWNLOAD,
         ("ValueError", "OSError"),
         r"Couldn't instantiate the backend tokenizer from one of|Can't load tokenizer for '(?P<path>[^']+)'",
         ("no tokenizer files were found beside the model.",),
@@ -92,9 +89,8 @@ FILE_RULES = (
         ("list the files: tokenizer.json and tokenizer_config.json are missing",),
         "transformers.tokenization_utils_tokenizers.PreTrainedTokenizerFast.__init__",
     ),
-    Rule(
+    _rule(
         "missing-preprocessor-files",
-        DOWNLOAD,
         ("OSError",),
         r"Can't load (?P<thing>feature extractor|image processor|video processor|processor|configuration)s? (?:for|of) '(?P<path>[^']+)'",
         ("{path} has no file of the {thing}.",),

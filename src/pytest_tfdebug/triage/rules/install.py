@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pytest_tfdebug.triage.rule import INSTALL, Rule
+
+_rule = partial(Rule, INSTALL)
 
 _PACKAGES = (
     "transformers|torch|torchvision|torchaudio|tokenizers|safetensors|huggingface_hub|accelerate|peft|bitsandbytes|datasets"
@@ -18,9 +22,8 @@ _NAME_FIX = (
 _NAME_THEN = ('python -c "import transformers; print(transformers.__version__, transformers.__file__)"',)
 
 INSTALL_RULES = (
-    Rule(
+    _rule(
         "missing-name",
-        INSTALL,
         ("ImportError",),
         r"cannot import name '(?P<name>\w+)' from '(?P<module>transformers(?:\.[\w.]+)?)' \((?!.*circular)",
         (
@@ -34,9 +37,8 @@ INSTALL_RULES = (
         "Python's import of a name from a module",
         facts="missing name",
     ),
-    Rule(
+    _rule(
         "missing-attribute",
-        INSTALL,
         ("AttributeError",),
         r"module '?(?P<module>transformers(?:\.[\w.]+)?)'? has no attribute '?(?P<name>\w+)'?",
         (
@@ -50,9 +52,8 @@ INSTALL_RULES = (
         libraries=("transformers",),
         facts="missing name",
     ),
-    Rule(
+    _rule(
         "missing-module",
-        INSTALL,
         ("ModuleNotFoundError",),
         r"No module named '(?P<module>transformers\.[\w.]+)'",
         ("the contents of {module} are in {moved} now.", "transformers {version} has no module {module}."),
@@ -65,9 +66,8 @@ INSTALL_RULES = (
         "Python's import of a module",
         facts="missing module",
     ),
-    Rule(
+    _rule(
         "missing-package",
-        INSTALL,
         ("ModuleNotFoundError",),
         rf"No module named '(?P<package>{_PACKAGES})'",
         ("the package {distribution} is not installed.",),
@@ -76,9 +76,8 @@ INSTALL_RULES = (
         "Python's import of a module",
         facts="missing package",
     ),
-    Rule(
+    _rule(
         "missing-backend",
-        INSTALL,
         ("ImportError",),
         r"requires the (\S+) library but it was not found in your environment",
         ("not installed, and needed: {libraries}.",),
@@ -87,9 +86,8 @@ INSTALL_RULES = (
         "transformers.utils.import_utils.requires_backends",
         facts="backends",
     ),
-    Rule(
+    _rule(
         "missing-remote-code-packages",
-        INSTALL,
         ("ImportError",),
         r"requires the following packages that were not found in your environment: (?P<packages>[^.]+)\. Run `(?P<command>pip install [^`]+)`",
         ("the repository's own code needs {packages}, not installed.",),
@@ -97,9 +95,8 @@ INSTALL_RULES = (
         ("python -m pip check",),
         "transformers.dynamic_module_utils.check_imports",
     ),
-    Rule(
+    _rule(
         "missing-quantizer",
-        INSTALL,
         ("ImportError", "RuntimeError"),
         r"(?:[Rr]equires|not installed|needs).{0,80}`(?P<command>pip install [^`]+)`",
         ("a package that this call needs is not installed or too old.",),
@@ -108,9 +105,8 @@ INSTALL_RULES = (
         "transformers.quantizers, transformers.integrations",
         libraries=("transformers", "accelerate", "peft"),
     ),
-    Rule(
+    _rule(
         "missing-accelerate",
-        INSTALL,
         ("ImportError", "ValueError"),
         r"device_map.{0,200}requires .?accelerate|requires `?accelerate[>=`]",
         ("accelerate is needed and not installed, or too old.",),
@@ -118,9 +114,8 @@ INSTALL_RULES = (
         ("python -m pip show accelerate",),
         "transformers.integrations.accelerate",
     ),
-    Rule(
+    _rule(
         "flash-attention-unavailable",
-        INSTALL,
         ("ImportError", "ValueError"),
         r"Flash ?Attention ?(?P<generation>\d).{0,40} has been toggled on, but it cannot be used due to the following error: (?P<why>[^\n]+)",
         ("attn_implementation asks for FlashAttention {generation}: {why}",),
@@ -128,9 +123,8 @@ INSTALL_RULES = (
         ("python -m pytest_tfdebug.env",),
         "transformers.modeling_utils.PreTrainedModel._flash_attn_can_dispatch",
     ),
-    Rule(
+    _rule(
         "version-conflict",
-        INSTALL,
         ("ImportError",),
         r"(?<![\w-])(?P<requirement>[\w-]+[<>=!~][^ ]*) is required for a normal functioning of this module, but found (?P<found>[\w.+=-]+\w)",
         ("{requirement} is required, {found} is installed.",),
@@ -138,9 +132,8 @@ INSTALL_RULES = (
         ("python -m pip check",),
         "transformers.utils.versions.require_version",
     ),
-    Rule(
+    _rule(
         "binary-mismatch",
-        INSTALL,
         ("ImportError", "OSError"),
         r"(?P<library>[\w.+-]{0,80}(?:torch|flash_attn|bitsandbytes|xformers|deepspeed|cuda)[\w.+-]{0,80}\.so[\w.]{0,20}): "
         r"undefined symbol|(?P<missing>lib(?:c10|torch|cud|cublas|cufft|curand|cusparse|cusolver|nccl|nvrtc|nvJitLink)[\w.+-]{0,80}\.so[\w.]{0,20}): "
@@ -156,9 +149,8 @@ INSTALL_RULES = (
         ("python -m pytest_tfdebug.env    # torch, its CUDA, the driver",),
         "the dynamic linker",
     ),
-    Rule(
+    _rule(
         "torchvision-mismatch",
-        INSTALL,
         ("RuntimeError",),
         r"operator torchvision::nms does not exist",
         ("torchvision was built for another torch.",),
@@ -166,9 +158,8 @@ INSTALL_RULES = (
         ("python -m pip check",),
         "https://github.com/pytorch/vision/issues/8131",
     ),
-    Rule(
+    _rule(
         "unsafe-pickle",
-        INSTALL,
         ("UnpicklingError",),
         r"Weights only load failed[\s\S]*Unsupported (?:global|class|operand)[^\w]*(?:GLOBAL )?(?P<global>[\w.]*)",
         (
@@ -184,9 +175,8 @@ INSTALL_RULES = (
         ),
         "torch.serialization.load",
     ),
-    Rule(
+    _rule(
         "removed-argument",
-        INSTALL,
         ("TypeError",),
         r"^(?P<cls>\w+)\.(?:__init__|from_pretrained|generate|forward)\(\) got an unexpected keyword argument '(?P<argument>\w+)'",
         ("{cls} has no argument {argument} in transformers {version}.",),
@@ -200,9 +190,8 @@ INSTALL_RULES = (
         "Python's call of a function",
         facts="argument",
     ),
-    Rule(
+    _rule(
         "lazy-import-failed",
-        INSTALL,
         ("RuntimeError", "ModuleNotFoundError"),
         r"(?:Failed to import|Could not import module) '?(?P<module>[\w.]+)'?(?: because of the following error|\. Are this object's requirements)",
         ("importing {module} failed: {reason}", "importing {module} failed."),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pytest_tfdebug.triage.rule import LogRule
 
+_MARK_CLEAN_LOAD = "mark the test with @pytest.mark.clean_load: it fails by itself on such a load"
+_MARK_PADDING_INVARIANT = "mark the test with @pytest.mark.padding_invariant: the same answer with and without padding"
+
 LOG_RULES = (
     LogRule(
         "load-report",
         r"(?<!\w)(?P<cls>\w+) LOAD REPORT from: (?P<path>[^\n]+)",
         "{cls} was loaded from {path} and its weights are not those of the checkpoint: {counts}.",
         "load it with the class that saved it ({architecture}), or correct the checkpoint's keys",
-        "mark the test with @pytest.mark.clean_load: it fails by itself on such a load",
+        _MARK_CLEAN_LOAD,
         "transformers.utils.loading_report.log_state_dict_report",
     ),
     LogRule(
@@ -18,7 +21,7 @@ LOG_RULES = (
         r"Some weights of (?P<cls>\w+) were not initialized from the model checkpoint at (?P<path>\S+) and are newly initialized because the shapes did not match:\s*(?P<keys>[\s\S]{0,600})",
         "{cls} was loaded from {path} and weights of other shapes are random: {keys}",
         "load it with the checkpoint's own num_labels and vocab_size",
-        "mark the test with @pytest.mark.clean_load: it fails by itself on such a load",
+        _MARK_CLEAN_LOAD,
         "transformers 4: PreTrainedModel._load_pretrained_model",
     ),
     LogRule(
@@ -26,7 +29,7 @@ LOG_RULES = (
         r"Some weights of (?P<cls>\w+) were not initialized from the model checkpoint at (?P<path>\S+) and are newly initialized[^\[]*\[(?P<keys>[^\]]*)",
         "{cls} was loaded from {path} and weights are random: {keys}.",
         "load it with the class that saved it, or train the new weights before you compare anything",
-        "mark the test with @pytest.mark.clean_load: it fails by itself on such a load",
+        _MARK_CLEAN_LOAD,
         "transformers 4: PreTrainedModel._load_pretrained_model",
     ),
     LogRule(
@@ -34,7 +37,7 @@ LOG_RULES = (
         r"Some weights of the model checkpoint at (?P<path>\S+) were not used when initializing (?P<cls>\w+): \[(?P<keys>[^\]]*)",
         "{cls} was loaded from {path} and weights of the checkpoint were left out: {keys}.",
         "load it with the class that saved it",
-        "mark the test with @pytest.mark.clean_load: it fails by itself on such a load",
+        _MARK_CLEAN_LOAD,
         "transformers 4: PreTrainedModel._load_pretrained_model",
     ),
     LogRule(
@@ -50,7 +53,7 @@ LOG_RULES = (
         r"[Tt]he attention mask (?:and the pad token id were|is) not set",
         "generate got a batch without an attention mask: padding is attended to.",
         "pass it: model.generate(**tokenizer(texts, padding=True, return_tensors='pt'))",
-        "mark the test with @pytest.mark.padding_invariant: the same answer with and without padding",
+        _MARK_PADDING_INVARIANT,
         "transformers.generation.utils.GenerationMixin.generate",
     ),
     LogRule(
@@ -58,7 +61,7 @@ LOG_RULES = (
         r"strongly recommend passing in an `attention_mask` since your input_ids may be padded",
         "the ids hold pad tokens and no attention mask was passed: padding is attended to.",
         "pass attention_mask=(input_ids != pad_token_id).long()",
-        "mark the test with @pytest.mark.padding_invariant: the same answer with and without padding",
+        _MARK_PADDING_INVARIANT,
         "transformers.modeling_utils.PreTrainedModel.warn_if_padding_and_no_attention_mask",
     ),
     LogRule(
@@ -84,7 +87,7 @@ LOG_RULES = (
         r"This checkpoint seem corrupted\. The tied weights mapping",
         "tied weights are absent from the checkpoint on both sides: they are random.",
         "load it with the class that saved it",
-        "mark the test with @pytest.mark.clean_load: it fails by itself on such a load",
+        _MARK_CLEAN_LOAD,
         "transformers.modeling_utils.PreTrainedModel",
     ),
     LogRule(

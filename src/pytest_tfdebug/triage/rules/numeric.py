@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pytest_tfdebug.triage.rule import DTYPE, SHAPE, Rule
 
-_TORCH = ("torch",)
+_torch_rule = partial(Rule, libraries=("torch",))
 
 NUMERIC_RULES = (
-    Rule(
-        "dtype-mismatch",
+    _torch_rule(
         DTYPE,
+        "dtype-mismatch",
         ("RuntimeError",),
         r"must have the same dtype|to have the same dtype, but got|mixed dtype|expected scalar type \w+ but found \w+|"
         r"^Input type \((?!torch\.)[\w:]+\) and (?:weight|bias) type \([\w:]+\) should be the same",
@@ -24,12 +26,11 @@ NUMERIC_RULES = (
         ),
         ("print({{name: p.dtype for name, p in model.named_parameters()}})",),
         "aten/src/ATen/native of torch: linear, matmul, scaled_dot_product_attention, layer_norm",
-        libraries=_TORCH,
         facts="dtypes",
     ),
-    Rule(
-        "features-do-not-fit",
+    _torch_rule(
         SHAPE,
+        "features-do-not-fit",
         ("RuntimeError",),
         r"^mat1 and mat2 shapes cannot be multiplied \(\d+x(?P<given>\d+) and (?P<wanted>\d+)x\d+\)",
         ("{takes}.",),
@@ -39,12 +40,11 @@ NUMERIC_RULES = (
         ),
         ("print({{name: tuple(p.shape) for name, p in model.named_parameters()}})",),
         "aten/src/ATen/native/LinearAlgebra.cpp of torch",
-        libraries=_TORCH,
         facts="widths",
     ),
-    Rule(
-        "float-ids",
+    _torch_rule(
         DTYPE,
+        "float-ids",
         ("RuntimeError",),
         r"Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got (?P<got>[\w.]+) instead",
         ("the ids are {got}; an embedding takes integers.",),
@@ -54,44 +54,40 @@ NUMERIC_RULES = (
         ),
         ("print(input_ids.dtype, input_ids.shape)",),
         "torch.nn.functional.embedding",
-        libraries=_TORCH,
     ),
-    Rule(
-        "not-implemented-for-dtype",
+    _torch_rule(
         DTYPE,
+        "not-implemented-for-dtype",
         ("RuntimeError", "NotImplementedError"),
         r"^\"(?P<kernel>\w+)\" not implemented for '(?P<dtype>Half|BFloat16|Float8\w*)'",
         ("{kernel} has no kernel for {dtype} on this device.",),
         ("model = model.float()    # or run it on a GPU",),
         ("print(model.dtype, model.device)",),
         "AT_DISPATCH of torch",
-        libraries=_TORCH,
     ),
-    Rule(
-        "value-overflows-dtype",
+    _torch_rule(
         DTYPE,
+        "value-overflows-dtype",
         ("RuntimeError",),
         r"value cannot be converted to type (?P<dtype>\S+) without overflow",
         ("a constant does not fit {dtype}; a mask filled with -1e9 is the usual one.",),
         ("fill with torch.finfo(x.dtype).min instead, in: {code}", "torch.finfo(x.dtype).min instead of the constant"),
         ("print(x.dtype, torch.finfo(x.dtype))",),
         "c10/util/TypeCast.h of torch",
-        libraries=_TORCH,
     ),
-    Rule(
-        "non-finite-probabilities",
+    _torch_rule(
         DTYPE,
+        "non-finite-probabilities",
         ("RuntimeError",),
         r"probability tensor contains either `inf`, `nan` or element < 0",
         ("the logits are inf or nan before sampling.",),
         ("load in a dtype with more range: dtype=torch.bfloat16 or torch.float32 instead of float16",),
         ("mark the test with @pytest.mark.overflow_free: it names the first module whose output is not finite",),
         "torch.multinomial",
-        libraries=_TORCH,
     ),
     Rule(
-        "flash-dtype",
         DTYPE,
+        "flash-dtype",
         ("RuntimeError", "ValueError"),
         r"FlashAttention only supports? (?P<what>Ampere GPUs or newer|fp16(?:,)? and bf16 data type|fp16, bf16)",
         ("FlashAttention takes only {what}.",),
@@ -99,15 +95,14 @@ NUMERIC_RULES = (
         ("print(model.dtype, torch.cuda.get_device_capability())",),
         "https://github.com/Dao-AILab/flash-attention/blob/main/csrc/flash_attn/flash_api.cpp",
     ),
-    Rule(
-        "float16-numpy",
+    _torch_rule(
         DTYPE,
+        "float16-numpy",
         ("TypeError",),
         r"^Got unsupported ScalarType BFloat16$",
         ("numpy has no bfloat16.",),
         ("tensor.float().numpy()    # for: {code}", "tensor.float().numpy()"),
         ("print(tensor.dtype)",),
         "torch.Tensor.numpy",
-        libraries=_TORCH,
     ),
 )

@@ -8,6 +8,8 @@ _TORCH = ("torch",)
 _CUDA_ERRORS = ("AcceleratorError", "RuntimeError")
 _ON_CPU = "{rerun} --tf-device=cpu    # the same failure with a Python traceback"
 _SYNC = "{rerun} --tf-sync-cuda    # the traceback then ends at the operation that failed"
+_OUT_OF_MEMORY = ("the device ran out of memory: {asked} more were asked for.", "the device ran out of memory.")
+_ASK_FOR_LESS = ("halve the batch: {half}", "ask for less: {batch} is {shape}", "halve the batch or its length")
 _RANGE_FIX = (
     "keep {labels} below {limit} (-100 is ignored), or load with num_labels (vocab_size) of the largest label + 1",
     "keep {ids} between 0 and {last}; after adding tokens: model.resize_token_embeddings(len(tokenizer))",
@@ -16,8 +18,8 @@ _RANGE_FIX = (
 
 RUNTIME_RULES = (
     Rule(
-        "cuda-out-of-memory",
         CUDA,
+        "cuda-out-of-memory",
         ("OutOfMemoryError",),
         r"",
         ("the GPU ran out of memory: {asked} more were asked for.", "the GPU ran out of memory."),
@@ -33,38 +35,30 @@ RUNTIME_RULES = (
         facts="memory",
     ),
     Rule(
-        "device-out-of-memory",
         CUDA,
+        "device-out-of-memory",
         ("RuntimeError",),
         r"^CUDA out of memory\. Tried to allocate|^CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
-        ("the device ran out of memory: {asked} more were asked for.", "the device ran out of memory."),
-        (
-            "halve the batch: {half}",
-            "ask for less: {batch} is {shape}",
-            "halve the batch or its length",
-        ),
+        _OUT_OF_MEMORY,
+        _ASK_FOR_LESS,
         ("print(torch.cuda.memory_summary()) before the call",),
         "c10/cuda/CUDACachingAllocator.cpp of torch",
         facts="memory",
     ),
     Rule(
-        "mps-out-of-memory",
         MEMORY,
+        "mps-out-of-memory",
         ("RuntimeError",),
         r"^MPS backend out of memory",
-        ("the device ran out of memory: {asked} more were asked for.", "the device ran out of memory."),
-        (
-            "halve the batch: {half}",
-            "ask for less: {batch} is {shape}",
-            "halve the batch or its length",
-        ),
+        _OUT_OF_MEMORY,
+        _ASK_FOR_LESS,
         ("print(torch.mps.driver_allocated_memory()) before the call",),
         "aten/src/ATen/mps/MPSAllocator.mm of torch",
         facts="memory",
     ),
     Rule(
-        "cpu-out-of-memory",
         MEMORY,
+        "cpu-out-of-memory",
         ("RuntimeError",),
         r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)",
         ("the machine has no {asked} for one more tensor.", "the machine ran out of memory."),
@@ -78,8 +72,8 @@ RUNTIME_RULES = (
         facts="memory",
     ),
     Rule(
-        "device-side-assert",
         CUDA,
+        "device-side-assert",
         _CUDA_ERRORS,
         r"^CUDA error: device-side assert triggered|Assertion `.{0,200}` failed.{0,40}device-side",
         (
@@ -92,8 +86,8 @@ RUNTIME_RULES = (
         facts="ranges",
     ),
     Rule(
-        "id-out-of-range",
         RANGE,
+        "id-out-of-range",
         ("IndexError",),
         r"^index out of range in self$",
         ("{range}.", "an id is outside the embedding (on a GPU: device-side assert triggered)."),
@@ -108,8 +102,8 @@ RUNTIME_RULES = (
         facts="ranges",
     ),
     Rule(
-        "label-out-of-range",
         RANGE,
+        "label-out-of-range",
         ("IndexError",),
         r"^Target -?\d+ is out of bounds\.",
         ("{range}.", "a label is outside the classes (on a GPU: device-side assert triggered)."),
@@ -120,8 +114,8 @@ RUNTIME_RULES = (
         facts="ranges",
     ),
     Rule(
-        "cuda-illegal-access",
         CUDA,
+        "cuda-illegal-access",
         _CUDA_ERRORS,
         r"^CUDA error: an illegal memory access was encountered|^CUDA error: unspecified launch failure|"
         r"^CUDA error: misaligned address|^Triton Error \[CUDA\]: an illegal memory access",
@@ -131,8 +125,8 @@ RUNTIME_RULES = (
         "c10/cuda/CUDAException.cpp of torch",
     ),
     Rule(
-        "cuda-no-kernel",
         CUDA,
+        "cuda-no-kernel",
         _CUDA_ERRORS,
         r"^CUDA error: no kernel image is available for execution on the device",
         ("this build of torch, or of an extension, has no kernels for this GPU.",),
@@ -141,8 +135,8 @@ RUNTIME_RULES = (
         "c10/cuda/CUDAException.cpp of torch",
     ),
     Rule(
-        "cuda-handle",
         CUDA,
+        "cuda-handle",
         _CUDA_ERRORS,
         r"CUBLAS_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INVALID_VALUE)|CUDNN_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR)",
         ("a CUDA library failed; an earlier failed kernel, an id out of range or full memory shows like this.",),
@@ -152,8 +146,8 @@ RUNTIME_RULES = (
         facts="ranges",
     ),
     Rule(
-        "cuda-fork",
         CUDA,
+        "cuda-fork",
         ("RuntimeError",),
         r"^Cannot re-initialize CUDA in forked subprocess",
         ("CUDA had started before this process was forked.",),
@@ -162,8 +156,8 @@ RUNTIME_RULES = (
         "torch.cuda._lazy_init",
     ),
     Rule(
-        "cuda-not-compiled",
         CUDA,
+        "cuda-not-compiled",
         ("AssertionError",),
         r"^Torch not compiled with CUDA enabled$",
         ("this torch was built without CUDA.",),
@@ -176,8 +170,8 @@ RUNTIME_RULES = (
         libraries=_TORCH,
     ),
     Rule(
-        "cuda-no-gpu",
         CUDA,
+        "cuda-no-gpu",
         (*_CUDA_ERRORS, "AssertionError"),
         r"^Found no NVIDIA driver on your system|^No CUDA GPUs are available|^The NVIDIA driver on your system is too old|"
         r"^CUDA driver version is insufficient|^CUDA error: (?:no CUDA-capable device|invalid device ordinal|forward compatibility)|"
@@ -188,8 +182,8 @@ RUNTIME_RULES = (
         "torch.cuda._lazy_init; c10/cuda/CUDAFunctions.cpp of torch",
     ),
     Rule(
-        "cuda-checkpoint-on-cpu",
         CUDA,
+        "cuda-checkpoint-on-cpu",
         ("RuntimeError",),
         r"^Attempting to deserialize object on (?:a |CUDA )?[Cc]?(?:UDA )?device",
         ("the file was saved from a GPU, and there is none here.",),
@@ -202,8 +196,8 @@ RUNTIME_RULES = (
         libraries=_TORCH,
     ),
     Rule(
-        "device-mismatch",
         DEVICE,
+        "device-mismatch",
         ("RuntimeError",),
         r"^Expected all tensors to be on the same device, but (?P<devices>[^!(]+)|"
         r"^Input type \((?P<given>torch\.[\w.]+)\) and (?:weight|bias) type \((?P<weight>torch\.[\w.]+)\) should be the same",
@@ -217,8 +211,8 @@ RUNTIME_RULES = (
         libraries=_TORCH,
     ),
     Rule(
-        "meta-device",
         DEVICE,
+        "meta-device",
         ("NotImplementedError", "RuntimeError"),
         r"^Cannot copy out of meta tensor; no data!|^Tensor on device meta is not on the expected device|"
         r"^Tensor\.item\(\) cannot be called on meta tensors|^Tensor on device \S+ is not on the expected device meta",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pytest_tfdebug.triage.rule import SILENT, Rule
 
+_rule = partial(Rule, SILENT)
+
 SILENT_RULES = (
-    Rule(
+    _rule(
         "mismatched-weights",
-        SILENT,
         ("RuntimeError",),
         r"You set `ignore_mismatched_sizes` to `False`",
         ("weights of the checkpoint have other shapes than the model, by its config or the arguments of this call.",),
@@ -17,9 +20,8 @@ SILENT_RULES = (
         ("compare config.json with the arguments; the LOAD REPORT in the captured output lists the shapes",),
         "transformers.utils.loading_report.log_state_dict_report",
     ),
-    Rule(
+    _rule(
         "state-dict-does-not-fit",
-        SILENT,
         ("RuntimeError",),
         r"Error\(s\) in loading state_dict for (?P<cls>\w+):\s*(?P<first>[^\n]{0,200})",
         ("the weights do not fit {cls}: {first}",),

@@ -1,4 +1,4 @@
-// The index: filter, search and sort the cards; what is chosen stands in the address, so that a view can be shared.
+// The index: filter, search and sort the cards; the address keeps the choice, so that a view can be shared.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   const list = document.getElementById("cards");

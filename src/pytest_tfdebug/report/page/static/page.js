@@ -27,7 +27,7 @@ const tfdebug = {
     for (const place of within.querySelectorAll("a[data-file]")) {
       const file = place.dataset.file.replaceAll("\\", "/");
       if (/^(\/|[A-Za-z]:\/)/.test(file)) place.href = link(file.replace(/^\//, ""), place.dataset.line);
-      else place.removeAttribute("href"); // where it is on this machine is not known
+      else place.removeAttribute("href"); // its place on this machine is unknown
     }
   },
   onTheme: [],

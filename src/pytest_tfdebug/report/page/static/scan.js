@@ -1,4 +1,4 @@
-// Models by tests: a map of states, and the reasons behind what is chosen.
+// Models by tests: a map of states, and the reasons for the chosen cell.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   const { make } = tfdebug, data = tfdebug.data(), at = (name) => document.getElementById(name), canvas = at("matrix"), ctx = canvas.getContext("2d");
