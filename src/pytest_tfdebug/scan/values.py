@@ -234,7 +234,7 @@ def _computed(function: Callable[..., Any], *values: Any) -> Any:
         return UNKNOWN
     try:
         return function(*values)
-    except (AttributeError, LookupError, TypeError, ValueError, OverflowError):
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
         return UNKNOWN
 
 
