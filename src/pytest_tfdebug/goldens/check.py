@@ -101,7 +101,7 @@ class Check:
             group=sharing_group(self.root),
             progress=lambda: Progress(config, self.item.nodeid, "explaining"),
         )
-        GoldenSession.of(config).add(_outcome(str(self.place), self.item.nodeid, report, called.note))
+        GoldenSession.of(config).outcomes.append(_outcome(str(self.place), self.item.nodeid, report, called.note))
         if inputs is not None and is_pending and self.has_reference and self.place.pending.exists():
             fresh, pending, group = anew(called, inputs), self._load(self.place.pending), sharing_group(self.root)
             beside = compare_with(pending, self.model, fresh, self.settings, is_explained=False, group=group)

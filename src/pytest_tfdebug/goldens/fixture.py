@@ -11,7 +11,7 @@ from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.check import Check, anew
 from pytest_tfdebug.goldens.modes import RECORDING, golden_mode
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
-from pytest_tfdebug.goldens.recording import Target, record, recorded_model
+from pytest_tfdebug.goldens.recording import record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.settings import settle
 from pytest_tfdebug.goldens.variants import variants
@@ -116,28 +116,15 @@ class Goldens:
             GoldenError: If the golden is missing (an ``AssertionError`` as well), damaged or cannot be written.
             TFDebugError: If an argument makes no sense.
         """
+        own = {key: value for key, value in locals().items() if key not in {"self", "model", "args", "kwargs"}}
         __tracebackhide__ = True
-        arguments = {
-            "rtol": rtol,
-            "atol": atol,
-            "tolerances": tolerances,
-            "tolerance": tolerance,
-            "rename": rename,
-            "include": include,
-            "exclude": exclude,
-            "level": level,
-            "internal": internal,
-            "min_coverage": min_coverage,
-            "store": store,
-            "redact": redact,
-        }
-        own = {**arguments, "reference": reference, "name": name, "port_inputs": port_inputs, "variant": variant}
-        own["root"] = root
-        own["method"] = None if method == "forward" else method
-        check_model(model, {key: value for key, value in own.items() if value is not None}, "check")
+        asked = {key: value for key, value in own.items() if value is not None}
+        if method == "forward":
+            del asked["method"]
+        check_model(model, asked, "check")
         settings = settle(
             self._item,
-            arguments,
+            own,
             self._options.golden_tolerances,
             ini_min_coverage=self._options.golden_min_coverage,
             ini_internal=self._options.golden_internal,
@@ -160,8 +147,8 @@ class Goldens:
         # a forward may write to what it was given
         inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING or self._options.power else None
         if inputs is not None and mode in RECORDING and not (mode == "missing" and exists):
-            target = Target(place, is_pending=mode == "pending")
-            record(self._item, target, recorded_model(model, reference), given, settings)
+            recorded = recorded_model(model, reference)
+            record(self._item, place, recorded, given, settings, is_pending=mode == "pending")
             if reference is None and mode != "pending":
                 return None
             called = anew(called, inputs)

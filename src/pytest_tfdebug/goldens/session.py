@@ -98,10 +98,6 @@ class GoldenSession:
             config.stash[_SESSION] = cls()
         return config.stash[_SESSION]
 
-    def add(self, outcome: Outcome) -> None:
-        """Note what became of a golden."""
-        self.outcomes.append(outcome)
-
     def note_rule(self, glob: str, missed: str | None) -> None:
         """Note whether a check matched a rule of the ini file: None where it did, else a hint on it."""
         self.rules[glob] = None if missed is None else self.rules.get(glob, missed)

@@ -23,14 +23,11 @@ from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values_file import encode_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     import torch
 
-    from pytest_tfdebug.goldens.progress import Progress
-
-Status = Literal["new", "changed", "unchanged"]
 #: Tensors of a changed golden that the summary lists.
 _WORST = 3
 
@@ -45,7 +42,7 @@ class Written:
         size: Bytes of the file.
     """
 
-    status: Status
+    status: Literal["new", "changed", "unchanged"]
     review: tuple[str, ...] = ()
     size: int = 0
 
@@ -72,7 +69,7 @@ def save(
     test: str,
     *,
     kept: Kept | None = None,
-    progress: Progress | None = None,
+    tell: Callable[[str], None] = lambda _: None,
     weights: dict[str, str] | None = None,
 ) -> Written:
     """Write a golden unless the file holds these very tensors.
@@ -83,7 +80,7 @@ def save(
         model: The model that ran, for the fingerprint of its weights.
         test: Node id of the test.
         kept: What is kept of the forward.
-        progress: Told how far it is.
+        tell: Is told how far it is.
         weights: The fingerprint of its weights, where other ranks hold parts of them.
 
     Raises:
@@ -111,27 +108,21 @@ def save(
     existed = path.exists()
     review = tuple(_review(old, trace)) if old is not None else (problem,) if problem else ()
     old = None  # the old file is mapped into memory: let it go before it is replaced
-    floors = _measured(new, progress) if kept.has_floors else ()
-    size = _write(path, new, extra, kept, progress)
+    floors: Iterable[str] = ()
+    if kept.has_floors:
+        tell("in float64")
+        floors = measure_floors(new).lines()
+    size = _write(path, new, extra, kept, tell)
     return Written("changed" if existed else "new", (*review, *_told(new, size), *floors), size)
 
 
-def _measured(trace: Trace, progress: Progress | None) -> Iterator[str]:
-    """Measure the floors of a forward, and return what is to be told of them."""
-    if progress is not None:
-        progress.tell("in float64")
-    return measure_floors(trace).lines()
-
-
-def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, progress: Progress | None) -> int:
-    if progress is not None:
-        progress.tell("its operators")
+def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, tell: Callable[[str], None]) -> int:
+    tell("its operators")
     values = trace.again.values() if trace.again is not None else None
     table = None if values is None else encode_values(values)
     if kept.budget is not None:
         trace = within(trace, kept.budget, table, extra)
-    if progress is not None:
-        progress.tell(f"writing {path.name}")
+    tell(f"writing {path.name}")
     return write(path, trace, extra, table, max_size=kept.max_size)
 
 
