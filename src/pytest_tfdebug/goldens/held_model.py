@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.goldens.fingerprint import common, differing, fingerprint
+from pytest_tfdebug.goldens.fingerprint import common, differing, fingerprint, recorded_name
 from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.provenance import changes, provenance
 from pytest_tfdebug.goldens.recorded_check import failing_elements
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.tracing.codec import TraceFile
+    from pytest_tfdebug.tracing.operators import Values
     from pytest_tfdebug.tracing.ranks import Group
 
 
@@ -121,7 +122,7 @@ def _by_values(
     fails: bool | None,
 ) -> Explained | None:
     """Run a model once more and hold its operators to the golden's; None where the golden has none."""
-    expected = golden_file.trace.again.values() if golden_file.trace.again is not None else None
+    expected = _values_of(golden_file)
     if expected is None:
         return None
     count = len(expected.calls)
@@ -160,10 +161,14 @@ def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Cul
 
 def _recorded_shape(golden_file: TraceFile, name: str, to_golden: Callable[[str], str]) -> tuple[int, ...]:
     """Return the shape of a recorded parameter; empty where the golden does not tell."""
-    values = golden_file.trace.again.values() if golden_file.trace.again is not None else None
-    path, _, last = name.rpartition(".")
-    known = {} if values is None else values.parameters
-    return known[there][1] if (there := f"{to_golden(path)}.{last}" if path else name) in known else ()
+    values = _values_of(golden_file)
+    known = None if values is None else values.parameters.get(recorded_name(name, to_golden))
+    return () if known is None else known[1]
+
+
+def _values_of(golden_file: TraceFile) -> Values | None:
+    """Return what the operators of the recorded forward computed; None where the golden does not hold that."""
+    return None if golden_file.trace.again is None else golden_file.trace.again.values()
 
 
 def _circumstances(

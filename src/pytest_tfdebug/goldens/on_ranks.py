@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
-from pytest_tfdebug.goldens.fingerprint import hash_of
+from pytest_tfdebug.goldens.fingerprint import hash_of, recorded_name
 from pytest_tfdebug.records import Part, TensorRecord, Write
 from pytest_tfdebug.tracing.ranks import STACKED, held_here, present_group, within
 from pytest_tfdebug.tracing.wrappers import named_tensors
@@ -91,8 +91,7 @@ def fingerprint_on_ranks(
     told = group.exchange({name: (hash_of(each.tensor), each.is_whole) for name, each in held.items()})
     found: dict[str, str] = {}
     for name in sorted({name for rank in told for name in rank}):
-        path, _, last = name.rpartition(".")
-        wanted = (recorded or {}).get(f"{to_recorded(path)}.{last}" if path else name)
+        wanted = (recorded or {}).get(recorded_name(name, to_recorded))
         own = {rank[name] for rank in told if name in rank}
         made, is_whole = next(iter(own))
         if len(own) == 1 and is_whole and wanted in (None, made):
@@ -171,21 +170,18 @@ def gathered(trace: Trace, group: Group) -> Trace:
             + "; ".join(f"rank {rank} made {len(each)}" for rank, each in enumerate(names))
             + ".\nRecord the model on one process, or give reference=."
         )
-    hashes: dict[int, str] = {}
-    for record in records:
-        if record.tensor is not None and id(record.tensor) not in hashes:
-            hashes[id(record.tensor)] = hash_of(record.tensor)
+    tensors = {id(record.tensor): record.tensor for record in records if record.tensor is not None}
+    hashes = {key: hash_of(tensor) for key, tensor in tensors.items()}
     told = group.exchange([(hashes.get(id(record.tensor), ""), record.part) for record in records])
     known: dict[tuple[tuple[str, Part | None], ...], tuple[torch.Tensor, str]] = {}
     wholes: list[TensorRecord] = []
-    for record, *key in zip(records, *told, strict=True):
+    for record, key in zip(records, zip(*told, strict=True), strict=True):
         if record.tensor is None or (len(set(key)) == 1 and _Held(record.tensor, record.part).is_whole):
             wholes.append(replace(record, part=None))
             continue
-        same = tuple(key)
-        if same not in known:
-            known[same] = _assembled(group.exchange(_Held(record.tensor, record.part)))
-        tensor, placement = known[same]
+        if key not in known:
+            known[key] = _assembled(group.exchange(_Held(record.tensor, record.part)))
+        tensor, placement = known[key]
         wholes.append(replace(record, tensor=tensor, shape=tuple(tensor.shape), part=None, placement=placement))
     return _with_records(trace, iter(wholes))
 
