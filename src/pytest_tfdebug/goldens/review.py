@@ -15,18 +15,9 @@ from pytest_tfdebug.goldens.pending import Pending, find_pending
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: What may be typed, and what it does.
-_ANSWERS = {
-    "a": "accept",
-    "accept": "accept",
-    "r": "reject",
-    "reject": "reject",
-    "s": "skip",
-    "skip": "skip",
-    "all": "all",
-    "q": "quit",
-    "quit": "quit",
-}
+#: What may be typed instead of an answer's name.
+_SHORT = {"a": "accept", "r": "reject", "s": "skip", "q": "quit"}
+_ANSWERS = (*_SHORT.values(), "all")
 _QUESTION = "accept (a), reject (r), skip (s), accept all that are left (all), quit (q)? "
 _TO_DECIDE = "To decide, run it in a terminal, or with --accept GLOB or --reject GLOB (a path or a node id)."
 
@@ -108,8 +99,9 @@ def _ask() -> str:
         except (EOFError, KeyboardInterrupt):
             _say("")
             return "quit"
+        answer = _SHORT.get(answer, answer)
         if answer in _ANSWERS:
-            return _ANSWERS[answer]
+            return answer
 
 
 def _decide(answer: str, pending: Pending) -> str:
