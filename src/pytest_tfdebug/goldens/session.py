@@ -148,7 +148,7 @@ class GoldenSession:
     def _directory(self, item: pytest.Item) -> Directory:
         golden_dir = Options.of(item.config).golden_dir
         if golden_dir is None or not is_url(golden_dir):
-            return LocalDirectory(directory_of(item, golden_dir))
+            return LocalDirectory(directory_of(item.path, item.config, golden_dir))
         if golden_dir not in self._remote:
             from pytest_tfdebug.goldens.remote import RemoteDirectory
 
