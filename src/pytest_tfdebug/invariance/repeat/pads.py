@@ -77,12 +77,7 @@ def without_pads(made: Mapping[str, Any], sequence: InputSequence) -> Inputs:
 
 def extend(tensor: torch.Tensor, axis: int, before: int, after: int, value: float = 0) -> torch.Tensor:
     """Return a tensor with constant positions before and after one axis."""
-    widths = [0] * (2 * tensor.dim())
-    at = 2 * (tensor.dim() - 1 - axis)
-    widths[at], widths[at + 1] = before, after
-    if tensor.dtype is torch.bool:
-        return pad(tensor.to(torch.uint8), widths, value=value).bool()
-    return pad(tensor, widths, value=value)
+    return pad(tensor, [0, 0] * (tensor.dim() - 1 - axis) + [before, after], value=value)
 
 
 def _token(model: torch.nn.Module, sequence: InputSequence, filler: str | int) -> int:
@@ -115,10 +110,5 @@ def _ignore_first_label(changed: Inputs, sequence: InputSequence, before: int) -
 
 
 def _padded_pixels(inputs: Mapping[str, Any], sequence: InputSequence, by: int) -> Inputs:
-    widths = (0, by, 0, by)
-    mask = mask_of(inputs, sequence)
-    return {
-        **inputs,
-        sequence.main: pad(inputs[sequence.main], widths),
-        sequence.kind.mask: pad(mask.to(torch.uint8) if mask.dtype is torch.bool else mask, widths).to(mask.dtype),
-    }
+    pixels, mask = inputs[sequence.main], mask_of(inputs, sequence)
+    return {**inputs, sequence.main: pad(pixels, (0, by, 0, by)), sequence.kind.mask: pad(mask, (0, by, 0, by))}
