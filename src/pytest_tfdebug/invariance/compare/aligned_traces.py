@@ -37,16 +37,23 @@ class AlignedTraces:
     Args:
         expected: The expected trace.
         actual: The repeated one, at real tokens.
+        real: Number of real positions.
         axes: Axes along the sequence by module path, call index, direction and leaf path.
     """
 
     expected: Trace
     actual: Trace
+    real: int
     axes: dict[Key, tuple[int, ...]] = field(default_factory=dict)
 
     def axes_of(self, divergence: Divergence) -> tuple[int, ...]:
         """Return the axes of a tensor along the sequence; none for a pooled one."""
         return self.axes.get((divergence.path, divergence.call, divergence.direction, divergence.leaf), ())
+
+    def by_token(self, tensor: torch.Tensor, axis: int) -> torch.Tensor:
+        """Return a tensor as ``(batch, real tokens, values)``, from its axis along the sequence."""
+        rows = tensor.reshape(-1, self.real, *tensor.shape[1:]) if axis == 0 else tensor.movedim(axis, 1)
+        return rows.unsqueeze(-1).flatten(2)
 
 
 def tensor_of(trace: Trace, divergence: Divergence) -> torch.Tensor | None:
@@ -89,7 +96,7 @@ class _Aligner:
 
     def align(self, expected: Trace, actual: Trace) -> AlignedTraces:
         """Return both traces with the tensors that they have in common; calls of one trace alone stay as they are."""
-        made = AlignedTraces(replace(expected, calls=[]), replace(actual, calls=[]))
+        made = AlignedTraces(replace(expected, calls=[]), replace(actual, calls=[]), self._alignment.real)
         waiting = {(call.path, call.call): call for call in actual}
         partners: dict[int, Call] = {}
         for call in expected:
