@@ -149,7 +149,9 @@ class CacheCheck(Check[Settings]):
         for first, end in pairwise(cuts):
             piece = decoding.piece(first, end)
             if state is not None:
-                piece |= self._state(decoding.cache, state, first, end)
+                piece[decoding.cache] = state
+                if decoding.cache == _STATES and _PLACES in call.parameters:
+                    piece[_PLACES] = torch.arange(first, end)
             mask = decoding.real[:, first:end]
             at = Alignment(end - first, first, decoding.real.shape[1], decoding.sequence.batch, mask=mask)
             label = f"{plan}{decoding.label}, tokens {first} to {end - 1}"
@@ -201,10 +203,6 @@ class CacheCheck(Check[Settings]):
                 self.fail(made, mismatch, _NOT_CAUSAL)
                 return
         self.fail(made, mismatch, _DIAGNOSIS)
-
-    def _state(self, cache: str, state: object, first: int, end: int) -> dict[str, Any]:
-        takes_places = cache == _STATES and _PLACES in self.call.parameters
-        return {cache: state, **({_PLACES: torch.arange(first, end)} if takes_places else {})}
 
 
 def _decodings(call: ObservedCall, sequence: InputSequence, cache: str) -> Iterator[_Decoding]:

@@ -15,6 +15,7 @@ from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.explain.choices import Choices, first_other
 from pytest_tfdebug.invariance.explain.culprit import recorded
+from pytest_tfdebug.invariance.explain.rounding import in_dtype
 from pytest_tfdebug.marker_arguments import argument, is_number, several
 from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit, SourceRange
@@ -74,7 +75,7 @@ class DtypeCheck(Check[DtypeSettings]):
         for name in self.settings.dtypes:
             bound = self.settings.bound or BOUNDS[name]
             lower = duplicate(self.model).to(getattr(torch, name))
-            inputs = replaced(self.call.inputs, partial(_lowered, dtype=getattr(torch, name)))
+            inputs = replaced(self.call.inputs, partial(in_dtype, dtype=getattr(torch, name)))
             try:
                 errors = self._errors(self.call.leaves(inputs, lower))
             except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
@@ -191,10 +192,6 @@ def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     digits, exponent = torch.frexp(tensor)
     step = torch.finfo(dtype).eps / 2
     return torch.ldexp((digits / step).round() * step, exponent)
-
-
-def _lowered(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _widened(trace: Trace) -> Trace:
