@@ -63,7 +63,8 @@ class Judge:
             if parent is None:
                 self._blame(bad, "inputs", call, None, frames)
             else:
-                source = glue_lines(parent.call, _last(parent.children), call, parent.children)
+                before = parent.children[-1] if parent.children else None
+                source = glue_lines(parent.call, before, call, parent.children)
                 self._blame(bad, "glue", parent.call, source, frames)
         self._open.append(_Open(call, frames))
 
@@ -73,8 +74,9 @@ class Judge:
         if ended is None or self.fault is not None:
             return
         shown = [*ended.inputs, *frames]
-        if ended.holds_ignored:
-            _exempt(frames)
+        if ended.holds_ignored:  # the values of the ignored module may flow into the result
+            for frame in frames:
+                frame.extremes.is_exempt |= not frame.extremes.is_finite
         bad = self._first_bad(frames)
         if bad is None:
             self._history.extend(shown)
@@ -145,13 +147,3 @@ class Judge:
 def is_ignored(path: str, globs: tuple[str, ...]) -> bool:
     """Tell whether a module path matches one of the globs."""
     return matches_any(path, globs)
-
-
-def _exempt(frames: list[Frame]) -> None:
-    """Excuse what encloses an ignored module: its values may flow into the result."""
-    for frame in frames:
-        frame.extremes.is_exempt |= not frame.extremes.is_finite
-
-
-def _last(calls: list[Call]) -> Call | None:
-    return calls[-1] if calls else None

@@ -58,11 +58,9 @@ class Pass:
         self.number = number
         self.root = root
         self.is_traced = number in settings.trace_batches
-        self.history: deque[Frame] = deque(history, maxlen=settings.frames)
+        self.history: deque[Frame] = deque() if self.is_traced else deque(history, maxlen=settings.frames)
         self.tensors = 0
         self.outer: Pass | None = RUNNING.watched.get()
-        if self.is_traced:
-            self.history = deque()
         self.reducer = Reducer(settings, wants_abs_min=self.is_traced)
         self._judge = (_Lister if self.is_traced else Judge)(self.history, settings.ignore, headroom)
         self._gradients = gradients
