@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,9 +80,7 @@ def _safe(text: str, *, is_unique: bool = True) -> str:
 
 def shown(path: Path | str, config: pytest.Config) -> str:
     """Return a path as a user would type it from where pytest was started; a URL as it is."""
-    if is_url(str(path)):
-        return printable(str(path))
-    try:
-        return printable(str(Path(path).relative_to(config.invocation_params.dir)))
-    except ValueError:
-        return printable(str(path))
+    if not is_url(str(path)):
+        with suppress(ValueError):  # it lies elsewhere
+            path = Path(path).relative_to(config.invocation_params.dir)
+    return printable(str(path))

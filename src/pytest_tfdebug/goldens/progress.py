@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,16 +46,9 @@ class Progress:
         self._next = now + (_ON_TERMINAL if reporter.isatty else _IN_LOG)
         capture = self._config.pluginmanager.get_plugin("capturemanager")
         line = f"{self._doing} {self._test}: {what}"
-        if capture is None:
-            _write(reporter, line)
-        else:
-            with capture.global_and_fixture_disabled():
-                _write(reporter, line)
-
-
-def _write(reporter: pytest.TerminalReporter, line: str) -> None:
-    if reporter.isatty:
-        reporter.rewrite(line, erase=True)
-    else:
-        reporter.ensure_newline()
-        reporter.write_line(line)
+        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+            if reporter.isatty:
+                reporter.rewrite(line, erase=True)
+            else:
+                reporter.ensure_newline()
+                reporter.write_line(line)

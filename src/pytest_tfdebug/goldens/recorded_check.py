@@ -72,9 +72,8 @@ def parity_record(
 
 def unchecked_record(test: str, name: str | None, model: torch.nn.Module, reason: str) -> CheckRecord:
     """Return the record of a check that had nothing to hold the model to, which is a failure."""
-    at, text = calling_line(), reason
-    first = reason.partition("\n")[0]
-    return CheckRecord(test, "parity", "failed", first, name or "", type(model).__name__, at, text=text)
+    first, at = reason.partition("\n")[0], calling_line()
+    return CheckRecord(test, "parity", "failed", first, name or "", type(model).__name__, at, text=reason)
 
 
 def failing_elements(

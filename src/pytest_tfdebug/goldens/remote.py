@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.goldens.place import is_readable_golden
+from pytest_tfdebug.goldens.place import Place, is_readable_golden
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.replacing import replace_atomically
 
@@ -71,11 +71,8 @@ class RemoteDirectory:
             for other in kept.iterdir():
                 if other != copy and other.is_file() and time.time() - other.stat().st_mtime > _KEPT:
                     other.unlink(missing_ok=True)
-        with self._told(self.named(name), "read"):
-            try:
-                is_readable_golden(copy)
-            except GoldenError as error:
-                raise GoldenError(str(error).replace(str(copy), self.named(name))) from error
+        with self._told(self.named(name), "read"), Place(self, name).names(copy):
+            is_readable_golden(copy)
         return copy
 
     def put(self, name: str, file: Path) -> None:
