@@ -142,7 +142,13 @@ class Goldens:
         place = self._claim(model, name, chosen, is_recorded=mode in RECORDING)
         given = PortCall(args, kwargs, method=method)
         called = _called(model, given, reference, port_inputs)
-        called = _as_part(called, root, is_without=mode in RECORDING and reference is None)
+        if root is not None:
+            if mode in RECORDING and reference is None:
+                raise TFDebugError(
+                    f"root={root!r} says which module of its reference the model is, and there is no reference= to "
+                    "record."
+                )
+            called = replace(called, names={}, note="", other=None)  # its inputs are not the reference's
         exists = place.exists()  # refuses what is no golden, before anything runs
         # a forward may write to what it was given
         inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING or self._options.power else None
@@ -197,17 +203,6 @@ def golden() -> Goldens:
 
 
 _GOLDENS: pytest.StashKey[Goldens] = pytest.StashKey()
-
-
-def _as_part(called: PortCall, root: str | None, *, is_without: bool) -> PortCall:
-    """Return the call of a model that is a part of its reference, whose inputs are not the reference's."""
-    if root is None:
-        return called
-    if is_without:
-        raise TFDebugError(
-            f"root={root!r} says which module of its reference the model is, and there is no reference= to record."
-        )
-    return replace(called, names={}, note="", other=None)
 
 
 def _called(

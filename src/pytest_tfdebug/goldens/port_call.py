@@ -145,11 +145,9 @@ def _other_ids(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, 
     if len(mine) != 1 or len(others) != 1:
         return None
     (name, value), (path, other) = *mine.items(), *others.items()
-    return (
-        (name, path.removeprefix("['").removesuffix("']"))
-        if (value.shape, value.dtype) == (other.shape, other.dtype)
-        else None
-    )
+    if (value.shape, value.dtype) != (other.shape, other.dtype):
+        return None
+    return name, path.removeprefix("['").removesuffix("']")
 
 
 def _ids(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -161,13 +159,10 @@ def _ids(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def _is_same(value: object, other: object) -> bool:
-    if value is other:
-        return isinstance(value, torch.Tensor)
     if not (isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)):
         return False
-    return (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device) and torch.equal(
-        value, other
-    )
+    is_alike = (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device)
+    return value is other or (is_alike and torch.equal(value, other))
 
 
 def _note(names: Mapping[str, str], left_out: Mapping[str, Any]) -> str:

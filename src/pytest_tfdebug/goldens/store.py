@@ -143,24 +143,21 @@ def _review(old_file: TraceFile, new: Trace) -> list[str]:
     except TFDebugError:
         return ["no tensor in common with the old golden"]
     moved = [
-        (leaf.metrics.relative_l2, item.call.name, leaf)
+        (f"{item.call.name} output {leaf.leaf}".rstrip(), leaf.metrics)
         for item in report.calls
         for leaf in item.outputs
         if leaf.metrics is not None
     ]
-    moved.sort(key=lambda row: -row[0])
+    moved.sort(key=lambda row: -row[1].relative_l2)
     lines = [
-        f"{name} output {leaf.leaf}".rstrip()
-        + f": greatest difference {leaf.metrics.max_abs:.3g}, relative L2 {relative_l2:.2e}"
-        for relative_l2, name, leaf in moved[:_WORST]
-        if leaf.metrics is not None
+        f"{name}: greatest difference {metrics.max_abs:.3g}, relative L2 {metrics.relative_l2:.2e}"
+        for name, metrics in moved[:_WORST]
     ]
     reshaped = [d for d in report.divergences if d.comparison.problem in FORMS]
     lines += [f"{d.path} {d.direction} {d.leaf}: {d.comparison.problem} differs" for d in reshaped[:_WORST]]
     old_names, new_names = {call.name for call in old.calls}, {call.name for call in new.calls}
-    lines += (
-        [f"{len(old_names - new_names)} calls gone, {len(new_names - old_names)} new"] if old_names != new_names else []
-    )
+    if old_names != new_names:
+        lines.append(f"{len(old_names - new_names)} calls gone, {len(new_names - old_names)} new")
     if not lines and old_file.version < FORMAT:
         lines.append(f"tensors are equal; format {old_file.version} became {FORMAT}")
     if not lines:
