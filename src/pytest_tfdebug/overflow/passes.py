@@ -131,11 +131,8 @@ class Pass:
         tensor = self._refs.get(id(fault.frame), lambda: None)()
         if tensor is not None:
             fault.details = details(tensor)
-        fault.facts.extend(weight_facts(self._module(fault.owner)))
+        fault.facts.extend(weight_facts(modules_by_path(self.root).get(fault.owner, self.root)))
         fault.hints.extend(hints(fault, self._masks()))
-
-    def _module(self, path: str) -> torch.nn.Module:
-        return modules_by_path(self.root).get(path, self.root)
 
     def _frames(self, call: Call, direction: FrameDirection, leaves: list[Leaf]) -> list[Frame]:
         frames = []

@@ -22,6 +22,8 @@ from pytest_tfdebug.report.invariance import render_pads
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import torch
+
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
@@ -169,15 +171,15 @@ class PaddingCheck(Check[PaddingSettings]):
         located = locate(call, smallest, self.tolerances, is_padded=True)
         classes = _classes(call.model, located.culprit)
         takes = sequence.kind.positions in call.parameters
-        findings = Findings(sequence, smallest, found, located, leak.mismatch.is_at_pads, classes, takes)
+        findings = Findings(sequence, found, located, leak.mismatch.is_at_pads, classes, takes)
         observed = " ".join(observations(findings))
         self.report(smallest.label, leak.mismatch, located, diagnose(findings), pads=pads, observed=observed)
 
 
-def _classes(model: object, culprit: Culprit | None) -> tuple[str, ...]:
+def _classes(model: torch.nn.Module, culprit: Culprit | None) -> tuple[str, ...]:
     """Return the classes of the culprit and its direct children; a root's are not its own."""
     if culprit is None:
         return ()
-    module = dict(model.named_modules()).get(culprit.path)  # type: ignore[attr-defined] # a module
+    module = dict(model.named_modules()).get(culprit.path)
     children = [] if module is None or culprit.kind == "glue" else list(module.children())
     return (culprit.class_name, *(type(child).__name__ for child in children))

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.explain.culprit import Located
     from pytest_tfdebug.invariance.explain.experiments import Experiments
-    from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.records import Divergence
 
 _NORM = re.compile(r"GroupNorm|InstanceNorm|BatchNorm")
@@ -31,7 +30,6 @@ class Findings:
 
     Args:
         sequence: The sequence that was padded.
-        repetition: The repetition with the fewest pads that shows it.
         experiments: What further repetitions showed.
         located: Where the two forwards part.
         is_at_pads: NaN at pad positions only.
@@ -40,7 +38,6 @@ class Findings:
     """
 
     sequence: InputSequence
-    repetition: Repetition
     experiments: Experiments
     located: Located
     is_at_pads: bool = False
