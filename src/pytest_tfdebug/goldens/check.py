@@ -1,4 +1,4 @@
-"""One golden check: read the golden, hold the model to it, and tell what was found wherever it is to be told."""
+"""One golden check: read the golden, hold the model to it, and report what was found."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Check:
 
     @property
     def _runs_alone(self) -> bool:
-        """Whether the model is no part of another one, of another module or on other ranks."""
+        """Whether the model is whole: no module of a larger model, and not spread over ranks."""
         return self.root is None and present_group() is None
 
     def run(self, called: PortCall, inputs: Rerun | None, *, is_pending: bool) -> ParityReport:
@@ -75,8 +75,8 @@ class Check:
 
         Args:
             called: How it is called.
-            inputs: Its inputs as they were, where it may be called again: beside a pending golden, or for its power.
-            is_pending: Whether a golden that is pending may lie beside: the model is held to that too.
+            inputs: Its inputs as they were, if it may be called again: for a pending golden, or to measure its power.
+            is_pending: Whether the model is also held to the golden that is pending beside this one, if there is one.
 
         Raises:
             ParityError: If it diverges.

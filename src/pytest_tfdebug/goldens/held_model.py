@@ -1,4 +1,4 @@
-"""A model held to its golden: one forward, compared while it runs, and once more where it fails."""
+"""A model held to its golden: one forward that is compared while it runs, and another to explain a failure."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ def compare_with(
     group: Group | None = None,
     progress: Callable[[], Progress | None] = lambda: None,
 ) -> ParityReport:
-    """Run a model and compare each tensor with its golden while it is alive; once more to explain a failure.
+    """Run a model and compare each tensor with its golden while the tensor is alive; explain a failure by a second run.
 
     Args:
         golden_file: The golden.
         model: The model under test.
         called: How it is called.
         settings: What was asked for.
-        is_explained: Whether to run it once more where it fails.
-        in_detail: Whether to run it for the elements of the first tensor that differs, too.
+        is_explained: Whether to run the model again to explain a failure.
+        in_detail: Whether to run it again for the elements of the first tensor that differs.
         group: The ranks that hold parts of it, where there are several.
-        progress: Begins to tell how far the second run is.
+        progress: Starts to show the progress of the second run.
     """
     modules = modules_of(model)
     again = Rerun(model, called.args, called.kwargs, called.method)
@@ -178,7 +178,7 @@ def _circumstances(
     to_golden: Callable[[str], str],
     group: Group | None,
 ) -> list[str]:
-    """Say whether weights and environment are those of the golden; drift is for a model held to its own past."""
+    """Say whether weights and environment are those of the golden, and how likely the difference is drift."""
     recorded = golden_file.extra["weights"]
     present = fingerprint(model) if group is None else fingerprint_on_ranks(model, group, recorded, to_golden)
     wrong = differing(recorded, present, to_golden)
@@ -194,13 +194,13 @@ def _circumstances(
         told = f"The weights differ, not the code: {own[0]!r} is not the recorded one"
         lines = [told + (f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else ".")]
     elif wrong and culprit is not None and culprit.kind == "dtype":
-        lines = []  # converted, they are others bit by bit
+        lines = []  # a conversion changes every hash
     elif wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         lines = [f"Weights that are not the recorded ones: {wrong[0]!r}{more}."]
     elif common(recorded, present, to_golden):
         lines = ["The weights are the recorded ones, where their names agree."]
-    elif report.by_values:  # values have compared them under any name
+    elif report.by_values:  # the values were compared whatever their names
         lines = []
     else:
         lines = ["No weight has the name of a recorded one: give rename= to have them compared."]

@@ -1,4 +1,4 @@
-"""Goldens of models that run on several ranks: what is written once, of what each rank holds a part.
+"""Goldens of models that run on several ranks: each rank holds a part, and the whole is written once.
 
 Every rank must call these functions, and rank 0 alone writes what they return.
 """
@@ -54,7 +54,7 @@ def sharing_group(root: str | None) -> Group | None:
 
 
 def once(group: Group | None, write: Callable[[], _Result]) -> _Result:
-    """Write something on rank 0 alone, and return what came of it on every rank, also where it failed."""
+    """Write something on rank 0 alone; return its result, or raise its error, on every rank."""
     if group is None:
         return write()
     made: Any = None
@@ -78,8 +78,8 @@ def fingerprint_on_ranks(
 ) -> dict[str, str]:
     """Return a hash of every whole parameter and buffer by name.
 
-    A plain tensor that is another one on each rank may be a part of a whole along any axis: the one that the golden
-    knows decides, and where there is none the tensor is left out.
+    A plain tensor that differs from rank to rank may be a part of a whole along any axis. The hash in the golden tells
+    which; without one, a tensor that may be a part of several wholes is left out.
 
     Args:
         model: What this rank holds of the model.
@@ -118,7 +118,7 @@ def _held(model: torch.nn.Module) -> dict[str, _Held]:
 
 
 def _candidates(parts: Sequence[_Held]) -> list[torch.Tensor]:
-    """Return the wholes that tensors may be the parts of: one where each tells its place."""
+    """Return the wholes that the parts may belong to; only one where each part says where it lies."""
     if parts[0].part is not None:
         return [_assembled(parts)[0]]
     tensors = [each.tensor.cpu() for each in parts]

@@ -1,4 +1,4 @@
-"""What a check that passes has to say: that it compared little, or that something inside differs."""
+"""Warnings of a check that passes: it compared little, or something inside differs."""
 
 from __future__ import annotations
 

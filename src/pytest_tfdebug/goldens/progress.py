@@ -14,7 +14,7 @@ _FIRST, _ON_TERMINAL, _IN_LOG = 2.0, 0.5, 10.0
 
 
 class Progress:
-    """Tells how far a piece of work is, once it has taken two seconds; nothing in a worker of pytest-xdist.
+    """Shows how far a piece of work is, once it has taken two seconds; shows nothing in a worker of pytest-xdist.
 
     Args:
         config: Of the run.
@@ -27,18 +27,18 @@ class Progress:
         self._next = time.monotonic() + _FIRST
 
     def step(self, what: str, done: int, of: int) -> None:
-        """Tell that the work is at one of a number of things.
+        """Show that the work is at one of several things.
 
         Args:
-            what: Of what there is a number: ``module``.
-            done: Which of them.
+            what: What they are called: ``module``.
+            done: Number of the one that the work is at.
             of: How many there are.
         """
         if time.monotonic() >= self._next:
             self.tell(f"{what} {done} of {of}")
 
     def tell(self, what: str) -> None:
-        """Tell what the work is at, if it has taken long."""
+        """Show what the work is at, if it has taken long."""
         now = time.monotonic()
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if now < self._next or reporter is None:

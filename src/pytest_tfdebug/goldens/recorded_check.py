@@ -71,7 +71,7 @@ def parity_record(
 
 
 def unchecked_record(test: str, name: str | None, model: torch.nn.Module, reason: str) -> CheckRecord:
-    """Return the record of a check that had nothing to hold the model to, which is a failure."""
+    """Return the record of a check that failed because there is no golden."""
     first, at = reason.partition("\n")[0], calling_line()
     return CheckRecord(test, "parity", "failed", first, name or "", type(model).__name__, at, text=reason)
 
@@ -79,9 +79,9 @@ def unchecked_record(test: str, name: str | None, model: torch.nn.Module, reason
 def failing_elements(
     report: ParityReport, model: torch.nn.Module, inputs: Inputs, tolerances: Tolerances
 ) -> ElementGrid | None:
-    """Return the elements of the first tensor that differs and of which both sides have them.
+    """Return the elements of the first differing tensor that both sides have whole.
 
-    The comparison has let the tensors under test go, so the forward is made once more, and that one tensor kept.
+    The comparison no longer holds the tensors under test, so the forward is made once more and that one tensor kept.
 
     Args:
         report: The comparison that failed.

@@ -1,6 +1,6 @@
 """A golden directory behind a URL, by fsspec: a bucket, a repository of the hub, memory.
 
-What was read is kept on this machine under the version that the URL's server gave it, so that it is read once.
+A golden that was read is kept on this machine under the version that the server gave it, so it is read only once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pytest_tfdebug.tracing.replacing import replace_atomically
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: What file systems call a hash of a file's content, and what else tells its versions apart.
+#: Names under which file systems give a hash of a file's content, and other facts that tell its versions apart.
 _HASHES = ("ETag", "etag", "blob_id", "sha", "oid", "checksum", "md5", "md5Hash")
 _TIMES = ("LastModified", "last_modified", "mtime", "created", "updated", "size")
 #: File systems that have directories; in a store of objects, to make one may be to make a bucket.
@@ -76,7 +76,7 @@ class RemoteDirectory:
         return copy
 
     def put(self, name: str, file: Path) -> None:
-        """Put a copy of a file in the place of a golden; who reads it meanwhile reads the old one, whole."""
+        """Put a copy of a file in the place of a golden; until then, others read the whole old golden."""
         with self._told(self.named(name), "written"), self._files.transaction:
             if not _WITH_DIRECTORIES.isdisjoint(self._protocols()):
                 self._files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
@@ -93,7 +93,7 @@ class RemoteDirectory:
                 self._files.rm_file(self._at(name))
 
     def find(self, suffix: str) -> Iterator[str]:
-        """Yield the names that end so, in order."""
+        """Yield the names that end with a suffix, sorted."""
         with self._told(self._url, "listed"):
             self._files.invalidate_cache()
             found = sorted(self._files.find(self._root)) if self._files.exists(self._root) else []

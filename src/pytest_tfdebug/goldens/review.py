@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _decide_by_globs(found: Sequence[Pending], accept: Sequence[str], reject: Sequence[str]) -> int:
-    """Accept and reject what globs name; what both name, and a glob that names nothing, is refused before anything."""
+    """Accept and reject the goldens that globs name; raise before anything is done if both name one, or a glob none."""
     named = {glob: [pending for pending in found if _is_named(pending, glob)] for glob in (*accept, *reject)}
     for glob, those in named.items():
         if not those:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 #: Relative difference of two sums that were added up in another order.
 _ROUNDING = 1e-6
-#: What else a golden must have been written with.
+#: Entries beside the tensors that must be the same.
 _EXTRA = ("test", "weights", "kept")
-#: What a call says of source that may have moved.
+#: Fields of a call that hold lines of source, which may have moved.
 _PLACES = ("site", "inner_site", "source")
 
 

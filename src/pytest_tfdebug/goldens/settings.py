@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.tracing.selection import Level
 
-#: What a check takes besides the model and its inputs, and a ``tf_golden`` marker as a default for its test.
+#: Options of a check besides the model and its inputs; a ``tf_golden`` marker may give the defaults of its test.
 KEYWORDS = (
     "rtol",
     "atol",

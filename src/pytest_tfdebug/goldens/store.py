@@ -1,4 +1,4 @@
-"""Read and write goldens: what changed is known before anything is written."""
+"""Read and write goldens; a golden is compared with the old one before anything is written."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, tell: Ca
 
 
 def _told(trace: Trace, size: int) -> list[str]:
-    """Return what is to be known of a golden before it is committed: its size, and the text that it holds."""
+    """Return what to know of a golden before it is committed: its size, and the text that it holds."""
     texts = string_inputs(trace)
     if not texts:
         return [shown_size(size)]

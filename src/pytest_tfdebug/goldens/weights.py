@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
-#: Greatest distance of a norm's weight from 1, and of a bias from 0: enough for none to pass unseen, and no more.
+#: Greatest distance of a norm's weight from 1, and of a bias from 0: just enough that a check sees each of them.
 _SPREAD = 0.1
 #: What the weights of norms are called.
 _OF_NORMS = frozenset({"weight", "gamma", "scale"})
