@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.explain.culprit import Located
     from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
 
-#: Rows of the grid of tokens, and its columns; more tokens share a column.
+#: Most rows and columns of the grid of tokens; more tokens share a column.
 _MODULES, _TOKENS = 200, 256
 
 

@@ -48,7 +48,7 @@ class _Event:
 
 
 class Gradients:
-    """Hooks on tensors and parameters; judged at the end of each backward, in the order in which gradients came.
+    """Hooks on tensors and parameters; gradients are judged at the end of each backward, in the order they came.
 
     Args:
         settings: What to watch for.
@@ -119,7 +119,7 @@ class Gradients:
                 self._blame(event, [item.frame for item in events[position:] if not item.roles])
 
     def forget_tensors(self) -> None:
-        """A forward has ended: tensors of the next one are others."""
+        """A forward has ended: forget its tensors, for the next one has others."""
         self._followed = {}
 
     def reset(self) -> None:

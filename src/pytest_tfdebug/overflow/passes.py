@@ -116,7 +116,7 @@ class Pass:
             self._diagnose()
 
     def _tell(self, event: Callable[[], None]) -> None:
-        """Have the judge hear of an event now, or in its turn when numbers are still on their device."""
+        """Tell the judge of an event now, or in its turn if numbers before it are still on their device."""
         if self._queue or self.reducer.is_waiting:
             self._queue.append(event)
         else:

@@ -1,4 +1,4 @@
-"""What a guard, a marked test and a Trainer share: one watch over the forwards of one model or many."""
+"""The watch that a guard, a marked test and a Trainer share, over the forwards of one model or of many."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Watch:
         self._lock = threading.Lock()
 
     def eyes(self, root: torch.nn.Module, is_wanted: Callable[[Eyes], bool] = lambda eyes: True) -> Eyes:  # noqa: ARG005
-        """Return what sees a model, by the recorder that it holds.
+        """Return the consumer that sees the calls of a model, with its recorder.
 
         Args:
             root: The model.
@@ -99,7 +99,7 @@ class Watch:
         return began
 
     def end(self, ended: Pass, *, is_root: bool, has_failed: bool) -> None:
-        """An outermost call has ended; raises what has to be raised, unless an exception is under way already."""
+        """An outermost call has ended: raise what has to be raised, unless the call raised itself."""
         RUNNING.watched.set(ended.outer)
         ended.settle()
         with self._lock:
@@ -146,12 +146,12 @@ class Watch:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether what was seen so far is enough to fail; on a device, what has been read back of it."""
+        """Whether what was seen so far is enough to fail; numbers that still wait on a device do not count."""
         has_fault = self.fault is not None or self._gradients.fault is not None
         return has_fault or self.headroom.first is not None or self.headroom.is_faint
 
     def verdict(self) -> CheckText | None:
-        """Return what is wrong with all that was seen, or None; reads back what still waits."""
+        """Return what is wrong with all that was seen, or None; read back the gradients that still wait on a device."""
         self._gradients.settle()
         self.fault = self.fault or self._gradients.fault
         settings, remarks = self.settings, self._remarks()
@@ -177,10 +177,10 @@ class Watch:
         self._gradients.remove()
 
     def emptiness(self, subject: str, advice: str) -> str | None:
-        """Return that nothing was checked, when nothing was; None otherwise.
+        """Return a message when nothing was checked; None otherwise.
 
         Args:
-            subject: Who should have checked, ``"overflow_guard"``.
+            subject: What should have checked something, ``"overflow_guard"``.
             advice: What to do.
         """
         if not self.tensors:

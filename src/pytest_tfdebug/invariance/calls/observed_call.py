@@ -95,7 +95,7 @@ class ObservedCall(KeptCall):
             yield
 
     def again(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Any:  # noqa: ANN401
-        """Make the call again with other inputs, inside ``restored``, from the same random state, with its gradients.
+        """Make the call again with other inputs, from the same random state; inside ``restored``.
 
         Args:
             inputs: Named inputs of the forward.

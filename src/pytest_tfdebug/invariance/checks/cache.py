@@ -132,7 +132,7 @@ class CacheCheck(Check[Settings]):
                     return
 
     def _breaks(self, decoding: _Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
-        """Decode with images in the prefill alone; where that fails, with them in each piece, as Evolla asks for."""
+        """Decode with images in the prefill alone; if that fails, with images in each piece, as Evolla asks for."""
         before = replace(self.outcome, skipped=[*self.outcome.skipped])
         is_over = self._stops(decoding, expected, plan, cuts)
         if not self.outcome.failure or not decoding.media:
@@ -284,13 +284,13 @@ def _as_of_encoder(model: torch.nn.Module, hidden: torch.Tensor) -> object:
 
 
 def _is_refusal(place: Culprit | None) -> bool:
-    """Tell whether what raised is a statement that is there to raise, and no accident."""
+    """Tell whether the line that raised is a ``raise`` or an ``assert``, and so no accident."""
     source = place.source if place is not None else None
     return source is not None and linecache.getline(source.file, source.first).lstrip().startswith(("assert", "raise "))
 
 
 def _along_tokens(output: Any, full: Leaves, at: Alignment) -> Leaves:  # noqa: ANN401
-    """Return the output leaves along the decoded tokens; pooled ones depend on where the sequence ends."""
+    """Return the output leaves that run along the decoded tokens; pooled ones depend on where the sequence ends."""
     return {
         path: tensor.detach()
         for path, tensor in walk(output)

@@ -42,14 +42,16 @@ class PaddingCheck(Check[PaddingSettings]):
     def __init__(self, call: ObservedCall, settings: PaddingSettings) -> None:
         super().__init__(call, settings)
         self._promises_finite = model_traits.is_pretrained(call.model)
-        #: Sequences that need position ids on the left, whose caches depend on them, that the model refuses.
+        #: Sequences that need position ids when they are padded on the left.
         self._needs_positions: set[str] = set()
+        #: Sequences whose caches depend on position ids.
         self._numbers_caches: set[str] = set()
+        #: Sequences that the model refuses when they are padded.
         self._refused: set[str] = set()
 
     @cached_property
     def expected(self) -> Leaves:
-        """The output that the test saw, without losses that are over all positions, pads too."""
+        """The output that the test saw, without losses over all positions, which include the pads."""
         output = super().expected
         if any(self.call.inputs.get(name) is not None for name in POINTERS):
             return {path: tensor for path, tensor in output.items() if tensor.dim()}

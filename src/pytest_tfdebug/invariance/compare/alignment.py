@@ -23,7 +23,7 @@ class Aligned(NamedTuple):
     Args:
         tensor: The real positions, in the expected shape.
         axes: The axes along the sequence, in the expected shape; empty for a pooled tensor.
-        has_others: Whether other positions than the sequence's are on an axis that grew, and so may stand before it.
+        has_others: Whether an axis that grew has positions beside the sequence's, which may stand before them.
     """
 
     tensor: torch.Tensor

@@ -85,7 +85,7 @@ def locate(
         repetition: The repetition that differs.
         tolerances: What is allowed.
         traces: Records the expected and the actual call, where it takes more than other inputs.
-        is_padded: The actual call has pads, so that a mask must be on them.
+        is_padded: Whether the actual call has pads, which a mask has to hide.
     """
     inputs = repetition.expected_inputs, repetition.inputs
     try:

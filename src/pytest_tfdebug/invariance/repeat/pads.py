@@ -1,4 +1,4 @@
-"""Where pads are made: the inputs of a call with pads before and after each row, in new tensors."""
+"""Pad the inputs of a call: pads before and after each row, in new tensors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def padded(
 
 
 def without_pads(made: Mapping[str, Any], sequence: InputSequence) -> Inputs:
-    """Return the inputs of a call with padded tokens as a plain one of its sizes: a real token for each pad."""
+    """Return the inputs of a padded call as a plain call of the same sizes: each pad becomes a real token."""
     inputs: Inputs = dict(made)
     if sequence.takes_mask:
         inputs[sequence.kind.mask] = torch.ones_like(mask_of(made, sequence))
@@ -103,7 +103,7 @@ def _random(model: torch.nn.Module, tensor: torch.Tensor, sequence: InputSequenc
 
 
 def _ignore_first_label(changed: Inputs, sequence: InputSequence, before: int) -> None:
-    """Leave out the label of the first token: a shifted loss would predict it from the last pad."""
+    """Ignore the label of the first token: a shifted loss would predict it from the last pad."""
     labels = changed.get("labels")
     if isinstance(labels, torch.Tensor) and "labels" in sequence.aligned:
         labels[:, before] = IGNORED_LABEL
