@@ -107,7 +107,9 @@ def compare_with(
 
     report = conclude(comparator, tuple(notes), second_look, under_rules, internal=settings.internal)
     if not report.ok:
-        _look_into(report, golden_file, model, called, settings, group)
+        if called.other is not None:
+            report.culprit = _of_inputs(*called.other, root_name(model))
+        report.facts += _circumstances(golden_file, model, report, renamer(settings.rename), group)
     if not report.ok and in_detail and group is None:
         report.elements = failing_elements(report, model, again.inputs(), settings.tolerances)
     return report
@@ -135,21 +137,10 @@ def _by_values(
     return explain(expected, actual, fails=fails)
 
 
-def _look_into(  # noqa: PLR0917 - all that a failure is explained by
-    report: ParityReport,
-    golden_file: TraceFile,
-    model: torch.nn.Module,
-    called: PortCall,
-    settings: CheckSettings,
-    group: Group | None,
-) -> None:
-    """Say what the inputs, the weights and the environment have to do with a failure."""
-    if called.other is not None:
-        own, theirs = called.other
-        told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
-        root = root_name(model)
-        report.culprit = Culprit(root, "inputs", None, told, root, None)
-    report.facts += _circumstances(golden_file, model, report, renamer(settings.rename), group)
+def _of_inputs(own: str, theirs: str, root: str) -> Culprit:
+    """Return a culprit whose inputs are not those of the reference."""
+    told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
+    return Culprit(root, "inputs", None, told, root, None)
 
 
 def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Culprit:

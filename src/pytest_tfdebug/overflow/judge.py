@@ -70,7 +70,7 @@ class Judge:
 
     def leave(self, call: Call, frames: list[Frame]) -> None:
         """A call has returned."""
-        ended = self._close(call)
+        ended = self.close(call)
         if ended is None or self.fault is not None:
             return
         shown = [*ended.inputs, *frames]
@@ -89,10 +89,6 @@ class Judge:
             kind: FaultKind = "module" if all(item.extremes.is_finite for item in ended.inputs) else "excused"
             self._blame(bad, kind, call, call.source, shown)
 
-    def fail(self, call: Call) -> None:
-        """An exception left a call."""
-        self._close(call)
-
     def probe(self, frame: Frame) -> None:
         """``detect_overflow`` was given a tensor inside the running call."""
         bad = self._first_bad([frame])
@@ -102,7 +98,8 @@ class Judge:
             running = self._open[-1].call
             self._blame(bad, "probe", running, running.source, [frame])
 
-    def _close(self, call: Call) -> _Open | None:
+    def close(self, call: Call) -> _Open | None:
+        """Close a call that has ended, and the calls inside it that an exception left; return it if it was open."""
         while self._open:
             ended = self._open.pop()
             if self._open:

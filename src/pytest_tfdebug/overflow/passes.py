@@ -65,7 +65,7 @@ class Pass:
         self._judge = (_Lister if self.is_traced else Judge)(self.history, settings.ignore, headroom)
         self._gradients = gradients
         self._running: list[tuple[Call, list[torch.Tensor]]] = []
-        self._queue: list[Callable[[], None]] = []
+        self._queue: list[Callable[[], object]] = []
         self._refs: dict[int, weakref.ref[torch.Tensor]] = {}
 
     @property
@@ -93,7 +93,7 @@ class Pass:
     def fail(self, call: Call) -> None:
         """An exception left a call."""
         if self.fault is None:
-            self._tell(lambda: self._judge.fail(call))
+            self._tell(lambda: self._judge.close(call))
             self._drop(call)
 
     def probe(self, tensor: torch.Tensor, text: str) -> None:
@@ -115,7 +115,7 @@ class Pass:
                 event()
             self._diagnose()
 
-    def _tell(self, event: Callable[[], None]) -> None:
+    def _tell(self, event: Callable[[], object]) -> None:
         """Tell the judge of an event now, or in its turn if numbers before it are still on their device."""
         if self._queue or self.reducer.is_waiting:
             self._queue.append(event)
