@@ -79,7 +79,7 @@ def has_twin(item: pytest.Item) -> bool:
 
 
 def _twins(collector: pytest.Collector) -> frozenset[str]:
-    """Return the names within a file or class that are another one's in another case."""
+    """Return the names within a file or class that differ from another one in case alone."""
     if _TWINS not in collector.stash:
         children: list[str] = collector.stash.get(_CHILDREN, [])
         names = set(children)

@@ -44,7 +44,7 @@ class _Held(NamedTuple):
 
 
 def sharing_group(root: str | None) -> Group | None:
-    """Return the ranks of this process, where all hold parts of one model; None where each holds a module of its own.
+    """Return the group of ranks if all hold parts of one model; None if each holds a module of its own.
 
     Args:
         root: Path of the golden's module that this rank holds, if not all of it.

@@ -72,7 +72,7 @@ class _TestFile:
         return is_same and test not in self.tests
 
     def names_device(self, recorded: str) -> bool:
-        """Tell whether a recorded test still exists and its parameters name a device: it may run on another machine."""
+        """Tell whether a recorded test names a device and its function is still there: another machine may run it."""
         function, _, parameters = recorded.partition("::")[2].partition("[")
         is_there = any(test.partition("[")[0] == function for test in self.tests)
         return is_there and not _DEVICES.isdisjoint(_WORD.findall(parameters.lower()))

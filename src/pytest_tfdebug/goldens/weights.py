@@ -76,7 +76,7 @@ def fill(model: _Model, seed: int = 0) -> _Model:
 
 
 def _named(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Yield each parameter once, under the first of its names, in the order of these."""
+    """Yield each parameter once, under the first of its names, sorted by name."""
     seen: set[int] = set()
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for name in sorted(parameters, key=_plain):

@@ -57,7 +57,7 @@ class AlignedTraces:
 
 
 def tensor_of(trace: Trace, divergence: Divergence) -> torch.Tensor | None:
-    """Return the tensor that a divergence is about, of one side."""
+    """Return the tensor of one side that a divergence is about."""
     for call in trace:
         if (call.path, call.call) == (divergence.path, divergence.call):
             leaves = call.inputs if divergence.direction == "input" else call.outputs or ()
@@ -150,7 +150,7 @@ class _Aligner:
         return self._known[key]
 
     def _is_in_other_order(self, expected: torch.Tensor, actual: torch.Tensor) -> bool:
-        """Tell whether tokens that share an axis with the batch lie in another order, as sorted by their expert."""
+        """Tell whether tokens that share an axis with the batch lie in another order, as when sorted by expert."""
         if not expected.is_floating_point() or expected.shape[1:] != actual.shape[1:]:
             return False
         tolerance = self._tolerances.of("", dtype_name(expected.dtype))

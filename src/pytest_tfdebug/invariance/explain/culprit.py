@@ -78,7 +78,7 @@ def locate(
     *,
     is_padded: bool = False,
 ) -> Located:
-    """Make both calls again, recorded, and compare them at real tokens; inside ``call.restored()``.
+    """Record both calls again and compare them at real tokens; inside ``call.restored()``.
 
     Args:
         call: The observed call.
