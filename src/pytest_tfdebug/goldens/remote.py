@@ -19,6 +19,7 @@ import fsspec
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.goldens.place import Place, is_readable_golden
+from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.replacing import replace_atomically
 
@@ -78,7 +79,7 @@ class RemoteDirectory:
     def put(self, name: str, file: Path) -> None:
         """Put a copy of a file in the place of a golden; until then, others read the whole old golden."""
         with self._told(self.named(name), "written"), self._files.transaction:
-            if not _WITH_DIRECTORIES.isdisjoint(self._protocols()):
+            if not _WITH_DIRECTORIES.isdisjoint(several(self._files.protocol)):
                 self._files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
             with file.open("rb") as source, self._files.open(self._at(name), "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
@@ -100,10 +101,6 @@ class RemoteDirectory:
         for path in found:
             if path.endswith(suffix):
                 yield path.removeprefix(self._root).lstrip("/")
-
-    def _protocols(self) -> set[str]:
-        known = self._files.protocol
-        return {known} if isinstance(known, str) else set(known)
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pytest
 
@@ -38,7 +38,6 @@ KEYWORDS = (
 )
 #: What a golden keeps: what fits into its budget, or every element.
 Store = Literal["bounded", "full"]
-_STORES = ("bounded", "full")
 #: Share of a golden's calls below which a check that passes warns.
 MIN_COVERAGE = 0.5
 #: Bytes above which a golden is not written: GitHub refuses files of more than 100 MiB.
@@ -175,8 +174,8 @@ def _check(given: Mapping[str, Any]) -> None:
     if share is not None and not (isinstance(share, (int, float)) and 0 <= share <= 1):
         raise TFDebugError(f"min_coverage={share!r} is not a number from 0 to 1.")
     store, redact = given.get("store"), given.get("redact")
-    if store is not None and store not in _STORES:
-        raise TFDebugError(f"store={store!r} is not one of {', '.join(map(repr, _STORES))}.")
+    if store is not None and store not in get_args(Store):
+        raise TFDebugError(f"store={store!r} is not one of {', '.join(map(repr, get_args(Store)))}.")
     if not (redact is None or isinstance(redact, (bool, str)) or _are_names(redact)):
         raise TFDebugError(f"redact={redact!r} is no name of an input, list of names, or True.")
 

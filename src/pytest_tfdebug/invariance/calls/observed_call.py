@@ -68,10 +68,6 @@ class ObservedCall(KeptCall):
         inputs = {names.get(own, own): value for own, value in self.inputs.items()}
         return replace(self, kwargs=inputs, own_names={name: own for own, name in names.items()})
 
-    def own(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return inputs by the forward's own names."""
-        return {self.own_names.get(name, name): value for name, value in inputs.items()}
-
     @property
     def name(self) -> str:
         """The model's class, and where it was called."""
@@ -103,7 +99,8 @@ class ObservedCall(KeptCall):
         """
         _set_rng(self.rng)
         with torch.set_grad_enabled(self.has_grad):
-            return (model or self.model)(**{name: kept(value) for name, value in self.own(inputs).items()})
+            own = {self.own_names.get(name, name): kept(value) for name, value in inputs.items()}
+            return (model or self.model)(**own)
 
     def leaves(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Leaves:
         """Make the call again and return the leaves of its output."""
