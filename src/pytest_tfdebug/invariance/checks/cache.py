@@ -191,16 +191,15 @@ class CacheCheck(Check[Settings]):
         """
         if prefill is not None:
             own = _along_tokens(self.call.again(prefill), self.call.leaves(made.inputs), made.alignment)
-            is_causal = self.compare(made.label, own, self.call.leaves(made.inputs), made.alignment) is None
-            if not is_causal and not model_traits.is_causal(self.model):
+            if self.compare(made.label, own, self.call.leaves(made.inputs), made.alignment) is not None:
+                if model_traits.is_causal(self.model):
+                    self.fail(made, mismatch, _NOT_CAUSAL)
+                    return
                 self.outcome.repeats = 0
                 self.skip(
                     f"{self.call.name} is a bidirectional model with a cache: it attends in both directions, so its "
                     "first tokens alone have another answer than before the others, and no cache can hold them"
                 )
-                return
-            if not is_causal:
-                self.fail(made, mismatch, _NOT_CAUSAL)
                 return
         self.fail(made, mismatch, _DIAGNOSIS)
 
