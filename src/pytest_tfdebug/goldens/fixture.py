@@ -141,14 +141,7 @@ class Goldens:
         chosen = self._options.golden_variant if variant is None else variant
         place = self._claim(model, name, chosen, is_recorded=mode in RECORDING)
         given = PortCall(args, kwargs, method=method)
-        called = _called(model, given, reference, port_inputs)
-        if root is not None:
-            if mode in RECORDING and reference is None:
-                raise TFDebugError(
-                    f"root={root!r} says which module of its reference the model is, and there is no reference= to "
-                    "record."
-                )
-            called = replace(called, names={}, note="", other=None)  # its inputs are not the reference's
+        called = _called(model, given, reference, port_inputs, root, is_recorded=mode in RECORDING)
         exists = place.exists()  # refuses what is no golden, before anything runs
         # a forward may write to what it was given
         inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING or self._options.power else None
@@ -210,13 +203,23 @@ def _called(
     given: PortCall,
     reference: object,
     port_inputs: Mapping[str, Any] | tuple[Any, ...] | None,
+    root: str | None,
+    *,
+    is_recorded: bool,
 ) -> PortCall:
     """Return how the model under test is called: like its reference, unless it takes other inputs."""
+    called = given
     if reference is not None:
-        return port_call(model, given.args, given.kwargs, port_inputs, given.method)
-    if port_inputs is not None:
+        called = port_call(model, given.args, given.kwargs, port_inputs, given.method)
+    elif port_inputs is not None:
         raise TFDebugError(
             "port_inputs= tells a port's inputs from its reference's, and there is no reference=.\n"
             "Give reference=, or the model's inputs alone."
         )
-    return given
+    if root is None:
+        return called
+    if is_recorded and reference is None:
+        raise TFDebugError(
+            f"root={root!r} says which module of its reference the model is, and there is no reference= to record."
+        )
+    return replace(called, names={}, note="", other=None)  # the inputs of a part are not its reference's
