@@ -104,10 +104,9 @@ def failing_elements(
 def _candidates(report: ParityReport) -> Iterator[tuple[Call, LeafComparison]]:
     culprit = report.culprit
     meant = culprit.divergence if culprit is not None else None
-    first = [meant] if meant is not None else []
     by_name = {(item.call.path, item.call.call): item.call for item in report.calls}
-    for divergence in [*first, *report.divergences]:
-        if divergence.metrics is not None:
+    for divergence in (meant, *report.divergences):
+        if divergence is not None and divergence.metrics is not None:
             yield by_name[divergence.path, divergence.call], divergence.comparison
     for item in report.calls:
         yield from ((item.call, leaf) for leaf in item.outputs if leaf.problem == "values")

@@ -172,15 +172,14 @@ class Gradients:
         frame, source, called_at = event.frame, None, None
         if takers:
             taken, call = max(takers, key=lambda role: role[1].depth)
-            frame, source = _gradient_frame(taken, event.frame.extremes), call.source
-            called_at = call.called_at
-            self._history.pop()
-            self._history.append(frame)
+            frame = _gradient_frame(taken, event.frame.extremes)
+            source, called_at = call.source, call.called_at
+            self._history[-1] = frame
         gradient = event.ref()
         found = self._details or (None if gradient is None else details(gradient))
         kind: FaultKind = "loss" if event.roles and not takers else "gradient"
-        fault = Fault(frame, kind, frame.path, frame.class_name, source, tuple(self._history), found)
-        fault.called_at = called_at
+        frames = tuple(self._history)
+        fault = Fault(frame, kind, frame.path, frame.class_name, source, frames, found, called_at=called_at)
         fault.facts.extend(_facts(parameters))
         fault.hints.extend(gradient_hints(fault))
         self.fault = fault

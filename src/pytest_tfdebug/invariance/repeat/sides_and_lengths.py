@@ -73,10 +73,11 @@ def pad_lengths(
     whole frames, images by whole patches.
     """
     unit = _unit(model, sequence)
-    wanted = None if asked is None else sorted(set(asked))
-    if sequence.kind.unit == "pixels":
-        wanted = wanted or [1, 2]
-    if wanted is None:
+    if asked is not None:
+        wanted = sorted(set(asked))
+    elif sequence.kind.unit == "pixels":
+        wanted = [1, 2]
+    else:
         to_block = (sequence.length // unit // BLOCK + 1) * BLOCK - sequence.length // unit
         wanted = sorted({*SHORT, to_block, to_block + 1})
     limit = model_traits.position_limit(model, sequence.kind.name)
