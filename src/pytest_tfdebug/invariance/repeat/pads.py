@@ -40,13 +40,15 @@ def padded(
     Returns:
         New inputs: the main one, its mask and every aligned one are longer by ``before + after``.
     """
-    changed: Inputs = dict(inputs)
     main: torch.Tensor = inputs[sequence.main]
     before, after = pads
     if sequence.kind.unit == "pixels":
-        return _padded_pixels(inputs, sequence, after)
+        widths = (0, after, 0, after)
+        mask = pad(mask_of(inputs, sequence), widths)
+        return {**inputs, sequence.main: pad(main, widths), sequence.kind.mask: mask}
     token = _token(model, sequence, filler)
     longer = extend(main, sequence.axis, before, after, token)
+    changed: Inputs = dict(inputs)
     changed[sequence.main] = _random(model, longer, sequence, before) if filler == "random" else longer
     for name, value in sequence.aligned.items():
         changed[name] = extend(inputs[name], sequence.axis, before, after, value)
@@ -107,8 +109,3 @@ def _ignore_first_label(changed: Inputs, sequence: InputSequence, before: int) -
     labels = changed.get("labels")
     if isinstance(labels, torch.Tensor) and "labels" in sequence.aligned:
         labels[:, before] = IGNORED_LABEL
-
-
-def _padded_pixels(inputs: Mapping[str, Any], sequence: InputSequence, by: int) -> Inputs:
-    pixels, mask = inputs[sequence.main], mask_of(inputs, sequence)
-    return {**inputs, sequence.main: pad(pixels, (0, by, 0, by)), sequence.kind.mask: pad(mask, (0, by, 0, by))}
