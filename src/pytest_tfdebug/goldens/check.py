@@ -47,7 +47,7 @@ class Check:
         model: The model under test.
         place: Where the golden is.
         name: Name of the golden, where the test has several.
-        settings: What was asked for.
+        settings: The settings of the check.
         root: Path of the golden's module that the model is, where it is a part.
         has_reference: Whether the golden is that of another model.
     """

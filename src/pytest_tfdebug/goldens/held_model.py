@@ -54,7 +54,7 @@ def compare_with(
         golden_file: The golden.
         model: The model under test.
         called: How it is called.
-        settings: What was asked for.
+        settings: The settings of the check.
         is_explained: Whether to run the model again to explain a failure.
         in_detail: Whether to run it again for the elements of the first tensor that differs.
         group: The ranks that hold parts of it, where there are several.

@@ -82,7 +82,7 @@ def fingerprint_on_ranks(
     which; without one, a tensor that may be a part of several wholes is left out.
 
     Args:
-        model: What this rank holds of the model.
+        model: The part of the model that this rank holds.
         group: The ranks.
         recorded: Fingerprint of the golden.
         to_recorded: Module path of the model -> module path of the golden.
@@ -134,7 +134,7 @@ def sharded_too_often(model: torch.nn.Module, group: Group, name: str, shape: tu
     """Say that a parameter was sharded again after it had been, as tied weights are under their second name.
 
     Args:
-        model: What this rank holds of the model.
+        model: The part of the model that this rank holds.
         group: The ranks.
         name: The parameter's name.
         shape: Its recorded shape; empty where that is not known.

@@ -85,7 +85,7 @@ class Place:
     """Where one golden is kept.
 
     Args:
-        directory: What keeps it.
+        directory: The directory that keeps it.
         name: Its name there.
     """
 

@@ -35,8 +35,8 @@ class Power:
 
     Args:
         nudged: Number of modules that were nudged.
-        unseen: Those whose nudge the check did not see.
-        inside: Those whose nudge is seen inside the model and in no output, so the check only warns.
+        unseen: Modules whose nudge the check did not see.
+        inside: Modules whose nudge is seen inside the model and in no output, so the check only warns.
         dead: Outputs that no input changes, in words.
     """
 
@@ -91,7 +91,7 @@ def measure_power(
         golden: The golden.
         model: A model that agrees with it.
         anew: Gives the call with its inputs as they were.
-        settings: What was asked for.
+        settings: The settings of the check.
         progress: Told how far it is.
     """
     power = Power(dead=list(_dead_outputs(model, anew)))

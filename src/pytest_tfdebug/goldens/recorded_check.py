@@ -87,7 +87,7 @@ def failing_elements(
         report: The comparison that failed.
         model: The model under test.
         inputs: Its inputs, as they were.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
     """
     for call, leaf in _candidates(report):
         expected = leaf.expected.tensor if leaf.expected is not None else None

@@ -49,7 +49,7 @@ def record(
         place: Where the golden is.
         model: The model that is recorded.
         called: How it is called.
-        settings: What was asked for.
+        settings: The settings of the check.
         is_pending: Whether it is written beside the golden, to be reviewed.
 
     Raises:

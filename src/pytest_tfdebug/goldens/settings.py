@@ -66,16 +66,16 @@ class CheckSettings:
     """The resolved settings of a check.
 
     Args:
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
         rename: Port path -> reference path.
         include: Globs of (reference) module paths to record.
         exclude: Globs to leave out.
-        level: Which modules.
+        level: Which modules to record.
         internal: What becomes of equal outputs with differences inside.
         min_coverage: Share of the golden's calls below which a check that passes warns.
         kept: What is kept of a forward that is recorded.
         own_globs: Globs of the tolerances that the check or its marker gives: each must match a module.
-        ini_globs: Those of the ini file, which holds for other tests too.
+        ini_globs: Globs of the ini file's tolerances, which hold for other tests too.
     """
 
     tolerances: Tolerances

@@ -37,7 +37,7 @@ def passed_record(
     Args:
         test: Node id of the test.
         name: The marker.
-        verdict: What the check came to.
+        verdict: The verdict of the check.
         calls: The calls of the test.
         at: The line that made the first of them.
     """
@@ -53,7 +53,7 @@ def failed_record(test: str, name: str, error: InvarianceError, at: Lines | None
     Args:
         test: Node id of the test.
         name: The marker.
-        error: What it raised.
+        error: The exception that it raised.
         at: The line that made the call.
         in_detail: Whether somebody will look at both forwards.
     """

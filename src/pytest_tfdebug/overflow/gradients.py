@@ -37,7 +37,7 @@ class _Event:
     """A gradient that came by.
 
     Args:
-        frame: As the report lists it.
+        frame: The gradient, as the report lists it.
         roles: What its tensor was in the forward; empty for a parameter.
         ref: The gradient, for as long as it lives.
     """
@@ -52,7 +52,7 @@ class Gradients:
 
     Args:
         settings: What to watch for.
-        headroom: What keeps the largest values.
+        headroom: Keeps the largest values.
         skipped: Counts the gradients that could not be looked at, by kind.
         conclude: Called at the end of each backward, inside the call of ``backward``: it may raise.
     """

@@ -43,7 +43,7 @@ class Headroom:
         Args:
             call: The call; None for gradients.
             frames: Its inputs and outputs.
-            is_leaf: It called no other module.
+            is_leaf: Whether it called no other module.
         """
         settings = self._settings
         if not settings.wants_headroom and settings.underflow is None and not self.is_complete:

@@ -45,7 +45,7 @@ class Judge:
     Args:
         history: The last frames, of earlier forwards too; grows at its end.
         ignore: Globs of module paths that are not judged.
-        headroom: What keeps the largest values.
+        headroom: Keeps the largest values.
     """
 
     def __init__(self, history: deque[Frame], ignore: tuple[str, ...], headroom: Headroom) -> None:

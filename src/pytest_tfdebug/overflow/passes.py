@@ -42,7 +42,7 @@ class Pass:
         root: The outermost module.
         settings: What to watch for.
         history: The last frames of earlier forwards.
-        headroom: What keeps the largest values.
+        headroom: Keeps the largest values.
         gradients: What follows the tensors into the backward, or None.
     """
 

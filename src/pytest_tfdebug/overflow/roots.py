@@ -29,7 +29,7 @@ class Roots:
     Models are held weakly: a test may build and drop as many as it likes.
 
     Args:
-        watch: What is told of the calls.
+        watch: The watch that is told of the calls.
         keep: Is given each outermost call before it is made, until something is wrong.
     """
 

@@ -226,7 +226,7 @@ class Eyes:
     """The consumer of one recorder: a :class:`Pass` for each outermost call of each thread.
 
     Args:
-        watch: Whose eyes.
+        watch: The watch that is told of the calls.
         root: The model.
         is_wanted: Whether to look at an outermost call that begins in the running thread.
     """

@@ -131,7 +131,7 @@ class Check(ABC, Generic[SettingsT]):
         Args:
             label: What was repeated.
             expected: The expected output.
-            actual: That of the repeated call.
+            actual: The output of the repeated call.
             at: Where the expected tensors lie in the actual ones.
             **how: As for :func:`first_mismatch`.
         """

@@ -74,7 +74,7 @@ def compare_traces(
         expected: The expected trace.
         actual: The trace of the repeated call.
         alignment: Where the expected tensors lie in the actual ones.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
 
     Returns:
         Both traces as they were compared, and the comparator that has seen all their calls.

@@ -74,7 +74,7 @@ def first_mismatch(
         expected: Output leaves of the call.
         actual: Output leaves of the repeated call.
         alignment: Where the expected tensors lie in the actual ones.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
         promises_finite: NaN at pad positions is a mismatch too.
         with_caches: Compare caches too, after everything else.
         allows_nan: NaN in the same places of both agrees; otherwise NaN at a real token never does.

@@ -28,7 +28,7 @@ class Choice(NamedTuple):
     """One choice.
 
     Args:
-        given: What it was made of.
+        given: The tensor that it was made from.
         chosen: Indices, truth values or whole numbers.
     """
 

@@ -57,7 +57,7 @@ class Located:
         fault: What is wrong with the mask, when that is to blame.
         reason: Why nothing could be placed.
         traces: Both forwards at the real tokens; None where they could not be compared.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
     """
 
     culprit: Culprit | None
@@ -83,7 +83,7 @@ def locate(
     Args:
         call: The observed call.
         repetition: The repetition that differs.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
         traces: Records the expected and the actual call, where it takes more than other inputs.
         is_padded: Whether the actual call has pads, which a mask has to hide.
     """

@@ -15,7 +15,7 @@ def raising_place(model: torch.nn.Module, error: BaseException) -> Culprit | Non
 
     Args:
         model: The model that was called.
-        error: What left it, with its traceback.
+        error: The exception that left it, with its traceback.
     """
     paths = {id(module): path for path, module in model.named_modules()}
     found = None

@@ -30,7 +30,7 @@ def is_rounding(call: ObservedCall, made: Repetition, ways: tuple[Way, Way], tol
         call: The observed call, inside ``call.restored()``.
         made: The repetition that differs in float32.
         ways: Prepare the model for the expected call and for the actual one.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
     """
     try:
         model = duplicate(model_traits.unwrapped(call.model)).double()
