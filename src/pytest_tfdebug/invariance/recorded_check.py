@@ -131,8 +131,7 @@ def _shares(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) 
 
 def _elements(located: Located) -> ElementGrid | None:
     """Return the elements of the tensor that shows the difference."""
-    parity = located.parity
-    divergence = parity.culprit.divergence if parity is not None and parity.culprit is not None else None
+    divergence = located.divergence
     if divergence is None or located.traces is None:
         return None
     expected, actual = (tensor_of(trace, divergence) for trace in (located.traces.expected, located.traces.actual))

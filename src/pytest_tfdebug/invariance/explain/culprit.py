@@ -69,6 +69,11 @@ class Located:
     traces: AlignedTraces | None = None
     tolerances: Tolerances = field(default_factory=Tolerances)
 
+    @property
+    def divergence(self) -> Divergence | None:
+        """The first tensor that differs; None where no comparison has named one."""
+        return self.parity.culprit.divergence if self.parity is not None and self.parity.culprit is not None else None
+
 
 def locate(
     call: ObservedCall,
