@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.goldens.paths import directory_of, golden_path, shown
+from pytest_tfdebug.goldens.paths import directory_of, golden_name, shown
 
 ROOT = Path("/project")
 
@@ -15,6 +15,10 @@ def item(name, *, file="tests/test_model.py", classes=()):
     config = SimpleNamespace(invocation_params=SimpleNamespace(dir=ROOT), rootpath=ROOT)
     nodeid = "::".join([file, *classes, name])
     return SimpleNamespace(nodeid=nodeid, name=name, path=ROOT / file, config=config)
+
+
+def golden_path(test, golden_dir, name):
+    return directory_of(test.path, test.config, golden_dir) / golden_name(test, name)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +75,9 @@ def test_a_name_that_is_no_file_name_is_refused(name):
 
 
 def test_the_directory_is_beside_the_test_file_or_the_one_asked_for():
-    assert directory_of(item("test_a"), None) == ROOT / "tests/goldens"
-    assert directory_of(item("test_a"), "stored") == ROOT / "stored"
-    assert directory_of(item("test_a"), "/elsewhere") == Path("/elsewhere")
+    assert directory_of(ROOT / "tests/test_model.py", item("test_a").config, None) == ROOT / "tests/goldens"
+    assert directory_of(ROOT / "tests/test_model.py", item("test_a").config, "stored") == ROOT / "stored"
+    assert directory_of(ROOT / "tests/test_model.py", item("test_a").config, "/elsewhere") == Path("/elsewhere")
 
 
 def test_a_path_is_shown_as_it_is_typed():

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _done(file: Path, budget: int | None) -> bool:
-    """Bring one golden over and say so; False where that cannot be."""
+    """Migrate one golden and say so; return False if that fails."""
     try:
         print(f"{file}: {_migrated(file, budget)}")  # noqa: T201 - a command line
     except TFDebugError as error:
@@ -57,7 +57,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _migrated(file: Path, budget: int | None) -> str:
-    """Write a golden in the present format, unless it is in it; return what was done, in words."""
+    """Write a golden in the present format, unless it has that already; return what was done, in words."""
     from pytest_tfdebug.tracing.budget import shown_size
     from pytest_tfdebug.tracing.codec import read, write
     from pytest_tfdebug.tracing.document import FORMAT

@@ -1,4 +1,4 @@
-"""One golden check: read the golden, hold the model to it, and tell what was found wherever it is to be told."""
+"""One golden check: read the golden, hold the model to it, and report what was found."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Check:
         model: The model under test.
         place: Where the golden is.
         name: Name of the golden, where the test has several.
-        settings: What was asked for.
+        settings: The settings of the check.
         root: Path of the golden's module that the model is, where it is a part.
         has_reference: Whether the golden is that of another model.
     """
@@ -67,7 +67,7 @@ class Check:
 
     @property
     def _runs_alone(self) -> bool:
-        """Whether the model is no part of another one, of another module or on other ranks."""
+        """Whether the model is whole: no module of a larger model, and not spread over ranks."""
         return self.root is None and present_group() is None
 
     def run(self, called: PortCall, inputs: Rerun | None, *, is_pending: bool) -> ParityReport:
@@ -75,8 +75,8 @@ class Check:
 
         Args:
             called: How it is called.
-            inputs: Its inputs as they were, where it may be called again: beside a pending golden, or for its power.
-            is_pending: Whether a golden that is pending may lie beside: the model is held to that too.
+            inputs: Its inputs as they were, if it may be called again: for a pending golden, or to measure its power.
+            is_pending: Whether the model is also held to the golden that is pending beside this one, if there is one.
 
         Raises:
             ParityError: If it diverges.
@@ -101,7 +101,7 @@ class Check:
             group=sharing_group(self.root),
             progress=lambda: Progress(config, self.item.nodeid, "explaining"),
         )
-        GoldenSession.of(config).add(_outcome(str(self.place), self.item.nodeid, report, called.note))
+        GoldenSession.of(config).outcomes.append(_outcome(str(self.place), self.item.nodeid, report, called.note))
         if inputs is not None and is_pending and self.has_reference and self.place.pending.exists():
             fresh, pending, group = anew(called, inputs), self._load(self.place.pending), sharing_group(self.root)
             beside = compare_with(pending, self.model, fresh, self.settings, is_explained=False, group=group)

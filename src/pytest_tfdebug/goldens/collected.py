@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-#: Options with which a file that is collected need not show all of its tests.
+#: Options with which a collected file may not show all of its tests.
 _NARROWING = ("lf", "collectonly")
 #: Names within a file or class, and those among them that some file systems cannot tell apart.
 _CHILDREN: pytest.StashKey[list[str]] = pytest.StashKey()
@@ -73,13 +73,13 @@ _COLLECTED: pytest.StashKey[Collected] = pytest.StashKey()
 def has_twin(item: pytest.Item) -> bool:
     """Tell whether another test of the file has a name that differs in case alone: some file systems see no difference.
 
-    It asks for all tests of the file, also for those that this run leaves out.
+    All tests of the file count, also those that this run leaves out.
     """
     return any(node.parent is not None and node.name in _twins(node.parent) for node in item.listchain())
 
 
 def _twins(collector: pytest.Collector) -> frozenset[str]:
-    """Return the names within a file or class that are another one's in another case."""
+    """Return the names within a file or class that differ from another one in case alone."""
     if _TWINS not in collector.stash:
         children: list[str] = collector.stash.get(_CHILDREN, [])
         names = set(children)

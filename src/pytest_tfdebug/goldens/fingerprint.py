@@ -28,10 +28,7 @@ def fingerprint(model: torch.nn.Module) -> dict[str, str]:
     apart; it is no defence against someone who wants two models to look alike.
     """
     named = list(named_tensors(model))
-    hashes: dict[int, str] = {}
-    for _, tensor in named:
-        if id(tensor) not in hashes:
-            hashes[id(tensor)] = hash_of(tensor)
+    hashes = {key: hash_of(tensor) for key, tensor in {id(tensor): tensor for _, tensor in named}.items()}
     return {name: hashes[id(tensor)] for name, tensor in named}
 
 
@@ -50,13 +47,14 @@ def common(
     recorded: Mapping[str, str], present: Mapping[str, str], to_recorded: Callable[[str], str]
 ) -> dict[str, str]:
     """Return the present model's parameters that the golden knows, each with its name there."""
-    found = {}
-    for name in present:
-        path, _, parameter = name.rpartition(".")
-        there = f"{to_recorded(path)}.{parameter}" if path else name
-        if there in recorded:
-            found[name] = there
-    return found
+    names = {name: recorded_name(name, to_recorded) for name in present}
+    return {name: there for name, there in names.items() if there in recorded}
+
+
+def recorded_name(name: str, to_recorded: Callable[[str], str]) -> str:
+    """Return the name that a parameter of the present model has in the golden."""
+    path, _, parameter = name.rpartition(".")
+    return f"{to_recorded(path)}.{parameter}" if path else name
 
 
 def hash_of(tensor: torch.Tensor) -> str:

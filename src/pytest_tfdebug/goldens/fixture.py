@@ -11,7 +11,7 @@ from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.check import Check, anew
 from pytest_tfdebug.goldens.modes import RECORDING, golden_mode
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
-from pytest_tfdebug.goldens.recording import Target, record, recorded_model
+from pytest_tfdebug.goldens.recording import record, recorded_model
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.settings import settle
 from pytest_tfdebug.goldens.variants import variants
@@ -116,28 +116,15 @@ class Goldens:
             GoldenError: If the golden is missing (an ``AssertionError`` as well), damaged or cannot be written.
             TFDebugError: If an argument makes no sense.
         """
+        own = {key: value for key, value in locals().items() if key not in {"self", "model", "args", "kwargs"}}
         __tracebackhide__ = True
-        arguments = {
-            "rtol": rtol,
-            "atol": atol,
-            "tolerances": tolerances,
-            "tolerance": tolerance,
-            "rename": rename,
-            "include": include,
-            "exclude": exclude,
-            "level": level,
-            "internal": internal,
-            "min_coverage": min_coverage,
-            "store": store,
-            "redact": redact,
-        }
-        own = {**arguments, "reference": reference, "name": name, "port_inputs": port_inputs, "variant": variant}
-        own["root"] = root
-        own["method"] = None if method == "forward" else method
-        check_model(model, {key: value for key, value in own.items() if value is not None}, "check")
+        asked = {key: value for key, value in own.items() if value is not None}
+        if method == "forward":
+            del asked["method"]
+        check_model(model, asked, "check")
         settings = settle(
             self._item,
-            arguments,
+            own,
             self._options.golden_tolerances,
             ini_min_coverage=self._options.golden_min_coverage,
             ini_internal=self._options.golden_internal,
@@ -154,14 +141,13 @@ class Goldens:
         chosen = self._options.golden_variant if variant is None else variant
         place = self._claim(model, name, chosen, is_recorded=mode in RECORDING)
         given = PortCall(args, kwargs, method=method)
-        called = _called(model, given, reference, port_inputs)
-        called = _as_part(called, root, is_without=mode in RECORDING and reference is None)
+        called = _called(model, given, reference, port_inputs, root, is_recorded=mode in RECORDING)
         exists = place.exists()  # refuses what is no golden, before anything runs
         # a forward may write to what it was given
         inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING or self._options.power else None
         if inputs is not None and mode in RECORDING and not (mode == "missing" and exists):
-            target = Target(place, is_pending=mode == "pending")
-            record(self._item, target, recorded_model(model, reference), given, settings)
+            recorded = recorded_model(model, reference)
+            record(self._item, place, recorded, given, settings, is_pending=mode == "pending")
             if reference is None and mode != "pending":
                 return None
             called = anew(called, inputs)
@@ -212,29 +198,28 @@ def golden() -> Goldens:
 _GOLDENS: pytest.StashKey[Goldens] = pytest.StashKey()
 
 
-def _as_part(called: PortCall, root: str | None, *, is_without: bool) -> PortCall:
-    """Return the call of a model that is a part of its reference, whose inputs are not the reference's."""
-    if root is None:
-        return called
-    if is_without:
-        raise TFDebugError(
-            f"root={root!r} says which module of its reference the model is, and there is no reference= to record."
-        )
-    return replace(called, names={}, note="", other=None)
-
-
 def _called(
     model: torch.nn.Module,
     given: PortCall,
     reference: object,
     port_inputs: Mapping[str, Any] | tuple[Any, ...] | None,
+    root: str | None,
+    *,
+    is_recorded: bool,
 ) -> PortCall:
     """Return how the model under test is called: like its reference, unless it takes other inputs."""
+    called = given
     if reference is not None:
-        return port_call(model, given.args, given.kwargs, port_inputs, given.method)
-    if port_inputs is not None:
+        called = port_call(model, given.args, given.kwargs, port_inputs, given.method)
+    elif port_inputs is not None:
         raise TFDebugError(
             "port_inputs= tells a port's inputs from its reference's, and there is no reference=.\n"
             "Give reference=, or the model's inputs alone."
         )
-    return given
+    if root is None:
+        return called
+    if is_recorded and reference is None:
+        raise TFDebugError(
+            f"root={root!r} says which module of its reference the model is, and there is no reference= to record."
+        )
+    return replace(called, names={}, note="", other=None)  # the inputs of a part are not its reference's

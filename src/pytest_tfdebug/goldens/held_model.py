@@ -1,4 +1,4 @@
-"""A model held to its golden: one forward, compared while it runs, and once more where it fails."""
+"""A model held to its golden: one forward that is compared while it runs, and another to explain a failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.goldens.fingerprint import common, differing, fingerprint
+from pytest_tfdebug.goldens.fingerprint import common, differing, fingerprint, recorded_name
 from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.provenance import changes, provenance
 from pytest_tfdebug.goldens.recorded_check import failing_elements
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.tracing.codec import TraceFile
+    from pytest_tfdebug.tracing.operators import Values
     from pytest_tfdebug.tracing.ranks import Group
 
 
@@ -47,17 +48,17 @@ def compare_with(
     group: Group | None = None,
     progress: Callable[[], Progress | None] = lambda: None,
 ) -> ParityReport:
-    """Run a model and compare each tensor with its golden while it is alive; once more to explain a failure.
+    """Run a model and compare each tensor with its golden while the tensor is alive; explain a failure by a second run.
 
     Args:
         golden_file: The golden.
         model: The model under test.
         called: How it is called.
-        settings: What was asked for.
-        is_explained: Whether to run it once more where it fails.
-        in_detail: Whether to run it for the elements of the first tensor that differs, too.
+        settings: The settings of the check.
+        is_explained: Whether to run the model again to explain a failure.
+        in_detail: Whether to run it again for the elements of the first tensor that differs.
         group: The ranks that hold parts of it, where there are several.
-        progress: Begins to tell how far the second run is.
+        progress: Starts to show the progress of the second run.
     """
     modules = modules_of(model)
     again = Rerun(model, called.args, called.kwargs, called.method)
@@ -106,7 +107,9 @@ def compare_with(
 
     report = conclude(comparator, tuple(notes), second_look, under_rules, internal=settings.internal)
     if not report.ok:
-        _look_into(report, golden_file, model, called, settings, group)
+        if called.other is not None:
+            report.culprit = _of_inputs(*called.other, root_name(model))
+        report.facts += _circumstances(golden_file, model, report, renamer(settings.rename), group)
     if not report.ok and in_detail and group is None:
         report.elements = failing_elements(report, model, again.inputs(), settings.tolerances)
     return report
@@ -121,7 +124,7 @@ def _by_values(
     fails: bool | None,
 ) -> Explained | None:
     """Run a model once more and hold its operators to the golden's; None where the golden has none."""
-    expected = golden_file.trace.again.values() if golden_file.trace.again is not None else None
+    expected = _values_of(golden_file)
     if expected is None:
         return None
     count = len(expected.calls)
@@ -134,21 +137,10 @@ def _by_values(
     return explain(expected, actual, fails=fails)
 
 
-def _look_into(  # noqa: PLR0917 - all that a failure is explained by
-    report: ParityReport,
-    golden_file: TraceFile,
-    model: torch.nn.Module,
-    called: PortCall,
-    settings: CheckSettings,
-    group: Group | None,
-) -> None:
-    """Say what the inputs, the weights and the environment have to do with a failure."""
-    if called.other is not None:
-        own, theirs = called.other
-        told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
-        root = root_name(model)
-        report.culprit = Culprit(root, "inputs", None, told, root, None)
-    report.facts += _circumstances(golden_file, model, report, renamer(settings.rename), group)
+def _of_inputs(own: str, theirs: str, root: str) -> Culprit:
+    """Return a culprit whose inputs are not those of the reference."""
+    told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
+    return Culprit(root, "inputs", None, told, root, None)
 
 
 def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Culprit:
@@ -160,10 +152,14 @@ def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Cul
 
 def _recorded_shape(golden_file: TraceFile, name: str, to_golden: Callable[[str], str]) -> tuple[int, ...]:
     """Return the shape of a recorded parameter; empty where the golden does not tell."""
-    values = golden_file.trace.again.values() if golden_file.trace.again is not None else None
-    path, _, last = name.rpartition(".")
-    known = {} if values is None else values.parameters
-    return known[there][1] if (there := f"{to_golden(path)}.{last}" if path else name) in known else ()
+    values = _values_of(golden_file)
+    known = None if values is None else values.parameters.get(recorded_name(name, to_golden))
+    return () if known is None else known[1]
+
+
+def _values_of(golden_file: TraceFile) -> Values | None:
+    """Return what the operators of the recorded forward computed; None where the golden does not hold that."""
+    return None if golden_file.trace.again is None else golden_file.trace.again.values()
 
 
 def _circumstances(
@@ -173,7 +169,7 @@ def _circumstances(
     to_golden: Callable[[str], str],
     group: Group | None,
 ) -> list[str]:
-    """Say whether weights and environment are those of the golden; drift is for a model held to its own past."""
+    """Say whether weights and environment are those of the golden, and how likely the difference is drift."""
     recorded = golden_file.extra["weights"]
     present = fingerprint(model) if group is None else fingerprint_on_ranks(model, group, recorded, to_golden)
     wrong = differing(recorded, present, to_golden)
@@ -189,13 +185,13 @@ def _circumstances(
         told = f"The weights differ, not the code: {own[0]!r} is not the recorded one"
         lines = [told + (f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else ".")]
     elif wrong and culprit is not None and culprit.kind == "dtype":
-        lines = []  # converted, they are others bit by bit
+        lines = []  # a conversion changes every hash
     elif wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         lines = [f"Weights that are not the recorded ones: {wrong[0]!r}{more}."]
     elif common(recorded, present, to_golden):
         lines = ["The weights are the recorded ones, where their names agree."]
-    elif report.by_values:  # values have compared them under any name
+    elif report.by_values:  # the values were compared whatever their names
         lines = []
     else:
         lines = ["No weight has the name of a recorded one: give rename= to have them compared."]

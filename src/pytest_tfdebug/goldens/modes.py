@@ -1,4 +1,4 @@
-"""What ``--tf-golden`` means for a run: on a CI server only a flag that somebody typed records."""
+"""What ``--tf-golden`` means for a run: a CI server records only when somebody typed the flag."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FALSE = frozenset({"", "0", "false", "no", "off"})
 def golden_mode(config: pytest.Config) -> str:
     """Return the mode of a run: that of the flag or the ini key; ``check`` where that would record unasked on CI.
 
-    Nobody reads what a CI server writes to an ini file's wish: a golden that is missing there would pass for ever.
+    Nobody reads what a CI server writes because of an ini file, so a golden that is missing there would pass for ever.
     """
     mode = Options.of(config).golden
     return "check" if mode in RECORDING and is_ci() and not is_typed(config) else mode

@@ -1,4 +1,4 @@
-"""Goldens of models that run on several ranks: what is written once, of what each rank holds a part.
+"""Goldens of models that run on several ranks: each rank holds a part, and the whole is written once.
 
 Every rank must call these functions, and rank 0 alone writes what they return.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
-from pytest_tfdebug.goldens.fingerprint import hash_of
+from pytest_tfdebug.goldens.fingerprint import hash_of, recorded_name
 from pytest_tfdebug.records import Part, TensorRecord, Write
 from pytest_tfdebug.tracing.ranks import STACKED, held_here, present_group, within
 from pytest_tfdebug.tracing.wrappers import named_tensors
@@ -44,7 +44,7 @@ class _Held(NamedTuple):
 
 
 def sharing_group(root: str | None) -> Group | None:
-    """Return the ranks of this process, where all hold parts of one model; None where each holds a module of its own.
+    """Return the group of ranks if all hold parts of one model; None if each holds a module of its own.
 
     Args:
         root: Path of the golden's module that this rank holds, if not all of it.
@@ -54,7 +54,7 @@ def sharing_group(root: str | None) -> Group | None:
 
 
 def once(group: Group | None, write: Callable[[], _Result]) -> _Result:
-    """Write something on rank 0 alone, and return what came of it on every rank, also where it failed."""
+    """Write something on rank 0 alone; return its result, or raise its error, on every rank."""
     if group is None:
         return write()
     made: Any = None
@@ -78,11 +78,11 @@ def fingerprint_on_ranks(
 ) -> dict[str, str]:
     """Return a hash of every whole parameter and buffer by name.
 
-    A plain tensor that is another one on each rank may be a part of a whole along any axis: the one that the golden
-    knows decides, and where there is none the tensor is left out.
+    A plain tensor that differs from rank to rank may be a part of a whole along any axis. The hash in the golden tells
+    which; without one, a tensor that may be a part of several wholes is left out.
 
     Args:
-        model: What this rank holds of the model.
+        model: The part of the model that this rank holds.
         group: The ranks.
         recorded: Fingerprint of the golden.
         to_recorded: Module path of the model -> module path of the golden.
@@ -91,8 +91,7 @@ def fingerprint_on_ranks(
     told = group.exchange({name: (hash_of(each.tensor), each.is_whole) for name, each in held.items()})
     found: dict[str, str] = {}
     for name in sorted({name for rank in told for name in rank}):
-        path, _, last = name.rpartition(".")
-        wanted = (recorded or {}).get(f"{to_recorded(path)}.{last}" if path else name)
+        wanted = (recorded or {}).get(recorded_name(name, to_recorded))
         own = {rank[name] for rank in told if name in rank}
         made, is_whole = next(iter(own))
         if len(own) == 1 and is_whole and wanted in (None, made):
@@ -119,7 +118,7 @@ def _held(model: torch.nn.Module) -> dict[str, _Held]:
 
 
 def _candidates(parts: Sequence[_Held]) -> list[torch.Tensor]:
-    """Return the wholes that tensors may be the parts of: one where each tells its place."""
+    """Return the wholes that the parts may belong to; only one where each part says where it lies."""
     if parts[0].part is not None:
         return [_assembled(parts)[0]]
     tensors = [each.tensor.cpu() for each in parts]
@@ -135,7 +134,7 @@ def sharded_too_often(model: torch.nn.Module, group: Group, name: str, shape: tu
     """Say that a parameter was sharded again after it had been, as tied weights are under their second name.
 
     Args:
-        model: What this rank holds of the model.
+        model: The part of the model that this rank holds.
         group: The ranks.
         name: The parameter's name.
         shape: Its recorded shape; empty where that is not known.
@@ -171,21 +170,18 @@ def gathered(trace: Trace, group: Group) -> Trace:
             + "; ".join(f"rank {rank} made {len(each)}" for rank, each in enumerate(names))
             + ".\nRecord the model on one process, or give reference=."
         )
-    hashes: dict[int, str] = {}
-    for record in records:
-        if record.tensor is not None and id(record.tensor) not in hashes:
-            hashes[id(record.tensor)] = hash_of(record.tensor)
+    tensors = {id(record.tensor): record.tensor for record in records if record.tensor is not None}
+    hashes = {key: hash_of(tensor) for key, tensor in tensors.items()}
     told = group.exchange([(hashes.get(id(record.tensor), ""), record.part) for record in records])
     known: dict[tuple[tuple[str, Part | None], ...], tuple[torch.Tensor, str]] = {}
     wholes: list[TensorRecord] = []
-    for record, *key in zip(records, *told, strict=True):
+    for record, key in zip(records, zip(*told, strict=True), strict=True):
         if record.tensor is None or (len(set(key)) == 1 and _Held(record.tensor, record.part).is_whole):
             wholes.append(replace(record, part=None))
             continue
-        same = tuple(key)
-        if same not in known:
-            known[same] = _assembled(group.exchange(_Held(record.tensor, record.part)))
-        tensor, placement = known[same]
+        if key not in known:
+            known[key] = _assembled(group.exchange(_Held(record.tensor, record.part)))
+        tensor, placement = known[key]
         wholes.append(replace(record, tensor=tensor, shape=tuple(tensor.shape), part=None, placement=placement))
     return _with_records(trace, iter(wholes))
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def part_of(golden: TraceFile, root: str) -> TraceFile:
-    """Return what a golden would hold of a module, had that been the model.
+    """Return the golden of one module, as if that module had been the model.
 
     Args:
         golden: The golden.

@@ -1,4 +1,4 @@
-"""What a check that passes has to say: that it compared little, or that something inside differs."""
+"""Warnings of a check that passes: it compared little, or something inside differs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def warnings_of(
     """Yield the warnings of a check; none where it failed.
 
     Args:
-        report: What it found.
+        report: What the check found.
         model: Class name of the model under test.
-        settings: What was asked for.
+        settings: The settings of the check.
         is_explained: Whether values may decide where names do not pair.
     """
     if not report.ok:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,13 +20,8 @@ _LONGEST = 150
 SUFFIX = ".safetensors"
 
 
-def directory_of(item: pytest.Item, golden_dir: str | None) -> Path:
-    """Return the golden directory of a test: ``goldens/`` beside its file, or the one asked for."""
-    return directory_of_file(item.path, item.config, golden_dir)
-
-
-def directory_of_file(file: Path, config: pytest.Config, golden_dir: str | None) -> Path:
-    """Return the golden directory of a test file."""
+def directory_of(file: Path, config: pytest.Config, golden_dir: str | None) -> Path:
+    """Return the golden directory of a test file: ``goldens/`` beside it, or the one asked for."""
     if golden_dir is not None:
         return (config.invocation_params.dir / golden_dir).resolve()
     return file.parent / "goldens"
@@ -33,20 +29,11 @@ def directory_of_file(file: Path, config: pytest.Config, golden_dir: str | None)
 
 def folder_of_file(file: Path, config: pytest.Config, golden_dir: str | None) -> Path:
     """Return the folder in the golden directory that holds the goldens of a test file."""
-    return directory_of_file(file, config, golden_dir) / _safe(file.stem)
-
-
-def golden_path(item: pytest.Item, golden_dir: str | None, name: str | None) -> Path:
-    """Return ``<golden dir>/<test file stem>/<test name with parameter id>[.<name>].safetensors``.
-
-    Raises:
-        TFDebugError: If ``name`` is empty or holds a path separator.
-    """
-    return directory_of(item, golden_dir) / golden_name(item, name)
+    return directory_of(file, config, golden_dir) / _safe(file.stem)
 
 
 def golden_name(item: pytest.Item, name: str | None, *, variant: str = "", has_twin: bool = False) -> str:
-    """Return what a test's golden is called within its golden directory.
+    """Return ``<test file stem>/<test name with parameter id>[.<name>][@<variant>].safetensors``.
 
     Tests of a class are named ``Class.test``. Nothing that a parameter id holds leads out of the directory.
 
@@ -93,9 +80,7 @@ def _safe(text: str, *, is_unique: bool = True) -> str:
 
 def shown(path: Path | str, config: pytest.Config) -> str:
     """Return a path as a user would type it from where pytest was started; a URL as it is."""
-    if is_url(str(path)):
-        return printable(str(path))
-    try:
-        return printable(str(Path(path).relative_to(config.invocation_params.dir)))
-    except ValueError:
-        return printable(str(path))
+    if not is_url(str(path)):
+        with suppress(ValueError):  # it lies elsewhere
+            path = Path(path).relative_to(config.invocation_params.dir)
+    return printable(str(path))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Directories that hold no goldens of a project.
 _FOREIGN = frozenset({"node_modules", "site-packages", "__pycache__"})
-#: Tensors and parameters that are named; of the others the number is told.
+#: Tensors and parameters that are listed by name; the others are counted.
 _NAMED = 3
 
 

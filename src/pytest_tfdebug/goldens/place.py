@@ -1,4 +1,4 @@
-"""Where one golden is kept, whatever keeps it: a directory of this machine, or a URL."""
+"""Where one golden is kept: in a directory of this machine, or behind a URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_tfdebug.tracing.replacing import replace_atomically
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Ending of what waits beside a golden to be reviewed.
+#: Ending of a golden that waits beside the one in use to be reviewed.
 PENDING = ".pending"
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
@@ -85,7 +85,7 @@ class Place:
     """Where one golden is kept.
 
     Args:
-        directory: What keeps it.
+        directory: The directory that keeps it.
         name: Its name there.
     """
 
@@ -128,10 +128,10 @@ class Place:
 
     @contextmanager
     def staged(self, start: Place) -> Iterator[Path]:
-        """Give a file of this machine to write to, which begins as a copy of another golden, if there is one.
+        """Give a file of this machine to write to; it begins as a copy of another golden, if there is one.
 
-        What stands in it at the end is put in this place, if it is another file by then. A golden that is written
-        again on this machine needs no copy: it is given itself.
+        At the end the file is put in this place, unless nothing was written to it. A golden of this machine that is
+        written again needs no copy: the block gets the golden itself.
         """
         if start == self and isinstance(self.directory, LocalDirectory):
             yield self.fetch()

@@ -31,7 +31,7 @@ class PortCall:
         names: Name of an input of the port -> leaf path of the reference's input with the same values
             (``['input_ids']``, or ``[0]`` for a positional one), where the names differ.
         note: What was renamed or left out, in a sentence; empty where the port is called like its reference.
-        other: The port's ids and the reference's, by name, where these are all that both take and differ.
+        other: Names of the port's ids and of the reference's, where each has one tensor of ids and these differ.
         method: What is called.
     """
 
@@ -130,7 +130,7 @@ def _signature(port: torch.nn.Module, method: str) -> Signature | None:
 
 
 def _same_values(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]:
-    """Return which input of the reference each input of the port is, where one has the same values."""
+    """Return, for inputs of the port, the leaf path of the reference's input with the same values."""
     found: dict[str, str] = {}
     for name, value in own.items():
         path = next((path for path, other in theirs.items() if _is_same(value, other)), None)
@@ -140,16 +140,14 @@ def _same_values(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str,
 
 
 def _other_ids(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the one tensor of ids on each side, where they have one shape and dtype and so other values."""
+    """Return the names of each side's only tensor of ids, where shape and dtype agree and so the values differ."""
     mine, others = _ids(own), _ids(theirs)
     if len(mine) != 1 or len(others) != 1:
         return None
     (name, value), (path, other) = *mine.items(), *others.items()
-    return (
-        (name, path.removeprefix("['").removesuffix("']"))
-        if (value.shape, value.dtype) == (other.shape, other.dtype)
-        else None
-    )
+    if (value.shape, value.dtype) != (other.shape, other.dtype):
+        return None
+    return name, path.removeprefix("['").removesuffix("']")
 
 
 def _ids(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -161,13 +159,10 @@ def _ids(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def _is_same(value: object, other: object) -> bool:
-    if value is other:
-        return isinstance(value, torch.Tensor)
     if not (isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)):
         return False
-    return (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device) and torch.equal(
-        value, other
-    )
+    is_alike = (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device)
+    return value is other or (is_alike and torch.equal(value, other))
 
 
 def _note(names: Mapping[str, str], left_out: Mapping[str, Any]) -> str:

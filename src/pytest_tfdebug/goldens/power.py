@@ -1,4 +1,4 @@
-"""What a golden check would see: each module is nudged, one at a time, and the check made again."""
+"""What a golden check would see: it is made again for each module, with the module's output nudged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.tracing.codec import TraceFile
 
-#: A nudge in multiples of what is allowed of the module's own output, and the greatest share of the output that it is.
+#: Size of a nudge: a multiple of the tolerance of the module's output, and at most this share of the output.
 _NUDGE, _MOST = 100.0, 0.25
 #: Inputs that say where tokens are, not what they are.
 _OF_PLACES = ("mask", "position")
@@ -35,8 +35,8 @@ class Power:
 
     Args:
         nudged: Number of modules that were nudged.
-        unseen: Those whose nudge the check did not see.
-        inside: Those whose nudge changes no output, so that it is a warning.
+        unseen: Modules whose nudge the check did not see.
+        inside: Modules whose nudge is seen inside the model and in no output, so the check only warns.
         dead: Outputs that no input changes, in words.
     """
 
@@ -55,10 +55,10 @@ class Power:
 
 
 class _Nudge:
-    """A hook that adds seeded noise to what a module returns.
+    """A hook that adds seeded noise to a module's output.
 
     Args:
-        amount: Gives the noise for a tensor: its standard deviation, in the units of the tensor.
+        amount: Returns the standard deviation of the noise, in the units of the tensor; takes the tensor and its rms.
     """
 
     def __init__(self, amount: Callable[[torch.Tensor, float], float]) -> None:
@@ -91,7 +91,7 @@ def measure_power(
         golden: The golden.
         model: A model that agrees with it.
         anew: Gives the call with its inputs as they were.
-        settings: What was asked for.
+        settings: The settings of the check.
         progress: Told how far it is.
     """
     power = Power(dead=list(_dead_outputs(model, anew)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ _FIRST, _ON_TERMINAL, _IN_LOG = 2.0, 0.5, 10.0
 
 
 class Progress:
-    """Tells how far a piece of work is, once it has taken two seconds; nothing in a worker of pytest-xdist.
+    """Shows how far a piece of work is, once it has taken two seconds; shows nothing in a worker of pytest-xdist.
 
     Args:
         config: Of the run.
@@ -26,18 +27,18 @@ class Progress:
         self._next = time.monotonic() + _FIRST
 
     def step(self, what: str, done: int, of: int) -> None:
-        """Tell that the work is at one of a number of things.
+        """Show that the work is at one of several things.
 
         Args:
-            what: Of what there is a number: ``module``.
-            done: Which of them.
+            what: What they are called: ``module``.
+            done: Number of the one that the work is at.
             of: How many there are.
         """
         if time.monotonic() >= self._next:
             self.tell(f"{what} {done} of {of}")
 
     def tell(self, what: str) -> None:
-        """Tell what the work is at, if it has taken long."""
+        """Show what the work is at, if it has taken long."""
         now = time.monotonic()
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if now < self._next or reporter is None:
@@ -45,16 +46,9 @@ class Progress:
         self._next = now + (_ON_TERMINAL if reporter.isatty else _IN_LOG)
         capture = self._config.pluginmanager.get_plugin("capturemanager")
         line = f"{self._doing} {self._test}: {what}"
-        if capture is None:
-            _write(reporter, line)
-        else:
-            with capture.global_and_fixture_disabled():
-                _write(reporter, line)
-
-
-def _write(reporter: pytest.TerminalReporter, line: str) -> None:
-    if reporter.isatty:
-        reporter.rewrite(line, erase=True)
-    else:
-        reporter.ensure_newline()
-        reporter.write_line(line)
+        with nullcontext() if capture is None else capture.global_and_fixture_disabled():
+            if reporter.isatty:
+                reporter.rewrite(line, erase=True)
+            else:
+                reporter.ensure_newline()
+                reporter.write_line(line)

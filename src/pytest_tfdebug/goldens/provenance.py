@@ -15,8 +15,7 @@ from pytest_tfdebug.tracing.capture import dtype_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Fields of the environment that a number can depend on; places, flags of the hub and the like stay out of a file
-#: that is shared.
+#: Fields of the environment that a number can depend on. A golden is shared, so paths and flags of the hub stay out.
 _FIELDS = (
     "python",
     "torch",

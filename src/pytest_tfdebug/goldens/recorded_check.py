@@ -71,24 +71,23 @@ def parity_record(
 
 
 def unchecked_record(test: str, name: str | None, model: torch.nn.Module, reason: str) -> CheckRecord:
-    """Return the record of a check that had nothing to hold the model to, which is a failure."""
-    at, text = calling_line(), reason
-    first = reason.partition("\n")[0]
-    return CheckRecord(test, "parity", "failed", first, name or "", type(model).__name__, at, text=text)
+    """Return the record of a check that failed because there is no golden."""
+    first, at = reason.partition("\n")[0], calling_line()
+    return CheckRecord(test, "parity", "failed", first, name or "", type(model).__name__, at, text=reason)
 
 
 def failing_elements(
     report: ParityReport, model: torch.nn.Module, inputs: Inputs, tolerances: Tolerances
 ) -> ElementGrid | None:
-    """Return the elements of the first tensor that differs and of which both sides have them.
+    """Return the elements of the first differing tensor that both sides have whole.
 
-    The comparison has let the tensors under test go, so the forward is made once more, and that one tensor kept.
+    The comparison no longer holds the tensors under test, so the forward is made once more and that one tensor kept.
 
     Args:
         report: The comparison that failed.
         model: The model under test.
         inputs: Its inputs, as they were.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
     """
     for call, leaf in _candidates(report):
         expected = leaf.expected.tensor if leaf.expected is not None else None
@@ -105,10 +104,9 @@ def failing_elements(
 def _candidates(report: ParityReport) -> Iterator[tuple[Call, LeafComparison]]:
     culprit = report.culprit
     meant = culprit.divergence if culprit is not None else None
-    first = [meant] if meant is not None else []
     by_name = {(item.call.path, item.call.call): item.call for item in report.calls}
-    for divergence in [*first, *report.divergences]:
-        if divergence.metrics is not None:
+    for divergence in (meant, *report.divergences):
+        if divergence is not None and divergence.metrics is not None:
             yield by_name[divergence.path, divergence.call], divergence.comparison
     for item in report.calls:
         yield from ((item.call, leaf) for leaf in item.outputs if leaf.problem == "values")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,43 +33,32 @@ if TYPE_CHECKING:
 _LARGE = 10_000_000
 
 
-@dataclass(frozen=True)
-class Target:
-    """Where a golden is written.
-
-    Args:
-        place: That of the golden.
-        is_pending: Whether it is written beside the golden, to be reviewed.
-    """
-
-    place: Place
-    is_pending: bool
-
-    @property
-    def file(self) -> Place:
-        """The place of what is written."""
-        return self.place.pending if self.is_pending else self.place
-
-
 def record(
-    item: pytest.Item, target: Target, model: torch.nn.Module, called: PortCall, settings: CheckSettings
+    item: pytest.Item,
+    place: Place,
+    model: torch.nn.Module,
+    called: PortCall,
+    settings: CheckSettings,
+    *,
+    is_pending: bool,
 ) -> None:
-    """Record a forward as a golden, or beside it to be reviewed; nothing where that would change nothing.
+    """Record a forward as a golden, or beside it to be reviewed; write nothing where that would change nothing.
 
     Args:
         item: The running test.
-        target: Where it is written.
+        place: Where the golden is.
         model: The model that is recorded.
         called: How it is called.
-        settings: What was asked for.
+        settings: The settings of the check.
+        is_pending: Whether it is written beside the golden, to be reviewed.
 
     Raises:
         GoldenError: If the forward showed no tensor, or the file cannot be written.
         TFDebugError: If the model cannot be run in float64, and floors are asked for.
     """
     __tracebackhide__ = True
-    test = item.nodeid
-    progress = Progress(item.config, test)
+    written_to = place.pending if is_pending else place
+    progress = Progress(item.config, item.nodeid)
     seen: set[str] = set()
 
     def tell(recorded: Trace, call: Call) -> None:
@@ -93,19 +81,19 @@ def record(
     recorded = recorded if group is None else gathered(recorded, group)
 
     def write() -> Written:
-        with target.file.staged(target.place) as file:
-            made = save(file, recorded, model, test, kept=settings.kept, progress=progress, weights=weights)
-        if not target.is_pending or made.status == "unchanged":
-            target.place.drop_pending()
+        with written_to.staged(place) as file:
+            made = save(file, recorded, model, item.nodeid, kept=settings.kept, tell=progress.tell, weights=weights)
+        if not is_pending or made.status == "unchanged":
+            place.drop_pending()
         return made
 
     written = once(group, write)
-    is_news = not target.is_pending or written.status != "unchanged"
-    if is_news:
-        status = "pending" if target.is_pending else written.status
-        GoldenSession.of(item.config).add(Outcome(str(target.file), test, status, written.review))
+    if not is_pending or written.status != "unchanged":
+        status = "pending" if is_pending else written.status
+        outcome = Outcome(str(written_to), item.nodeid, status, written.review)
+        GoldenSession.of(item.config).outcomes.append(outcome)
     if written.size > _LARGE:
-        _warn_of_size(f"{shown(str(target.file), item.config)} takes {shown_size(written.size)}", settings.kept)
+        _warn_of_size(f"{shown(str(written_to), item.config)} takes {shown_size(written.size)}", settings.kept)
 
 
 def _warn_of_size(told: str, kept: Kept) -> None:

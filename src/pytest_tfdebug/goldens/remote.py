@@ -1,6 +1,6 @@
 """A golden directory behind a URL, by fsspec: a bucket, a repository of the hub, memory.
 
-What was read is kept on this machine under the version that the URL's server gave it, so that it is read once.
+A golden that was read is kept on this machine under the version that the server gave it, so it is read only once.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.goldens.place import is_readable_golden
+from pytest_tfdebug.goldens.place import Place, is_readable_golden
+from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.replacing import replace_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: What file systems call a hash of a file's content, and what else tells its versions apart.
+#: Names under which file systems give a hash of a file's content, and other facts that tell its versions apart.
 _HASHES = ("ETag", "etag", "blob_id", "sha", "oid", "checksum", "md5", "md5Hash")
 _TIMES = ("LastModified", "last_modified", "mtime", "created", "updated", "size")
 #: File systems that have directories; in a store of objects, to make one may be to make a bucket.
@@ -71,17 +72,14 @@ class RemoteDirectory:
             for other in kept.iterdir():
                 if other != copy and other.is_file() and time.time() - other.stat().st_mtime > _KEPT:
                     other.unlink(missing_ok=True)
-        with self._told(self.named(name), "read"):
-            try:
-                is_readable_golden(copy)
-            except GoldenError as error:
-                raise GoldenError(str(error).replace(str(copy), self.named(name))) from error
+        with self._told(self.named(name), "read"), Place(self, name).names(copy):
+            is_readable_golden(copy)
         return copy
 
     def put(self, name: str, file: Path) -> None:
-        """Put a copy of a file in the place of a golden; who reads it meanwhile reads the old one, whole."""
+        """Put a copy of a file in the place of a golden; until then, others read the whole old golden."""
         with self._told(self.named(name), "written"), self._files.transaction:
-            if not _WITH_DIRECTORIES.isdisjoint(self._protocols()):
+            if not _WITH_DIRECTORIES.isdisjoint(several(self._files.protocol)):
                 self._files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
             with file.open("rb") as source, self._files.open(self._at(name), "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
@@ -96,17 +94,13 @@ class RemoteDirectory:
                 self._files.rm_file(self._at(name))
 
     def find(self, suffix: str) -> Iterator[str]:
-        """Yield the names that end so, in order."""
+        """Yield the names that end with a suffix, sorted."""
         with self._told(self._url, "listed"):
             self._files.invalidate_cache()
             found = sorted(self._files.find(self._root)) if self._files.exists(self._root) else []
         for path in found:
             if path.endswith(suffix):
                 yield path.removeprefix(self._root).lstrip("/")
-
-    def _protocols(self) -> set[str]:
-        known = self._files.protocol
-        return {known} if isinstance(known, str) else set(known)
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"

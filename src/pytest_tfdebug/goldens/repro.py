@@ -30,7 +30,7 @@ def write_golden_repro(
         test: Node id of the test.
         model: The model under test.
         called: How it was called.
-        settings: What was asked for.
+        settings: The settings of the check.
     """
     from pytest_tfdebug.repro.write import FailedCall, write_repro
 

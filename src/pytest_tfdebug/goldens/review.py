@@ -15,18 +15,9 @@ from pytest_tfdebug.goldens.pending import Pending, find_pending
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: What may be typed, and what it does.
-_ANSWERS = {
-    "a": "accept",
-    "accept": "accept",
-    "r": "reject",
-    "reject": "reject",
-    "s": "skip",
-    "skip": "skip",
-    "all": "all",
-    "q": "quit",
-    "quit": "quit",
-}
+#: What may be typed instead of an answer's name.
+_SHORT = {"a": "accept", "r": "reject", "s": "skip", "q": "quit"}
+_ANSWERS = (*_SHORT.values(), "all")
 _QUESTION = "accept (a), reject (r), skip (s), accept all that are left (all), quit (q)? "
 _TO_DECIDE = "To decide, run it in a terminal, or with --accept GLOB or --reject GLOB (a path or a node id)."
 
@@ -66,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _decide_by_globs(found: Sequence[Pending], accept: Sequence[str], reject: Sequence[str]) -> int:
-    """Accept and reject what globs name; what both name, and a glob that names nothing, is refused before anything."""
+    """Accept and reject the goldens that globs name; raise before anything is done if both name one, or a glob none."""
     named = {glob: [pending for pending in found if _is_named(pending, glob)] for glob in (*accept, *reject)}
     for glob, those in named.items():
         if not those:
@@ -108,8 +99,9 @@ def _ask() -> str:
         except (EOFError, KeyboardInterrupt):
             _say("")
             return "quit"
+        answer = _SHORT.get(answer, answer)
         if answer in _ANSWERS:
-            return _ANSWERS[answer]
+            return answer
 
 
 def _decide(answer: str, pending: Pending) -> str:

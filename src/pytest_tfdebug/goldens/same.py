@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 #: Relative difference of two sums that were added up in another order.
 _ROUNDING = 1e-6
-#: What else a golden must have been written with.
+#: Entries beside the tensors that must be the same.
 _EXTRA = ("test", "weights", "kept")
-#: What a call says of source that may have moved.
+#: Fields of a call that hold lines of source, which may have moved.
 _PLACES = ("site", "inner_site", "source")
 
 
@@ -88,9 +88,6 @@ def _is_same_digest(one: Digest, other: Digest) -> bool:
 
 
 def _has_same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    mine, theirs = (_flat(each).view(torch.uint8) for each in (one, other))
+    plain = (each.resolve_conj().resolve_neg().contiguous() for each in (one, other))
+    mine, theirs = (each.reshape(-1).view(torch.uint8) for each in plain)
     return bool(mine.equal(theirs.to(mine.device)))
-
-
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1)

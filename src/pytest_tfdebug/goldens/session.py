@@ -1,4 +1,4 @@
-"""The goldens of a whole run: what was written, what clashes, what no test claims any more."""
+"""The goldens of a whole run: which were written, which clash, and which no test claims any more."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Where a worker of pytest-xdist leaves its part for the process that prints.
 WORKER_KEY = "tfdebug_goldens"
-#: How a run ends that was not stopped.
+#: Exit statuses of a run that was not stopped.
 _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
@@ -73,7 +73,7 @@ class GoldenSession:
         unclaimed: Goldens whose test no longer exists, and what else no test uses.
         clashes: Sentences about files that two tests use, and warnings that were asked to be errors.
         pruned: Goldens that were deleted.
-        swept: Folders in which what killed runs had left was looked for.
+        swept: Folders that were searched for files that killed runs had left.
         environment: The environment in which a check failed first, in lines.
         power: What the checks see of their models, in lines.
         rules: Globs of the ini file's tolerances -> None where a check matched it, else a hint on it.
@@ -98,16 +98,12 @@ class GoldenSession:
             config.stash[_SESSION] = cls()
         return config.stash[_SESSION]
 
-    def add(self, outcome: Outcome) -> None:
-        """Note what became of a golden."""
-        self.outcomes.append(outcome)
-
     def note_rule(self, glob: str, missed: str | None) -> None:
         """Note whether a check matched a rule of the ini file: None where it did, else a hint on it."""
         self.rules[glob] = None if missed is None else self.rules.get(glob, missed)
 
     def note_environment(self, model: torch.nn.Module) -> None:
-        """Describe the environment of a failed check, once for the run: another one is the first thing to suspect."""
+        """Describe the environment of the run's first failed check: it is the first thing to suspect."""
         if not self.environment:
             self.environment = list(lines(environment(model, with_git=True)))
 
@@ -122,18 +118,18 @@ class GoldenSession:
             raise GoldenError(_clash(path, owner, test))
 
     def _claim(self, path: str, test: str) -> str:
-        """Return the test that a file belongs to, whatever its case: some file systems see no difference."""
+        """Return the test that a file belongs to; case is ignored, because some file systems ignore it."""
         self.claims.setdefault(path, test)
         return self._owners.setdefault(path.casefold(), test)
 
     def place(self, item: pytest.Item, name: str | None, variants: tuple[str, ...], *, is_new: bool) -> Place:
-        """Return where a test's golden is kept: that of the first variant that there is, else the plain one.
+        """Return where a test's golden is kept: the first variant that exists, else the plain golden.
 
         Args:
             item: The test.
             name: Tells several goldens of one test apart.
             variants: The variants to look for.
-            is_new: Whether the first variant is to be written, if there is none yet.
+            is_new: Whether to return the first variant even if it does not exist yet, because it will be written.
 
         Raises:
             TFDebugError: If ``name`` cannot stand in that of a file.
@@ -152,7 +148,7 @@ class GoldenSession:
     def _directory(self, item: pytest.Item) -> Directory:
         golden_dir = Options.of(item.config).golden_dir
         if golden_dir is None or not is_url(golden_dir):
-            return LocalDirectory(directory_of(item, golden_dir))
+            return LocalDirectory(directory_of(item.path, item.config, golden_dir))
         if golden_dir not in self._remote:
             from pytest_tfdebug.goldens.remote import RemoteDirectory
 
@@ -160,7 +156,7 @@ class GoldenSession:
         return self._remote[golden_dir]
 
     def sweep(self, place: Place) -> None:
-        """Delete what runs that were killed have left beside a golden, once for each folder."""
+        """Delete the files that killed runs left beside a golden, once for each folder."""
         if isinstance(place.directory, LocalDirectory):
             folder = place.fetch().parent
             if folder not in self.swept:
@@ -173,7 +169,7 @@ class GoldenSession:
         self.unclaimed.merge(Unclaimed(**json.loads(part)["unclaimed"]))
 
     def merge_outcomes(self, part: str) -> None:
-        """Add what a process did for tests that this one collected, and not what no test there uses."""
+        """Add what another process did for tests of this one, without the goldens that no test there uses."""
         data = json.loads(part)
         for outcome in data["outcomes"]:
             self.outcomes.append(Outcome(**{**outcome, "review": tuple(outcome["review"])}))
@@ -209,7 +205,7 @@ def is_active(config: pytest.Config) -> bool:
 
 
 def finish(session: pytest.Session) -> None:
-    """Look for goldens without a test, once the tests have run; a worker hands its part over.
+    """Look for goldens without a test once the tests have run; a worker hands over its part.
 
     Args:
         session: The run. It fails if two tests in different workers used one golden.

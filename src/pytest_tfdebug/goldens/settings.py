@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pytest
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.tracing.selection import Level
 
-#: What a check takes besides the model and its inputs, and a ``tf_golden`` marker as a default for its test.
+#: Options of a check besides the model and its inputs; a ``tf_golden`` marker may give the defaults of its test.
 KEYWORDS = (
     "rtol",
     "atol",
@@ -38,7 +38,6 @@ KEYWORDS = (
 )
 #: What a golden keeps: what fits into its budget, or every element.
 Store = Literal["bounded", "full"]
-_STORES = ("bounded", "full")
 #: Share of a golden's calls below which a check that passes warns.
 MIN_COVERAGE = 0.5
 #: Bytes above which a golden is not written: GitHub refuses files of more than 100 MiB.
@@ -67,16 +66,16 @@ class CheckSettings:
     """The resolved settings of a check.
 
     Args:
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
         rename: Port path -> reference path.
         include: Globs of (reference) module paths to record.
         exclude: Globs to leave out.
-        level: Which modules.
+        level: Which modules to record.
         internal: What becomes of equal outputs with differences inside.
         min_coverage: Share of the golden's calls below which a check that passes warns.
         kept: What is kept of a forward that is recorded.
         own_globs: Globs of the tolerances that the check or its marker gives: each must match a module.
-        ini_globs: Those of the ini file, which holds for other tests too.
+        ini_globs: Globs of the ini file's tolerances, which hold for other tests too.
     """
 
     tolerances: Tolerances
@@ -175,8 +174,8 @@ def _check(given: Mapping[str, Any]) -> None:
     if share is not None and not (isinstance(share, (int, float)) and 0 <= share <= 1):
         raise TFDebugError(f"min_coverage={share!r} is not a number from 0 to 1.")
     store, redact = given.get("store"), given.get("redact")
-    if store is not None and store not in _STORES:
-        raise TFDebugError(f"store={store!r} is not one of {', '.join(map(repr, _STORES))}.")
+    if store is not None and store not in get_args(Store):
+        raise TFDebugError(f"store={store!r} is not one of {', '.join(map(repr, get_args(Store)))}.")
     if not (redact is None or isinstance(redact, (bool, str)) or _are_names(redact)):
         raise TFDebugError(f"redact={redact!r} is no name of an input, list of names, or True.")
 

@@ -1,4 +1,4 @@
-"""Read and write goldens: what changed is known before anything is written."""
+"""Read and write goldens; a golden is compared with the old one before anything is written."""
 
 from __future__ import annotations
 
@@ -23,14 +23,11 @@ from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values_file import encode_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     import torch
 
-    from pytest_tfdebug.goldens.progress import Progress
-
-Status = Literal["new", "changed", "unchanged"]
 #: Tensors of a changed golden that the summary lists.
 _WORST = 3
 
@@ -45,7 +42,7 @@ class Written:
         size: Bytes of the file.
     """
 
-    status: Status
+    status: Literal["new", "changed", "unchanged"]
     review: tuple[str, ...] = ()
     size: int = 0
 
@@ -72,7 +69,7 @@ def save(
     test: str,
     *,
     kept: Kept | None = None,
-    progress: Progress | None = None,
+    tell: Callable[[str], None] = lambda _: None,
     weights: dict[str, str] | None = None,
 ) -> Written:
     """Write a golden unless the file holds these very tensors.
@@ -83,7 +80,7 @@ def save(
         model: The model that ran, for the fingerprint of its weights.
         test: Node id of the test.
         kept: What is kept of the forward.
-        progress: Told how far it is.
+        tell: Is told how far it is.
         weights: The fingerprint of its weights, where other ranks hold parts of them.
 
     Raises:
@@ -111,32 +108,26 @@ def save(
     existed = path.exists()
     review = tuple(_review(old, trace)) if old is not None else (problem,) if problem else ()
     old = None  # the old file is mapped into memory: let it go before it is replaced
-    floors = _measured(new, progress) if kept.has_floors else ()
-    size = _write(path, new, extra, kept, progress)
+    floors: Iterable[str] = ()
+    if kept.has_floors:
+        tell("in float64")
+        floors = measure_floors(new).lines()
+    size = _write(path, new, extra, kept, tell)
     return Written("changed" if existed else "new", (*review, *_told(new, size), *floors), size)
 
 
-def _measured(trace: Trace, progress: Progress | None) -> Iterator[str]:
-    """Measure the floors of a forward, and return what is to be told of them."""
-    if progress is not None:
-        progress.tell("in float64")
-    return measure_floors(trace).lines()
-
-
-def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, progress: Progress | None) -> int:
-    if progress is not None:
-        progress.tell("its operators")
+def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, tell: Callable[[str], None]) -> int:
+    tell("its operators")
     values = trace.again.values() if trace.again is not None else None
     table = None if values is None else encode_values(values)
     if kept.budget is not None:
         trace = within(trace, kept.budget, table, extra)
-    if progress is not None:
-        progress.tell(f"writing {path.name}")
+    tell(f"writing {path.name}")
     return write(path, trace, extra, table, max_size=kept.max_size)
 
 
 def _told(trace: Trace, size: int) -> list[str]:
-    """Return what is to be known of a golden before it is committed: its size, and the text that it holds."""
+    """Return what to know of a golden before it is committed: its size, and the text that it holds."""
     texts = string_inputs(trace)
     if not texts:
         return [shown_size(size)]
@@ -152,24 +143,21 @@ def _review(old_file: TraceFile, new: Trace) -> list[str]:
     except TFDebugError:
         return ["no tensor in common with the old golden"]
     moved = [
-        (leaf.metrics.relative_l2, item.call.name, leaf)
+        (f"{item.call.name} output {leaf.leaf}".rstrip(), leaf.metrics)
         for item in report.calls
         for leaf in item.outputs
         if leaf.metrics is not None
     ]
-    moved.sort(key=lambda row: -row[0])
+    moved.sort(key=lambda row: -row[1].relative_l2)
     lines = [
-        f"{name} output {leaf.leaf}".rstrip()
-        + f": greatest difference {leaf.metrics.max_abs:.3g}, relative L2 {relative_l2:.2e}"
-        for relative_l2, name, leaf in moved[:_WORST]
-        if leaf.metrics is not None
+        f"{name}: greatest difference {metrics.max_abs:.3g}, relative L2 {metrics.relative_l2:.2e}"
+        for name, metrics in moved[:_WORST]
     ]
     reshaped = [d for d in report.divergences if d.comparison.problem in FORMS]
     lines += [f"{d.path} {d.direction} {d.leaf}: {d.comparison.problem} differs" for d in reshaped[:_WORST]]
     old_names, new_names = {call.name for call in old.calls}, {call.name for call in new.calls}
-    lines += (
-        [f"{len(old_names - new_names)} calls gone, {len(new_names - old_names)} new"] if old_names != new_names else []
-    )
+    if old_names != new_names:
+        lines.append(f"{len(old_names - new_names)} calls gone, {len(new_names - old_names)} new")
     if not lines and old_file.version < FORMAT:
         lines.append(f"tensors are equal; format {old_file.version} became {FORMAT}")
     if not lines:

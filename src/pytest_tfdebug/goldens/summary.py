@@ -1,4 +1,4 @@
-"""What the end of a run says of its goldens."""
+"""The lines on goldens at the end of a run."""
 
 from __future__ import annotations
 

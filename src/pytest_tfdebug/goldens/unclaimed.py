@@ -1,8 +1,8 @@
 """Goldens that no test can have written any more.
 
 A golden is deleted only where nothing speaks for it: its recorded test was in a file of this project that this run has
-collected whole, that file no longer has the test, and the golden is not of a device that this machine lacks. What lies
-outside the project may be another project's, and what is reached by a symlink too.
+collected whole, that file no longer has the test, and the golden is not of a device that this machine lacks. A golden
+outside the project, or behind a symlink, may belong to another project.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _WORD = re.compile(r"[a-z]+")
 
 @dataclass
 class Unclaimed:
-    """What lies beside the test files of a run without a test.
+    """Goldens beside the test files of a run that no test uses.
 
     Args:
         stale: Goldens whose test is gone.
-        left: Sentences about what is left alone, although no test uses it.
+        left: Sentences about files that are left alone although no test uses them.
     """
 
     stale: list[str] = field(default_factory=list)
@@ -53,8 +53,8 @@ class _TestFile:
 
     Args:
         nodeid: Its node id.
-        tests: The tests in it, by what follows the file in their node ids.
-        labels: What their goldens are called.
+        tests: The tests in it: the part of their node ids after the file.
+        labels: Names of their goldens, without ending.
     """
 
     nodeid: str
@@ -64,15 +64,15 @@ class _TestFile:
     def has_lost(self, recorded: str, *, is_beside: bool) -> bool:
         """Tell whether a recorded test was in this file and no longer is.
 
-        A node id begins at the root directory of the run that recorded it. What lies beside a test file is that
-        file's from whichever root; what lies elsewhere needs the very same node id.
+        A node id begins at the root directory of the run that recorded it. A golden beside a test file belongs to that
+        file, whatever the root was; a golden elsewhere needs the very same node id.
         """
         file, _, test = recorded.partition("::")
         is_same = file == self.nodeid or (is_beside and _is_end(file, self.nodeid))
         return is_same and test not in self.tests
 
     def names_device(self, recorded: str) -> bool:
-        """Tell whether a recorded test is one that still exists, for a device: on another machine it may be run."""
+        """Tell whether a recorded test names a device and its function is still there: another machine may run it."""
         function, _, parameters = recorded.partition("::")[2].partition("[")
         is_there = any(test.partition("[")[0] == function for test in self.tests)
         return is_there and not _DEVICES.isdisjoint(_WORD.findall(parameters.lower()))
@@ -134,7 +134,7 @@ def _judge(
 
 
 def _goldens(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield what is called like a golden, in order; nothing of a folder that is a symlink, is gone or is closed."""
+    """Yield the files that are named like goldens, sorted; none of a folder that is a symlink or cannot be read."""
     if folder.is_symlink() or folder.parent.is_symlink():
         return
     try:
@@ -175,7 +175,7 @@ def _problem(entry: os.DirEntry[str]) -> str | None:
 
 
 def _is_label_of(label: str, labels: set[str]) -> bool:
-    """Tell whether a golden is called like one of the tests, with a name or a variant."""
+    """Tell whether a golden is named after one of the tests, perhaps with a name or a variant at its end."""
     ends = (place for place, character in enumerate(label) if character in ".@")
     return label in labels or any(label[:end] in labels for end in ends)
 

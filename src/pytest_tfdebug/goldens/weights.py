@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _Model = TypeVar("_Model", bound=torch.nn.Module)
-#: Greatest distance of a norm's weight from 1, and of a bias from 0: enough for none to pass unseen, and no more.
+#: Greatest distance of a norm's weight from 1, and of a bias from 0: just enough that a check sees each of them.
 _SPREAD = 0.1
 #: What the weights of norms are called.
 _OF_NORMS = frozenset({"weight", "gamma", "scale"})
@@ -76,7 +76,7 @@ def fill(model: _Model, seed: int = 0) -> _Model:
 
 
 def _named(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
-    """Yield each parameter once, under the first of its names, in the order of these."""
+    """Yield each parameter once, under the first of its names, sorted by name."""
     seen: set[int] = set()
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for name in sorted(parameters, key=_plain):

@@ -32,9 +32,9 @@ class _Observer:
 
     Args:
         is_repeating: Whether the calls are to be made again; otherwise their masks are watched and no more.
-        at: The line that made the first of them.
-        calls: Those that can be made again.
-        refusals: Why others cannot.
+        at: The line that made the first call.
+        calls: The calls that can be made again.
+        refusals: Why the other calls cannot be made again.
     """
 
     is_repeating: bool
@@ -114,7 +114,7 @@ def _requests(item: pytest.Item) -> dict[str, Settings]:
     """Return the checks that a test asks for.
 
     Raises:
-        pytest.UsageError: If a marker's arguments are of no sense.
+        pytest.UsageError: If a marker's arguments make no sense.
     """
     options = Options.of(item.config)
     defaults = {"rtol": options.invariance_rtol, "atol": options.invariance_atol}

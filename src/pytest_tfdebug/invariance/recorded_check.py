@@ -11,7 +11,6 @@ from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.compare.aligned_traces import tensor_of
 from pytest_tfdebug.parity.elements import axis_names, element_grid
 from pytest_tfdebug.parity.forward_record import coverage_record, culprit_record, forward_record, worst_record
-from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.records import CallComparison, as_they_ended
 
 if TYPE_CHECKING:
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.checks.registry import Verdict
     from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
     from pytest_tfdebug.invariance.explain.culprit import Located
-    from pytest_tfdebug.parity.tolerance import Tolerance
+    from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
 
-#: Rows of the grid of tokens, and its columns; more tokens share a column.
+#: Most rows and columns of the grid of tokens; more tokens share a column.
 _MODULES, _TOKENS = 200, 256
 
 
@@ -38,7 +37,7 @@ def passed_record(
     Args:
         test: Node id of the test.
         name: The marker.
-        verdict: What the check came to.
+        verdict: The verdict of the check.
         calls: The calls of the test.
         at: The line that made the first of them.
     """
@@ -54,7 +53,7 @@ def failed_record(test: str, name: str, error: InvarianceError, at: Lines | None
     Args:
         test: Node id of the test.
         name: The marker.
-        error: What it raised.
+        error: The exception that it raised.
         at: The line that made the call.
         in_detail: Whether somebody will look at both forwards.
     """
@@ -94,8 +93,7 @@ def token_grid(located: Located) -> TokenGrid | None:
     """
     if located.traces is None:
         return None
-    allowed = located.tolerances or Tolerances()
-    rows = [(name, shares) for name, shares in _by_module(located.traces, located.real, allowed) if shares is not None]
+    rows = list(_by_module(located.traces, located.tolerances))
     if not rows:
         return None
     shape = max((tuple(shares.shape) for _, shares in rows), key=lambda shape: (shape[0] * shape[1], shape))
@@ -110,7 +108,7 @@ def token_grid(located: Located) -> TokenGrid | None:
     return TokenGrid(tuple(name for name, _ in rows), tokens, shape[0], tuple(found), block)
 
 
-def _by_module(traces: AlignedTraces, real: int, allowed: Tolerances) -> Iterator[tuple[str, torch.Tensor | None]]:
+def _by_module(traces: AlignedTraces, allowed: Tolerances) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the name of each call and the shares of its output, ``(batch, tokens)``."""
     actual = {(call.path, call.call): call for call in traces.actual}
     for item in as_they_ended([CallComparison(call, None) for call in traces.expected]):
@@ -119,35 +117,30 @@ def _by_module(traces: AlignedTraces, real: int, allowed: Tolerances) -> Iterato
             axes = traces.axes.get((expected.path, expected.call, "output", one.leaf), ())
             two = next((leaf for leaf in (other.outputs if other else ()) or () if leaf.leaf == one.leaf), None)
             if axes and two is not None and one.tensor is not None and two.tensor is not None:
-                tolerance = allowed.of(expected.path, one.dtype)
-                yield expected.name, _shares(one.tensor, two.tensor, axes[0], real, tolerance)
+                if one.tensor.shape == two.tensor.shape and one.tensor.is_floating_point():
+                    off = _shares(one.tensor, two.tensor, allowed.of(expected.path, one.dtype))
+                    yield expected.name, traces.by_token(off, axes[0]).amax(2)
                 break
 
 
-def _shares(
-    expected: torch.Tensor, actual: torch.Tensor, axis: int, real: int, tolerance: Tolerance
-) -> torch.Tensor | None:
-    if expected.shape != actual.shape or not expected.is_floating_point():
-        return None
+def _shares(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+    """Return the share of its tolerance that each element is off."""
     e, a = expected.double(), actual.double()
-    off = ((a - e).abs() / (tolerance.atol + tolerance.rtol * e.abs())).nan_to_num(nan=torch.inf)
-    by_token = off.reshape(-1, real, *off.shape[1:]) if axis == 0 else off.movedim(axis, 1)
-    return by_token.flatten(2).amax(2) if by_token.dim() > 2 else by_token  # noqa: PLR2004 - batch and tokens
+    return ((a - e).abs() / (tolerance.atol + tolerance.rtol * e.abs())).nan_to_num(nan=torch.inf)
 
 
 def _elements(located: Located) -> ElementGrid | None:
     """Return the elements of the tensor that shows the difference."""
-    parity = located.parity
-    divergence = parity.culprit.divergence if parity is not None and parity.culprit is not None else None
+    divergence = located.divergence
     if divergence is None or located.traces is None:
         return None
     expected, actual = (tensor_of(trace, divergence) for trace in (located.traces.expected, located.traces.actual))
     if expected is None or actual is None:
         return None
     axes = located.traces.axes_of(divergence)
-    names = list(axis_names(tuple(expected.shape), (expected.shape[0], located.real) if expected.dim() else ()))
+    names = list(axis_names(tuple(expected.shape), (expected.shape[0], located.traces.real) if expected.dim() else ()))
     for place in axes[:1]:
         names[place] = "real token"
-    allowed = located.tolerances or Tolerances()
+    allowed = located.tolerances.of(divergence.path, divergence.comparison.dtype)
     what = f"{divergence.direction} {divergence.leaf}".rstrip() + f" of {divergence.path}"
-    return element_grid(what, expected, actual, allowed.of(divergence.path, divergence.comparison.dtype), names)
+    return element_grid(what, expected, actual, allowed, names)

@@ -22,7 +22,7 @@ def write(repros: Repros, test: str, name: str, settings: Settings, call: Observ
         repros: Where repros go.
         test: Node id of the test.
         name: The marker.
-        settings: What it was given.
+        settings: The settings of the marker.
         call: The call whose answer changed.
     """
     with call.restored():

@@ -80,7 +80,7 @@ def weight_facts(module: torch.nn.Module) -> Iterator[str]:
 
 
 def hints(fault: Fault, masks: list[torch.Tensor]) -> Iterator[str]:
-    """Yield what may be behind a fault: what the numbers say, and only without that what the code suggests.
+    """Yield what may be behind a fault: what the numbers say or, if they say nothing, what the code suggests.
 
     Args:
         fault: The fault, without hints.

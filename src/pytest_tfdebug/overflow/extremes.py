@@ -27,7 +27,7 @@ _DTYPES: dict[torch.dtype, str] = {
 
 
 def is_read_at_once(tensor: torch.Tensor) -> bool:
-    """Tell whether reading a number of a tensor makes nobody wait."""
+    """Tell whether a number of a tensor can be read without waiting for a device."""
     return tensor.device.type == "cpu"
 
 
@@ -52,7 +52,7 @@ class Reducer:
         return bool(self._waiting)
 
     def extremes(self, tensor: torch.Tensor, masks: list[torch.Tensor]) -> Extremes | None:
-        """Return a tensor's extremes; None for what has none: integers, empty tensors, and what is only counted.
+        """Return a tensor's extremes; None for integers, empty tensors, and tensors that can only be counted.
 
         Args:
             tensor: Any tensor.

@@ -37,7 +37,7 @@ class _Event:
     """A gradient that came by.
 
     Args:
-        frame: As the report lists it.
+        frame: The gradient, as the report lists it.
         roles: What its tensor was in the forward; empty for a parameter.
         ref: The gradient, for as long as it lives.
     """
@@ -48,11 +48,11 @@ class _Event:
 
 
 class Gradients:
-    """Hooks on tensors and parameters; judged at the end of each backward, in the order in which gradients came.
+    """Hooks on tensors and parameters; gradients are judged at the end of each backward, in the order they came.
 
     Args:
         settings: What to watch for.
-        headroom: What keeps the largest values.
+        headroom: Keeps the largest values.
         skipped: Counts the gradients that could not be looked at, by kind.
         conclude: Called at the end of each backward, inside the call of ``backward``: it may raise.
     """
@@ -119,7 +119,7 @@ class Gradients:
                 self._blame(event, [item.frame for item in events[position:] if not item.roles])
 
     def forget_tensors(self) -> None:
-        """A forward has ended: tensors of the next one are others."""
+        """A forward has ended: forget its tensors, for the next one has others."""
         self._followed = {}
 
     def reset(self) -> None:
@@ -172,15 +172,14 @@ class Gradients:
         frame, source, called_at = event.frame, None, None
         if takers:
             taken, call = max(takers, key=lambda role: role[1].depth)
-            frame, source = _gradient_frame(taken, event.frame.extremes), call.source
-            called_at = call.called_at
-            self._history.pop()
-            self._history.append(frame)
+            frame = _gradient_frame(taken, event.frame.extremes)
+            source, called_at = call.source, call.called_at
+            self._history[-1] = frame
         gradient = event.ref()
         found = self._details or (None if gradient is None else details(gradient))
         kind: FaultKind = "loss" if event.roles and not takers else "gradient"
-        fault = Fault(frame, kind, frame.path, frame.class_name, source, tuple(self._history), found)
-        fault.called_at = called_at
+        frames = tuple(self._history)
+        fault = Fault(frame, kind, frame.path, frame.class_name, source, frames, found, called_at=called_at)
         fault.facts.extend(_facts(parameters))
         fault.hints.extend(gradient_hints(fault))
         self.fault = fault

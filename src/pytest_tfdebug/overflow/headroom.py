@@ -27,7 +27,7 @@ class Headroom:
 
     Attributes:
         first: The first tensor that left less headroom than was asked for.
-        is_complete: Whether the largest values are kept although nobody asked for a headroom: somebody will look.
+        is_complete: Whether the largest values are kept even if no headroom was asked for, for a page or a file.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -43,7 +43,7 @@ class Headroom:
         Args:
             call: The call; None for gradients.
             frames: Its inputs and outputs.
-            is_leaf: It called no other module.
+            is_leaf: Whether it called no other module.
         """
         settings = self._settings
         if not settings.wants_headroom and settings.underflow is None and not self.is_complete:

@@ -44,7 +44,7 @@ def has_masked_row(mask: torch.Tensor) -> bool:
 def _readings(mask: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yield where a mask hides: additive masks say it; of boolean and 0/1 masks both polarities are in use.
 
-    A mask of ones alone hides nothing, and not everything: a reading that hides all is none.
+    A mask of ones hides nothing: a reading by which it would hide everything is not taken.
     """
     if mask.is_floating_point():
         yield mask <= _HIDES

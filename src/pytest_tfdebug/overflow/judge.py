@@ -45,7 +45,7 @@ class Judge:
     Args:
         history: The last frames, of earlier forwards too; grows at its end.
         ignore: Globs of module paths that are not judged.
-        headroom: What keeps the largest values.
+        headroom: Keeps the largest values.
     """
 
     def __init__(self, history: deque[Frame], ignore: tuple[str, ...], headroom: Headroom) -> None:
@@ -63,18 +63,20 @@ class Judge:
             if parent is None:
                 self._blame(bad, "inputs", call, None, frames)
             else:
-                source = glue_lines(parent.call, _last(parent.children), call, parent.children)
+                before = parent.children[-1] if parent.children else None
+                source = glue_lines(parent.call, before, call, parent.children)
                 self._blame(bad, "glue", parent.call, source, frames)
         self._open.append(_Open(call, frames))
 
     def leave(self, call: Call, frames: list[Frame]) -> None:
         """A call has returned."""
-        ended = self._close(call)
+        ended = self.close(call)
         if ended is None or self.fault is not None:
             return
         shown = [*ended.inputs, *frames]
-        if ended.holds_ignored:
-            _exempt(frames)
+        if ended.holds_ignored:  # the values of the ignored module may flow into the result
+            for frame in frames:
+                frame.extremes.is_exempt |= not frame.extremes.is_finite
         bad = self._first_bad(frames)
         if bad is None:
             self._history.extend(shown)
@@ -87,10 +89,6 @@ class Judge:
             kind: FaultKind = "module" if all(item.extremes.is_finite for item in ended.inputs) else "excused"
             self._blame(bad, kind, call, call.source, shown)
 
-    def fail(self, call: Call) -> None:
-        """An exception left a call."""
-        self._close(call)
-
     def probe(self, frame: Frame) -> None:
         """``detect_overflow`` was given a tensor inside the running call."""
         bad = self._first_bad([frame])
@@ -100,7 +98,8 @@ class Judge:
             running = self._open[-1].call
             self._blame(bad, "probe", running, running.source, [frame])
 
-    def _close(self, call: Call) -> _Open | None:
+    def close(self, call: Call) -> _Open | None:
+        """Close a call that has ended, and the calls inside it that an exception left; return it if it was open."""
         while self._open:
             ended = self._open.pop()
             if self._open:
@@ -145,13 +144,3 @@ class Judge:
 def is_ignored(path: str, globs: tuple[str, ...]) -> bool:
     """Tell whether a module path matches one of the globs."""
     return matches_any(path, globs)
-
-
-def _exempt(frames: list[Frame]) -> None:
-    """Excuse what encloses an ignored module: its values may flow into the result."""
-    for frame in frames:
-        frame.extremes.is_exempt |= not frame.extremes.is_finite
-
-
-def _last(calls: list[Call]) -> Call | None:
-    return calls[-1] if calls else None

@@ -39,7 +39,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 class _Calls:
-    """Keeps the line of the first call, and with ``--tf-repro`` the call to write a repro of.
+    """Keeps the line of the first call and, with ``--tf-repro``, the latest call, for the repro.
 
     Args:
         item: The test.

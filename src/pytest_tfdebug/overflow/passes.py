@@ -42,7 +42,7 @@ class Pass:
         root: The outermost module.
         settings: What to watch for.
         history: The last frames of earlier forwards.
-        headroom: What keeps the largest values.
+        headroom: Keeps the largest values.
         gradients: What follows the tensors into the backward, or None.
     """
 
@@ -58,16 +58,14 @@ class Pass:
         self.number = number
         self.root = root
         self.is_traced = number in settings.trace_batches
-        self.history: deque[Frame] = deque(history, maxlen=settings.frames)
+        self.history: deque[Frame] = deque() if self.is_traced else deque(history, maxlen=settings.frames)
         self.tensors = 0
         self.outer: Pass | None = RUNNING.watched.get()
-        if self.is_traced:
-            self.history = deque()
         self.reducer = Reducer(settings, wants_abs_min=self.is_traced)
         self._judge = (_Lister if self.is_traced else Judge)(self.history, settings.ignore, headroom)
         self._gradients = gradients
         self._running: list[tuple[Call, list[torch.Tensor]]] = []
-        self._queue: list[Callable[[], None]] = []
+        self._queue: list[Callable[[], object]] = []
         self._refs: dict[int, weakref.ref[torch.Tensor]] = {}
 
     @property
@@ -95,7 +93,7 @@ class Pass:
     def fail(self, call: Call) -> None:
         """An exception left a call."""
         if self.fault is None:
-            self._tell(lambda: self._judge.fail(call))
+            self._tell(lambda: self._judge.close(call))
             self._drop(call)
 
     def probe(self, tensor: torch.Tensor, text: str) -> None:
@@ -117,8 +115,8 @@ class Pass:
                 event()
             self._diagnose()
 
-    def _tell(self, event: Callable[[], None]) -> None:
-        """Have the judge hear of an event now, or in its turn when numbers are still on their device."""
+    def _tell(self, event: Callable[[], object]) -> None:
+        """Tell the judge of an event now, or in its turn if numbers before it are still on their device."""
         if self._queue or self.reducer.is_waiting:
             self._queue.append(event)
         else:
@@ -133,11 +131,8 @@ class Pass:
         tensor = self._refs.get(id(fault.frame), lambda: None)()
         if tensor is not None:
             fault.details = details(tensor)
-        fault.facts.extend(weight_facts(self._module(fault.owner)))
+        fault.facts.extend(weight_facts(modules_by_path(self.root).get(fault.owner, self.root)))
         fault.hints.extend(hints(fault, self._masks()))
-
-    def _module(self, path: str) -> torch.nn.Module:
-        return modules_by_path(self.root).get(path, self.root)
 
     def _frames(self, call: Call, direction: FrameDirection, leaves: list[Leaf]) -> list[Frame]:
         frames = []

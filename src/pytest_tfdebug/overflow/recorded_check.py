@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_tfdebug.overflow.watch import Watch
-    from pytest_tfdebug.overflow_records import Fault, Frame, Tight
+    from pytest_tfdebug.overflow_records import Fault, Tight
 
 
 def overflow_record(test: str, watch: Watch, failure: str | None, at: Lines | None, *, in_detail: bool) -> CheckRecord:
@@ -85,18 +85,8 @@ def _headroom(fault: Fault | None, kept: Sequence[Tight], watch: Watch) -> tuple
         )
         for tight in kept
     ]
-    return (*rows, _of_fault(fault.frame, watch)) if fault is not None else tuple(rows)
-
-
-def _of_fault(frame: Frame, watch: Watch) -> HeadroomRecord:
-    dtype = watch.settings.target(frame.extremes.dtype)
-    return HeadroomRecord(
-        frame.path,
-        frame.class_name,
-        tensor_of(frame),
-        frame.forward,
-        float("inf"),
-        largest(dtype),
-        dtype,
-        is_culprit=True,
-    )
+    if fault is not None:
+        frame, dtype = fault.frame, watch.settings.target(fault.frame.extremes.dtype)
+        at = frame.path, frame.class_name, tensor_of(frame), frame.forward
+        rows.append(HeadroomRecord(*at, float("inf"), largest(dtype), dtype, is_culprit=True))
+    return tuple(rows)

@@ -29,7 +29,7 @@ class Roots:
     Models are held weakly: a test may build and drop as many as it likes.
 
     Args:
-        watch: What is told of the calls.
+        watch: The watch that is told of the calls.
         keep: Is given each outermost call before it is made, until something is wrong.
     """
 
@@ -63,7 +63,7 @@ class Roots:
             self._running.eyes = None
 
     def _eyes(self, module: torch.nn.Module) -> Eyes:
-        """Return the eyes of the model that a module belongs to; of a module met for the first time, its own."""
+        """Return the eyes that see a module and all modules in it; hook the module if there are none."""
         with self._lock:
             known = self._eyes_of.get(module, lambda: None)()
             if known is not None and known.sees_all(module):

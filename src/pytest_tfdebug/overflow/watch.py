@@ -1,4 +1,4 @@
-"""What a guard, a marked test and a Trainer share: one watch over the forwards of one model or many."""
+"""The watch that a guard, a marked test and a Trainer share, over the forwards of one model or of many."""
 
 from __future__ import annotations
 
@@ -61,13 +61,11 @@ class Watch:
         self._history: deque[Frame] = deque(maxlen=settings.frames)
         self._numbers: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
         self._checked: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
-        self._gradients = (
-            Gradients(settings, self.headroom, self.skipped, self.conclude) if settings.gradients else None
-        )
+        self._gradients = Gradients(settings, self.headroom, self.skipped, self.conclude)
         self._lock = threading.Lock()
 
     def eyes(self, root: torch.nn.Module, is_wanted: Callable[[Eyes], bool] = lambda eyes: True) -> Eyes:  # noqa: ARG005
-        """Return what sees a model, by the recorder that it holds.
+        """Return the consumer that sees the calls of a model, with its recorder.
 
         Args:
             root: The model.
@@ -89,18 +87,19 @@ class Watch:
         number = self._numbers.get(root, 0)
         if not is_root:
             number = max(0, number - 1)
-        if self._gradients is not None:
+        if self.settings.gradients:
             self._gradients.settle()
             self._gradients.forward = number
             self._gradients.follow_parameters(root)
         if number not in self.settings.trace_batches:
             self._check_weights(root)
-        began = Pass(number, root, self.settings, self._history, self.headroom, self._gradients)
+        gradients = self._gradients if self.settings.gradients else None
+        began = Pass(number, root, self.settings, self._history, self.headroom, gradients)
         RUNNING.watched.set(began)
         return began
 
     def end(self, ended: Pass, *, is_root: bool, has_failed: bool) -> None:
-        """An outermost call has ended; raises what has to be raised, unless an exception is under way already."""
+        """An outermost call has ended: raise what has to be raised, unless the call raised itself."""
         RUNNING.watched.set(ended.outer)
         ended.settle()
         with self._lock:
@@ -112,8 +111,7 @@ class Watch:
                 self._numbers[ended.root] = ended.number + 1
             if not ended.is_traced:
                 self._history = ended.history
-        if self._gradients is not None:
-            self._gradients.forget_tensors()
+        self._gradients.forget_tensors()
         if ended.is_traced:
             sys.stdout.write("\n".join([*render_trace(ended.number, tuple(ended.history)), ""]))
         if has_failed:
@@ -130,7 +128,7 @@ class Watch:
         Raises:
             ActivationOverflowError: With the report.
         """
-        self._collect_gradient_fault()
+        self.fault = self.fault or self._gradients.fault
         if self._raises and self.fault is not None:
             error = self.error(fault_text(self.fault, self._remarks()))
             self.reset()
@@ -148,15 +146,14 @@ class Watch:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether what was seen so far is enough to fail; on a device, what has been read back of it."""
-        has_fault = self.fault is not None or (self._gradients is not None and self._gradients.fault is not None)
+        """Whether what was seen so far is enough to fail; numbers that still wait on a device do not count."""
+        has_fault = self.fault is not None or self._gradients.fault is not None
         return has_fault or self.headroom.first is not None or self.headroom.is_faint
 
     def verdict(self) -> CheckText | None:
-        """Return what is wrong with all that was seen, or None; reads back what still waits."""
-        if self._gradients is not None:
-            self._gradients.settle()
-            self._collect_gradient_fault()
+        """Return what is wrong with all that was seen, or None; read back the gradients that still wait on a device."""
+        self._gradients.settle()
+        self.fault = self.fault or self._gradients.fault
         settings, remarks = self.settings, self._remarks()
         if self.fault is not None:
             return fault_text(self.fault, remarks)
@@ -173,35 +170,29 @@ class Watch:
     def reset(self) -> None:
         """Forget the fault."""
         self.fault = None
-        if self._gradients is not None:
-            self._gradients.reset()
+        self._gradients.reset()
 
     def close(self) -> None:
         """Take the hooks off parameters."""
-        if self._gradients is not None:
-            self._gradients.remove()
+        self._gradients.remove()
 
     def emptiness(self, subject: str, advice: str) -> str | None:
-        """Return that nothing was checked, when nothing was; None otherwise.
+        """Return a message when nothing was checked; None otherwise.
 
         Args:
-            subject: Who should have checked, ``"overflow_guard"``.
+            subject: What should have checked something, ``"overflow_guard"``.
             advice: What to do.
         """
         if not self.tensors:
             reason = "no floating-point tensor with values was seen" if self.forwards else "no module ran"
             return "\n".join([f"{subject} checked nothing: {reason}.", advice, *self._remarks()])
-        if self._gradients is not None and not self._gradients.has_seen:
+        if self.settings.gradients and not self._gradients.has_seen:
             lines = (f"{subject}(gradients=True) checked no gradient: none came by in a backward.", _NO_GRADIENT)
             return "\n".join([*lines, *self._remarks()])
         return None
 
     def _remarks(self) -> list[str]:
         return [*render_skipped(self.skipped), *(f"Note: {note}" for note in self.notes)]
-
-    def _collect_gradient_fault(self) -> None:
-        if self._gradients is not None and self.fault is None:
-            self.fault = self._gradients.fault
 
     def _check_weights(self, root: torch.nn.Module) -> None:
         """Look at each parameter once; buffers are looked at when their module is the culprit."""
@@ -235,7 +226,7 @@ class Eyes:
     """The consumer of one recorder: a :class:`Pass` for each outermost call of each thread.
 
     Args:
-        watch: Whose eyes.
+        watch: The watch that is told of the calls.
         root: The model.
         is_wanted: Whether to look at an outermost call that begins in the running thread.
     """
@@ -254,7 +245,9 @@ class Eyes:
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
         """A call begins."""
         if call.depth == 0:
-            self._local.running = self._begin(call) if self._is_wanted(self) else None
+            is_root = call.path == self.recorder.root_name
+            is_wanted = self._is_wanted(self)
+            self._local.running = self._watch.begin(self.recorder.model, is_root=is_root) if is_wanted else None
         running = self._running()
         if running is not None:
             running.enter(call, leaves)
@@ -272,9 +265,6 @@ class Eyes:
         if running is not None:
             running.fail(call)
             self._end(running, call, has_failed=True)
-
-    def _begin(self, call: Call) -> Pass | None:
-        return self._watch.begin(self.recorder.model, is_root=call.path == self.recorder.root_name)
 
     def _running(self) -> Pass | None:
         running: Pass | None = getattr(self._local, "running", None)

@@ -1,4 +1,4 @@
-"""The silent mistakes with masks that transformers accepts without a word, as warnings that name the call site."""
+"""Mistakes with masks that transformers accepts without a word, as warnings that name the call site."""
 
 from __future__ import annotations
 

@@ -68,10 +68,6 @@ class ObservedCall(KeptCall):
         inputs = {names.get(own, own): value for own, value in self.inputs.items()}
         return replace(self, kwargs=inputs, own_names={name: own for own, name in names.items()})
 
-    def own(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return inputs by the forward's own names."""
-        return {self.own_names.get(name, name): value for name, value in inputs.items()}
-
     @property
     def name(self) -> str:
         """The model's class, and where it was called."""
@@ -95,7 +91,7 @@ class ObservedCall(KeptCall):
             yield
 
     def again(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Any:  # noqa: ANN401
-        """Make the call again with other inputs, inside ``restored``, from the same random state, with its gradients.
+        """Make the call again with other inputs, from the same random state; inside ``restored``.
 
         Args:
             inputs: Named inputs of the forward.
@@ -103,7 +99,8 @@ class ObservedCall(KeptCall):
         """
         _set_rng(self.rng)
         with torch.set_grad_enabled(self.has_grad):
-            return (model or self.model)(**{name: kept(value) for name, value in self.own(inputs).items()})
+            own = {self.own_names.get(name, name): kept(value) for name, value in inputs.items()}
+            return (model or self.model)(**own)
 
     def leaves(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Leaves:
         """Make the call again and return the leaves of its output."""

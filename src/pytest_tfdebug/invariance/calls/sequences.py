@@ -132,14 +132,17 @@ def mask_of(inputs: Mapping[str, Any], sequence: InputSequence) -> torch.Tensor:
     if isinstance(given, torch.Tensor):
         return given
     main: torch.Tensor = inputs[sequence.main]
-    if sequence.kind.unit == "pixels":
-        return torch.ones((main.shape[0], *main.shape[-2:]), dtype=torch.int64, device=main.device)
-    shape = (
-        main.shape[: sequence.axis + 1]
-        if sequence.kind.unit == "tokens"
-        else (main.shape[0], main.shape[sequence.axis])
-    )
-    return torch.ones(shape, dtype=torch.int64, device=main.device)
+    return torch.ones(_mask_shape(sequence.kind, main, sequence.axis), dtype=torch.int64, device=main.device)
+
+
+def _mask_shape(kind: SequenceKind, main: torch.Tensor, axis: int) -> tuple[int, ...]:
+    """Return the shape of a mask over a sequence."""
+    shapes = {
+        "tokens": main.shape[: axis + 1],
+        "frames": (main.shape[0], main.shape[axis]),
+        "pixels": (main.shape[0], *main.shape[-2:]),
+    }
+    return tuple(shapes[kind.unit])
 
 
 def with_mask(inputs: Mapping[str, Any], sequence: InputSequence) -> dict[str, Any]:
@@ -206,14 +209,11 @@ def _describe(call: ObservedCall, kind: SequenceKind, main: str) -> InputSequenc
     axis = _axis(model, kind, main, tensor, given)
     if axis is None or axis >= tensor.dim() or tensor.shape[axis] == 0 or tensor.shape[0] == 0:
         return f"shape {tuple(tensor.shape)} has no sequence of tokens"
-    lead = tensor.shape[: axis + 1]
-    mask_shape = (tensor.shape[0], *tensor.shape[-2:]) if kind.unit == "pixels" else tuple(lead)
-    if kind.unit == "frames":
-        mask_shape = (tensor.shape[0], tensor.shape[axis])
-    if given is not None and tuple(given.shape) != tuple(mask_shape):
-        return f"{kind.mask} has shape {tuple(given.shape)}; only masks of shape {tuple(mask_shape)} can be padded"
+    mask_shape = _mask_shape(kind, tensor, axis)
+    if given is not None and tuple(given.shape) != mask_shape:
+        return f"{kind.mask} has shape {tuple(given.shape)}; only masks of shape {mask_shape} can be padded"
     mask, is_inferred = _real_positions(model, kind, main, tensor, given)
-    aligned = dict(_aligned(call, kind, main, lead))
+    aligned = dict(_aligned(call, kind, main, tensor.shape[: axis + 1]))
     return InputSequence(kind, main, axis, tensor.shape[0], tensor.shape[axis], takes_mask, mask, is_inferred, aligned)
 
 

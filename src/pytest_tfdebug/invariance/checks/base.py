@@ -70,9 +70,9 @@ class Check(ABC, Generic[SettingsT]):
 
     Attributes:
         takes: The class of the settings.
-        needs: What a call must be like to be repeated, for the message of a test without one.
+        needs: What a call must be like to be repeated, for the message of a test that makes no such call.
         verdict: What a failure says of the model, "depends on its batch".
-        randomness: What is said of a model that answers otherwise each time.
+        randomness: What is said of a model that gives another answer each time.
     """
 
     takes: ClassVar[type[Settings]] = Settings
@@ -118,7 +118,7 @@ class Check(ABC, Generic[SettingsT]):
         self.outcome.skipped.append(reason)
 
     def outputs(self, repetition: Repetition) -> tuple[Leaves, Leaves]:
-        """Make both calls of a repetition, but for the one that the test made; return what they give."""
+        """Return the outputs of both calls of a repetition; what the test has called already is not called again."""
         expected, actual = (
             self.expected if repetition.recorded == side else self.call.leaves(inputs)
             for side, inputs in (("expected", repetition.expected_inputs), ("actual", repetition.inputs))
@@ -126,12 +126,12 @@ class Check(ABC, Generic[SettingsT]):
         return expected, actual
 
     def compare(self, label: str, expected: Leaves, actual: Leaves, at: Alignment, **how: bool) -> Mismatch | None:
-        """Compare two outputs. Nothing to compare is noted, and is no failure.
+        """Compare two outputs. If they have nothing to compare, that is noted and is no failure.
 
         Args:
             label: What was repeated.
             expected: The expected output.
-            actual: That of the repeated call.
+            actual: The output of the repeated call.
             at: Where the expected tensors lie in the actual ones.
             **how: As for :func:`first_mismatch`.
         """
@@ -144,7 +144,7 @@ class Check(ABC, Generic[SettingsT]):
         return mismatch
 
     def raised(self, error: Exception, model: torch.nn.Module | None = None) -> Mismatch:
-        """Return what left a repeated call as a mismatch, with the line that raised it.
+        """Return an exception of a repeated call as a mismatch, with the line that raised it.
 
         Args:
             error: The exception.
@@ -162,7 +162,7 @@ class Check(ABC, Generic[SettingsT]):
         return False
 
     def is_random(self, *, with_other_numbers: bool = True) -> bool:
-        """Tell whether the same call gives another answer each time. If so that is noted, and no repetition counts.
+        """Tell whether the same call gives another answer each time; if so, note it and count no repetition.
 
         Args:
             with_other_numbers: Also make it with other random numbers.
@@ -188,7 +188,7 @@ class Check(ABC, Generic[SettingsT]):
         mismatch: Mismatch,
         ways: tuple[Way, Way] = (nullcontext, nullcontext),
     ) -> bool:
-        """Tell whether a small difference in float32 is gone in float64; this is then noted.
+        """Tell whether a small difference in float32 is gone in float64, and note it if so.
 
         Some models (CLIPSeg with large activations) magnify the rounding of float32 beyond any tolerance.
 

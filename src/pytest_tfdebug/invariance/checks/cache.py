@@ -132,7 +132,7 @@ class CacheCheck(Check[Settings]):
                     return
 
     def _breaks(self, decoding: _Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
-        """Decode with images in the prefill alone; where that fails, with them in each piece, as Evolla asks for."""
+        """Decode with images in the prefill alone; if that fails, with images in each piece, as Evolla asks for."""
         before = replace(self.outcome, skipped=[*self.outcome.skipped])
         is_over = self._stops(decoding, expected, plan, cuts)
         if not self.outcome.failure or not decoding.media:
@@ -149,7 +149,9 @@ class CacheCheck(Check[Settings]):
         for first, end in pairwise(cuts):
             piece = decoding.piece(first, end)
             if state is not None:
-                piece |= self._state(decoding.cache, state, first, end)
+                piece[decoding.cache] = state
+                if decoding.cache == _STATES and _PLACES in call.parameters:
+                    piece[_PLACES] = torch.arange(first, end)
             mask = decoding.real[:, first:end]
             at = Alignment(end - first, first, decoding.real.shape[1], decoding.sequence.batch, mask=mask)
             label = f"{plan}{decoding.label}, tokens {first} to {end - 1}"
@@ -189,22 +191,17 @@ class CacheCheck(Check[Settings]):
         """
         if prefill is not None:
             own = _along_tokens(self.call.again(prefill), self.call.leaves(made.inputs), made.alignment)
-            is_causal = self.compare(made.label, own, self.call.leaves(made.inputs), made.alignment) is None
-            if not is_causal and not model_traits.is_causal(self.model):
+            if self.compare(made.label, own, self.call.leaves(made.inputs), made.alignment) is not None:
+                if model_traits.is_causal(self.model):
+                    self.fail(made, mismatch, _NOT_CAUSAL)
+                    return
                 self.outcome.repeats = 0
                 self.skip(
                     f"{self.call.name} is a bidirectional model with a cache: it attends in both directions, so its "
                     "first tokens alone have another answer than before the others, and no cache can hold them"
                 )
                 return
-            if not is_causal:
-                self.fail(made, mismatch, _NOT_CAUSAL)
-                return
         self.fail(made, mismatch, _DIAGNOSIS)
-
-    def _state(self, cache: str, state: object, first: int, end: int) -> dict[str, Any]:
-        takes_places = cache == _STATES and _PLACES in self.call.parameters
-        return {cache: state, **({_PLACES: torch.arange(first, end)} if takes_places else {})}
 
 
 def _decodings(call: ObservedCall, sequence: InputSequence, cache: str) -> Iterator[_Decoding]:
@@ -286,13 +283,13 @@ def _as_of_encoder(model: torch.nn.Module, hidden: torch.Tensor) -> object:
 
 
 def _is_refusal(place: Culprit | None) -> bool:
-    """Tell whether what raised is a statement that is there to raise, and no accident."""
+    """Tell whether the line that raised is a ``raise`` or an ``assert``, and so no accident."""
     source = place.source if place is not None else None
     return source is not None and linecache.getline(source.file, source.first).lstrip().startswith(("assert", "raise "))
 
 
 def _along_tokens(output: Any, full: Leaves, at: Alignment) -> Leaves:  # noqa: ANN401
-    """Return the output leaves along the decoded tokens; pooled ones depend on where the sequence ends."""
+    """Return the output leaves that run along the decoded tokens; pooled ones depend on where the sequence ends."""
     return {
         path: tensor.detach()
         for path, tensor in walk(output)

@@ -15,6 +15,7 @@ from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.explain.choices import Choices, first_other
 from pytest_tfdebug.invariance.explain.culprit import recorded
+from pytest_tfdebug.invariance.explain.rounding import in_dtype
 from pytest_tfdebug.marker_arguments import argument, is_number, several
 from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit, SourceRange
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 #: Greatest relative L2 error of an output: about five times what eight random layers at a scale of 1 show (float16
 #: 1e-3, bfloat16 1e-2), and far below that of a wrong cast.
 BOUNDS = {"float16": 1e-2, "bfloat16": 5e-2}
-#: Share of an error that rounding the weights alone has to give, for the rest to be rounding as well.
+#: An error counts as rounding if rounding the weights alone gives at least an eighth of it.
 _SHARE = 8
-#: What torch says of an operator that a device has not in a dtype, such as the Fourier transform on CPUs.
+#: Texts of torch's errors for an operator that a device lacks in a dtype, such as the Fourier transform on CPUs.
 _LACKS = ("not implemented for", "Unsupported dtype")
 _TOP = 5
 
@@ -74,7 +75,7 @@ class DtypeCheck(Check[DtypeSettings]):
         for name in self.settings.dtypes:
             bound = self.settings.bound or BOUNDS[name]
             lower = duplicate(self.model).to(getattr(torch, name))
-            inputs = replaced(self.call.inputs, partial(_lowered, dtype=getattr(torch, name)))
+            inputs = replaced(self.call.inputs, partial(in_dtype, dtype=getattr(torch, name)))
             try:
                 errors = self._errors(self.call.leaves(inputs, lower))
             except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
@@ -96,10 +97,10 @@ class DtypeCheck(Check[DtypeSettings]):
                 return
 
     def _is_rounding(self, lower: torch.nn.Module, inputs: dict[str, Any], name: str, worst: float) -> bool:
-        """Tell whether a model magnifies rounding, which is noted; a bound that was asked for is kept to.
+        """Tell whether the model magnifies rounding, and note it if so; a bound that was asked for holds all the same.
 
-        It does where rounding its weights alone changes its float32 answer about as much (deep models), or where a
-        choice falls otherwise although what it is made of is close (codes, experts, keypoints).
+        A model magnifies rounding if rounding its weights alone changes its float32 answer about as much (deep models),
+        or if it makes another choice between close candidates (codes, experts, keypoints).
         """
         if self.settings.bound is not None or not isfinite(worst):
             return False
@@ -158,7 +159,7 @@ class DtypeCheck(Check[DtypeSettings]):
 
 
 def _underflow(call: Call | None, dtype: str) -> Iterator[str]:
-    """Yield what is lost of a float32 output that is too small for a dtype."""
+    """Yield a line on a float32 output that is too small for a dtype."""
     smallest = torch.finfo(getattr(torch, dtype)).tiny
     tensors = [record.tensor for record in (call.outputs or () if call else ()) if record.tensor is not None]
     largest = max((float(each.abs().max()) for each in tensors if each.is_floating_point() and each.numel()), default=0)
@@ -185,7 +186,7 @@ def _is_least(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor with as many digits as a dtype has, and with its own range: nothing overflows or underflows."""
+    """Round a tensor to the digits of a dtype and keep its own range: nothing overflows or underflows."""
     if not tensor.is_floating_point():
         return tensor
     digits, exponent = torch.frexp(tensor)
@@ -193,12 +194,8 @@ def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.ldexp((digits / step).round() * step, exponent)
 
 
-def _lowered(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-
 def _widened(trace: Trace) -> Trace:
-    """Make the half-precision tensors of a trace float32, so that their values can be compared, and return it."""
+    """Make the half-precision tensors of a trace float32, so that their values can be compared; return the trace."""
     known: dict[int, torch.Tensor] = {}
 
     def widened(record: TensorRecord) -> TensorRecord:

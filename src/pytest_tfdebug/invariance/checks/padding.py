@@ -22,6 +22,8 @@ from pytest_tfdebug.report.invariance import render_pads
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import torch
+
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
@@ -40,14 +42,16 @@ class PaddingCheck(Check[PaddingSettings]):
     def __init__(self, call: ObservedCall, settings: PaddingSettings) -> None:
         super().__init__(call, settings)
         self._promises_finite = model_traits.is_pretrained(call.model)
-        #: Sequences that need position ids on the left, whose caches depend on them, that the model refuses.
+        #: Sequences that need position ids when they are padded on the left.
         self._needs_positions: set[str] = set()
+        #: Sequences whose caches depend on position ids.
         self._numbers_caches: set[str] = set()
+        #: Sequences that the model refuses when they are padded.
         self._refused: set[str] = set()
 
     @cached_property
     def expected(self) -> Leaves:
-        """The output that the test saw, without losses that are over all positions, pads too."""
+        """The output that the test saw, without losses over all positions, which include the pads."""
         output = super().expected
         if any(self.call.inputs.get(name) is not None for name in POINTERS):
             return {path: tensor for path, tensor in output.items() if tensor.dim()}
@@ -169,15 +173,15 @@ class PaddingCheck(Check[PaddingSettings]):
         located = locate(call, smallest, self.tolerances, is_padded=True)
         classes = _classes(call.model, located.culprit)
         takes = sequence.kind.positions in call.parameters
-        findings = Findings(sequence, smallest, found, located, leak.mismatch.is_at_pads, classes, takes)
+        findings = Findings(sequence, found, located, leak.mismatch.is_at_pads, classes, takes)
         observed = " ".join(observations(findings))
         self.report(smallest.label, leak.mismatch, located, diagnose(findings), pads=pads, observed=observed)
 
 
-def _classes(model: object, culprit: Culprit | None) -> tuple[str, ...]:
+def _classes(model: torch.nn.Module, culprit: Culprit | None) -> tuple[str, ...]:
     """Return the classes of the culprit and its direct children; a root's are not its own."""
     if culprit is None:
         return ()
-    module = dict(model.named_modules()).get(culprit.path)  # type: ignore[attr-defined] # a module
+    module = dict(model.named_modules()).get(culprit.path)
     children = [] if module is None or culprit.kind == "glue" else list(module.children())
     return (culprit.class_name, *(type(child).__name__ for child in children))

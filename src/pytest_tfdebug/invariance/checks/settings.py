@@ -22,11 +22,6 @@ TOLERANCES = {
 }
 
 
-def is_names(value: object) -> bool:
-    """Tell whether a value is a dict of names by names."""
-    return isinstance(value, dict) and all(isinstance(name, str) for pair in value.items() for name in pair)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings(Arguments):
     """What every check takes.
@@ -42,7 +37,7 @@ class Settings(Arguments):
     atol: float | None = argument(None, is_number, "a number >= 0")
     inputs: Mapping[str, str] | None = argument(
         None,
-        is_names,
+        lambda value: isinstance(value, dict) and all(isinstance(name, str) for pair in value.items() for name in pair),
         "a dict of names, as in {'tokens': 'input_ids', 'mask': 'attention_mask'}",
         lambda value: dict(value) if isinstance(value, Mapping) else value,
     )

@@ -37,20 +37,27 @@ class AlignedTraces:
     Args:
         expected: The expected trace.
         actual: The repeated one, at real tokens.
+        real: Number of real positions.
         axes: Axes along the sequence by module path, call index, direction and leaf path.
     """
 
     expected: Trace
     actual: Trace
+    real: int
     axes: dict[Key, tuple[int, ...]] = field(default_factory=dict)
 
     def axes_of(self, divergence: Divergence) -> tuple[int, ...]:
         """Return the axes of a tensor along the sequence; none for a pooled one."""
         return self.axes.get((divergence.path, divergence.call, divergence.direction, divergence.leaf), ())
 
+    def by_token(self, tensor: torch.Tensor, axis: int) -> torch.Tensor:
+        """Return a tensor as ``(batch, real tokens, values)``, from its axis along the sequence."""
+        rows = tensor.reshape(-1, self.real, *tensor.shape[1:]) if axis == 0 else tensor.movedim(axis, 1)
+        return rows.unsqueeze(-1).flatten(2)
+
 
 def tensor_of(trace: Trace, divergence: Divergence) -> torch.Tensor | None:
-    """Return the tensor that a divergence is about, of one side."""
+    """Return the tensor of one side that a divergence is about."""
     for call in trace:
         if (call.path, call.call) == (divergence.path, divergence.call):
             leaves = call.inputs if divergence.direction == "input" else call.outputs or ()
@@ -67,7 +74,7 @@ def compare_traces(
         expected: The expected trace.
         actual: The trace of the repeated call.
         alignment: Where the expected tensors lie in the actual ones.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
 
     Returns:
         Both traces as they were compared, and the comparator that has seen all their calls.
@@ -89,7 +96,7 @@ class _Aligner:
 
     def align(self, expected: Trace, actual: Trace) -> AlignedTraces:
         """Return both traces with the tensors that they have in common; calls of one trace alone stay as they are."""
-        made = AlignedTraces(replace(expected, calls=[]), replace(actual, calls=[]))
+        made = AlignedTraces(replace(expected, calls=[]), replace(actual, calls=[]), self._alignment.real)
         waiting = {(call.path, call.call): call for call in actual}
         partners: dict[int, Call] = {}
         for call in expected:
@@ -143,7 +150,7 @@ class _Aligner:
         return self._known[key]
 
     def _is_in_other_order(self, expected: torch.Tensor, actual: torch.Tensor) -> bool:
-        """Tell whether tokens that share an axis with the batch lie in another order, as sorted by their expert."""
+        """Tell whether tokens that share an axis with the batch lie in another order, as when sorted by expert."""
         if not expected.is_floating_point() or expected.shape[1:] != actual.shape[1:]:
             return False
         tolerance = self._tolerances.of("", dtype_name(expected.dtype))

@@ -23,7 +23,7 @@ class Aligned(NamedTuple):
     Args:
         tensor: The real positions, in the expected shape.
         axes: The axes along the sequence, in the expected shape; empty for a pooled tensor.
-        has_others: Whether other positions than the sequence's are on an axis that grew, and so may stand before it.
+        has_others: Whether an axis that grew has positions beside the sequence's, which may stand before them.
     """
 
     tensor: torch.Tensor
@@ -59,7 +59,7 @@ class Alignment:
         return self.total - self.real
 
     def is_gathered(self, actual: torch.Tensor) -> bool:
-        """Tell whether a tensor is of picked tokens, some of each row: its rows cannot be told apart."""
+        """Tell whether a tensor holds tokens picked from the rows, so that its rows cannot be told apart."""
         return self.rows is not None and actual.dim() > 0 and actual.shape[0] % self.batch != 0
 
     @cached_property
@@ -77,7 +77,7 @@ class Alignment:
                 yield aligned
 
     def unseen(self, actual: torch.Tensor, expected: Sequence[int]) -> Iterator[torch.Tensor]:
-        """Yield what a tensor has beside the part that lies beside one of shape ``expected``; at worst, all of it."""
+        """Yield the parts of a tensor that are not in one of shape ``expected``; all of it if these are unknown."""
         grown = [axis for axis, size in enumerate(actual.shape) if axis >= len(expected) or size != expected[axis]]
         if self.rows is not None or self.has_gaps or len(grown) > 1 or actual.dim() != len(expected):
             yield actual

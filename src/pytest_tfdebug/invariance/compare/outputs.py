@@ -74,7 +74,7 @@ def first_mismatch(
         expected: Output leaves of the call.
         actual: Output leaves of the repeated call.
         alignment: Where the expected tensors lie in the actual ones.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
         promises_finite: NaN at pad positions is a mismatch too.
         with_caches: Compare caches too, after everything else.
         allows_nan: NaN in the same places of both agrees; otherwise NaN at a real token never does.
@@ -100,7 +100,8 @@ def first_mismatch(
                 continue
             parts = alignment.unseen(tensor, expected[path].shape) if path in compared else (tensor,)
             if any(map(has_nan, parts)):
-                return Mismatch(_nan_at_pads(path, tensor), is_at_pads=True)
+                shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
+                return Mismatch(LeafComparison("output", path, "values", shape, dtype, None), is_at_pads=True)
     if not compared:
         shapes = ", ".join(f"{path or 'output'} {tuple(tensor.shape)}" for path, tensor in expected.items())
         raise NothingToCompareError(f"no output could be laid beside the original's ({shapes or 'it has no tensors'})")
@@ -170,10 +171,6 @@ def _is_whole(expected: torch.Tensor, actual: torch.Tensor, alignment: Alignment
     has_grown = any(a == e + alignment.pads for a, e in zip(actual.shape, expected.shape, strict=False))
     ends_in_pads = alignment.has_gaps or alignment.start + alignment.real < alignment.total
     return has_grown if ends_in_pads else (has_grown or actual.shape[-2:] == expected.shape[-2:])
-
-
-def _nan_at_pads(path: str, tensor: torch.Tensor) -> LeafComparison:
-    return LeafComparison("output", path, "values", tuple(tensor.shape), dtype_name(tensor.dtype), None)
 
 
 def has_nan(tensor: torch.Tensor) -> bool:

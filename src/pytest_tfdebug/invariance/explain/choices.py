@@ -1,6 +1,6 @@
 """The choices that a forward makes: an index of the greatest, an order, a whole number.
 
-No gradient passes them, and where two candidates are close, rounding decides: what follows is then another computation.
+No gradient passes them. Where two candidates are close, rounding decides, and all that follows differs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Choice(NamedTuple):
     """One choice.
 
     Args:
-        given: What it was made of.
+        given: The tensor that it was made from.
         chosen: Indices, truth values or whole numbers.
     """
 
@@ -54,7 +54,7 @@ class Choices(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch
 
 
 def first_other(expected: Sequence[Choice], actual: Sequence[Choice]) -> tuple[Choice, Choice] | None:
-    """Return the first choice that falls otherwise, of both sides; None where all are the same."""
+    """Return the first choice that differs, as each side made it; None where all are the same."""
     for one, other in zip(expected, actual, strict=False):
         if one.chosen.shape != other.chosen.shape or not torch.equal(one.chosen.double(), other.chosen.double()):
             return one, other

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +11,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, tensor_of
 from pytest_tfdebug.invariance.explain.mask_faults import MaskFault, mask_fault
 from pytest_tfdebug.parity.compare import conclude
+from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.trace import Trace, record
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.parity.tolerance import Tolerances
     from pytest_tfdebug.records import Divergence, Kind, TensorRecord
 
 
@@ -57,8 +57,7 @@ class Located:
         fault: What is wrong with the mask, when that is to blame.
         reason: Why nothing could be placed.
         traces: Both forwards at the real tokens; None where they could not be compared.
-        real: Number of real positions.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
     """
 
     culprit: Culprit | None
@@ -68,8 +67,12 @@ class Located:
     fault: MaskFault | None = None
     reason: str = ""
     traces: AlignedTraces | None = None
-    real: int = 0
-    tolerances: Tolerances | None = None
+    tolerances: Tolerances = field(default_factory=Tolerances)
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """The first tensor that differs; None where no comparison has named one."""
+        return self.parity.culprit.divergence if self.parity is not None and self.parity.culprit is not None else None
 
 
 def locate(
@@ -80,35 +83,31 @@ def locate(
     *,
     is_padded: bool = False,
 ) -> Located:
-    """Make both calls again, recorded, and compare them at real tokens; inside ``call.restored()``.
+    """Record both calls again and compare them at real tokens; inside ``call.restored()``.
 
     Args:
         call: The observed call.
         repetition: The repetition that differs.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
         traces: Records the expected and the actual call, where it takes more than other inputs.
-        is_padded: The actual call has pads, so that a mask must be on them.
+        is_padded: Whether the actual call has pads, which a mask has to hide.
     """
+    inputs = repetition.expected_inputs, repetition.inputs
     try:
-        expected, actual = traces() if traces else _both(call, repetition)
+        expected, actual = traces() if traces else (recorded(call, each) for each in inputs)
         aligned, comparator = compare_traces(expected, actual, repetition.alignment, tolerances)
         parity = conclude(comparator)
     except TFDebugError as error:
         return Located(None, None, reason=str(error).partition("\n")[0])
-    real = repetition.alignment.real
-    nan = _first_nan(actual) if not _has_any_nan(expected) else None
+    nan = None if any(_has_nan(call.outputs or ()) for call in expected) else _first_nan(actual)
     if parity.culprit is None:
         told = "every module agrees at the real tokens: the difference is in what the root makes of its inputs"
-        return Located(nan, None, reason="" if nan else told, traces=aligned, real=real, tolerances=tolerances)
+        return Located(nan, None, reason="" if nan else told, traces=aligned, tolerances=tolerances)
     fault = mask_fault(actual, parity.culprit, repetition.alignment) if is_padded and not nan else None
     culprit = nan or (fault.culprit if fault else parity.culprit)
-    tokens = _tokens(aligned, parity.culprit.divergence, tolerances, real)
+    tokens = _tokens(aligned, parity.culprit.divergence, tolerances)
     is_pooling = _is_pooling(aligned, parity.culprit)
-    return Located(culprit, parity, tokens, is_pooling, fault, traces=aligned, real=real, tolerances=tolerances)
-
-
-def _both(call: ObservedCall, repetition: Repetition) -> tuple[Trace, Trace]:
-    return recorded(call, repetition.expected_inputs), recorded(call, repetition.inputs)
+    return Located(culprit, parity, tokens, is_pooling, fault, traces=aligned, tolerances=tolerances)
 
 
 def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Trace:
@@ -124,7 +123,7 @@ def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Modu
     return made
 
 
-def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: Tolerances, real: int) -> Tokens | None:
+def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: Tolerances) -> Tokens | None:
     if divergence is None:
         return None
     axes = traces.axes_of(divergence)
@@ -134,12 +133,7 @@ def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: To
     tolerance = tolerances.of("", divergence.comparison.dtype)
     e, a = expected.double(), actual.double()
     close = (a - e).abs() <= tolerance.atol + tolerance.rtol * e.abs()
-    differs = ~(close | (e == a)).unsqueeze(-1)
-    axis = axes[0]
-    rows = (
-        differs.reshape(-1, real, *differs.shape[1:]).flatten(2) if axis == 0 else differs.movedim(axis, 1).flatten(2)
-    )
-    rows = rows.any(2)
+    rows = traces.by_token(~(close | (e == a)), axes[0]).any(2)
     by_position = rows.any(0).nonzero().flatten()
     if not len(by_position):
         return None
@@ -172,10 +166,6 @@ def _first_nan(trace: Trace) -> Culprit | None:
         kind: Kind = "glue" if any(other.parent == at.index for other in trace) else "module"
         return Culprit(at.path, kind, at.source, told, at.class_name, None)
     return None
-
-
-def _has_any_nan(trace: Trace) -> bool:
-    return any(_has_nan(call.outputs or ()) for call in trace)
 
 
 def _has_nan(records: tuple[TensorRecord, ...]) -> bool:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.explain.culprit import Located
     from pytest_tfdebug.invariance.explain.experiments import Experiments
-    from pytest_tfdebug.invariance.repeat.repetition import Repetition
-    from pytest_tfdebug.records import Divergence
 
 _NORM = re.compile(r"GroupNorm|InstanceNorm|BatchNorm")
 _CONVOLUTION = re.compile(r"Conv[123]d|Convolution|Mamba|StateSpace|SSM|Mixer|Recurrent|LSTM|GRU|RNN")
@@ -31,7 +29,6 @@ class Findings:
 
     Args:
         sequence: The sequence that was padded.
-        repetition: The repetition with the fewest pads that shows it.
         experiments: What further repetitions showed.
         located: Where the two forwards part.
         is_at_pads: NaN at pad positions only.
@@ -40,7 +37,6 @@ class Findings:
     """
 
     sequence: InputSequence
-    repetition: Repetition
     experiments: Experiments
     located: Located
     is_at_pads: bool = False
@@ -50,19 +46,12 @@ class Findings:
     @property
     def dtype(self) -> str:
         """Dtype of the first tensor that differs."""
-        divergence = self._divergence
-        return divergence.comparison.dtype if divergence else ""
+        return self.located.divergence.comparison.dtype if self.located.divergence else ""
 
     @property
     def path(self) -> str:
         """Module path of the first tensor that differs."""
-        divergence = self._divergence
-        return divergence.path if divergence else ""
-
-    @property
-    def _divergence(self) -> Divergence | None:
-        parity = self.located.parity
-        return parity.culprit.divergence if parity is not None and parity.culprit else None
+        return self.located.divergence.path if self.located.divergence else ""
 
     def has_class(self, pattern: re.Pattern[str]) -> bool:
         """Tell whether the culprit, or a module in it, has a class of this kind."""

@@ -71,6 +71,7 @@ class Experiments:
     has_nan: bool = False
 
 
+@dataclass(frozen=True)
 class LeakRepeater:
     """Repeats a leaking call in further ways, inside ``call.restored()``.
 
@@ -82,22 +83,20 @@ class LeakRepeater:
         filler: What to pad with.
     """
 
-    def __init__(
-        self,
-        call: ObservedCall,
-        leak: Leak,
-        fails: Callable[[Repetition], bool | None],
-        lengths: Sequence[int],
-        filler: str | int,
-    ) -> None:
-        self._call, self._leak, self._fails, self._lengths, self._filler = call, leak, fails, lengths, filler
-        self._sequence = leak.sequence
+    call: ObservedCall
+    leak: Leak
+    fails: Callable[[Repetition], bool | None]
+    lengths: Sequence[int]
+    filler: str | int
+
+    @property
+    def _sequence(self) -> InputSequence:
+        return self.leak.sequence
 
     def run(self) -> tuple[Experiments, Repetition]:
         """Return what the experiments showed, and the repetition with the fewest pads that leaks."""
-        leak = self._leak
+        leak, made = self.leak, self.leak.repetition
         failing, passing = self._profile()
-        made = leak.repetition
         if failing and failing[0] != made.pads:
             made = self._of_pads(failing[0])
         if leak.mismatch.error:
@@ -117,21 +116,21 @@ class LeakRepeater:
         return found, made
 
     def _of_pads(self, pads: int) -> Repetition:
-        side = self._leak.repetition.side or "right"
-        made = padded_alike(self._call, self._sequence, side, pads, self._filler)
-        return numbered(self._call, self._sequence, made) if self._leak.has_positions else made
+        side = self.leak.repetition.side or "right"
+        made = padded_alike(self.call, self._sequence, side, pads, self.filler)
+        return numbered(self.call, self._sequence, made) if self.leak.has_positions else made
 
     def _profile(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the numbers of pads that change the answer and those that do not, the first one found step by step."""
-        made = self._leak.repetition
+        made = self.leak.repetition
         if made.alignment.rows is not None:
             return (), ()
-        results = {pads: self._fails(self._of_pads(pads)) for pads in self._lengths}
+        results = {pads: self.fails(self._of_pads(pads)) for pads in self.lengths}
         first = min((pads for pads, fails in results.items() if fails), default=made.pads)
         steps = range(1, min(first, _MOST_STEPS)) if self._sequence.is_exact else ()
         for pads in steps:
             if pads not in results:
-                results[pads] = self._fails(self._of_pads(pads))
+                results[pads] = self.fails(self._of_pads(pads))
                 if results[pads]:
                     break
         failing, passing = (tuple(sorted(pads for pads in results if results[pads] is each)) for each in (True, False))
@@ -142,7 +141,7 @@ class LeakRepeater:
         if at.rows is not None or sequence.kind.unit == "pixels":
             return None
         widths = (at.start, at.total - at.real - at.start)
-        other = padded(self._call.model, self._call.inputs, sequence, widths, "random")
+        other = padded(self.call.model, self.call.inputs, sequence, widths, "random")
         return self._differs(made, **{sequence.main: other[sequence.main]})
 
     def _mask_matters(self, made: Repetition) -> bool | None:
@@ -160,15 +159,15 @@ class LeakRepeater:
             mask[row, at.start : at.start + at.real] = True if at.mask is None else at.mask[place].cpu()
         alignment = Alignment(at.total, 0, at.total, at.batch, mask=mask)
         inputs = {**made.inputs, **changed}
-        return self._fails(replace(made, inputs=inputs, expected_inputs=made.inputs, alignment=alignment, recorded=""))
+        return self.fails(replace(made, inputs=inputs, expected_inputs=made.inputs, alignment=alignment, recorded=""))
 
     def _positions_help(self) -> bool:
-        if self._leak.has_positions or not can_take_positions(self._call, self._sequence):
+        if self.leak.has_positions or not can_take_positions(self.call, self._sequence):
             return False
-        return self._fails(numbered(self._call, self._sequence, self._leak.repetition)) is False
+        return self.fails(numbered(self.call, self._sequence, self.leak.repetition)) is False
 
     def _pad_ids_help(self, made: Repetition) -> bool:
-        call, sequence = self._call, self._sequence
+        call, sequence = self.call, self._sequence
         if sequence.main != "input_ids" or sequence.mask is None or made.recorded != "actual":
             return False
         pads = torch.full_like(call.inputs["input_ids"], model_traits.pad_token(call.model))
@@ -176,7 +175,7 @@ class LeakRepeater:
             **made.inputs,
             "input_ids": torch.where(mask_of(call.inputs, sequence).bool(), call.inputs["input_ids"], pads),
         }
-        return self._fails(replace(made, inputs=inputs, recorded="")) is False
+        return self.fails(replace(made, inputs=inputs, recorded="")) is False
 
     def _batch_matters(self, made: Repetition) -> bool:
         at = made.alignment
@@ -184,13 +183,13 @@ class LeakRepeater:
             return False
         alone = rows_of(made.inputs, at.rows, at.batch)
         alignment = Alignment(at.total, 0, at.total, at.batch, rows=at.rows)
-        return self._fails(replace(made, alignment=alignment, expected_inputs=alone, recorded="")) is True
+        return self.fails(replace(made, alignment=alignment, expected_inputs=alone, recorded="")) is True
 
     def _ones_matter(self, made: Repetition) -> bool:
-        call, sequence = self._call, self._sequence
+        call, sequence = self.call, self._sequence
         name = sequence.kind.mask
         if call.inputs.get(name) is not None or not sequence.takes_mask or made.recorded != "expected":
             return False
         inputs = {**call.inputs, name: mask_of(call.inputs, sequence)}
         at = Alignment(sequence.length, 0, sequence.length, sequence.batch)
-        return self._fails(replace(made, inputs=inputs, alignment=at)) is True
+        return self.fails(replace(made, inputs=inputs, alignment=at)) is True

@@ -28,7 +28,7 @@ class MaskFault:
 
     Args:
         culprit: The glue that dropped or made it.
-        sentence: What is wrong with it.
+        sentence: What is wrong with the mask.
     """
 
     culprit: Culprit
@@ -43,7 +43,7 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> MaskFaul
 
     Args:
         trace: The padded forward, as recorded.
-        culprit: What the parity core blames.
+        culprit: The culprit that the comparison of both traces names.
         alignment: Where the real tokens lie.
     """
     call = culprit_call(trace, culprit)

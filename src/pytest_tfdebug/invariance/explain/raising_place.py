@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from traceback import walk_tb
 
 import torch
 
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.sites import is_library
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 def raising_place(model: torch.nn.Module, error: BaseException) -> Culprit | None:
@@ -18,17 +15,14 @@ def raising_place(model: torch.nn.Module, error: BaseException) -> Culprit | Non
 
     Args:
         model: The model that was called.
-        error: What left it, with its traceback.
+        error: The exception that left it, with its traceback.
     """
     paths = {id(module): path for path, module in model.named_modules()}
     found = None
-    step: TracebackType | None = error.__traceback__
-    while step is not None:
-        module = step.tb_frame.f_locals.get("self")
-        file = step.tb_frame.f_code.co_filename
+    for frame, line in walk_tb(error.__traceback__):
+        module, file = frame.f_locals.get("self"), frame.f_code.co_filename
         if isinstance(module, torch.nn.Module) and id(module) in paths and not is_library(file):
-            found = module, SourceRange(file, step.tb_lineno, step.tb_lineno)
-        step = step.tb_next
+            found = module, SourceRange(file, line, line)
     if found is None:
         return None
     module, source = found

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
+
+import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.compare.outputs import first_mismatch
@@ -11,8 +14,6 @@ from pytest_tfdebug.tracing.leaves import duplicate, replaced
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-
-    import torch
 
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
@@ -29,18 +30,19 @@ def is_rounding(call: ObservedCall, made: Repetition, ways: tuple[Way, Way], tol
         call: The observed call, inside ``call.restored()``.
         made: The repetition that differs in float32.
         ways: Prepare the model for the expected call and for the actual one.
-        tolerances: What is allowed.
+        tolerances: The tolerance of every tensor.
     """
     try:
         model = duplicate(model_traits.unwrapped(call.model)).double()
         sides = []
         for way, inputs in zip(ways, (made.expected_inputs, made.inputs), strict=True):
             with way(model):
-                sides.append(call.leaves(replaced(inputs, _in_double), model))
+                sides.append(call.leaves(replaced(inputs, partial(in_dtype, dtype=torch.float64)), model))
         return first_mismatch(sides[0], sides[1], made.alignment, tolerances) is None
     except Exception:  # noqa: BLE001 - whatever it raises, float64 says nothing
         return False
 
 
-def _in_double(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.double() if tensor.is_floating_point() else tensor
+def in_dtype(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor of floating-point numbers in another dtype, and any other as it is."""
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor

@@ -1,4 +1,4 @@
-"""Where pads are made: the inputs of a call with pads before and after each row, in new tensors."""
+"""Pad the inputs of a call: pads before and after each row, in new tensors."""
 
 from __future__ import annotations
 
@@ -40,13 +40,15 @@ def padded(
     Returns:
         New inputs: the main one, its mask and every aligned one are longer by ``before + after``.
     """
-    changed: Inputs = dict(inputs)
     main: torch.Tensor = inputs[sequence.main]
     before, after = pads
     if sequence.kind.unit == "pixels":
-        return _padded_pixels(inputs, sequence, after)
+        widths = (0, after, 0, after)
+        mask = pad(mask_of(inputs, sequence), widths)
+        return {**inputs, sequence.main: pad(main, widths), sequence.kind.mask: mask}
     token = _token(model, sequence, filler)
     longer = extend(main, sequence.axis, before, after, token)
+    changed: Inputs = dict(inputs)
     changed[sequence.main] = _random(model, longer, sequence, before) if filler == "random" else longer
     for name, value in sequence.aligned.items():
         changed[name] = extend(inputs[name], sequence.axis, before, after, value)
@@ -63,7 +65,7 @@ def padded(
 
 
 def without_pads(made: Mapping[str, Any], sequence: InputSequence) -> Inputs:
-    """Return the inputs of a call with padded tokens as a plain one of its sizes: a real token for each pad."""
+    """Return the inputs of a padded call as a plain call of the same sizes: each pad becomes a real token."""
     inputs: Inputs = dict(made)
     if sequence.takes_mask:
         inputs[sequence.kind.mask] = torch.ones_like(mask_of(made, sequence))
@@ -77,12 +79,7 @@ def without_pads(made: Mapping[str, Any], sequence: InputSequence) -> Inputs:
 
 def extend(tensor: torch.Tensor, axis: int, before: int, after: int, value: float = 0) -> torch.Tensor:
     """Return a tensor with constant positions before and after one axis."""
-    widths = [0] * (2 * tensor.dim())
-    at = 2 * (tensor.dim() - 1 - axis)
-    widths[at], widths[at + 1] = before, after
-    if tensor.dtype is torch.bool:
-        return pad(tensor.to(torch.uint8), widths, value=value).bool()
-    return pad(tensor, widths, value=value)
+    return pad(tensor, [0, 0] * (tensor.dim() - 1 - axis) + [before, after], value=value)
 
 
 def _token(model: torch.nn.Module, sequence: InputSequence, filler: str | int) -> int:
@@ -108,17 +105,7 @@ def _random(model: torch.nn.Module, tensor: torch.Tensor, sequence: InputSequenc
 
 
 def _ignore_first_label(changed: Inputs, sequence: InputSequence, before: int) -> None:
-    """Leave out the label of the first token: a shifted loss would predict it from the last pad."""
+    """Ignore the label of the first token: a shifted loss would predict it from the last pad."""
     labels = changed.get("labels")
     if isinstance(labels, torch.Tensor) and "labels" in sequence.aligned:
         labels[:, before] = IGNORED_LABEL
-
-
-def _padded_pixels(inputs: Mapping[str, Any], sequence: InputSequence, by: int) -> Inputs:
-    widths = (0, by, 0, by)
-    mask = mask_of(inputs, sequence)
-    return {
-        **inputs,
-        sequence.main: pad(inputs[sequence.main], widths),
-        sequence.kind.mask: pad(mask.to(torch.uint8) if mask.dtype is torch.bool else mask, widths).to(mask.dtype),
-    }

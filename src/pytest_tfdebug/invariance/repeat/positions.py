@@ -49,7 +49,7 @@ def with_positions(
 def numbered(call: ObservedCall, sequence: InputSequence, made: Repetition) -> Repetition:
     """Return a repetition in which both calls are given position ids.
 
-    They are built from the mask; where the test's own call is the one without pads, they are those that it ran with.
+    They are built from the mask; if the test itself made the call without pads, its tokens keep the positions they had.
     """
     starts = (made.alignment.start, 0) if made.recorded == "expected" else (None, None)
     inputs, expected = (
@@ -66,7 +66,7 @@ def numbered(call: ObservedCall, sequence: InputSequence, made: Repetition) -> R
 
 
 def move_positions(changed: dict[str, Any], sequence: InputSequence, by: int, total: int) -> None:
-    """Renumber what counts the positions of the whole padded sequence, and move what points into it, in place."""
+    """Renumber the positions of the padded sequence and move the inputs that point into it, in place."""
     if sequence.kind.name != "encoder":
         return
     cached = changed.get("cache_position")

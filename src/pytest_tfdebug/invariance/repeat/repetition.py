@@ -18,7 +18,7 @@ class Repetition:
         inputs: Named inputs of the repeated call.
         alignment: Where the expected tensors lie in the actual ones.
         expected_inputs: Named inputs of the expected call.
-        recorded: Which of the two is the call that the test made, so that its output is known; empty for neither.
+        recorded: Which of the two calls the test has made, so that its output is known; empty for neither.
         pads: Number of pads.
         side: Side of the pads; empty without any.
     """

@@ -25,7 +25,7 @@ _PATCH = 32
 
 
 def sides(call: ObservedCall, sequence: InputSequence, asked: str) -> tuple[tuple[Side, ...], str]:
-    """Return the sides on which a sequence is padded, and why the left one is left out, empty when it is not.
+    """Return the sides on which a sequence is padded, and why it is not padded on the left; empty when it is.
 
     Args:
         call: The call.
@@ -67,16 +67,17 @@ def left_padding_refusal(call: ObservedCall, sequence: InputSequence) -> str:
 def pad_lengths(
     model: torch.nn.Module, sequence: InputSequence, asked: Sequence[int] | None
 ) -> tuple[tuple[int, ...], str]:
-    """Return the numbers of pads to add, ascending, and why some are left out, empty when none is.
+    """Return the numbers of pads to add, ascending, and why some are left out; empty when none is.
 
     The default: 1, 7, as many as make the padded length the next multiple of 32, and one more. Raw audio is padded by
     whole frames, images by whole patches.
     """
     unit = _unit(model, sequence)
-    wanted = None if asked is None else sorted(set(asked))
-    if sequence.kind.unit == "pixels":
-        wanted = wanted or [1, 2]
-    if wanted is None:
+    if asked is not None:
+        wanted = sorted(set(asked))
+    elif sequence.kind.unit == "pixels":
+        wanted = [1, 2]
+    else:
         to_block = (sequence.length // unit // BLOCK + 1) * BLOCK - sequence.length // unit
         wanted = sorted({*SHORT, to_block, to_block + 1})
     limit = model_traits.position_limit(model, sequence.kind.name)
