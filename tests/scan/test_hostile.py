@@ -161,7 +161,10 @@ READ = {
     "a long product": ("@unittest.skip('why' * 999999999)\n    def test_forward(self): pass", ("skipped", None)),
     "a long number": ("@unittest.skip(str(" + "9" * 5000 + "))\n    def test_forward(self): pass", ("skipped", None)),
     "a division by zero": ("@unittest.skip('why' + str(1 % 0))\n    def test_forward(self): pass", ("skipped", None)),
-    "a number in bytes": ("@unittest.skipIf(-2 in b'a', 'why')\n    def test_forward(self): pass", ("conditional", "why")),
+    "a number in bytes": (
+        "@unittest.skipIf(-2 in b'a', 'why')\n    def test_forward(self): pass",
+        ("conditional", "why"),
+    ),
     "2,000 operands": (
         "@unittest.skipIf("
         + " or ".join(["sys.flags.quiet"] * 2000)
