@@ -33,6 +33,11 @@ def listed(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 golden``, ``2 goldens``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 class _Shown:
     """An error or warning that shows names of modules, tests and files as they are, and obeys none of them."""
 

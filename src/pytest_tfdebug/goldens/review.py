@@ -9,7 +9,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, TextIO
 
-from pytest_tfdebug.errors import GoldenError, printable
+from pytest_tfdebug.errors import GoldenError, counted, printable
 from pytest_tfdebug.goldens.pending import Pending, find_pending
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list or not (sys.stdin.isatty() and sys.stdout.isatty()):
         for pending in found:
             _show(pending)
-        _say(f"{_counted(len(found))} to be reviewed. {_TO_DECIDE}")
+        _say(f"{counted(len(found), 'golden')} to be reviewed. {_TO_DECIDE}")
         return 0
     return _ask_for_each(found)
 
@@ -62,7 +62,7 @@ def _decide_by_globs(found: Sequence[Pending], accept: Sequence[str], reject: Se
     for glob, those in named.items():
         if not those:
             among = "".join(f"\n  {pending.place}" for pending in found)
-            raise GoldenError(f"{glob!r} names none of the {_counted(len(found))} to be reviewed.{among}")
+            raise GoldenError(f"{glob!r} names none of the {counted(len(found), 'golden')} to be reviewed.{among}")
     accepted, rejected = (list(dict.fromkeys(it for glob in globs for it in named[glob])) for globs in (accept, reject))
     both = next((pending for pending in accepted if pending in rejected), None)
     if both is not None:
@@ -133,10 +133,6 @@ def _lines(pending: Pending) -> Iterator[str]:
         yield from pending.changes()
     except GoldenError as error:
         yield f"cannot be read, and only be rejected: {error}"
-
-
-def _counted(count: int) -> str:
-    return f"{count} golden{'' if count == 1 else 's'}"
 
 
 def _say(line: str, stream: TextIO | None = None) -> None:

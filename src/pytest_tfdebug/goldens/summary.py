@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.errors import counted
 from pytest_tfdebug.goldens.paths import shown
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.options import Options
@@ -50,18 +51,14 @@ def covered(config: pytest.Config) -> Iterator[str]:
     if not passed:
         return
     compared, expected = sum(item.compared for item in passed), sum(item.expected for item in passed)
-    line = f"{_counted(len(passed), 'golden')}: {compared} of {_counted(expected, 'call')} compared"
+    line = f"{counted(len(passed), 'golden')}: {compared} of {counted(expected, 'call')} compared"
     measured = [(item.share, item.worst) for item in passed if item.share is not None]
     if measured:
         share, path = max(measured)
         line += f", worst {share:.2g} of tolerance" + (f" at {path}" if share else "")
     yield line
     for note, count in Counter(item.note for item in passed if item.note).items():
-        yield f"  {note.removesuffix('.')} ({_counted(count, 'golden')})"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+        yield f"  {note.removesuffix('.')} ({counted(count, 'golden')})"
 
 
 def failed_environment(config: pytest.Config) -> list[str]:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.errors import GoldenError, printable
+from pytest_tfdebug.errors import GoldenError, counted, printable
 from pytest_tfdebug.goldens.collected import Collected
 from pytest_tfdebug.goldens.paths import SUFFIX, folder_of_file, is_url, label_of, shown
 
@@ -159,7 +159,7 @@ def _without_test_file(directory: Path, known: set[str], config: pytest.Config) 
         if isinstance(test, str):
             file = test.partition("::")[0].rpartition("/")[2]
             if not (directory.parent / file).exists():
-                of_goldens = f"{len(goldens)} golden{'' if len(goldens) == 1 else 's'}"
+                of_goldens = counted(len(goldens), "golden")
                 yield f"{shown(folder, config)} ({of_goldens}): there is no {printable(file)} beside its directory."
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.check_record import CheckRecord, TokenGrid
+from pytest_tfdebug.errors import counted
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.compare.aligned_traces import tensor_of
 from pytest_tfdebug.parity.elements import axis_names, element_grid
@@ -42,8 +43,8 @@ def passed_record(
         at: The line that made the first of them.
     """
     models = ", ".join(dict.fromkeys(class_of(call) for call in calls))
-    count = f"{verdict.repeats} forward" + ("" if verdict.repeats == 1 else "s")
-    told = f"{models}: {count} made again, with the same answer." if not verdict.notes else verdict.notes[0]
+    again = f"{models}: {counted(verdict.repeats, 'forward')} made again, with the same answer."
+    told = verdict.notes[0] if verdict.notes else again
     return CheckRecord(test, name, "passed", told, model=models, at=at, repeats=verdict.repeats, notes=verdict.notes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.check_record import CheckRecord, CulpritRecord, HeadroomRecord, Lines
+from pytest_tfdebug.errors import counted
 from pytest_tfdebug.overflow.settings import largest
 from pytest_tfdebug.report.overflow import WHERE, tensor_of
 
@@ -26,10 +27,9 @@ def overflow_record(test: str, watch: Watch, failure: str | None, at: Lines | No
         in_detail: Whether somebody will look at every module.
     """
     fault = watch.fault
-    count = f"{watch.forwards} forward" + ("" if watch.forwards == 1 else "s")
     kept = watch.headroom.by_module()
     closest = min(kept, key=lambda tight: tight.ratio, default=None)
-    told = f"{count}, {watch.tensors} tensors: every value is finite."
+    told = f"{counted(watch.forwards, 'forward')}, {watch.tensors} tensors: every value is finite."
     if closest is not None:
         told += f" The least headroom for {closest.dtype} is {closest.ratio:.3g}, at {closest.frame.path}."
     return CheckRecord(

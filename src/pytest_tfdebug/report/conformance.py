@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.errors import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -44,8 +46,8 @@ def render_table(verdicts: Sequence[Verdict]) -> Iterator[str]:
     for each in cells.values():
         if each.state == "varies":
             yield f"{each.model} varies by design, {each.promise}: {each.text}"
-    counted = Counter(each.state for each in cells.values())
-    told = [f"{counted['passes']} promises kept", f"{counted['varies']} vary by design"]
-    told += [f"{counted['accepted']} known to be broken"] if counted["accepted"] else []
-    told += [f"{counted['does not apply']} do not apply", f"{counted['fails']} broken"]
-    yield f"{len(models)} model{'' if len(models) == 1 else 's'}: {', '.join(told)}."
+    states = Counter(each.state for each in cells.values())
+    told = [f"{states['passes']} promises kept", f"{states['varies']} vary by design"]
+    told += [f"{states['accepted']} known to be broken"] if states["accepted"] else []
+    told += [f"{states['does not apply']} do not apply", f"{states['fails']} broken"]
+    yield f"{counted(len(models), 'model')}: {', '.join(told)}."

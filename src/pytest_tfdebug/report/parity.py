@@ -8,6 +8,7 @@ from math import isnan
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.errors import counted
 from pytest_tfdebug.records import FAILING, as_they_ended
 from pytest_tfdebug.report.check_text import CheckText, next_step
 
@@ -158,7 +159,7 @@ def drift_table(calls: Sequence[CallComparison], culprit: Culprit, count: int, *
         return
     rows = measured if verbose else _selected(measured, culprit)
     width = max(len(item.call.name) for item in rows)
-    yield f"  Drift ({count} tensor{'' if count == 1 else 's'} outside tolerance):"
+    yield f"  Drift ({counted(count, 'tensor')} outside tolerance):"
     yield f"    {'output of':<{width}}  relative L2   max abs"
     for item in rows:
         leaf = _worst(item)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_tfdebug.errors import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -62,12 +64,12 @@ def listing(rows: Sequence[Row], verbosity: int) -> Iterator[str]:
     for heading, text in _HEADINGS.items():
         found = [group for group in groups if group.heading == heading]
         if found:
-            yield f"{_counted(len(found), 'skip')} {text}"
+            yield f"{counted(len(found), 'skip')} {text}"
         for group in found:
             yield from _lines(group)
     failing = [row for row in rows if row.outcome == "fails"]
     if failing:
-        yield f"Still failing: {_counted(len(failing), 'test')}{'.' if verbosity > 0 else '; -v says with what.'}"
+        yield f"Still failing: {counted(len(failing), 'test')}{'.' if verbosity > 0 else '; -v says with what.'}"
     if verbosity > 0:
         yield from (f"    {row.nodeid}: {row.text}" for row in failing)
     yield from _kept([row for row in rows if row.outcome == "kept"], is_each_named=verbosity > 1)
@@ -104,7 +106,7 @@ def _kept(rows: list[Row], *, is_each_named: bool) -> Iterator[str]:
         counts = Counter(_short(row.skips[0].condition or row.skips[0].reason) for row in found)
         named = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
         few = ", ".join(f"{count} {name}" for name, count in named[:_NAMED])
-        yield f"Not run: {_counted(len(found), 'test')}; {text} ({few}{', ...' if len(named) > _NAMED else ''})."
+        yield f"Not run: {counted(len(found), 'test')}; {text} ({few}{', ...' if len(named) > _NAMED else ''})."
         if is_each_named:
             yield from (f"    {row.nodeid}: {row.skips[0].reason}" for row in found)
 
@@ -112,7 +114,3 @@ def _kept(rows: list[Row], *, is_each_named: bool) -> Iterator[str]:
 def _short(text: str) -> str:
     line = text.partition("\n")[0]
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

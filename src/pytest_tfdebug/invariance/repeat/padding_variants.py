@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.errors import counted
 from pytest_tfdebug.invariance.calls.sequences import KEEPS_END, KINDS, POINTERS, with_mask
 from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.repeat.pads import padded
@@ -48,7 +49,7 @@ def rows_alone(call: ObservedCall, sequence: InputSequence) -> Iterator[Repetiti
         real_tokens = mask[row : row + 1, first:end]
         alignment = Alignment(end - first, first, sequence.length, sequence.batch, rows=(row,), mask=real_tokens)
         pads = sequence.length - (end - first)
-        label = f"row {row} in its batch, where it has {_counted(pads, 'pad')}, against the row alone"
+        label = f"row {row} in its batch, where it has {counted(pads, 'pad')}, against the row alone"
         yield Repetition(label, dict(call.inputs), alignment, alone, "actual", pads, "left" if first else "right")
 
 
@@ -73,7 +74,7 @@ def ragged(call: ObservedCall, sequence: InputSequence, side: Side) -> Repetitio
     shortened = padded(call.model, alone, replace(sequence, length=length, batch=1, mask=None), (before, after))
     whole = masked if sequence.batch > 1 else rows_of(masked, [0, 0], 1)
     inputs = {name: _with_last_row(value, shortened.get(name), batch) for name, value in whole.items()}
-    counts = f"{_counted(length, 'token')} and {_counted(pads, 'pad')}"
+    counts = f"{counted(length, 'token')} and {counted(pads, 'pad')}"
     label = f"a batch whose last row has {counts} on the {side}, against that row alone"
     alignment = Alignment(length, before, sequence.length, batch, rows=(batch - 1,))
     return Repetition(label, inputs, alignment, alone, "", pads, side)
@@ -81,10 +82,6 @@ def ragged(call: ObservedCall, sequence: InputSequence, side: Side) -> Repetitio
 
 def _placed(pads: int, side: Side) -> tuple[int, int]:
     return (pads, 0) if side == "left" else (0, pads)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _has_frames_or_pixels(call: ObservedCall) -> bool:
