@@ -1,11 +1,13 @@
 """The culprit of a difference, on small modules made by hand."""
 
+import copy
 import linecache
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
+from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import ModelOutput
 
 from pytest_tfdebug import TFDebugError, compare, trace
@@ -598,3 +600,15 @@ def test_what_is_no_trace_is_refused(side):
 
     with pytest.raises(TFDebugError, match=f"^compare needs traces and got str as {side}: make one with"):
         compare(**sides)
+
+
+def test_a_scaled_query_that_a_norm_takes_back_is_no_layout():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "head_dim": 8, "vocab_size": 64}
+    reference = Qwen3ForCausalLM(Qwen3Config(**sizes, num_hidden_layers=2, num_key_value_heads=2)).eval()
+    port, ids = copy.deepcopy(reference), torch.arange(12).view(2, 6)
+    port.model.layers[1].self_attn.q_proj.weight.data.mul_(1.5)
+
+    report = compare(trace(reference, ids), trace(port, ids), internal="fail")
+
+    assert report.culprit.path == "model.layers.1.self_attn.q_proj"

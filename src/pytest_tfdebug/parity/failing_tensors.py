@@ -9,9 +9,12 @@ from pytest_tfdebug.records import FAILING, FORMS, CallComparison, LeafCompariso
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.call_tree import CallTree
+    from pytest_tfdebug.records import Metrics
 
 #: Relative L2 difference that is no rounding, and cannot vanish in what is computed from it.
 _GROSS = 0.05
+#: How far the norms of a tensor in two layouts may be apart, by rounding: a share of the squared difference.
+_SAME_NORM = 1e-3
 
 
 class Fault(NamedTuple):
@@ -43,11 +46,21 @@ def first_fault(tree: CallTree) -> Fault:
 
 def _is_convention(tree: CallTree, fault: Fault) -> bool:
     """Tell whether a tensor is only laid out in another way: an enclosing module makes the right outputs of it."""
-    metrics = fault.leaf.metrics
-    if fault.leaf.problem not in FORMS and (metrics is None or metrics.relative_l2 < _GROSS):
+    leaf = fault.leaf
+    if leaf.problem not in FORMS and (leaf.metrics is None or not _may_be_reordered(leaf.metrics)):
         return False
     enclosing = [item for item in tree.around(fault.item.call.index) if item.call.parent is not None]
     return any(map(tree.agrees, enclosing[1:]))
+
+
+def _may_be_reordered(metrics: Metrics) -> bool:
+    """Tell whether a tensor differs as one with the same elements in another order does: its norm is the same.
+
+    For equal norms the square of the relative L2 difference is 2 - 2 cos. Attention hardly feels a query that was
+    scaled, and a norm behind it not at all: such a query is no layout, though its caller returns nearly the same.
+    """
+    squared = metrics.relative_l2**2
+    return metrics.relative_l2 >= _GROSS and abs(squared - (2 - 2 * metrics.cosine)) <= _SAME_NORM * squared
 
 
 def _is_later(written: LeafComparison, output: LeafComparison) -> bool:
