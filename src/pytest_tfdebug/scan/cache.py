@@ -20,6 +20,8 @@ from pytest_tfdebug.scan.tree import Record, digest
 
 #: Answers that are kept, and bytes of all together; one of transformers takes 2 MB.
 _ANSWERS, _MOST = 8, 16_000_000
+#: Marks between the values of a line that is read; many small values take a hundred times their bytes.
+_MARKS = 2_000_000
 _MARK = "pytest-tfdebug scan 2"
 #: The errors that may come of reading what this package did not write.
 MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, MemoryError)
@@ -106,8 +108,10 @@ def _whole(line: bytes) -> bytes:
     """Return the JSON of a line.
 
     Raises:
-        ValueError: If it is not what the checksum was made of.
+        ValueError: If it is not what the checksum was made of, or holds too many values.
     """
+    if sum(map(line.count, (b",", b"[", b"{"))) > _MARKS:
+        raise ValueError("too many values")
     if line[:9] != b"%08x " % zlib.crc32(line[9:]):
         raise ValueError("not whole")
     return line[9:]
