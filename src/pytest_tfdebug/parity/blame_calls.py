@@ -192,17 +192,19 @@ def _blame_gap(
         call = extra[0]
         explanation = f"This forward calls {call.name!r} ({call.class_name}) {place}; the expected one does not."
         return Culprit(call.path, "extra-call", call.called_at or lines, explanation, call.class_name, divergence)
-    explanation = (
-        f"{_agreeing(tree, divergence)} before it: the fault is in the lines of {parent.call.class_name}'s forward "
-        f"{place}."
-    )
-    if left_out and extra:
-        explanation += f" They call {names(extra)} where the expected forward calls {names(left_out)}."
-        if not paired and following is None:
-            explanation = (
-                f"None of the calls in it could be compared, so the fault may lie in its lines or in {names(extra)}; "
-                f"the expected forward calls {names(left_out)} instead."
-            )
+    is_of_others = bool(left_out and extra)
+    if is_of_others and not paired and following is None:
+        explanation = (
+            f"None of the calls in it could be compared, so the fault may lie in its lines or in {names(extra)}; "
+            f"the expected forward calls {names(left_out)} instead."
+        )
+    else:
+        explanation = (
+            f"{_agreeing(tree, divergence)} before it: the fault is in the lines of {parent.call.class_name}'s forward "
+            f"{place}."
+        )
+        if is_of_others:
+            explanation += f" They call {names(extra)} where the expected forward calls {names(left_out)}."
     return Culprit(parent.call.path, "glue", lines, explanation, parent.call.class_name, divergence)
 
 

@@ -325,10 +325,10 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(tensor, torch.nn.Parameter):
                 named.setdefault(id(tensor), (name, tensor))
         for name, parameter in named.values():
-            values = parameter if name in seen else readable(parameter)  # packed ones have no operators of their own
-            if values is not None:
-                found = seen[name] if name in seen else self._prints.of(values)
-                self._table.parameters[name] = found, tuple(values.shape)
+            if name in seen:
+                self._table.parameters[name] = seen[name], tuple(parameter.shape)
+            elif (values := readable(parameter)) is not None:  # packed ones have no operators of their own
+                self._table.parameters[name] = self._prints.of(values), tuple(values.shape)
 
 
 class _WrittenOut(TorchFunctionMode):

@@ -17,7 +17,7 @@ from pytest_tfdebug.tracing.operators import values_of
 from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_tfdebug.tracing.operators import Values
 
@@ -65,7 +65,7 @@ class Rerun:
 
     def values(
         self,
-        outputs: Iterable[torch.Tensor | None] | None = None,
+        outputs: Sequence[torch.Tensor | None] | None = None,
         progress: Callable[[int], None] = lambda _calls: None,
     ) -> Values | None:
         """Make the forward again and return its table of values; None where it cannot be made as it was.
@@ -80,18 +80,15 @@ class Rerun:
         model = self._model()
         if model is None:
             return None
-        args, kwargs = self.inputs()
         try:
             is_widened = any(parameter.dtype in _LOW for parameter in model.parameters())
             if is_widened:
-                model, (args, kwargs) = copy.deepcopy(model).float(), replaced((args, kwargs), _widened)
+                model = copy.deepcopy(model).float()
             for is_written_out in (True, False):  # the rounding of written-out attention may grow to another answer
+                args, kwargs = replaced(self.inputs(), _widened) if is_widened else self.inputs()
                 with preserved(model), torch.no_grad(), uncompiled(model):
                     self.seed()
-                    own_args, own_kwargs = kept((args, kwargs))
-                    values = values_of(
-                        model, self.method, own_args, own_kwargs, progress, is_written_out=is_written_out
-                    )
+                    values = values_of(model, self.method, args, kwargs, progress, is_written_out=is_written_out)
                 values.is_widened = is_widened
                 if outputs is None or _is_same(values, outputs, _SAME_WIDENED if is_widened else _SAME):
                     return values
@@ -110,7 +107,7 @@ class Recorded:
     def __init__(self, values: Values) -> None:
         self._values = values
 
-    def values(self, outputs: Iterable[torch.Tensor | None] | None = None) -> Values:  # noqa: ARG002 - as of a rerun
+    def values(self, outputs: Sequence[torch.Tensor | None] | None = None) -> Values:  # noqa: ARG002 - as of a rerun
         """Return the table."""
         return self._values
 
