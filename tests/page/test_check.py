@@ -78,6 +78,7 @@ def test_the_curve_is_a_table_too(check_page, checks):
 
     page.click("#depth summary")
 
+    page.locator("#curve-table tr.is-culprit").wait_for()
     rows = page.locator("#curve-table tbody tr")
     assert rows.count() == len(checks["test_regression"]["forward"]["own"])
     assert page.locator("#curve-table tr.is-culprit th").inner_text() == "model.layers.2.mlp"
