@@ -6,6 +6,11 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import compare, trace
+from pytest_tfdebug.goldens.held_model import compare_with
+from pytest_tfdebug.goldens.port_call import PortCall
+from pytest_tfdebug.goldens.settings import CheckSettings
+from pytest_tfdebug.goldens.store import load, save
+from pytest_tfdebug.parity.tolerance import Tolerances
 
 IDS = torch.arange(1, 9)[None]
 
@@ -147,8 +152,7 @@ def test_a_model_compiled_in_place_is_left_so():
 
 @pytest.mark.as_run(
     "compiled function",
-    works="A note names the modules that it hides.",
-    limits="`trace` takes the hidden modules as unrecorded; `tf_golden.check` still takes them as not called.",
+    works="A note names the modules that it hides, and these are unrecorded, not missing.",
     refused="`fullgraph=True` around a whole watched model, with the reason.",
 )
 def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen():
@@ -160,3 +164,17 @@ def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen
     assert recorded.unrecorded == ("inner",)
     assert compare(trace(Outer(lambda inner, value: inner(value) + 1), torch.ones(2, 4)), recorded)
     assert recorded.notes == ("inner runs in compiled code of its caller and cannot be seen there.",)
+
+
+@pytest.mark.as_run("compiled function", limits="A check runs the model once more where its first forward compiles one.")
+@pytest.mark.parametrize("added", [1, 2])
+def test_a_golden_holds_a_model_whose_function_was_compiled_by_what_can_be_seen(tmp_path, added):
+    model, x = Outer(lambda inner, value: inner(value) + 1), torch.ones(2, 4)
+    save(tmp_path / "golden.safetensors", trace(model, x), model, "test")
+    port = Outer(torch.compile(lambda inner, value: inner(value) + added, backend="eager", fullgraph=True))
+    settings = CheckSettings(Tolerances(), None, (), (), "all")
+
+    report = compare_with(load(tmp_path / "golden.safetensors"), port, PortCall((x,), {}), settings)
+
+    assert (report.ok, report.unpaired) == (added == 1, [])
+    assert report.notes.count("inner runs in compiled code of its caller and cannot be seen there.") == 1

@@ -15,13 +15,15 @@ WAYS = {
     "beams": {**GREEDY, "num_beams": 2},
     "sample": {**GREEDY, "do_sample": True, "temperature": 0.01},
     "prompt-lookup": {**GREEDY, "prompt_lookup_num_tokens": 2},
+    "assisted": {**GREEDY, "assistant_layers": 1},
 }
+QUIET = ("greedy", "beams", "assisted")
 
 
-def llama():
+def llama(layers=2):
     torch.manual_seed(0)
     config = LlamaConfig(
-        hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, vocab_size=32, head_dim=8
+        hidden_size=16, intermediate_size=32, num_hidden_layers=layers, num_attention_heads=2, vocab_size=32, head_dim=8
     )
     return LlamaForCausalLM(config).eval()
 
@@ -37,7 +39,9 @@ def wrong():
     return model
 
 
-def generated(model, **options):
+def generated(model, *, assistant_layers=0, **options):
+    if assistant_layers:
+        options["assistant_model"] = llama(assistant_layers)
     torch.manual_seed(0)
     with torch.no_grad(), record(model) as recorded:
         tokens = model.generate(IDS, attention_mask=torch.ones_like(IDS), **options)
@@ -47,7 +51,7 @@ def generated(model, **options):
 @pytest.mark.as_run(
     "generate",
     works='`method="generate"`, or `record(model)` around it.',
-    limits="Sampling needs a seed of your own before each side. Assisted generation is not tested.",
+    limits="Sampling needs a seed of your own before each side.",
 )
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_bug_that_turns_tokens_is_named_in_the_step_that_it_turned(way):
@@ -74,7 +78,7 @@ def test_the_step_that_differs_first_decides_and_not_the_later_ones():
     assert (report.culprit.path, report.culprit.divergence.call) == ("transformer.wpe", 3)
 
 
-@pytest.mark.parametrize("way", [WAYS["greedy"], WAYS["beams"]], ids=["greedy", "beams"])
+@pytest.mark.parametrize("way", [WAYS[name] for name in QUIET], ids=QUIET)
 def test_generations_that_agree_are_quiet(way):
     assert compare(generated(llama(), **way)[0], generated(llama(), **way)[0]).ok
 

@@ -65,7 +65,9 @@ def compare_with(
     notes: list[str] = [*golden_file.trace.notes, *filter(None, [called.note])]
     expected_trace = with_input_names(golden_file.trace, called.names)
 
-    def held_under(names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[Comparator, Any]:
+    def held_under(
+        names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]], hidden: frozenset[str] = frozenset()
+    ) -> tuple[Comparator, Any]:
         picked = selection(
             settings.include,
             settings.exclude,
@@ -74,20 +76,23 @@ def compare_with(
             among=coverage_of(golden_file.trace).has,
             elsewhere=golden_file.trace.modules,
         )
-        watched = picked.pick(model, modules.by_path)
+        unrecorded = hidden | (modules.by_path.keys() - picked.pick(model, modules.by_path).keys())
         comparator = start_comparison(
             expected_trace,
             names,
             settings.tolerances,
             modules=list(modules.by_path),
             aliases=modules.aliases,
-            unrecorded=modules.by_path.keys() - watched.keys(),
+            unrecorded=unrecorded,
             group=group,
         )
         recorder = Recorder(model, comparator, picked, comparator.wrote)
         with preserved(model), torch.no_grad(), recorder:
             output = recorder.run(called.method, *inputs)
-        notes.extend(recorder.notes)
+        notes.extend(note for note in recorder.notes if note not in notes)
+        compiled_away = unrecorded.union(recorder.unrecorded)
+        if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides
+            return held_under(names, again.inputs(), compiled_away)
         return comparator, output
 
     comparator, output = held_under(settings.rename, (called.args, called.kwargs))
