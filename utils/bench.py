@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers.utils import logging
 
-from measuring import cuda, forwards, growth, padding, processes, scanner
+from measuring import cuda, forwards, growth, padding, processes, ranks, scanner
 from measuring.budgets import Verdict, judge
 from measuring.figures import Figure, Settings
 from measuring.report import machine, render
@@ -40,6 +40,7 @@ SECTIONS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "scanner": scanner.measure,
     "growth": growth.measure,
     "memory": growth.measure_memory,
+    "ranks": ranks.measure,
     "cuda": cuda.measure,
 }
 _MORE_ROUNDS = 3

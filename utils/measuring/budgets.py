@@ -12,6 +12,7 @@ from measuring.figures import (
     MILLISECONDS,
     MORE_FORWARDS,
     OF_BARE,
+    OF_ONE_PROCESS,
     OF_SCRIPT,
     OF_SCRIPT_FOR_ONE,
     OVER_SMALLEST,
@@ -21,6 +22,7 @@ from measuring.ours import EXPLAINING, LOADED_CHECK
 from measuring.padding import BESIDE as PADDING
 from measuring.padding import FLOOR as OUTPUTS
 from measuring.peers import KEEPING
+from measuring.ranks import CHECK, CHECK_OF_WHOLE
 from measuring.scanner import COLD, EDITED, FILLING, ONE, WARM
 
 if TYPE_CHECKING:
@@ -117,6 +119,8 @@ BUDGETS: tuple[Budget, ...] = (
       for name in (COLD, FILLING, EDITED, WARM)),
     *(Budget("scanner, growth", "400 files over 50", name, 1.25, LINEAR, "a file is read once, whatever came before")
       for name in (COLD, WARM)),
+    *(Budget("ranks", _LLAMA, name, 1.5, OF_ONE_PROCESS, "a rank looks at what it holds, and gathers once, at the end")
+      for name in (CHECK, CHECK_OF_WHOLE)),
     *(Budget("cuda", "each module", f"{name}: synchronisations", 0, "per module", "numbers wait on their device")
       for name in ("trace", "overflow_guard")),
 )
