@@ -166,7 +166,9 @@ def test_modules_that_run_in_compiled_code_of_their_caller_are_said_to_be_unseen
     assert recorded.notes == ("inner runs in compiled code of its caller and cannot be seen there.",)
 
 
-@pytest.mark.as_run("compiled function", limits="A check runs the model once more where its first forward compiles one.")
+@pytest.mark.as_run(
+    "compiled function", limits="A check runs the model once more where its first forward compiles one."
+)
 @pytest.mark.parametrize("added", [1, 2])
 def test_a_golden_holds_a_model_whose_function_was_compiled_by_what_can_be_seen(tmp_path, added):
     model, x = Outer(lambda inner, value: inner(value) + 1), torch.ones(2, 4)

@@ -477,6 +477,40 @@ def test_an_activation_that_is_missing_before_a_pooling_is_not_blamed_on_the_poo
     assert culprit.explanation == "ForgetsRelu goes on without a value that the reference computes first."
 
 
+class Grid(nn.Module):
+    """Looks at a sequence of WIDTH * WIDTH tokens as at an image of as many channels as rows and columns."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.mix = nn.Linear(8, WIDTH), nn.Conv2d(WIDTH, WIDTH, 3, padding=1, groups=WIDTH)
+
+    def forward(self, x):
+        x = self.up(x)
+        return self.mix(x.transpose(1, 2).unflatten(2, (WIDTH, WIDTH)))
+
+
+class TurnedGrid(nn.Module):
+    def __init__(self, grid):
+        super().__init__()
+        self.lift, self.local = grid.up, grid.mix
+
+    def forward(self, tokens):
+        h = self.lift(tokens)
+        h = h.view(-1, WIDTH, WIDTH, WIDTH)  # BUG: not transposed
+        return self.local(h)
+
+
+def test_an_image_whose_axes_of_one_length_changed_places_is_not_blamed_on_the_convolution():
+    reference = fill(Grid(), seed=0)
+    port, x = TurnedGrid(copy.deepcopy(reference)), torch.linspace(-9, 9, WIDTH**2 * 8).sin().view(1, -1, 8)
+
+    culprit = compare(trace(reference, x), trace(port, x)).culprit
+
+    assert (culprit.path, culprit.kind) == ("TurnedGrid", "glue")
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+    assert culprit.explanation.startswith("TurnedGrid puts the elements in another order than the reference;")
+
+
 def test_a_port_of_which_no_call_and_no_value_can_be_compared_is_not_blamed_for_its_own_lines():
     class Noisy(nn.Module):
         def __init__(self, name):

@@ -60,48 +60,15 @@ def compare_with(
         group: The ranks that hold parts of it, where there are several.
         progress: Starts to show the progress of the second run.
     """
-    modules = modules_of(model)
-    again = Rerun(model, called.args, called.kwargs, called.method)
-    notes: list[str] = [*golden_file.trace.notes, *filter(None, [called.note])]
-    expected_trace = with_input_names(golden_file.trace, called.names)
-
-    def held_under(
-        names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]], hidden: frozenset[str] = frozenset()
-    ) -> tuple[Comparator, Any]:
-        picked = selection(
-            settings.include,
-            settings.exclude,
-            settings.level,
-            renamer(names),
-            among=coverage_of(golden_file.trace).has,
-            elsewhere=golden_file.trace.modules,
-        )
-        unrecorded = hidden | (modules.by_path.keys() - picked.pick(model, modules.by_path).keys())
-        comparator = start_comparison(
-            expected_trace,
-            names,
-            settings.tolerances,
-            modules=list(modules.by_path),
-            aliases=modules.aliases,
-            unrecorded=unrecorded,
-            group=group,
-        )
-        recorder = Recorder(model, comparator, picked, comparator.wrote)
-        with preserved(model), torch.no_grad(), recorder:
-            output = recorder.run(called.method, *inputs)
-        notes.extend(note for note in recorder.notes if note not in notes)
-        compiled_away = unrecorded.union(recorder.unrecorded)
-        if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides
-            return held_under(names, again.inputs(), compiled_away)
-        return comparator, output
-
-    comparator, output = held_under(settings.rename, (called.args, called.kwargs))
+    forwards = _Forwards(golden_file, model, called, settings, group)
+    again = forwards.again
+    comparator, output = forwards.held_under(settings.rename, (called.args, called.kwargs))
 
     def under_rules(rules: dict[str, str]) -> Compared | None:
         if callable(settings.rename):
             return None
         try:
-            return held_under({**(settings.rename or {}), **rules}, again.inputs())[0].finish()
+            return forwards.held_under({**(settings.rename or {}), **rules}, again.inputs())[0].finish()
         except Exception:  # noqa: BLE001 - a forward that cannot be made again must not cost the report on the first
             return None
 
@@ -110,7 +77,7 @@ def compare_with(
             return None
         return _by_values(golden_file, again, output, progress(), fails=fails)
 
-    report = conclude(comparator, tuple(notes), second_look, under_rules, internal=settings.internal)
+    report = conclude(comparator, tuple(forwards.notes), second_look, under_rules, internal=settings.internal)
     if not report.ok:
         if called.other is not None:
             report.culprit = _of_inputs(*called.other, root_name(model))
@@ -118,6 +85,73 @@ def compare_with(
     if not report.ok and in_detail and group is None:
         report.elements = failing_elements(report, model, again.inputs(), settings.tolerances)
     return report
+
+
+class _Forwards:
+    """Forwards of a model that are compared with its golden as they go.
+
+    Args:
+        golden_file: The golden.
+        model: The model under test.
+        called: How it is called.
+        settings: The settings of the check.
+        group: The ranks that hold parts of it, where there are several.
+
+    Attributes:
+        again: Its inputs as they were before the first forward.
+        notes: What is to be known of the golden, of the call and of each forward.
+    """
+
+    def __init__(
+        self,
+        golden_file: TraceFile,
+        model: torch.nn.Module,
+        called: PortCall,
+        settings: CheckSettings,
+        group: Group | None,
+    ) -> None:
+        self.again = Rerun(model, called.args, called.kwargs, called.method)
+        self.notes = [*golden_file.trace.notes, *filter(None, [called.note])]
+        self._expected, self._named = golden_file.trace, with_input_names(golden_file.trace, called.names)
+        self._model, self._method, self._settings, self._group = model, called.method, settings, group
+
+    def held_under(
+        self, names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]], hidden: frozenset[str] = frozenset()
+    ) -> tuple[Comparator, Any]:
+        """Run the model, and return what was compared and the output.
+
+        Args:
+            names: Port path -> reference path.
+            inputs: Its positional and keyword inputs.
+            hidden: Paths of modules that cannot be seen.
+        """
+        settings, modules = self._settings, modules_of(self._model)
+        picked = selection(
+            settings.include,
+            settings.exclude,
+            settings.level,
+            renamer(names),
+            among=coverage_of(self._expected).has,
+            elsewhere=self._expected.modules,
+        )
+        unrecorded = hidden | (modules.by_path.keys() - picked.pick(self._model, modules.by_path).keys())
+        comparator = start_comparison(
+            self._named,
+            names,
+            settings.tolerances,
+            modules=list(modules.by_path),
+            aliases=modules.aliases,
+            unrecorded=unrecorded,
+            group=self._group,
+        )
+        recorder = Recorder(self._model, comparator, picked, comparator.wrote)
+        with preserved(self._model), torch.no_grad(), recorder:
+            output = recorder.run(self._method, *inputs)
+        self.notes += [note for note in recorder.notes if note not in self.notes]
+        compiled_away = unrecorded.union(recorder.unrecorded)
+        if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides
+            return self.held_under(names, self.again.inputs(), compiled_away)
+        return comparator, output
 
 
 def _by_values(

@@ -261,7 +261,7 @@ class _Trial:
     def _of_code(self, fault: Fault, first: Value, other: Value | None) -> Finding:
         """Blame the lines of a value, unless they do right elsewhere: then their caller, or their weights."""
         call = self._port.call_of(first)
-        is_plain = is_pure(first) or kind_of(first) == "native_layer_norm"
+        is_plain = is_pure(first) or kind_of(first) == "native_layer_norm" or self._order.is_turned(first)
         laid = self._order.laid_out(first) if fault == "replaced" and call.source is None and is_plain else None
         if laid is not None:
             return self._blame_order(laid)

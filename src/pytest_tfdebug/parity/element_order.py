@@ -5,13 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.parity.matching import reordered_axes, shared_axes
+from pytest_tfdebug.parity.matching import has_same_order, reordered_axes, shared_axes
 from pytest_tfdebug.parity.operator_kinds import KEEP_ORDER, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_tfdebug.parity.counterparts import Counterparts
+    from pytest_tfdebug.tracing.fingerprints import Fingerprint
     from pytest_tfdebug.tracing.operators import Value
 
 #: As many lines as a value has.
@@ -113,7 +114,7 @@ class ElementOrder:
         partners = self._counterparts.matches.within(index, self._counterparts.tolerance)
         prints = [self._counterparts.reference.values[each].print for each in partners]
         alike = [each for each in (value.print, *prints) if each.elements == value.print.elements]
-        merged = _merged({tuple(length for length, _ in each.axes) for each in alike})
+        merged = _merged({_lengths(each) for each in alike})
         shared = [frozenset(shared_axes(value.print, each)) for each in prints]
         most = max(map(len, shared), default=0)
         best = [(each, axes) for each, axes in zip(prints, shared, strict=True) if axes and len(axes) == most]
@@ -121,6 +122,17 @@ class ElementOrder:
             return _Axes(frozenset(), frozenset(), frozenset())
         moved = min((frozenset(reordered_axes(value.print, each)) for each, _ in best), key=len)
         return _Axes(moved, best[0][1], merged)
+
+    def is_turned(self, first: Value) -> bool:
+        """Tell whether axes of one length have changed places in an operand: the reference's have the same lengths."""
+        pair = self._counterparts
+        for made in first.producers:
+            own = pair.port.values[made].print
+            theirs = [pair.reference.values[each].print for each in pair.matches.within(made, pair.tolerance)]
+            alike = [each for each in theirs if _lengths(each) == _lengths(own)]
+            if alike and not any(has_same_order(own, each) for each in alike):
+                return True
+        return False
 
     def laid_out(self, first: Value) -> Value | None:
         """Return the last step before a module of torch's that can have changed the order of an operand's elements."""
@@ -132,6 +144,10 @@ class ElementOrder:
                 if value.call != first.call and value.operator not in KEEP_ORDER | {"clone"}:
                     return value
         return None
+
+
+def _lengths(fingerprint: Fingerprint) -> tuple[int, ...]:
+    return tuple(length for length, _ in fingerprint.axes)
 
 
 def _merged(shapes: Iterable[tuple[int, ...]]) -> frozenset[int]:

@@ -126,6 +126,12 @@ def reordered_axes(one: Fingerprint, other: Fingerprint) -> set[int]:
     return {length for length in mine.keys() & theirs.keys() if not _alike(mine[length], theirs[length], scale)}
 
 
+def has_same_order(one: Fingerprint, other: Fingerprint) -> bool:
+    """Tell whether two tensors of one shape with the same elements have them in the same order, axis by axis."""
+    scale = max(one.rms, other.rms) * _ORDER
+    return all(abs(a - b) <= scale for (_, a), (_, b) in zip(one.axes, other.axes, strict=True))
+
+
 def _alike(mine: list[float], theirs: list[float], scale: float) -> bool:
     """Tell whether the numbers of the axes of one length pair up; of the side that has fewer, each with some other."""
     if len(mine) == len(theirs):
