@@ -69,7 +69,7 @@ release: $(VENV)/.installed  ## build the sdist and the wheel, install each, and
 	$(BIN)/python utils/release.py
 
 docs: $(VENV)/.docs  ## the documentation site, in site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --group docs
