@@ -2,7 +2,8 @@
 
 import pytest
 
-from pytest_tfdebug.scan.against import compare
+from pytest_tfdebug.scan.against import compare, load
+from pytest_tfdebug.scan.errors import ScanError
 
 
 def entry(cls, state, condition="", form="decorator", model="m"):
@@ -163,3 +164,13 @@ def test_a_local_name_of_a_guard_does_what_it_does_in_each_test():
     }
 
     assert not compare(scan, {"test_a": real(ran=["A"]), "test_b": real(entry("A", "skipped"))}).disagreements
+
+
+def test_a_report_of_a_run_that_is_not_there_is_said_with_the_command_that_writes_it(tmp_path):
+    with pytest.raises(ScanError) as caught:
+        load(tmp_path / "run.json")
+
+    path = tmp_path / "run.json"
+    assert str(caught.value) == (
+        f"Cannot read {path}: No such file or directory; write it with pytest --tf-skip-report={path}."
+    )

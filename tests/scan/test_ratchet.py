@@ -232,5 +232,5 @@ def test_a_report_that_takes_long_to_read_is_refused(tmp_path):
 
     assert str(caught.value) == (
         f"Cannot read {tmp_path / 'all.json'}: 20,000,001 bytes, more than the 20,000,000 that are read; "
-        "run the scan once to write it."
+        "write it with python -m pytest_tfdebug.scan."
     )

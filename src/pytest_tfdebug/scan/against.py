@@ -111,7 +111,7 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
     Raises:
         ScanError: If the file cannot be read or is no such report.
     """
-    found = baseline.load(path)
+    found = baseline.load(path, f"pytest --tf-skip-report={path}")
     if not all(map(_is_of_a_run, found.values())):
         raise ScanError(f"{path} is not the report of a run; write one with pytest --tf-skip-report=FILE.")
     return found

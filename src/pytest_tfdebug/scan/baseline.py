@@ -67,8 +67,12 @@ class _Skip(NamedTuple):
     entry: _Entry
 
 
-def load(path: Path) -> dict[str, dict[str, Any]]:
+def load(path: Path, written_by: str = "python -m pytest_tfdebug.scan") -> dict[str, dict[str, Any]]:
     """Return an earlier report.
+
+    Args:
+        path: Its file.
+        written_by: The command that writes such a file, for the errors.
 
     Raises:
         ScanError: If the file cannot be read or is no report of this scanner.
@@ -76,11 +80,11 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
     try:
         report = json.loads(read(path, _LONGEST).decode())
     except OSError as error:
-        raise ScanError(f"Cannot read {path}: {error.strerror or error}; run the scan once to write it.") from error
+        raise ScanError(f"Cannot read {path}: {error.strerror or error}; write it with {written_by}.") from error
     except (ValueError, RecursionError) as error:
-        raise ScanError(f"{path} is not JSON ({error}); write it with python -m pytest_tfdebug.scan.") from error
+        raise ScanError(f"{path} is not JSON ({error}); write it with {written_by}.") from error
     if not isinstance(report, dict) or not all(map(_is_test, report.values())):
-        raise ScanError(f"{path} is not a report of this scanner; write it with python -m pytest_tfdebug.scan.")
+        raise ScanError(f"{path} is not a report of this scanner; write it with {written_by}.")
     found: dict[str, dict[str, Any]] = report
     return found
 
