@@ -119,6 +119,7 @@ def test_the_command_writes_json_and_a_page(past, tmp_path, monkeypatch, capsys)
         (["--history", "v0"], "'v0' is not a range of commits such as"),
         (["--history", "v0..nowhere"], "'v0..nowhere' is not a range of commits of"),
         (["--history", "v0..v1", "--every", "0"], "--every 0 takes no commit"),
+        (["--every", "2"], "--every says which commits --history takes; name them with --history REV..REV."),
         (
             ["--history", "v0..v1", "--test_method_name", "test_x"],
             "No commit of v0..v1 can be scanned: 'test_x' is not one",

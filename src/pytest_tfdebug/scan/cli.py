@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
         choices=("stale", "reasons"),
         help="show how to take out skips that skip nothing, or to say why others skip",
     )
-    add("--every", type=int, default=1, metavar="N", help="of --history take every N-th commit")
+    add("--every", type=int, metavar="N", help="of --history take every N-th commit (default: 1)")
     how = found.add_mutually_exclusive_group()
     how.add_argument("--diff", action="store_true", help="print what --fix would change (default)")
     how.add_argument("--write", action="store_true", help="let --fix rewrite the files")
@@ -123,6 +123,8 @@ def _check_options(options: argparse.Namespace) -> None:
         raise ScanError(
             "--diff and --write say what --fix does with its changes; name them with --fix stale or --fix reasons."
         )
+    if options.every is not None and not options.history:
+        raise ScanError("--every says which commits --history takes; name them with --history REV..REV.")
     for name, others in _ALONE.items():
         wrong = next((other for other in others if getattr(options, other)), None) if getattr(options, name) else None
         if wrong is not None:
@@ -164,8 +166,9 @@ def _history(options: argparse.Namespace) -> int:
     from pytest_tfdebug.scan import history
     from pytest_tfdebug.scan.report import write
 
+    every = 1 if options.every is None else options.every
     found = history.history(
-        options.repo, options.history, options.test_method_name, every=options.every, models_dir=options.models_dir
+        options.repo, options.history, options.test_method_name, every=every, models_dir=options.models_dir
     )
     target = os.path.join(os.path.expanduser(options.output_dir or "."), "scan_history")
     write(f"{target}.json", [found.to_json()])
