@@ -364,14 +364,17 @@ def _ini(config: pytest.Config, key: str, separator: str | None) -> Any:  # noqa
     """Return an ini value; a list, as pyproject.toml can hold, as text.
 
     Raises:
-        pytest.UsageError: If it is a list and the key takes one value.
+        pytest.UsageError: If it is a list and the key takes one value, or the key is a switch and it is none.
     """
-    value = config.getini(key)
+    import pytest
+
+    try:
+        value = config.getini(key)
+    except (ValueError, pytest.UsageError) as error:  # names the value alone; pytest 8 raises a ValueError
+        raise pytest.UsageError(f"{key}: {error}. Give true or false.") from error
     if not isinstance(value, list):
         return value
     if separator is None:
-        import pytest
-
         raise pytest.UsageError(f"{key} = {value!r} is a list. Give one value.")
     return separator.join(map(str, value))
 

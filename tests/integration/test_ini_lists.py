@@ -43,6 +43,13 @@ def test_what_a_repro_leaves_out_is_a_list_or_text(run, value):
     result.assert_outcomes(passed=1)
 
 
+def test_a_switch_that_is_neither_on_nor_off_is_refused(run):
+    result = run("tf_power = 'maybe'")
+
+    result.stderr.fnmatch_lines(["ERROR: tf_power: invalid truth value 'maybe'. Give true or false."])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
 @pytest.mark.parametrize("key", ["tf_golden_budget", "tf_golden", "tf_golden_dir"])
 def test_a_list_where_one_value_belongs_is_refused(run, key):
     result = run(f'{key} = ["check", "off"]')
