@@ -363,6 +363,25 @@ def test_code_of_a_checkout_runs_only_where_that_is_said(checkout):
     assert "MineForCausalLM ok" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("config", "options", "told"),
+    [
+        (None, [], "{checkout} has no config.json. Name a directory that has one, or a repository of the hub."),
+        ({"model_type": "nosuch"}, [], "config.json of {checkout} cannot be used: The checkpoint you are trying to load"),
+        (CONFIG, ["--known", "none.json"], "none.json does not exist."),
+    ],
+    ids=["no-config", "unknown-type", "no-known"],
+)
+def test_what_cannot_be_looked_at_is_said_in_a_line(tmp_path, config, options, told):
+    if config is not None:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+
+    done = conform(tmp_path, *options)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(told.format(checkout=tmp_path)), done.stderr
+
+
 def test_a_controller_reads_verdicts_without_heavy_modules():
     code = (
         "import sys, pytest_tfdebug.conformance_verdict, pytest_tfdebug.report.conformance\n"

@@ -34,7 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     import transformers
 
-    from pytest_tfdebug.conform.accepted import read
     from pytest_tfdebug.conform.checkout import subjects
     from pytest_tfdebug.report.conformance import render_table
 
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"Running the model code of {printable(chosen.source)}.\n")
     verdicts: list[Verdict] = []
     try:
-        known: Known = read(chosen.known) if chosen.known else {}
+        known: Known = _known(chosen.known) if chosen.known else {}
         for subject in subjects(chosen.source, chosen.revision, trusts_code=chosen.trust_remote_code):
             verdicts += _verdicts(subject, known)
     except (TFDebugError, ValueError) as error:
@@ -51,6 +50,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     sys.stdout.write("\n".join(printable(line) for line in render_table(verdicts)) + "\n")
     return int(any(verdict.state == "fails" for verdict in verdicts))
+
+
+def _known(file: Path) -> Known:
+    """Return what is known to be broken.
+
+    Raises:
+        TFDebugError: If there is no such file, or it cannot be read.
+    """
+    from pytest_tfdebug.conform.accepted import read
+
+    if not file.exists():
+        raise TFDebugError(
+            f"{file} does not exist.\nWrite it with pytest --tf-conformance-known={file} --tf-conformance-accept."
+        )
+    return read(file)
 
 
 def _verdicts(subject: Subject, known: Known) -> Iterator[Verdict]:

@@ -32,13 +32,18 @@ def subjects(source: str, revision: str | None, *, trusts_code: bool) -> Iterato
         entries, _ = PretrainedConfig.get_config_dict(source, revision=revision)
     except OSError as error:
         raise TFDebugError(f"{source} has no config.json that can be read: {error}") from error
+    if not entries:
+        raise TFDebugError(f"{source} has no config.json. Name a directory that has one, or a repository of the hub.")
     files = sorted({str(reference).partition(".")[0] + ".py" for reference in entries.get("auto_map", {}).values()})
     if files and not trusts_code:
         raise TFDebugError(
             f"{source} has code of its own ({', '.join(files)}), and this command would run it with your rights.\n"
             "Read it, and then add --trust-remote-code."
         )
-    config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=trusts_code)
+    try:
+        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=trusts_code)
+    except ValueError as error:  # a type of model that this version of transformers does not have
+        raise TFDebugError(f"config.json of {source} cannot be used: {error}") from error
     for model_class in _classes(entries, source, revision):
         yield Subject.of(model_class, small(model_class, config), default_inputs)
 
