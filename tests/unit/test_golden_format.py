@@ -301,11 +301,14 @@ def test_what_cannot_be_brought_over_is_said_in_a_line(tmp_path, capsys):
 
     assert main(["migrate", str(tmp_path)]) == 1
     assert main(["migrate", str(tmp_path / "gone")]) == 2
+    (tmp_path / "empty").mkdir()
+    assert main(["migrate", str(tmp_path / "empty")]) == 2
     assert main(["migrate", str(tmp_path), "--budget", "big"]) == 2
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith(f"{tmp_path / 'a.safetensors'} (7 bytes) is empty, truncated or not a safetensors file")
     assert told[1:] == [
         f"{tmp_path / 'gone'} does not exist.",
+        f"No golden lies in {tmp_path / 'empty'}. Name a directory that has some.",
         '--budget \'big\' is not a size such as "1 MB" or "64 kB".',
     ]
 

@@ -49,7 +49,10 @@ def _done(file: Path, budget: int | None) -> bool:
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
-            yield from sorted(path.rglob("*.safetensors"))
+            found = sorted(path.rglob("*.safetensors"))
+            if not found:
+                raise TFDebugError(f"No golden lies in {path}. Name a directory that has some.")
+            yield from found
         elif path.exists():
             yield path
         else:
