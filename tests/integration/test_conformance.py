@@ -367,7 +367,11 @@ def test_code_of_a_checkout_runs_only_where_that_is_said(checkout):
     ("config", "options", "told"),
     [
         (None, [], "{checkout} has no config.json. Name a directory that has one, or a repository of the hub."),
-        ({"model_type": "nosuch"}, [], "config.json of {checkout} cannot be used: The checkpoint you are trying to load"),
+        (
+            {"model_type": "nosuch"},
+            [],
+            "config.json of {checkout} cannot be used: The checkpoint you are trying to load",
+        ),
         (CONFIG, ["--known", "none.json"], "none.json does not exist."),
     ],
     ids=["no-config", "unknown-type", "no-known"],

@@ -88,7 +88,9 @@ def test_a_variant_that_is_no_file_name_is_refused(run, variant):
     result = run(CHECK.replace("ONES)", f"ONES, variant={variant!r})"), "--tf-golden=update")
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([f"*TFDebugError: variant={variant!r} of a golden is 'device', 'dtype' or a name of *"])
+    result.stdout.fnmatch_lines(
+        [f"*TFDebugError: variant={variant!r} of a golden is not 'device', 'dtype' or a name of *"]
+    )
 
 
 # --- names in another case ---------------------------------------------------------------------------------------------
@@ -261,4 +263,19 @@ def test_a_url_without_its_library_is_an_error_of_the_test(run):
     result = run(CHECK, "--tf-golden-dir=nothing://goldens")
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["E  *GoldenError: nothing://goldens cannot be reached: Protocol not known: nothing*"])
+    result.stdout.fnmatch_lines(
+        [
+            ">*tf_golden.check(*",
+            "E  *GoldenError: nothing://goldens cannot be reached: Protocol not known: nothing*",
+            "test_it.py:*: GoldenError",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*contextlib.py*")
+
+
+def test_what_to_type_for_a_missing_golden_has_the_place_that_was_typed(run):
+    result = run(CHECK, "--tf-golden-dir=memory://none", "--tf-golden-variant=mine")
+
+    result.stdout.fnmatch_lines(
+        ["*test_it.py::test_it --tf-golden=missing --tf-golden-dir=memory://none --tf-golden-variant=mine"]
+    )

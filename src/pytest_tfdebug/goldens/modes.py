@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.goldens.paths import shown
 from pytest_tfdebug.options import Options
+from pytest_tfdebug.redaction import redact
 
 if TYPE_CHECKING:
     import pytest
@@ -54,7 +55,14 @@ def missing(item: pytest.Item, place: Place) -> str:
         return f"{told}What would be recorded waits beside it. To review it, run: python -m pytest_tfdebug.review"
     if asked != mode:
         told += f"  {_FLAG}={asked} that nobody typed records nothing on a CI server (CI={os.environ['CI']}).\n"
-    return f"{told}To record it, run: pytest {quote(item.nodeid)} {_FLAG}=missing"
+    return f"{told}To record it, run: pytest {quote(item.nodeid)} {_FLAG}=missing{_places(item.config)}"
+
+
+def _places(config: pytest.Config) -> str:
+    """Return the flags of this run that say which golden is meant, to be typed again."""
+    flags = {"--tf-golden-dir": "tf_golden_dir", "--tf-golden-variant": "tf_golden_variant"}
+    given = {flag: config.getoption(dest) for flag, dest in flags.items()}
+    return "".join(f" {quote(f'{flag}={redact(value)}')}" for flag, value in given.items() if value)
 
 
 def to_accept(config: pytest.Config, *, is_reference: bool) -> str:

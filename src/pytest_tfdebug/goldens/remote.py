@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -50,7 +50,7 @@ class RemoteDirectory:
         self._url = url.rstrip("/")
         self._cache = (cache or cache_directory()) / sha256(self._url.encode()).hexdigest()[:16]
         self._listings: dict[str, dict[str, dict[str, Any]]] = {}
-        with self._told(self._url, "reached"):
+        with _Told(self._url, "reached"):
             self._files, self._root = fsspec.core.url_to_fs(self._url)
 
     def named(self, name: str) -> str:
@@ -67,35 +67,35 @@ class RemoteDirectory:
         kept = self._cache / folder / base
         copy = kept / _version(self._listing(name).get(base, {}))
         if not copy.exists():
-            with self._told(self.named(name), "read"):
+            with _Told(self.named(name), "read"):
                 replace_atomically(copy, lambda temporary: self._files.get_file(self._at(name), temporary))
             for other in kept.iterdir():
                 if other != copy and other.is_file() and time.time() - other.stat().st_mtime > _KEPT:
                     other.unlink(missing_ok=True)
-        with self._told(self.named(name), "read"), Place(self, name).names(copy):
+        with _Told(self.named(name), "read"), Place(self, name).names(copy):
             is_readable_golden(copy)
         return copy
 
     def put(self, name: str, file: Path) -> None:
         """Put a copy of a file in the place of a golden; until then, others read the whole old golden."""
-        with self._told(self.named(name), "written"), self._files.transaction:
+        with _Told(self.named(name), "written"), self._files.transaction:
             if not _WITH_DIRECTORIES.isdisjoint(several(self._files.protocol)):
                 self._files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
             with file.open("rb") as source, self._files.open(self._at(name), "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
-        with self._told(self.named(name), "read"):
+        with _Told(self.named(name), "read"):
             self._files.invalidate_cache()
             self._listing(name)[name.rpartition("/")[2]] = self._files.info(self._at(name))
 
     def remove(self, name: str) -> None:
         """Delete a golden."""
         if self._listing(name).pop(name.rpartition("/")[2], None) is not None:
-            with self._told(self.named(name), "deleted"), suppress(FileNotFoundError):
+            with _Told(self.named(name), "deleted"), suppress(FileNotFoundError):
                 self._files.rm_file(self._at(name))
 
     def find(self, suffix: str) -> Iterator[str]:
         """Yield the names that end with a suffix, sorted."""
-        with self._told(self._url, "listed"):
+        with _Told(self._url, "listed"):
             self._files.invalidate_cache()
             found = sorted(self._files.find(self._root)) if self._files.exists(self._root) else []
         for path in found:
@@ -108,7 +108,7 @@ class RemoteDirectory:
     def _listing(self, name: str) -> dict[str, dict[str, Any]]:
         folder = name.rpartition("/")[0]
         if folder not in self._listings:
-            with self._told(redact(f"{self._url}/{folder}"), "listed"):
+            with _Told(redact(f"{self._url}/{folder}"), "listed"):
                 self._files.invalidate_cache()
                 try:
                     entries = self._files.ls(self._at(folder), detail=True)
@@ -119,15 +119,25 @@ class RemoteDirectory:
             }
         return self._listings[folder]
 
-    @contextmanager
-    def _told(self, url: str, done: str) -> Iterator[None]:
-        try:
-            yield
-        except GoldenError:
-            raise
-        except Exception as error:  # every file system has errors of its own
+
+class _Told:
+    """Turns what a file system raises into a GoldenError; no generator, as those leave lines of contextlib in a report.
+
+    Args:
+        url: What is done something with.
+        done: What is done, as in "cannot be read".
+    """
+
+    def __init__(self, url: str, done: str) -> None:
+        self._url, self._done = url, done
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, GoldenError):  # every file system has its own
             why = redact(str(error).strip() or type(error).__name__)
-            raise GoldenError(f"{redact(url)} cannot be {done}: {why}") from error
+            raise GoldenError(f"{redact(self._url)} cannot be {self._done}: {why}") from error
 
 
 def cache_directory() -> Path:

@@ -30,6 +30,7 @@ def variants(model: torch.nn.Module, chosen: str | None) -> tuple[str, ...]:
         return (f"{device}-{dtype}", device, dtype)
     if not isinstance(chosen, str) or not is_file_name(chosen) or "@" in chosen:
         raise TFDebugError(
-            f"variant={chosen!r} of a golden is 'device', 'dtype' or a name of letters, digits and -_=,+. characters."
+            f"variant={chosen!r} of a golden is not 'device', 'dtype' or a name of letters, digits and characters of "
+            "-_=,+."
         )
     return ({"device": device, "dtype": dtype}.get(chosen, chosen),)
