@@ -35,6 +35,11 @@ def masked(lines):
     return [" ".join(NUMBER.sub("#", line).strip("= ").split()) for line in lines if line.strip()]
 
 
+def places(lines, files):
+    """Return the lines of the page's own files that it shows: saved as printed, these are the same for everyone."""
+    return re.findall(rf"\b(?:{'|'.join(map(re.escape, files))}):\d+", "\n".join(lines))
+
+
 @pytest.mark.parametrize(("name", "source"), EXAMPLES)
 def test_an_example_runs(pytester, name, source):
     pytester.makepyfile(**{name.removesuffix(".py"): source})
@@ -92,7 +97,7 @@ def test_the_tutorial_goes_as_it_says(pytester):
     assert len(edits) == 2
 
     def run(*arguments):
-        pytester.makepyfile(**{name.removesuffix(".py"): text for name, text in files.items()})
+        pytester.makepyfile(**{name.removesuffix(".py"): f"# {name}\n{text}" for name, text in files.items()})
         return pytester.runpytest_subprocess(*arguments, "-p", "no:cacheprovider")
 
     recorded = run("--tf-golden=update")
@@ -107,6 +112,7 @@ def test_the_tutorial_goes_as_it_says(pytester):
 
     for shown, result in ((first, recorded), (second, again), (last, green)):
         assert [line for line in masked(shown) if line not in masked(result.outlines)] == []
+        assert [place for place in places(shown, files) if place not in result.stdout.str()] == []
     green.assert_outcomes(passed=1)
 
 
@@ -118,14 +124,15 @@ def test_a_tutorial_fails_as_it_shows(pytester, name):
     edit = re.search(r"```diff\n(.*?)```", page, re.DOTALL)[1].splitlines()
     old, new = ("\n".join(line[1:] for line in edit if line.startswith(sign)) for sign in "-+")
     assert source.count(old) == 1
-    pytester.makepyfile(**{file.removesuffix(".py"): source})
+    pytester.makepyfile(**{file.removesuffix(".py"): f"# {file}\n{source}"})
     pytester.runpytest_inprocess("--tf-golden=update").assert_outcomes(passed=1)
-    pytester.makepyfile(**{file.removesuffix(".py"): source.replace(old, new)})
+    pytester.makepyfile(**{file.removesuffix(".py"): f"# {file}\n{source.replace(old, new)}"})
 
     result = pytester.runpytest_inprocess()
 
-    shown, printed = masked(OUTPUT.search(page)[1].splitlines()), " ".join(masked(result.outlines))
-    assert [line for line in shown if line not in printed] == []  # it shows parts of lines, which may be broken
+    shown, printed = OUTPUT.search(page)[1].splitlines(), " ".join(masked(result.outlines))
+    assert [line for line in masked(shown) if line not in printed] == []  # it shows parts of lines, which may be broken
+    assert [place for place in places(shown, [file]) if place not in result.stdout.str()] == []
 
 
 def test_every_flag_key_and_marker_is_in_the_reference(pytester):
