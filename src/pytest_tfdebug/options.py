@@ -326,7 +326,9 @@ def register(parser: pytest.Parser) -> None:
         group.addoption(
             flag.flag, dest=f"tf_{flag.dest}", default=None, help=f"{flag.text}; ini key {flag.ini}", **extra
         )
-        kind: Literal["bool", "string"] = "bool" if flag.is_switch else "string"
+        kind: Literal["bool", "linelist", "string"] = "bool" if flag.is_switch else "string"
+        if flag.is_several:
+            kind = "linelist"
         parser.addini(flag.ini, f"default of {flag.flag}", type=kind, default=None)
     for key, text in INI:
         shape: Literal["linelist", "string"] = "linelist" if key in LINES else "string"
