@@ -183,13 +183,47 @@ def test_rounding_that_a_model_magnifies_is_no_fault():
             output = super().forward(input_ids, **kwargs)
             return {"logits": torch.sin(output.logits * (1e4 if output.logits.dtype == torch.float32 else 1.0))}
 
+    class MagnifiesInFloat32(LlamaForCausalLM):
+        def forward(self, input_ids, **kwargs):
+            logits, offset = super().forward(input_ids, **kwargs).logits.float(), 100.0 * len(input_ids)
+            return {"logits": torch.sin(((logits + offset) - offset) * 1e3)}
+
     class Leaks(LlamaForCausalLM):
         def forward(self, input_ids, **kwargs):
             output = super().forward(input_ids, **kwargs)
             return {"logits": output.logits + 1e-2 * input_ids.float().mean()}
 
     assert not found(Magnifies, "batch").failure
+    assert not found(MagnifiesInFloat32, "batch").failure
     assert "depends on its batch" in found(Leaks, "batch").failure
+
+
+class RoundsWithItsLength(LlamaForCausalLM):
+    """Rounds its answer in float32, whatever its dtype, and the more coarsely the longer its input is."""
+
+    def forward(self, input_ids, past_key_values=None, **kwargs):
+        output = super().forward(input_ids, past_key_values=past_key_values, **kwargs)
+        offset = 30.0 * input_ids.shape[1]
+        output.logits = (output.logits.to(torch.float32) + offset) - offset
+        return output
+
+
+class RoundsAndTakesNoChunks(RoundsWithItsLength):
+    def forward(self, input_ids, past_key_values=None, **kwargs):
+        begun = past_key_values is not None and past_key_values.get_seq_length() > 0
+        output = super().forward(input_ids, past_key_values=past_key_values, **kwargs)
+        output.logits = output.logits + float(begun and input_ids.shape[1] > 1)
+        return output
+
+
+def test_rounding_of_a_step_is_no_fault_of_the_cache_and_hides_none():
+    finding = found(RoundsWithItsLength, "cache")
+
+    assert not finding.failure
+    assert finding.note.startswith(
+        "RoundsWithItsLength magnifies the rounding of float32 (4 tokens of prefill and 5 steps"
+    )
+    assert "chunks of 3 tokens, tokens 3 to 5" in found(RoundsAndTakesNoChunks, "cache").failure
 
 
 def test_what_is_declared_to_vary_has_to_vary():

@@ -22,6 +22,7 @@ from pytest_tfdebug.invariance.checks.save_load import SaveLoadCheck
 from pytest_tfdebug.invariance.checks.settings import TOLERANCES
 from pytest_tfdebug.overflow.guard import overflow_guard
 from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.tracing.float64 import all_in_float64
 from pytest_tfdebug.tracing.sites import is_library, shown_line
 from pytest_tfdebug.tracing.state import preserved
 
@@ -91,7 +92,10 @@ def _is_rounding(kind: type[Check[Any]], subject: Subject) -> bool:
     """Tell whether a difference is gone in float64 under the tolerance of float32, where a fault would be as large."""
     allowed = TOLERANCES["float32"]
     try:
-        outcome = kind.run(subject.in_float64().call, kind.takes(rtol=allowed.rtol, atol=allowed.atol))
+        wide = subject.in_float64()
+        wide.model  # noqa: B018 - built before, so that its random numbers are those of its dtype
+        with all_in_float64():
+            outcome = kind.run(wide.call, kind.takes(rtol=allowed.rtol, atol=allowed.atol))
     except Exception:  # noqa: BLE001 - a model that does not run in float64 has shown nothing
         return False
     return bool(outcome.repeats) and not outcome.failure

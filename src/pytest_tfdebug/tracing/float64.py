@@ -6,7 +6,6 @@ angles, routers) the cast is to float64, and a tensor of lower precision that it
 
 from __future__ import annotations
 
-import copy
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from pytest_tfdebug.tracing.compiled import uncompiled
-from pytest_tfdebug.tracing.leaves import replaced
+from pytest_tfdebug.tracing.leaves import duplicate, replaced
 from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
@@ -43,15 +42,21 @@ def in_float64(model: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[torch.n
         model: The model; it is not touched.
         inputs: Its inputs, which the forward may write to.
     """
-    copied = copy.deepcopy(model).double()
+    copied = duplicate(model).double()
+    with preserved(copied), torch.no_grad(), uncompiled(copied), all_in_float64():
+        yield copied, replaced(inputs, _widened)
+
+
+@contextmanager
+def all_in_float64() -> Iterator[None]:
+    """Run a block in which every operator computes in float64, whatever dtype it is given or asked for."""
     default = torch.get_default_dtype()
-    with preserved(copied), torch.no_grad(), uncompiled(copied):
-        torch.set_default_dtype(torch.float64)  # what whole numbers become where they are divided
-        try:
-            with _Float64():  # type: ignore[no-untyped-call] # of torch
-                yield copied, replaced(inputs, _widened)
-        finally:
-            torch.set_default_dtype(default)
+    torch.set_default_dtype(torch.float64)  # what whole numbers become where they are divided
+    try:
+        with _Float64():  # type: ignore[no-untyped-call] # of torch
+            yield
+    finally:
+        torch.set_default_dtype(default)
 
 
 class _Float64(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch

@@ -17,7 +17,7 @@ from pytest_tfdebug.marker_arguments import argument, several
 from pytest_tfdebug.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import torch
 
@@ -79,19 +79,22 @@ class AttentionCheck(Check[AttentionSettings]):
             inputs = self.call.inputs
             repetition = Repetition(f"{name} against {_REFERENCE}", inputs, self.unpadded, inputs)
             mismatch = self.compare(repetition.label, reference, actual, repetition.alignment)
-            ways = partial(implementation, name=_REFERENCE), partial(implementation, name=name)
-            if mismatch is not None and not self.is_noise(repetition, mismatch, ways):
+            answers = partial(self._answer, name=_REFERENCE), partial(self._answer, name=name)
+            if mismatch is not None and not self.is_noise(repetition, mismatch, answers):
                 told = f"{name} attention computes something else than {_REFERENCE}: scale, mask, softcap or dropout."
                 self.fail(repetition, mismatch, told, partial(self._traces, name))
                 return
 
     def _leaves(self, name: str) -> Leaves | None:
         try:
-            with implementation(self.model, name):
-                return self.call.leaves(self.call.inputs)
+            return self._answer(self.call.inputs, self.model, name)
         except TFDebugError as error:
             self.skip(f"{self.call.name}: {error}")
             return None
+
+    def _answer(self, inputs: Mapping[str, Any], model: torch.nn.Module, name: str) -> Leaves:
+        with implementation(model, name):
+            return self.call.leaves(inputs, model)
 
     def _traces(self, name: str) -> tuple[Trace, Trace]:
         with implementation(self.model, _REFERENCE):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.explain.culprit import TracePair
-    from pytest_tfdebug.invariance.explain.rounding import Way
+    from pytest_tfdebug.invariance.explain.rounding import Answer
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.report.check_text import CheckText
@@ -182,12 +181,7 @@ class Check(ABC, Generic[SettingsT]):
         self.skip(f"{call.name} {self.randomness}, as with dropout in training mode: call model.eval() first")
         return True
 
-    def is_noise(
-        self,
-        made: Repetition,
-        mismatch: Mismatch,
-        ways: tuple[Way, Way] = (nullcontext, nullcontext),
-    ) -> bool:
+    def is_noise(self, made: Repetition, mismatch: Mismatch, answers: tuple[Answer, Answer] | None = None) -> bool:
         """Tell whether a small difference in float32 is gone in float64, and note it if so.
 
         Some models (CLIPSeg with large activations) magnify the rounding of float32 beyond any tolerance.
@@ -195,7 +189,7 @@ class Check(ABC, Generic[SettingsT]):
         Args:
             made: The repetition that differs.
             mismatch: The first output that differs.
-            ways: Prepare the model for the expected call and for the actual one.
+            answers: What gives the expected answer and what the actual one, where it takes more than other inputs.
         """
         if (self.settings.rtol, self.settings.atol) != (None, None):
             return False
@@ -203,7 +197,8 @@ class Check(ABC, Generic[SettingsT]):
         held = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
         if metrics is None or not metrics.relative_l2 <= _SMALL or held != {torch.float32}:
             return False
-        is_gone = is_rounding(self.call, made, ways, self.tolerances)
+        answers = answers or (self.call.leaves, self.call.leaves)
+        is_gone = is_rounding(self.call.model, made, answers, self.tolerances)
         if is_gone:
             self.outcome.notes.append(f"{type(self.model).__name__} magnifies the rounding of float32 ({made.label})")
         return is_gone

@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
-
-import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.compare.outputs import first_mismatch
-from pytest_tfdebug.tracing.leaves import duplicate, replaced
+from pytest_tfdebug.tracing.float64 import in_float64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
-    from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
+    import torch
+
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.parity.tolerance import Tolerances
 
-    #: Prepares a model for one of two calls.
-    Way = Callable[[torch.nn.Module], AbstractContextManager[object]]
+    #: What gives one of two answers: named inputs and a model -> its output.
+    Answer = Callable[[Mapping[str, Any], torch.nn.Module], Leaves]
 
 
-def is_rounding(call: ObservedCall, made: Repetition, ways: tuple[Way, Way], tolerances: Tolerances) -> bool:
-    """Tell whether both calls of a repetition agree in float64; False for a model that does not run in it.
+def is_rounding(
+    model: torch.nn.Module, made: Repetition, answers: tuple[Answer, Answer], tolerances: Tolerances
+) -> bool:
+    """Tell whether both answers of a repetition agree in float64; False for a model that does not run in it.
 
     Args:
-        call: The observed call, inside ``call.restored()``.
+        model: The model of the observed call, inside ``call.restored()``.
         made: The repetition that differs in float32.
-        ways: Prepare the model for the expected call and for the actual one.
+        answers: What gives the expected answer, and what the actual one.
         tolerances: The tolerance of every tensor.
     """
+    inputs = made.expected_inputs, made.inputs
     try:
-        model = duplicate(model_traits.unwrapped(call.model)).double()
-        sides = []
-        for way, inputs in zip(ways, (made.expected_inputs, made.inputs), strict=True):
-            with way(model):
-                sides.append(call.leaves(replaced(inputs, partial(in_dtype, dtype=torch.float64)), model))
-        return first_mismatch(sides[0], sides[1], made.alignment, tolerances) is None
+        with in_float64(model_traits.unwrapped(model), (inputs, {})) as (wide, (widened, _)):
+            expected, actual = (answer(each, wide) for answer, each in zip(answers, widened, strict=True))
+        return first_mismatch(expected, actual, made.alignment, tolerances) is None
     except Exception:  # noqa: BLE001 - whatever it raises, float64 says nothing
         return False
 
