@@ -71,6 +71,33 @@ def test_several_ids_at_a_position_are_padded_along_the_positions():
     assert_batch_invariant(Codebooks(), inputs)
 
 
+class BetweenPromptAndImage(torch.nn.Module):
+    """Puts a prompt before its text and an image behind it, as TVP does."""
+
+    def __init__(self, *, reads_mask=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = torch.nn.Embedding(20, 4)
+        self.prompt = torch.nn.Parameter(torch.randn(1, 3, 4))
+        self.reads_mask = reads_mask
+
+    def forward(self, input_ids, attention_mask=None, pixel_values=None):
+        text, image = self.embed(input_ids), pixel_values.flatten(2).mT
+        hidden = torch.cat([self.prompt.expand(len(text), -1, -1), text, image], 1)
+        mask = torch.ones_like(input_ids) if attention_mask is None or not self.reads_mask else attention_mask
+        mask = torch.nn.functional.pad(mask, (3, image.shape[1]), value=1)
+        return hidden + (hidden * mask[..., None]).sum(1, keepdim=True)
+
+
+def test_text_between_a_prompt_and_an_image_is_found_there():
+    ids = torch.randint(1, 20, (2, 5), generator=torch.Generator().manual_seed(0))
+    inputs = {"input_ids": ids, "pixel_values": torch.arange(32.0).view(2, 4, 2, 2)}
+
+    assert_padding_invariant(BetweenPromptAndImage(), inputs)
+    with pytest.raises(InvarianceError, match="is not invariant to padding"):
+        assert_padding_invariant(BetweenPromptAndImage(reads_mask=False), inputs)
+
+
 class Magnifying(torch.nn.Module):
     """Rounds its states more coarsely with every token, unless they are float64."""
 

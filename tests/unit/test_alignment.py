@@ -9,7 +9,7 @@ SIZES = st.integers(1, 5)
 
 
 def first(alignment, actual, expected):
-    return next(iter(alignment.candidates(actual, expected.shape)))
+    return next(iter(alignment.candidates(actual, expected)))
 
 
 @given(batch=SIZES, real=SIZES, width=SIZES, before=SIZES, after=st.integers(0, 4))
@@ -21,7 +21,7 @@ def test_what_was_padded_is_narrowed_to_what_it_was(batch, real, width, before, 
 
     assert torch.equal(aligned.tensor, hidden)
     assert aligned.axes == (1,)
-    assert len(list(alignment.candidates(extend(hidden, 1, before, after), hidden.shape))) == 1
+    assert len(list(alignment.candidates(extend(hidden, 1, before, after), hidden))) == 1
 
 
 @given(batch=SIZES, real=SIZES, width=SIZES, before=SIZES, after=st.integers(0, 4))
@@ -65,17 +65,27 @@ def test_batch_and_sequence_in_one_axis_are_split():
     assert aligned.axes == (0,)
 
 
-def test_other_positions_may_stand_before_or_after_the_sequence():
-    tokens, patches = torch.randn(1, 4, 2), torch.randn(1, 3, 2)
-    padded = extend(tokens, 1, 0, 2)
-    ways = Alignment(4, 0, 6, 1).candidates
-    text_first, image_first = torch.cat([tokens, patches], 1), torch.cat([patches, tokens], 1)
+@given(prompt=st.integers(0, 3), image=st.integers(0, 3), pads=SIZES, side=st.booleans(), dtype=st.booleans())
+def test_other_positions_may_stand_around_the_sequence(prompt, image, pads, side, dtype):
+    kind = torch.complex64 if dtype else torch.float32
+    before, tokens, behind = (torch.randn(1, length, 2, dtype=kind) for length in (prompt, 4, image))
+    start = pads if side else 0
+    padded = extend(tokens, 1, start, pads - start, torch.nan)
+    expected, actual = (torch.cat([before, each, behind], 1) for each in (tokens, padded))
 
-    found = list(ways(torch.cat([padded, patches], 1), text_first.shape))
-    other = list(ways(torch.cat([patches, padded], 1), image_first.shape))
+    ways = list(Alignment(4, start, 4 + pads, 1).candidates(actual, expected))
 
-    assert torch.equal(found[0].tensor, text_first)
-    assert torch.equal(other[1].tensor, image_first)
+    assert torch.equal(ways[0].tensor, expected)
+    assert len(ways) == 1
+
+
+def test_other_positions_in_two_axes_stand_on_one_side():
+    weights = torch.randn(1, 7, 7)
+    padded = extend(extend(weights, 1, 0, 2), 2, 0, 2)
+
+    ways = list(Alignment(4, 0, 6, 1).candidates(padded, weights))
+
+    assert torch.equal(ways[1].tensor, weights)
 
 
 def test_a_row_is_picked_from_its_batch():
@@ -98,8 +108,8 @@ def test_a_pooled_tensor_is_taken_as_it_is():
 
 
 def test_sizes_that_no_pad_explains_cannot_be_aligned():
-    assert list(Alignment(4, 1, 5, 2).candidates(torch.ones(2, 9), torch.Size([2, 4]))) == []
-    assert list(Alignment(4, 1, 5, 2).candidates(torch.ones(2, 4, 1), torch.Size([2, 4]))) == []
+    assert list(Alignment(4, 1, 5, 2).candidates(torch.ones(2, 9), torch.ones(2, 4))) == []
+    assert list(Alignment(4, 1, 5, 2).candidates(torch.ones(2, 4, 1), torch.ones(2, 4))) == []
 
 
 def test_masked_positions_are_blanked_on_every_sequence_axis():
@@ -125,6 +135,6 @@ def test_masked_positions_are_blanked_where_a_row_has_several_sequences():
 def test_rows_may_be_the_second_axis():
     memory = torch.randn(5, 3, 2)
 
-    ways = list(Alignment(5, 0, 5, 3, rows=(2, 1, 0)).candidates(memory, memory.shape))
+    ways = list(Alignment(5, 0, 5, 3, rows=(2, 1, 0)).candidates(memory, memory))
 
     assert any(torch.equal(way.tensor, memory.flip(1)) for way in ways)

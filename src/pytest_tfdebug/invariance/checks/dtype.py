@@ -134,7 +134,7 @@ class DtypeCheck(Check[DtypeSettings]):
             other = actual.get(path)
             if other is None or not tensor.is_floating_point() or is_in_cache(path) or other.shape != tensor.shape:
                 continue
-            aligned = next(iter(self.unpadded.candidates(other, tensor.shape)), None)
+            aligned = next(iter(self.unpadded.candidates(other, tensor)), None)
             axes = aligned.axes if aligned else ()
             errors[path] = relative_error(self.unpadded.blank(tensor, axes), self.unpadded.blank(other, axes))
         return errors

@@ -141,7 +141,7 @@ class _Aligner:
     def _aligned(self, expected: torch.Tensor, actual: torch.Tensor) -> Aligned | None:
         key = id(expected), id(actual)
         if key not in self._known:
-            ways = list(self._alignment.candidates(actual, expected.shape))
+            ways = list(self._alignment.candidates(actual, expected))
             first = next((way for way in ways if len(ways) == 1 or not self._differs(expected, way)), None)
             first = first or (ways[0] if ways and not self._alignment.is_gathered(actual) else None)
             if first is not None and 0 in first.axes and self._differs(expected, first):

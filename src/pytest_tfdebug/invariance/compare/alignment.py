@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch.nn.functional import pad
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ class Aligned(NamedTuple):
     Args:
         tensor: The real positions, in the expected shape.
         axes: The axes along the sequence, in the expected shape; empty for a pooled tensor.
-        has_others: Whether an axis that grew has positions beside the sequence's, which may stand before them.
+        has_others: Whether axes that grew have positions beside the sequence's, which may stand before them.
     """
 
     tensor: torch.Tensor
@@ -67,9 +68,9 @@ class Alignment:
         """Whether the mask excludes positions of the expected sequence itself."""
         return self.mask is not None and not bool(self.mask.all())
 
-    def candidates(self, actual: torch.Tensor, expected: Sequence[int]) -> Iterator[Aligned]:
-        """Yield every way to lay a tensor beside one of shape ``expected``, the likeliest first."""
-        for of_rows in self._of_rows(actual, expected):
+    def candidates(self, actual: torch.Tensor, expected: torch.Tensor) -> Iterator[Aligned]:
+        """Yield every way to lay a tensor beside the expected one, the likeliest first."""
+        for of_rows in self._of_rows(actual, expected.shape):
             for place in (0, 1):
                 aligned = self._narrowed(of_rows, expected, place)
                 if aligned is None or (place and not aligned.has_others):
@@ -126,36 +127,52 @@ class Alignment:
         if actual.dim() > 1 and actual.shape[1] == self.batch:  # the batch is the second axis, as in XLNet's memories
             yield _picked(actual, 1, self.rows)
 
-    def _narrowed(self, actual: torch.Tensor, expected: Sequence[int], place: int) -> Aligned | None:
-        if actual.dim() != len(expected):
+    def _narrowed(self, actual: torch.Tensor, expected: torch.Tensor, place: int) -> Aligned | None:
+        if actual.dim() != expected.dim():
             return None
         axes, has_others = [], False
-        for axis, size in enumerate(expected):
+        grown = sum(one != other for one, other in zip(actual.shape, expected.shape, strict=True))
+        is_plain = grown == 1 and self.start in (0, self.pads)
+        for axis, size in enumerate(expected.shape):
             if actual.shape[axis] == size:
                 if size == self.real and not self.pads and axis:
                     axes.append(axis)
                 continue
-            narrowed = self._narrow(actual, axis, size, place)
+            others = size - self.real  # an image's patches, say: around the sequence; else on one side of it
+            first = self._others_before(actual, expected, axis) if is_plain else (0, others)[place]
+            narrowed = self._narrow(actual, axis, size, first)
             if narrowed is None:
                 return None
-            actual, has_others = narrowed, has_others or size > self.real
+            actual, has_others = narrowed, has_others or (others > 0 and not is_plain)
             axes.append(axis)
         if not self.pads:
             axes = axes[:1]
         return Aligned(actual, tuple(axes), has_others)
 
-    def _narrow(self, actual: torch.Tensor, axis: int, size: int, place: int) -> torch.Tensor | None:
+    def _others_before(self, actual: torch.Tensor, expected: torch.Tensor, axis: int) -> int:
+        """Return how many other positions stand before the sequence, where a tensor is nearest to the expected one."""
+        size = expected.shape[axis]
+        others = size - self.real
+        if not self.is_exact or others <= 0 or actual.shape[axis] != size + self.pads:
+            return 0
+        wide = torch.complex128 if expected.is_complex() else torch.float64
+        e, a = (tensor.to(wide).movedim(axis, 0).reshape(tensor.shape[axis], -1) for tensor in (expected, actual))
+        before, behind = (torch.where(e == own, 0.0, (e - own).abs()).sum(1) for own in (a[:size], a[self.pads :]))
+        # with pads at place n, the first n positions lie where they did, and the rest further on
+        costs = pad(before.cumsum(0), (1, 0)) + pad(behind.flip(0).cumsum(0).flip(0), (0, 1))
+        shift = 0 if self.start else self.real
+        return int(costs[shift : shift + others + 1].nan_to_num(torch.inf).argmin())
+
+    def _narrow(self, actual: torch.Tensor, axis: int, size: int, first: int) -> torch.Tensor | None:
         grown = actual.shape[axis]
         if not self.is_exact:
             return actual.narrow(axis, 0, size) if grown > size else None
         if grown == size + self.pads and size >= self.real:
-            others = size - self.real  # an image's patches, say: after the sequence, or before it
-            first = (0, others)[place]
             kept = [*range(first), *range(first + self.start, first + self.start + self.real)]
             kept += range(first + self.total, size + self.pads)
             return (
                 actual.index_select(axis, torch.tensor(kept, device=actual.device))
-                if others
+                if size > self.real
                 else actual.narrow(axis, self.start, self.real)
             )
         if size % self.real == 0 and grown == size // self.real * self.total:  # (batch * sequence) in one axis

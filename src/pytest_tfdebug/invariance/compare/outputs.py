@@ -144,7 +144,7 @@ def compare_aligned(
         return None
     tolerance = tolerances.of("", dtype_name(expected.dtype))
     likeliest = None
-    for aligned in alignment.candidates(actual, expected.shape):
+    for aligned in alignment.candidates(actual, expected):
         e, a = alignment.blank(expected, aligned.axes), alignment.blank(aligned.tensor, aligned.axes)
         if is_within(e, a, tolerance.atol):
             return _AGREES
