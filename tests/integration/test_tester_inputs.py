@@ -98,6 +98,36 @@ def test_text_between_a_prompt_and_an_image_is_found_there():
         assert_padding_invariant(BetweenPromptAndImage(reads_mask=False), inputs)
 
 
+class TakesLengths(torch.nn.Module):
+    """Takes the lengths of its rows in place of a mask, and the mask where it has both, as XLM does."""
+
+    def __init__(self, *, reads_mask=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = torch.nn.Embedding(20, 4)
+        self.reads_mask = reads_mask
+
+    def forward(self, input_ids, attention_mask=None, lengths=None):
+        assert lengths is None or lengths.max() <= input_ids.shape[1]
+        mask = torch.ones_like(input_ids)
+        if attention_mask is not None and self.reads_mask:
+            mask = attention_mask
+        elif lengths is not None:
+            mask = torch.arange(input_ids.shape[1]) < lengths[:, None]
+        hidden = self.embed(input_ids) * mask[..., None]
+        return hidden + hidden.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("lengths", [[4, 5], [5, 5]])
+def test_lengths_of_rows_are_a_mask(lengths):
+    ids = torch.randint(1, 20, (2, 5), generator=torch.Generator().manual_seed(0))
+    inputs = {"input_ids": ids, "lengths": torch.tensor(lengths)}
+
+    assert_padding_invariant(TakesLengths(), inputs)
+    with pytest.raises(InvarianceError, match="is not invariant to padding"):
+        assert_padding_invariant(TakesLengths(reads_mask=False), {"input_ids": ids})
+
+
 class Magnifying(torch.nn.Module):
     """Rounds its states more coarsely with every token, unless they are float64."""
 

@@ -11,7 +11,7 @@ import torch
 from pytest_tfdebug.errors import TFDebugMaskWarning
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.observed_call import cached_tokens
-from pytest_tfdebug.invariance.calls.sequences import padless
+from pytest_tfdebug.invariance.calls.sequences import LENGTHS, padless
 from pytest_tfdebug.tracing.leaves import is_cache
 from pytest_tfdebug.tracing.sites import calling_line, shown_line
 
@@ -50,7 +50,7 @@ def mistakes(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]
         return
     pads = _pads(model, inputs)
     if mask is None:
-        if pads is not None:
+        if pads is not None and inputs.get(LENGTHS) is None:
             rows = int(pads.any(dim=1).sum())
             yield (
                 f"without {_MASK}, and {rows} of {len(pads)} rows begin or end with the pad token "

@@ -66,6 +66,8 @@ _APART = {
 POINTERS = ("start_positions", "end_positions", "mc_token_ids")
 #: Input that asks for the logits of the last positions only; ``generate`` gives it.
 KEEPS_END = "logits_to_keep"
+#: Input that says how many tokens each row begins with, in place of a mask (XLM); a mask outranks it.
+LENGTHS = "lengths"
 #: What transformers' losses ignore.
 IGNORED_LABEL = -100
 
@@ -127,12 +129,19 @@ class InputSequence:
 
 
 def mask_of(inputs: Mapping[str, Any], sequence: InputSequence) -> torch.Tensor:
-    """Return the mask of a sequence, 1 everywhere when the call was made without one."""
-    given = inputs.get(sequence.kind.mask)
-    if isinstance(given, torch.Tensor):
-        return given
+    """Return the mask of a sequence, 1 everywhere when the call was made without one and without lengths."""
     main: torch.Tensor = inputs[sequence.main]
+    for given in (inputs.get(sequence.kind.mask), _mask_of_lengths(inputs, sequence.kind, main)):
+        if isinstance(given, torch.Tensor):
+            return given
     return torch.ones(_mask_shape(sequence.kind, main, sequence.axis), dtype=torch.int64, device=main.device)
+
+
+def _mask_of_lengths(inputs: Mapping[str, Any], kind: SequenceKind, main: torch.Tensor) -> torch.Tensor | None:
+    lengths = inputs.get(LENGTHS)
+    if kind.name != "encoder" or not isinstance(lengths, torch.Tensor) or lengths.shape != main.shape[:1]:
+        return None
+    return (torch.arange(main.shape[1], device=main.device) < lengths[:, None]).long()
 
 
 def _mask_shape(kind: SequenceKind, main: torch.Tensor, axis: int) -> tuple[int, ...]:
@@ -206,6 +215,8 @@ def _describe(call: ObservedCall, kind: SequenceKind, main: str) -> InputSequenc
         return f"its forward takes no {kind.mask}"
     if given is not None and not isinstance(given, torch.Tensor):
         return f"{kind.mask} is a {type(given).__name__}, not a tensor"
+    if given is None and takes_mask:
+        given = _mask_of_lengths(call.inputs, kind, tensor)
     axis = _axis(model, kind, main, tensor, given)
     if axis is None or axis >= tensor.dim() or tensor.shape[axis] == 0 or tensor.shape[0] == 0:
         return f"shape {tuple(tensor.shape)} has no sequence of tokens"

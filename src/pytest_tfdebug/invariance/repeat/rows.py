@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.invariance.calls.sequences import LENGTHS
 from pytest_tfdebug.invariance.repeat.positions import move_positions
 
 if TYPE_CHECKING:
@@ -53,5 +54,7 @@ def window_of(inputs: Mapping[str, Any], sequence: InputSequence, first: int, en
         changed[name] = inputs[name].narrow(sequence.axis, first, end - first)
     if isinstance(inputs.get(sequence.kind.mask), torch.Tensor):
         changed[sequence.kind.mask] = inputs[sequence.kind.mask].narrow(sequence.mask_axis, first, end - first)
+    if isinstance(inputs.get(LENGTHS), torch.Tensor):
+        changed[LENGTHS] = (inputs[LENGTHS] - first).clamp(0, end - first)
     move_positions(changed, sequence, -first, end - first)
     return changed
