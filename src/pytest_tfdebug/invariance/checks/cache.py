@@ -3,107 +3,35 @@
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.invariance.calls.sequences import KEEPS_END, token_sequence, with_mask
+from pytest_tfdebug.invariance.calls.sequences import token_sequence
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.compare.alignment import Alignment
-from pytest_tfdebug.invariance.repeat.pads import padded
-from pytest_tfdebug.invariance.repeat.positions import can_take_positions, with_positions
+from pytest_tfdebug.invariance.repeat.decodings import CACHES, decodings
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
-from pytest_tfdebug.invariance.repeat.rows import window_of
-from pytest_tfdebug.invariance.repeat.sides_and_lengths import left_padding_refusal
 from pytest_tfdebug.tracing.leaves import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
-    from pytest_tfdebug.invariance.calls.sequences import InputSequence
+    import torch
+
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
+    from pytest_tfdebug.invariance.repeat.decodings import Decoding
     from pytest_tfdebug.records import Culprit
 
-_PLACES = "cache_position"  # without it, a state space model of transformers 4 takes no state
-_SWITCH = "use_cache"
-_KEYS_AND_VALUES, _STATES = "past_key_values", "cache_params"
-#: What a forward calls the cache that it takes and returns.
-_CACHES = (_KEYS_AND_VALUES, _STATES)
-#: Tokens that are decoded one by one.
-_STEPS = 8
-_CHUNKS = 3
-#: Left pads of the padded variant.
-_PADS = 3
-#: Asks mixtures of experts for a loss over a whole sequence; transformers' own generation leaves it out as well.
-_ROUTER = "output_router_logits"
-_ENCODER_INPUTS = ("input_ids", "inputs_embeds", "input_features")
 _DIAGNOSIS = (
     "the cache does not hold what a full forward computes: pads kept in it, positions that restart with each step, or "
     "a mask that does not cover it."
 )
 _NOT_CAUSAL = "a later token changes what the model says at an earlier one, without any cache: attention is not causal."
-#: Configuration entries that name the tokens at which images, videos and sounds stand.
-_PLACEHOLDERS = tuple(f"{media}_token_{entry}" for media in ("image", "video", "audio") for entry in ("id", "index"))
-
-
-@dataclass(frozen=True)
-class _Decoding:
-    """A sequence to be decoded.
-
-    Args:
-        label: What was done to it; empty for the call's own.
-        inputs: Inputs of the full forward.
-        real: Its real positions, ``(batch, length)``, bool.
-        sequence: The sequence as it is in the call.
-        cache: The input that carries its cache.
-        media: Inputs that do not run along it (pixels, frames, image sizes): for the prefill, as in ``generate``.
-        begun: Number of tokens up to the last that stands for a part of these inputs.
-    """
-
-    label: str
-    inputs: dict[str, Any]
-    real: torch.Tensor
-    sequence: InputSequence
-    cache: str
-    media: tuple[str, ...] = ()
-    begun: int = 0
-
-    def plans(self) -> Iterator[tuple[str, list[int]]]:
-        """Yield where to cut the sequence: prefill and single steps; chunks of a third."""
-        length, own = self.real.shape[1], self.sequence.length
-        first = max(length // 2, length - _STEPS, length - own + 1, self.begun)
-        if first < length:
-            yield f"{first} tokens of prefill and {length - first} steps", [0, *range(first, length + 1)]
-        size = -(-length // _CHUNKS)
-        if self.cache == _KEYS_AND_VALUES and 1 < max(size, self.begun) < length:
-            yield f"chunks of {size} tokens", [0, *range(max(size, self.begun), length, size), length]
-
-    def piece(self, first: int, end: int) -> dict[str, Any]:
-        """Return the inputs of the tokens ``first`` to ``end``, and the mask of everything so far."""
-        sequence, whole = self.sequence, self.inputs
-        names = [name for name in (*sequence.aligned, sequence.kind.positions) if name and name != sequence.kind.mask]
-        aligned = {name: 0 for name in names if isinstance(whole.get(name), torch.Tensor)}
-        piece = window_of(whole, replace(sequence, aligned=aligned), first, end)
-        mask = whole.get(sequence.kind.mask)
-        if isinstance(mask, torch.Tensor):  # a state has taken the pads in already, keys and values have not
-            piece[sequence.kind.mask] = mask[:, :end] if self.cache == _KEYS_AND_VALUES or not first else None
-        if _SWITCH in whole:
-            piece[_SWITCH] = True
-        return {name: value for name, value in piece.items() if not first or name not in self.media}
-
-    def plain(self, piece: dict[str, Any], first: int, end: int) -> dict[str, Any]:
-        """Return the inputs of a piece as a call of its own, without a cache."""
-        own = {name: value for name, value in piece.items() if name not in (self.cache, _PLACES)}
-        mask = self.inputs.get(self.sequence.kind.mask)
-        if isinstance(mask, torch.Tensor):
-            own[self.sequence.kind.mask] = mask[:, first:end]
-        return {**own, **({_SWITCH: False} if _SWITCH in own else {})}
 
 
 class CacheCheck(Check[Settings]):
@@ -115,16 +43,16 @@ class CacheCheck(Check[Settings]):
     def check(self) -> None:
         """Report the first piece whose answer is not that of the full forward."""
         call = self.call
-        cache = next((item for item in _CACHES if item in call.parameters), None)
+        cache = next((item for item in CACHES if item in call.parameters), None)
         sequence = token_sequence(call)
         if cache is None:
-            self.skip(f"{call.name}: its forward takes no cache ({' or '.join(_CACHES)})")
+            self.skip(f"{call.name}: its forward takes no cache ({' or '.join(CACHES)})")
         elif sequence is None or sequence.axis != 1 or sequence.length < 2:  # noqa: PLR2004 - a prefill and a step
             self.skip(f"{call.name}: it was given no sequence of two tokens or more to decode")
         elif not model_traits.decodes(call.model):
             self.skip(f"{call.name}: it does not decode")
         else:
-            for decoding in _decodings(call, sequence, cache):
+            for decoding in decodings(call, sequence, cache):
                 expected = call.leaves(decoding.inputs)
                 plans = list(decoding.plans())
                 if not plans:
@@ -132,7 +60,7 @@ class CacheCheck(Check[Settings]):
                 if any(self._breaks(decoding, expected, plan, cuts) for plan, cuts in plans):
                     return
 
-    def _breaks(self, decoding: _Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
+    def _breaks(self, decoding: Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
         """Decode with images in the prefill alone; if that fails, with images in each piece, as Evolla asks for."""
         before = replace(self.outcome, skipped=[*self.outcome.skipped])
         is_over = self._stops(decoding, expected, plan, cuts)
@@ -144,11 +72,11 @@ class CacheCheck(Check[Settings]):
             self.outcome = failed
         return is_over
 
-    def _stops(self, decoding: _Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
+    def _stops(self, decoding: Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
         """Decode in pieces and compare each with the full forward; tell whether one fails or cannot be made."""
         call, state = self.call, None
         for first, end in pairwise(cuts):
-            piece = self._piece(decoding, first, end, state)
+            piece = decoding.piece(first, end, state)
             mask = decoding.real[:, first:end]
             at = Alignment(end - first, first, decoding.real.shape[1], decoding.sequence.batch, mask=mask)
             label = f"{plan}{decoding.label}, tokens {first} to {end - 1}"
@@ -179,32 +107,23 @@ class CacheCheck(Check[Settings]):
                 return True
         return False
 
-    def _piece(self, decoding: _Decoding, first: int, end: int, state: object) -> dict[str, Any]:
-        """Return the inputs of the tokens ``first`` to ``end``, with the cache of those before them."""
-        piece = decoding.piece(first, end)
-        if state is not None:
-            piece[decoding.cache] = state
-            if decoding.cache == _STATES and _PLACES in self.call.parameters:
-                piece[_PLACES] = torch.arange(first, end)
-        return piece
-
-    def _state(self, decoding: _Decoding, output: object) -> object:
+    def _state(self, decoding: Decoding, output: object) -> object:
         """Return the cache that a call gave back, or None."""
         return getattr(output, self.call.own_names.get(decoding.cache, decoding.cache), None)
 
-    def _is_gone(self, made: Repetition, mismatch: Mismatch, decoding: _Decoding, cuts: list[int]) -> bool:
+    def _is_gone(self, made: Repetition, mismatch: Mismatch, decoding: Decoding, cuts: list[int]) -> bool:
         """Tell whether a difference is rounding: decode again up to it, all in float64."""
         whole = replace(made, expected_inputs=decoding.inputs)
         last = partial(self._last_of, decoding=decoding, cuts=cuts, at=made.alignment)
         return self.is_noise(whole, mismatch, (last, self.call.leaves))
 
     def _last_of(
-        self, inputs: Mapping[str, Any], model: torch.nn.Module, decoding: _Decoding, cuts: list[int], at: Alignment
+        self, inputs: Mapping[str, Any], model: torch.nn.Module, decoding: Decoding, cuts: list[int], at: Alignment
     ) -> Leaves:
         """Decode in pieces and return what the last of them gives along its tokens."""
         own, output = replace(decoding, inputs=dict(inputs)), None
         for first, end in pairwise(cuts):
-            output = self.call.again(self._piece(own, first, end, self._state(own, output)), model)
+            output = self.call.again(own.piece(first, end, self._state(own, output)), model)
         return _along_tokens(output, self.call.leaves(inputs, model), at)
 
     def _explain(self, made: Repetition, mismatch: Mismatch, prefill: dict[str, Any] | None) -> None:
@@ -228,84 +147,6 @@ class CacheCheck(Check[Settings]):
                 )
                 return
         self.fail(made, mismatch, _DIAGNOSIS)
-
-
-def _decodings(call: ObservedCall, sequence: InputSequence, cache: str) -> Iterator[_Decoding]:
-    """Yield the call's sequence, and the same padded on the left."""
-    model = call.model
-    plain = {
-        name: value
-        for name, value in with_mask(call.inputs, sequence).items()
-        if not name.endswith("labels") and name not in (*_CACHES, KEEPS_END)
-    }
-    sequence = replace(sequence, aligned={name: value for name, value in sequence.aligned.items() if name in plain})
-    real = (
-        torch.ones(sequence.batch, sequence.length, dtype=torch.bool) if sequence.mask is None else sequence.mask.cpu()
-    )
-    can_take = can_take_positions(call, sequence)
-    has_left_pads = any(first for first, _ in sequence.windows())
-    own = with_positions(model, plain, sequence) if has_left_pads and can_take else plain
-    media = _media(call, sequence)
-    begun = _begun(call, own, sequence) if media else 0
-    yield _Decoding("", _full(call, own), real, sequence, cache, media, begun)
-    limit = model_traits.position_limit(model, sequence.kind.name)
-    is_short = limit is None or sequence.length + _PADS <= limit
-    if sequence.takes_mask and not has_left_pads and is_short and not left_padding_refusal(call, sequence):
-        left = padded(model, plain, sequence, (_PADS, 0))
-        left = with_positions(model, left, sequence) if can_take else left
-        real = torch.nn.functional.pad(real, (_PADS, 0))
-        label, begun = f", {_PADS} pads on the left", begun + _PADS if begun else 0
-        yield _Decoding(label, _full(call, left), real, sequence, cache, media, begun)
-
-
-def _media(call: ObservedCall, sequence: InputSequence) -> tuple[str, ...]:
-    """Return the tensors that do not run along the sequence, of a model without an encoder of its own."""
-    along = (sequence.main, *sequence.aligned, sequence.kind.mask, sequence.kind.positions, _PLACES)
-    return tuple(
-        name
-        for name, value in call.inputs.items()
-        if sequence.kind.name == "encoder"
-        and isinstance(value, torch.Tensor)
-        and name not in along
-        and not name.startswith(("encoder_", "head_mask"))
-    )
-
-
-def _begun(call: ObservedCall, inputs: dict[str, Any], sequence: InputSequence) -> int:
-    """Return how many tokens there are up to the last that stands for a part of an image, a video or a sound."""
-    known = {model_traits.setting(call.model, name) for name in _PLACEHOLDERS}
-    ids = inputs.get("input_ids")
-    tokens = torch.tensor(sorted(token for token in known if isinstance(token, int)))
-    if ids is None or not len(tokens) or sequence.main != "input_ids":
-        return 0
-    places = torch.isin(ids, tokens.to(ids.device)).any(0).nonzero().flatten()
-    return int(places[-1]) + 1 if len(places) else 0
-
-
-def _full(call: ObservedCall, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the inputs of the full forward: without cache, and with an encoder's output computed once."""
-    full = dict(inputs)
-    if call.takes(_SWITCH) or model_traits.collects_keywords(call.model):
-        full[_SWITCH] = False
-    if _ROUTER in call.parameters:
-        full[_ROUTER] = False
-    if "encoder_outputs" not in call.parameters:
-        return full
-    hidden = getattr(call.again(full), "encoder_last_hidden_state", None)
-    if hidden is None:
-        return full
-    needed = [name for name in _ENCODER_INPUTS if model_traits.needs(call.model, call.own_names.get(name, name))]
-    rest = {name: value for name, value in full.items() if name not in _ENCODER_INPUTS or name in needed}
-    return {**rest, "encoder_outputs": _as_of_encoder(call.model, hidden)}
-
-
-def _as_of_encoder(model: torch.nn.Module, hidden: torch.Tensor) -> object:
-    """Return hidden states as ``generate`` gives them: some models (Florence2) read them by name."""
-    if not model_traits.is_pretrained(model):
-        return (hidden,)
-    from transformers.modeling_outputs import BaseModelOutput
-
-    return BaseModelOutput(last_hidden_state=hidden)
 
 
 def _is_refusal(place: Culprit | None) -> bool:
