@@ -15,9 +15,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Replicate
+from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from transformers import LlamaConfig, LlamaForCausalLM
+from pytest_tfdebug.tracing.ranks import held_here
 
 IDS = torch.arange(12).view(2, 6)
 COLUMNS = "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj"
@@ -64,6 +65,12 @@ class VocabularyPart(nn.Embedding):
         found = super().forward(ids.where(held, 0)) * held[..., None]
         dist.all_reduce(found)
         return found
+
+
+def is_seen_as_one():
+    given, mesh = torch.ones(2, 3), init_device_mesh("cpu", (2,))
+    made = [DTensor.from_local(given, mesh, [Replicate()]) for _ in range(2)]
+    return [held_here(each)[0] is given for each in made]
 
 
 def gather(_module, _args, output):
@@ -144,7 +151,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from sharded import BUGS, CLEAN, IDS, llama, stage
+from sharded import BUGS, CLEAN, IDS, is_seen_as_one, llama, stage
 
 
 def test_it(tf_golden):
@@ -168,6 +175,7 @@ def test_it(tf_golden):
         layer, inputs = stage(dist.get_rank())
         root = f"model.layers.{dist.get_rank()}"
         report = tf_golden.check(layer, reference=llama, root=root, port_inputs=inputs, name="stage", input_ids=IDS)
+        answers["one tensor in two"] = is_seen_as_one()
         answers["stage"] = [report.coverage.share, report.notes]
     if not on_ranks or dist.get_rank() == 0:
         Path("answers.json").write_text(json.dumps(answers))
@@ -208,6 +216,7 @@ def test_goldens_hold_models_on_ranks_and_the_reverse_and_bugs_are_named_with_th
 
     agree = [1.0, []]  # all calls compared, and nothing to say
     assert {name: answers[name] for name in [*CLEAN, "stage"]} == dict.fromkeys([*CLEAN, "stage"], agree)
+    assert answers["one tensor in two"] == [True, True]  # what three projections take in is compared once
     assert back == {f"{name} of ranks": agree for name in CLEAN}
     lines = {name: text.partition("\n")[0].partition(" in ")[2] for name, text in answers.items() if type(text) is str}
     assert lines == {

@@ -33,8 +33,8 @@ def found_on_ranks(expected, held):
         ranks.append(Compared([CallComparison(call, expected_call, outputs=(leaf,))], [expected_call]))
     told = []
     for own in ranks:
-        merge_ranks(own, allowed, lambda value: told.append(value) or [value])
-    (merged,) = merge_ranks(ranks[0], allowed, lambda _value: told).calls
+        merge_ranks(own, allowed, lambda value, _shared: told.append(value) or [value])
+    (merged,) = merge_ranks(ranks[0], allowed, lambda _value, _shared: told).calls
     return merged.outputs[0]
 
 

@@ -207,11 +207,10 @@ class Comparator:
     def _compared(
         self, direction: Direction, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance
     ) -> LeafComparison:
-        if expected.placement:
-            actual, expected = in_recorded_layout(actual, expected, self.group)
+        laid_out = in_recorded_layout(actual, expected, self.group) if expected.placement else (actual, expected)
         if self.group is None:
-            return compare_leaf(direction, actual, expected, tolerance)
-        return compare_on_rank(direction, actual, expected, tolerance, self.group)
+            return compare_leaf(direction, *laid_out, tolerance)
+        return replace(compare_on_rank(direction, *laid_out, tolerance, self.group), expected=expected)
 
     def _records(self, leaves: list[Leaf]) -> tuple[TensorRecord, ...]:
         if self.group is None:

@@ -5,7 +5,7 @@ Every rank hears what all found and comes to the same verdict by itself: none wa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_tfdebug.parity.comparator import Compared
@@ -14,33 +14,17 @@ from pytest_tfdebug.parity.parts import excess, put_together
 from pytest_tfdebug.records import Call, CallComparison, Culprit, LeafComparison, PartDigest, TensorRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
 
-#: Gives what each rank gives, in their order.
-Exchange: TypeAlias = "Callable[[Any], list[Any]]"
+#: Gives what each rank gives, in their order; of what every rank has under a name, only the name is sent.
+Exchange: TypeAlias = "Callable[[Any, Mapping[Any, object]], list[Any]]"
+#: What tells which call of the forward one is: path, call index and index of the expected call.
+_Key: TypeAlias = "tuple[str, int, int | None]"
 _ByRank: TypeAlias = "dict[int, LeafComparison]"
 #: A rank is not to blame whose elements differ by less than this share of what they differ by on another.
 _MINOR = 0.01
-
-
-@dataclass
-class _Told:
-    """One call as a rank tells of it.
-
-    Args:
-        item: The call and its comparisons, without the tensors that they were held to.
-        expected: ``index`` of its expected call; None where there is none.
-    """
-
-    item: CallComparison
-    expected: int | None
-
-    @property
-    def key(self) -> tuple[str, int, int | None]:
-        """What tells which call of the forward it is."""
-        return self.item.call.path, self.item.call.call, self.expected
 
 
 def merge_ranks(own: Compared, tolerances: Tolerances, exchange: Exchange) -> Compared:
@@ -51,67 +35,51 @@ def merge_ranks(own: Compared, tolerances: Tolerances, exchange: Exchange) -> Co
         tolerances: What is allowed.
         exchange: Gives what each rank gives, in their order.
     """
-    told: list[tuple[list[_Told], dict[str, str]]] = exchange(([_bare(item) for item in own.calls], own.own_paths))
-    tables = [{call.key: call for call in calls} for calls, _ in told]
-    expected = {call.index: call for call in own.expected}
+    told: list[tuple[list[CallComparison], dict[str, str]]] = exchange(
+        (own.calls, own.own_paths), dict(_on_every_rank(own.expected))
+    )
+    tables = [{_key(item): item for item in calls} for calls, _ in told]
     merged = Compared(expected=own.expected)
-    known: dict[tuple[str, int, int | None], int] = {}
+    known: dict[_Key, int] = {}
     for calls, paths in told:
         merged.own_paths |= paths
-        fresh = [call for call in calls if call.key not in known]
-        known |= {call.key: index for index, call in enumerate(fresh, start=len(known))}
-        index_of = {call.item.call.index: known[call.key] for call in calls}
-        for call in fresh:
-            was = call.item.call
+        fresh = [item for item in calls if _key(item) not in known]
+        known |= {_key(item): index for index, item in enumerate(fresh, start=len(known))}
+        index_of = {item.call.index: known[_key(item)] for item in calls}
+        for item in fresh:
+            was = item.call
             parent = None if was.parent is None else index_of[was.parent]
             placed = replace(was, index=index_of[was.index], parent=parent)
-            found = {rank: table[call.key].item for rank, table in enumerate(tables) if call.key in table}
-            partner = None if call.expected is None else expected[call.expected]
-            merged.calls.append(_merged(placed, partner, found, tolerances, index_of))
+            found = {rank: table[_key(item)] for rank, table in enumerate(tables) if _key(item) in table}
+            merged.calls.append(_merged(placed, found, tolerances, index_of))
     return merged
 
 
-def _bare(item: CallComparison) -> _Told:
-    """Return a call as it can be sent: what it is held to is on every rank."""
-    return _Told(
-        replace(
-            item,
-            expected=None,
-            inputs=tuple(map(_without_values, item.inputs)),
-            outputs=tuple(map(_without_values, item.outputs)),
-            writes=tuple((_without_values(leaf), before) for leaf, before in item.writes),
-        ),
-        None if item.expected is None else item.expected.index,
-    )
+def _on_every_rank(expected: Iterable[Call]) -> Iterator[tuple[tuple[int, int], object]]:
+    """Yield the expected calls and their tensors, each with a name: every rank has read the same golden."""
+    for call in expected:
+        records = (*call.inputs, *(write.record for write in call.writes), *(call.outputs or ()))
+        yield from (((call.index, place), each) for place, each in enumerate((call, *records)))
 
 
-def _without_values(leaf: LeafComparison) -> LeafComparison:
-    expected = leaf.expected
-    return leaf if expected is None else replace(leaf, expected=TensorRecord(expected.leaf, (), "", None))
+def _key(item: CallComparison) -> _Key:
+    return item.call.path, item.call.call, None if item.expected is None else item.expected.index
 
 
 def _merged(
-    call: Call,
-    expected: Call | None,
-    found: dict[int, CallComparison],
-    tolerances: Tolerances,
-    index_of: dict[int, int],
+    call: Call, found: dict[int, CallComparison], tolerances: Tolerances, index_of: dict[int, int]
 ) -> CallComparison:
     """Return a call as all ranks that make it found it."""
-    held: dict[str, tuple[TensorRecord, ...]] = {}
-    if expected is not None:
-        held["input"], held["output"] = expected.inputs, expected.outputs or ()
-        held["write"] = tuple(write.record for write in expected.writes)
 
     def merge(leaves: dict[int, tuple[LeafComparison, ...]]) -> tuple[LeafComparison, ...]:
-        return tuple(_one(by_rank, held, call.path, tolerances) for by_rank in _side_by_side(leaves))
+        return tuple(_one(by_rank, call.path, tolerances) for by_rank in _side_by_side(leaves))
 
     first = next(iter(found.values()))
     writes = merge({rank: tuple(leaf for leaf, _ in item.writes) for rank, item in found.items()})
     befores = [None if before is None else index_of[before] for _, before in first.writes]
     return CallComparison(
         call,
-        expected,
+        first.expected,
         merge({rank: item.inputs for rank, item in found.items()}),
         merge({rank: item.outputs for rank, item in found.items()}),
         tuple(zip(writes, [*befores, *[None] * (len(writes) - len(befores))], strict=True)),
@@ -131,16 +99,15 @@ def _side_by_side(leaves: dict[int, tuple[LeafComparison, ...]]) -> Iterable[_By
     return found.values()
 
 
-def _one(
-    by_rank: _ByRank, held: dict[str, tuple[TensorRecord, ...]], path: str, tolerances: Tolerances
-) -> LeafComparison:
+def _one(by_rank: _ByRank, path: str, tolerances: Tolerances) -> LeafComparison:
     """Return one comparison of a tensor from those of the ranks."""
     first = next(iter(by_rank.values()))
-    name = None if first.expected is None else first.expected.leaf
-    expected = next((record for record in held.get(first.direction, ()) if record.leaf == name), None)
+    expected = first.expected
     parts = {rank: leaf.part for rank, leaf in by_rank.items() if leaf.part is not None}
     failing = tuple(rank for rank, leaf in by_rank.items() if leaf.problem)
-    shown = replace(by_rank[failing[0]] if failing else first, expected=expected, part=None, ranks=failing)
+    if not parts and not failing:
+        return first
+    shown = replace(by_rank[failing[0]] if failing else first, part=None, ranks=failing)
     if expected is None or not parts or any(leaf.problem not in ("", "values") for leaf in by_rank.values()):
         return shown
     tolerance = tolerances.of(path, expected.dtype)

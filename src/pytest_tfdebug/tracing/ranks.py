@@ -6,6 +6,7 @@ import io
 import pickle
 from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from pytest_tfdebug.records import Part
 from pytest_tfdebug.tracing.capture import is_plain, readable, tensor_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_tfdebug.records import TensorRecord
     from pytest_tfdebug.tracing.leaves import Leaf
@@ -35,18 +36,31 @@ class Group(NamedTuple):
     rank: int
     world_size: int
 
-    def exchange(self, value: Any) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
-        """Return what each rank gives, in their order; every rank must ask."""
+    def exchange(self, value: Any, shared: Mapping[Any, object] = MappingProxyType({})) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
+        """Return what each rank gives, in their order; every rank must ask.
+
+        Args:
+            value: What this rank gives.
+            shared: What every rank has by itself, by name: of these objects only the name is sent.
+        """
         packed = io.BytesIO()
-        _Pickler(packed).dump(value)
+        _Pickler(packed, shared).dump(value)
         found: list[Any] = [None] * self.world_size
         group = _own_group(torch.distributed.group.WORLD)
         torch.distributed.all_gather_object(found, packed.getvalue(), group=group)
-        return [pickle.loads(each) for each in found]  # noqa: S301 - from the ranks of this very run
+        return [_Unpickler(io.BytesIO(each), shared).load() for each in found]
 
 
 class _Pickler(pickle.Pickler):
     """Pickles small tensors as bytes: torch's own way takes a thousand times as long."""
+
+    def __init__(self, file: io.BytesIO, shared: Mapping[Any, object]) -> None:
+        super().__init__(file)
+        self._names = {id(value): name for name, value in shared.items()}
+
+    def persistent_id(self, value: Any) -> Any:  # noqa: ANN401 - as of ``pickle``
+        """Return the name of what every rank has."""
+        return self._names.get(id(value))
 
     def reducer_override(self, value: Any) -> Any:  # noqa: ANN401 - as of ``pickle``
         """Return how a plain tensor on the CPU is made again."""
@@ -54,6 +68,18 @@ class _Pickler(pickle.Pickler):
             return NotImplemented
         flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
         return _tensor, (value.dtype, tuple(value.shape), flat.view(torch.uint8).numpy().tobytes())
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what a rank of this very run has pickled."""
+
+    def __init__(self, file: io.BytesIO, shared: Mapping[Any, object]) -> None:
+        super().__init__(file)
+        self._shared = shared
+
+    def persistent_load(self, pid: Any) -> object:  # noqa: ANN401 - as of ``pickle``
+        """Return what this rank has under a name."""
+        return self._shared[pid]
 
 
 def _tensor(dtype: torch.dtype, shape: tuple[int, ...], data: bytes) -> torch.Tensor:
@@ -92,11 +118,18 @@ def held_here(
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     with torch.no_grad():
-        local = tensor.to_local()  # type: ignore[attr-defined] # a DTensor
+        local = _as_it_came(tensor.to_local())  # type: ignore[attr-defined] # a DTensor
     mesh, placements = tensor.device_mesh, tensor.placements  # type: ignore[attr-defined] # likewise
     _, start = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
     is_summand = any(placement.is_partial() for placement in placements)
     return read(local), Part(tuple(tensor.shape), tuple(start), is_summand)
+
+
+def _as_it_came(local: torch.Tensor) -> torch.Tensor:
+    """Return what a DTensor was made from, one object for all DTensors of it: each of these holds a view."""
+    came = local._base  # noqa: SLF001 - there is no other way to it
+    is_same = came is not None and came.shape == local.shape and came.stride() == local.stride()
+    return came if came is not None and is_same and came.dtype == local.dtype else local
 
 
 def record_here(leaf: Leaf, read: Callable[[torch.Tensor], torch.Tensor | None] = readable) -> TensorRecord:
