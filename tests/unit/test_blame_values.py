@@ -530,3 +530,140 @@ def test_a_port_of_which_no_call_and_no_value_can_be_compared_is_not_blamed_for_
         "None of the calls in it could be compared, so the fault may lie in its lines or in 'other'; "
         "the expected forward calls 'one' instead."
     )
+
+
+class WrittenOutNorm(nn.Module):
+    """Does the same to what it is given, whatever its weight, before that comes in."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x):
+        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * x
+
+
+class Recurrent(nn.Module):
+    """A layer that returns a state beside what it hands on."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.mix = WrittenOutNorm(), nn.Linear(WIDTH, WIDTH)
+        self.after, self.feed = WrittenOutNorm(), Feed()
+
+    def forward(self, x):
+        state = self.mix(self.before(x))
+        x = x + state
+        return x + self.feed(self.after(x)), state
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.layers = nn.Embedding(32, WIDTH), nn.ModuleList([Recurrent(), Recurrent()])
+        self.norm = WrittenOutNorm()
+
+    def forward(self, ids):
+        x, states = self.embed(ids), []
+        for layer in self.layers:
+            x, state = layer(x)
+            states.append(state)
+        return {"hidden": self.norm(x), "seen": torch.ones(1, dtype=torch.int64), "states": states}
+
+
+class RecurrentReference(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = Body(), nn.Linear(WIDTH, 32)
+
+    def forward(self, ids):
+        found = self.body(ids)
+        return {"logits": self.head(found["hidden"]), "seen": found["seen"], "states": found["states"]}
+
+
+class Step(nn.Module):
+    def __init__(self, layer, forgets):
+        super().__init__()
+        self.n1, self.mixer, self.n2, self.ffn, self.forgets = layer.before, layer.mix, layer.after, layer.feed, forgets
+
+    def forward(self, h):
+        mixed = self.mixer(self.n1(h))
+        h = h if self.forgets == "first sum" else h + mixed
+        fed = self.ffn(self.n2(h))
+        h = h if self.forgets == "second sum" else h + fed
+        return h, mixed
+
+
+class Steps(nn.Module):
+    def __init__(self, body, forgets):
+        super().__init__()
+        self.steps, self.ln = nn.ModuleList([Step(layer, forgets) for layer in body.layers]), body.norm
+        self.forgets = forgets
+
+    def forward(self, h):
+        mixed = []
+        for step in self.steps:
+            h, state = step(h)
+            mixed.append(state)
+        return h if self.forgets == "norm" else self.ln(h), mixed
+
+
+class RecurrentPort(nn.Module):
+    def __init__(self, reference, forgets=""):
+        super().__init__()
+        self.tok, self.trunk, self.out = reference.body.embed, Steps(reference.body, forgets), reference.head
+
+    def forward(self, tokens):
+        h, mixed = self.trunk(self.tok(tokens))
+        return self.out(h), *mixed
+
+
+def recurrent_report(forgets):
+    reference, ids = fill(RecurrentReference(), seed=0), torch.arange(12).reshape(2, 6)
+    port = RecurrentPort(reference, forgets)
+    return compare(trace(reference, ids), trace(port, ids))
+
+
+def test_outputs_of_other_names_are_laid_side_by_side_past_what_one_side_alone_returns():
+    report = recurrent_report("")
+
+    assert report.culprit is None
+    assert report.coverage.root
+
+
+@pytest.mark.parametrize(
+    ("forgets", "path"), [("first sum", "trunk.steps.0"), ("second sum", "trunk.steps.0"), ("norm", "trunk")]
+)
+def test_what_is_missing_before_a_norm_that_is_written_out_is_not_blamed_on_who_comes_after_it(forgets, path):
+    culprit = recurrent_report(forgets).culprit
+
+    assert culprit.path == path
+    assert "goes on without a value that the reference computes first" in culprit.explanation
+
+
+class TakesOnePartTwice(Att):
+    def __init__(self):
+        super().__init__()
+        self.kv = nn.Linear(WIDTH, 2 * WIDTH)
+
+    def forward(self, h):
+        q = self.wq(h).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+        kv = self.kv(h).unflatten(-1, (2, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        k, v = kv[1], kv[1]  # BUG
+        return self.o(self.mix(q, k, v).transpose(1, 2).flatten(2))
+
+
+def test_a_part_of_a_fused_projection_that_is_never_taken_is_named_where_another_is():
+    reference, port = fill(Reference(), seed=0), Port(att=TakesOnePartTwice)
+    ids = torch.arange(12).reshape(2, 6)
+    with_weights_of(reference, port)
+    theirs = reference.layers[1].attention
+    port.blocks[1].att.kv.weight = nn.Parameter(torch.cat([theirs.key.weight, theirs.value.weight]))
+    port.blocks[1].att.kv.bias = nn.Parameter(torch.cat([theirs.key.bias, theirs.value.bias]))
+
+    culprit = compare(trace(reference, ids), trace(port, ids)).culprit
+
+    assert culprit.path == "blocks.1.att"
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+    assert "takes another part of a fused tensor than the reference" in culprit.explanation

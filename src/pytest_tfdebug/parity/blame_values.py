@@ -168,11 +168,20 @@ class _Trial:
         absent = [
             index for index in theirs if index in pair.reference_open.open and self._reference.values[index].operator
         ]
-        if absent and pair.may_stand_for(mine, absent[0]):
-            return self._steps.left_out(first, other, mine, absent[0])
+        without = self._without(first, other, mine, absent[0]) if absent else None
+        if without is not None:
+            return without
         if mine and theirs and (pair.meant(mine[0], theirs[0]) or pair.shares_parameter(first, other)):
             return self._other_operand(first, other, mine[0], theirs[0])
         return None
+
+    def _without(self, first: Value, other: Value, mine: list[int], absent: int) -> Finding | None:
+        """Blame what goes on without an operand that the port never computes, or computes and does not take."""
+        part = self._part_of_fused(mine[0], absent) if mine else None
+        if part is not None:
+            return self._taken(part, other)
+        is_step = self._counterparts.may_stand_for(mine, absent)
+        return self._steps.left_out(first, other, mine, absent) if is_step else None
 
     def _may_be_left_out(self, first: Value, other: Value) -> bool:
         """Tell whether the port may go on without a step of the reference, such as an activation before a pooling.
@@ -234,10 +243,7 @@ class _Trial:
         meant = pair.meant(mine, theirs) or pair.back_matches.within(theirs, pair.tolerance)
         part = self._other_part(mine, meant)
         if part is not None:
-            weights = pair.suspect_weights(part)
-            return pair.found(
-                "weights" if weights else "taken", self._port.call_of(part), [part], other, weights=weights
-            )
+            return self._taken(part, other)
         copies = [
             value
             for value in self._port.moves(mine)
@@ -257,6 +263,19 @@ class _Trial:
             if taken and rather and rather.lines == taken.lines and rather.producers == taken.producers:
                 return taken
         return None
+
+    def _part_of_fused(self, mine: int, theirs: int) -> Value | None:
+        """Return the view that took an operand from a fused result, if what the reference takes is in there as well."""
+        pair, taken = self._counterparts, self._port.taken(mine)
+        fused = self._port.parameters_of(self._port.computed(taken)) if taken is not None else []
+        parts = {part for name in fused if name in pair.weights.joined for part in pair.weights.partners[name]}
+        return None if parts.isdisjoint(self._reference.parameters_of(pair.origin(theirs))) else taken
+
+    def _taken(self, part: Value, other: Value) -> Finding:
+        """Blame the view that takes another part of a tensor than the reference, or the weights behind it."""
+        weights = self._counterparts.suspect_weights(part)
+        fault: Fault = "weights" if weights else "taken"
+        return self._counterparts.found(fault, self._port.call_of(part), [part], other, weights=weights)
 
     def _of_code(self, fault: Fault, first: Value, other: Value | None) -> Finding:
         """Blame the lines of a value, unless they do right elsewhere: then their caller, or their weights."""

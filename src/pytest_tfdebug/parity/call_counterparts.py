@@ -150,7 +150,7 @@ class CallCounterparts:
         """
         pair, port = self._counterparts, self._counterparts.port
         used = {value.name for value in port.values if value.origin == "parameter" and value.index in port.live}
-        theirs = (name for made in origin.producers if (name := pair.reference.parameter(made)))
+        theirs = (name for made in self._made_of(origin) if (name := pair.reference.parameter(made)))
         unused = (own for name in theirs for own in pair.back.partners.get(name, ()) if own not in used)
         holders = {own.rpartition(".")[0] for own in unused}
         if len(holders) != 1:
@@ -160,6 +160,13 @@ class CallCounterparts:
         while path and path not in calls:
             path = path.rpartition(".")[0]
         return calls.get(path, port.root)
+
+    def _made_of(self, origin: Value) -> list[int]:
+        """Return what a step of the reference is computed from; of a call of which nothing is begun, all in it."""
+        reference = self._counterparts.reference
+        if origin.call is None or self._is_begun(reference.calls[origin.call]):
+            return list(origin.producers)
+        return [made for each in reference.values if each.call == origin.call for made in each.producers]
 
     def chooser(self, first: Value, meant: set[int], other: Value) -> Call:
         """Return the innermost call around a value that could have taken the value that was meant.

@@ -38,6 +38,8 @@ class MissingSteps:
             absent: The reference's value that the port never computes.
         """
         pair, port = self._counterparts, self._counterparts.port
+        if mine:
+            first, other, mine, absent = self._past_repeated(first, other, mine, absent)
         origin = pair.origin(absent)
         around = self._calls.holder(origin)
         source = port.computed(port.values[(mine or first.producers)[0]])
@@ -52,6 +54,26 @@ class MissingSteps:
         if max(pair.likeness(source, missing), pair.likeness(source, origin)) >= _SAME_STEP:
             return pair.found("replaced", port.call_of(source), [source], origin)
         return self._left_out(first, other, mine[0], origin, around)
+
+    def _past_repeated(
+        self, first: Value, other: Value, mine: list[int], absent: int
+    ) -> tuple[Value, Value, list[int], int]:
+        """Go back past what the port computes a second time: without a sum it norms again what it has normed."""
+        pair, port, reference = self._counterparts, self._counterparts.port, self._counterparts.reference
+        while True:
+            source, missing = port.computed(port.values[mine[0]]), reference.computed(reference.values[absent])
+            operands = zip(source.producers, missing.producers, strict=False)
+            before = next((both for both in operands if both[1] in pair.reference_open.open), None)
+            if before is None or kind_of(source) != kind_of(missing) or not self._is_repeated(source):
+                return first, other, mine, absent
+            first, other, mine, absent = source, missing, [before[0]], before[1]
+
+    def _is_repeated(self, value: Value) -> bool:
+        """Tell whether another call of the port has computed the same before."""
+        pair, port = self._counterparts, self._counterparts.port
+        partners = pair.matches.within(value.index, pair.tolerance)
+        again = {each for partner in partners for each in pair.back_matches.within(partner, pair.tolerance)}
+        return any(each < value.index and port.values[each].call != value.call for each in again)
 
     def _left_out_of_none(self, first: Value, origin: Value, around: Call) -> Finding:
         """Blame what goes on without a value and takes none in its place."""

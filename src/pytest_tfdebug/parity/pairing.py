@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeAlias
@@ -161,7 +162,7 @@ def pair_outputs(
     expected: Sequence[TensorRecord],
     apart: Callable[[TensorRecord, TensorRecord], float],
 ) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
-    """Yield the output leaves side by side: by leaf path; where no path is common, in order.
+    """Yield the output leaves side by side: by leaf path; where none is common, in order, past what one side alone has.
 
     A port may return a tensor where the reference returns a ``ModelOutput`` or a tuple that begins with it, and a dict
     with the same names in another order. One side may return the outputs of all layers and the other the last one
@@ -180,6 +181,11 @@ def pair_outputs(
         mine.insert(0, mine.pop(_nearest(mine, theirs[0], lambda record: apart(record, theirs[0]))))
     elif len(mine) == 1 < len(theirs):
         theirs.insert(0, theirs.pop(_nearest(theirs, mine[0], lambda record: apart(mine[0], record))))
+    elif len(mine) != len(theirs):
+        shapes = SequenceMatcher(None, [each.shape for each in mine], [each.shape for each in theirs], autojunk=False)
+        for _, first, last, their_first, their_last in shapes.get_opcodes():
+            yield from zip_longest(mine[first:last], theirs[their_first:their_last])
+        return
     yield from zip_longest(mine, theirs)
 
 
