@@ -120,9 +120,13 @@ def test_layouts_that_all_layers_share_are_conventions_and_what_is_blamed_is_non
     own |= {f"b__{n}__up__weight": wide[n].T for n in layers}
     theirs = {f"layers__{n}__{kind}__weight": part for (n, kind), part in parts.items()}
     theirs |= {f"layers__{n}__w__weight": wide[n] for n in layers}
+    biases = {(n, kind): random(50 + 10 * n + k, 6) for n in layers for k, kind in enumerate("qkv")}
+    own |= {f"b__{n}__qkv__bias": torch.cat([biases[n, kind] for kind in "qkv"]) for n in layers}
+    theirs |= {f"layers__{n}__{kind}__bias": part for (n, kind), part in biases.items()}
 
     found = pair_weights(table(**own), table(**theirs))
 
+    assert {"b.0.qkv.bias", "b.1.qkv.bias"} <= found.joined  # as their weights, and so not told
     assert list(found.conventions()) == [
         "'b.*.up.weight' holds 'layers.*.w.weight' transposed.",
         "'b.*.qkv.weight' holds 'layers.*.q.weight' and 'layers.*.k.weight' and 'layers.*.v.weight' in one.",

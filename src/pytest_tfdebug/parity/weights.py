@@ -95,13 +95,17 @@ class Weights:
     def conventions(self, blamed: Sequence[str] = ()) -> Iterator[str]:
         """Say in a sentence each how parameters are laid out otherwise than the reference's, in all layers alike.
 
+        A bias that goes with its weight is not told.
+
         Args:
             blamed: Own names that are a fault and no convention.
         """
         told: dict[str, list[str]] = {}
         for name, partners in self.partners.items():
             theirs = list(dict.fromkeys(map(_starred, partners)))
-            if name in blamed or self.is_misplaced(name) or len(theirs) < len(partners):
+            both = {name, f"{name.removesuffix('.bias')}.weight"}
+            is_told = name.endswith(".bias") and (both <= self.joined or both <= self.reordered)
+            if name in blamed or is_told or self.is_misplaced(name) or len(theirs) < len(partners):
                 continue
             if name in self.transposed:
                 told.setdefault(f"{_starred(name)!r} holds {theirs[0]!r} transposed.", []).append(name)
