@@ -21,6 +21,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"```python\n# (\w+\.py)\n(.*?)```", re.DOTALL)
 OUTPUT = re.compile(r"```text\n(.*?)```", re.DOTALL)
 NUMBER = re.compile(r"-?\d[\d.e+-]*")
+#: What pytest adds to the seconds of a run of over a minute.
+MINUTES = re.compile(r" \(\d+:\d\d:\d\d\)")
 TUTORIAL = ROOT / "docs/tutorials/port-a-model.md"
 EXAMPLES = [
     pytest.param(name, source, id=f"{page.stem}-{name}")
@@ -31,8 +33,9 @@ EXAMPLES = [
 
 
 def masked(lines):
-    """Return lines without what differs from run to run: numbers, and how pytest sets a line off."""
-    return [" ".join(NUMBER.sub("#", line).strip("= ").split()) for line in lines if line.strip()]
+    """Return lines without what differs from run to run: numbers, minutes, and how pytest sets a line off."""
+    in_seconds = (MINUTES.sub("", line) for line in lines if line.strip())
+    return [" ".join(NUMBER.sub("#", line).strip("= ").split()) for line in in_seconds]
 
 
 def places(lines, files):

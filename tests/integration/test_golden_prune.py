@@ -1,7 +1,7 @@
 """Pruning deletes what certainly has no test any more, and nothing else."""
 
-import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -31,10 +31,10 @@ def test_pruning_loses_nothing(name, pytester, run):
 
 
 def test_a_golden_that_cannot_be_deleted_is_named(pytester, run, monkeypatch):
-    real, printed = os.unlink, []
+    real, printed = Path.unlink, []
 
     def unlink(path, **arguments):
-        if str(path).endswith("test_gone.safetensors"):
+        if path.name == "test_gone.safetensors":
             raise PermissionError(13, "Permission denied", str(path))
         real(path, **arguments)
 
@@ -42,7 +42,7 @@ def test_a_golden_that_cannot_be_deleted_is_named(pytester, run, monkeypatch):
         printed.append(run(folder, arguments))
         return printed[0]
 
-    monkeypatch.setattr(os, "unlink", unlink)
+    monkeypatch.setattr(Path, "unlink", unlink)
     problems = play(SCENARIOS["all tests of a file are gone"], pytester.path, listen)
 
     assert problems == ["goldens/test_one/test_gone.safetensors is left"]
