@@ -206,7 +206,7 @@ def test_the_line_of_a_bug_is_named(parts, path, returns_all):
 def test_a_sum_in_another_order_is_not_blamed_for_a_bug_before_it():
     culprit = report_of(ParallelReference(), Port(ParallelBlock, ffn=ForgetsGelu)).culprit
 
-    assert culprit.path == "blocks.1.ffn"
+    assert culprit.path == "blocks.0.ffn"
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
 
 
@@ -667,3 +667,83 @@ def test_a_part_of_a_fused_projection_that_is_never_taken_is_named_where_another
     assert culprit.path == "blocks.1.att"
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
     assert "takes another part of a fused tensor than the reference" in culprit.explanation
+
+
+class WrittenOutLayerNorm(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.w, self.b = norm.weight, norm.bias
+
+    def forward(self, x):
+        x = x - x.mean(-1, keepdim=True)
+        scale = (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()
+        return x / scale * self.w + self.b
+
+
+class ForgetsSum(Block):
+    def forward(self, h):
+        h = h + self.att(self.n1(h))
+        fed = self.ffn(self.n2(h))
+        return h, fed  # BUG: not the sum
+
+
+class WithFed(Port):
+    """A port of which a layer returns beside the states what it should have added to them."""
+
+    def forward(self, tokens):
+        h, fed = self.blocks[1](self.blocks[0](self.tok(tokens)))
+        return self.ln(h), fed
+
+
+def test_what_a_norm_that_only_the_port_writes_out_was_given_is_blamed_in_the_norms_place():
+    reference, port = fill(Reference(), seed=0), WithFed(ForgetsSum)
+    ids = torch.arange(12).reshape(2, 6)
+    with_weights_of(reference, port).ln = WrittenOutLayerNorm(reference.norm)
+
+    culprit = compare(trace(reference, ids), trace(port, ids)).culprit
+
+    assert (culprit.path, culprit.kind) == ("blocks.1", "glue")
+    assert "goes on without a value that the reference computes first" in culprit.explanation
+
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.gate, self.down = nn.Linear(WIDTH, 40), nn.Linear(WIDTH, 40), nn.Linear(40, WIDTH, bias=False)
+
+    def forward(self, x):
+        return self.down(F.gelu(self.gate(x)) * self.up(x))
+
+
+class ForgetsToMultiply(nn.Module):
+    """Has a bias of zeros that its reference has not."""
+
+    def __init__(self, gated):
+        super().__init__()
+        self.w1, self.w2, self.w3 = gated.gate, gated.up, nn.Parameter(gated.down.weight.detach().t().clone())
+        self.zeros = nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, h):
+        opened, _ = F.gelu(self.w1(h)), self.w2(h)  # BUG: either line is where the product is missing
+        return torch.addmm(self.zeros, opened.flatten(0, 1), self.w3).view(h.shape)  # BUG
+
+
+def test_a_bias_of_zeros_is_not_taken_for_the_operand_that_is_wrong():
+    reference, port = Reference(), Port()
+    for layer in reference.layers:
+        layer.feed = Gated()
+    ids = torch.arange(12).reshape(2, 6)
+    fill(reference, seed=0)
+    port.tok, port.ln = reference.embed, reference.norm
+    for block, layer in zip(port.blocks, reference.layers, strict=True):
+        block.n1, block.att, block.n2, block.ffn = (
+            layer.before,
+            layer.attention,
+            layer.after,
+            ForgetsToMultiply(layer.feed),
+        )
+
+    culprit = compare(trace(reference, ids), trace(port, ids)).culprit
+
+    assert culprit.path == "blocks.0.ffn"
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)

@@ -112,6 +112,13 @@ def test_a_parameter_of_one_layer_that_is_unknown_is_known_in_the_others():
     assert (found.is_known_elsewhere("layers.1.w"), found.is_known_elsewhere("other")) == (True, False)
 
 
+def test_a_parameter_that_no_layer_repeats_is_not_misplaced_for_being_transposed():
+    found = pair_weights(table(unembed=A.T), table(head__weight=A))
+
+    assert "unembed" in found.transposed
+    assert not found.is_misplaced("unembed")
+
+
 def test_layouts_that_all_layers_share_are_conventions_and_what_is_blamed_is_none():
     layers = range(2)
     parts = {(n, kind): random(10 * n + k, 6, 4) for n in layers for k, kind in enumerate("qkv")}

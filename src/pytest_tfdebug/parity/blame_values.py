@@ -129,10 +129,12 @@ class _Trial:
 
         3 for one with wrong parameters, 2 for one that the reference computes from the same operands with an operator
         of the same kind, 1 with one of another kind, 0 for the rest, -1 for a part of a sum, which the reference may
-        add up in another order.
+        add up in another order, -2 for a part of a parameter, which the reference may cut otherwise.
         """
         if self._wrong_weights(value):
             return 3
+        if value.is_moved and self._port.computed(value).origin == "parameter":
+            return -2
         other = self._counterparts.counterpart(value)
         if other is None or self._counterparts.operands(value, other) != ([], []):
             return -1 if self._is_part_of_sum(value) else 0
@@ -150,8 +152,21 @@ class _Trial:
         constant = self._wrong_constant(first, other)
         if constant is not None:
             return constant
-        found = self._compared(first, other) if other is not None else None
+        found = (self._compared(first, other) if other is not None else None) or self._given_another(first)
         return found or self._of_code("unknown", first, self.missing[0] if self.missing else None)
+
+    def _given_another(self, first: Value) -> Finding | None:
+        """Blame what a call was given, if the reference uses the call's parameters with what the port never computes.
+
+        A norm that is written out has values of its own: what it is given tells whether it is to blame.
+        """
+        call = self._port.call_of(first)
+        given = [index for _, index in self._port.table.inputs.get(call.index, ()) if self._port.weighted[index]]
+        other, is_open = self._calls.with_parameters_of(call), self._counterparts.reference_open.open
+        lacking = [made for made in other.producers if made in is_open] if other is not None else []
+        if other is None or not given or not lacking or self._counterparts.port_open.open.intersection(given):
+            return None
+        return self._steps.left_out(first, other, given[:1], lacking[0])
 
     def _compared(self, first: Value, other: Value) -> Finding | None:
         """Compare the operators and operands of two values; None where these do not tell what is wrong."""

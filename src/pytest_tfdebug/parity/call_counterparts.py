@@ -207,6 +207,13 @@ class CallCounterparts:
         bases = {value.index for value in port.moves(index)}
         return bool(given & {index, port.computed(port.values[index]).index, *bases})
 
+    def with_parameters_of(self, call: Call) -> Value | None:
+        """Return the first value that the reference computes with a parameter that a call of the port uses."""
+        port, reference = self._counterparts.port, self._counterparts.reference
+        names = {name for value in port.values if value.call == call.index for name in port.parameters_of(value)}
+        theirs = {each for name in names for each in self._counterparts.weights.partners.get(name, ())}
+        return next((value for value in reference.values if theirs.intersection(reference.parameters_of(value))), None)
+
     def user_of_parameter(self, name: str, first: Value) -> Call:
         """Return the call that first uses a parameter; that of a value where none does."""
         port = self._counterparts.port

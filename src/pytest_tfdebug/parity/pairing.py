@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeAlias
@@ -181,12 +180,23 @@ def pair_outputs(
         mine.insert(0, mine.pop(_nearest(mine, theirs[0], lambda record: apart(record, theirs[0]))))
     elif len(mine) == 1 < len(theirs):
         theirs.insert(0, theirs.pop(_nearest(theirs, mine[0], lambda record: apart(mine[0], record))))
-    elif len(mine) != len(theirs):
-        shapes = SequenceMatcher(None, [each.shape for each in mine], [each.shape for each in theirs], autojunk=False)
-        for _, first, last, their_first, their_last in shapes.get_opcodes():
-            yield from zip_longest(mine[first:last], theirs[their_first:their_last])
-        return
+    elif len(mine) > len(theirs):
+        mine = _in_line(mine, theirs)
+    else:
+        theirs = _in_line(theirs, mine)
     yield from zip_longest(mine, theirs)
+
+
+def _in_line(many: list[TensorRecord], few: list[TensorRecord]) -> list[TensorRecord]:
+    """Return records, those first that have the shapes of all of some others in their order, if there are such."""
+    places: list[int] = []
+    for other in few:
+        after = range(places[-1] + 1 if places else 0, len(many))
+        place = next((place for place in after if many[place].shape == other.shape), None)
+        if place is None:
+            return many
+        places.append(place)
+    return [*(many[place] for place in places), *(each for place, each in enumerate(many) if place not in places)]
 
 
 def _nearest(records: Sequence[TensorRecord], other: TensorRecord, apart: Callable[[TensorRecord], float]) -> int:

@@ -53,7 +53,9 @@ class Weights:
         Layouts differ between implementations; they do not differ between the layers of one.
         """
         others = [other for other in self.partners if _starred(other) == _starred(name) and other != name]
-        if any(name in some and not some.intersection(others) for some in (self.reordered, self.transposed)):
+        if name in self.reordered and not self.reordered.intersection(others):
+            return True
+        if others and name in self.transposed and not self.transposed.intersection(others):
             return True
         usual = Counter(_relation(other, partner) for other in others for partner in set(self.partners[other]))
         if name not in self.partners or not usual or usual.most_common(1)[0][1] < _USUAL:
