@@ -747,3 +747,55 @@ def test_a_bias_of_zeros_is_not_taken_for_the_operand_that_is_wrong():
 
     assert culprit.path == "blocks.0.ffn"
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+
+
+class FusedAttention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        weights = (q @ k.transpose(-2, -1) / 8**0.5).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class HeadsApart(nn.Module):
+    """Holds the projections of each head by itself, as analysis libraries do."""
+
+    def __init__(self, fused):
+        super().__init__()
+        weights, biases = fused.qkv.weight.detach().chunk(3), fused.qkv.bias.detach().chunk(3)
+        self.w = nn.ParameterList([each.view(HEADS, -1, WIDTH).transpose(1, 2).clone() for each in weights])
+        self.b = nn.ParameterList([each.view(HEADS, -1).clone() for each in biases])
+        self.mix, self.o = Mix(), fused.out
+
+    def forward(self, h):
+        parts = []
+        for w, b in zip(self.w, self.b, strict=True):
+            rows = w.transpose(1, 2).reshape(WIDTH, WIDTH)
+            parts.append(F.linear(h, rows, b.flatten()).unflatten(-1, (HEADS, -1)).transpose(1, 2))
+        return self.o(self.mix(*parts).transpose(1, 2).flatten(2))
+
+
+class SubtractsAttention(Block):
+    def forward(self, h):
+        return h - self.att(self.n1(h)) + self.ffn(self.n2(h))  # BUG
+
+
+def test_a_parameter_that_is_cut_otherwise_is_not_blamed_for_a_sum_before_it():
+    reference, port = ParallelReference(), Port()
+    for layer in reference.layers:
+        layer.attention = FusedAttention()
+    ids = torch.arange(12).reshape(2, 6)
+    fill(reference, seed=0)
+    port.tok, port.ln = reference.embed, reference.norm
+    for place, layer in enumerate(reference.layers):
+        block = port.blocks[place] = SubtractsAttention()
+        block.n1, block.n2, block.att = layer.before, layer.after, HeadsApart(layer.attention)
+        block.ffn.w1, block.ffn.w2 = layer.feed.up, layer.feed.down
+
+    culprit = compare(trace(reference, ids), trace(port, ids)).culprit
+
+    assert culprit.path == "blocks.0"
+    assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
