@@ -29,11 +29,14 @@ def _same_summary_everywhere(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _order_as_written(request, monkeypatch):
-    """Keep plugins out of the runs inside tests that change the order of tests, or how they are shown."""
+def _plugins_of_inner_runs(request, monkeypatch):
+    """Keep plugins out of the runs inside tests that change the order of tests, or how they are shown, or take long to load.
+
+    Hypothesis takes as long to load as torch, at the first report of every run in a process of its own.
+    """
     if "pytester" in request.fixturenames:
         request.getfixturevalue("pytester")  # it takes away what the variable held
-    names = ("randomly", "random_order", "sugar", "rich", "asyncio")
+    names = ("randomly", "random_order", "sugar", "rich", "asyncio", "anyio", "hypothesispytest")
     monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in names))
 
 
