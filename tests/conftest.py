@@ -1,12 +1,17 @@
 """Settings of all tests, and the failures that triage is tested on."""
 
 import gc
+import os
 import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester"]
+
+# The models are tiny: more threads than one cost more than they give, most of all under pytest-xdist. It is also for the
+# processes that tests start, and stands before torch is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Tests leave the number of examples and the deadline to the profile. No example fails for a slow machine.
 settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
