@@ -1,11 +1,17 @@
 """Settings of all tests, and the failures that triage is tested on."""
 
+import gc
+import os
 import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester"]
+
+# The models are tiny: more threads than one cost more than they give, most of all under pytest-xdist. It is also for the
+# processes that tests start, and stands before torch is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Tests leave the number of examples and the deadline to the profile. No example fails for a slow machine.
 settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,6 +27,12 @@ def pytest_configure():
         providers._get_local_constants = providers.Constants
 
 
+def pytest_collection_finish():
+    """Keep what is loaded for good out of every look for garbage: it takes half a second, and some tests look often."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _same_summary_everywhere(monkeypatch):
     """Let pytest's short summary be short on a CI server too, where it repeats whole failures, and of one width."""
@@ -29,11 +41,14 @@ def _same_summary_everywhere(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def _order_as_written(request, monkeypatch):
-    """Keep plugins out of the runs inside tests that change the order of tests, or how they are shown."""
+def _plugins_of_inner_runs(request, monkeypatch):
+    """Keep plugins out of the runs inside tests that change the order of tests, or how they are shown, or take long to load.
+
+    Hypothesis takes as long to load as torch, at the first report of every run in a process of its own.
+    """
     if "pytester" in request.fixturenames:
         request.getfixturevalue("pytester")  # it takes away what the variable held
-    names = ("randomly", "random_order", "sugar", "rich", "asyncio")
+    names = ("randomly", "random_order", "sugar", "rich", "asyncio", "anyio", "hypothesispytest")
     monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in names))
 
 

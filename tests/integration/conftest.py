@@ -1,14 +1,25 @@
 """Settings of the tests that run real models."""
 
-import torch
-import torch._dynamo  # loaded once for all runs inside this process: torch refuses to load it a second time
+from importlib import import_module
 
-import pytest_tfdebug
-import pytest_tfdebug.goldens.fixture
+import pytest
 
-# pytester unloads what a run loaded, and the package keeps the public names that it has looked up: load all of it first.
-for name in pytest_tfdebug.__all__:
-    getattr(pytest_tfdebug, name)
+# torch refuses to load its compiler a second time. What the plugin looks for in ``sys.modules`` is not named here.
+_LOADED_ONCE = (
+    "torch._dynamo",
+    "pytest_tfdebug.goldens.fixture",
+    "pytest_tfdebug.goldens.summary",
+    "pytest_tfdebug.overflow.marker",
+    "pytest_tfdebug.overflow.recorded_check",
+    "pytest_tfdebug.triage.classify",
+)
 
-# The models are tiny: more threads than one cost more than they give, most of all under pytest-xdist.
-torch.set_num_threads(1)
+
+@pytest.fixture(scope="session", autouse=True)
+def _loaded_once():
+    """Load what pytester would unload after each run; a process that only hands out tests needs none of it."""
+    for name in _LOADED_ONCE:
+        import_module(name)
+    package = import_module("pytest_tfdebug")
+    for name in package.__all__:
+        getattr(package, name)  # the package keeps the public names that it has looked up

@@ -25,6 +25,7 @@ from transformers import (
 )
 
 import pytest_tfdebug
+from pytest_tfdebug.conform.__main__ import main
 from pytest_tfdebug.conform.judge import judge
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
@@ -380,18 +381,25 @@ def checkout(tmp_path):
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def _progress_bars_as_before(monkeypatch):
+    """Let the command, which turns them off in a process of its own, leave them as they are in this one."""
+    monkeypatch.setattr(transformers.logging, "disable_progress_bar", lambda: None)
+
+
 def conform(checkout, *arguments):
     environment = {**os.environ, "HF_HOME": str(checkout / "home"), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "pytest_tfdebug.conform", str(checkout), *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
 
-def test_code_of_a_checkout_runs_only_where_that_is_said(checkout):
-    refused = conform(checkout)
+def test_code_of_a_checkout_runs_only_where_that_is_said(checkout, capsys):
+    refused = main([str(checkout)])
+    told = capsys.readouterr().err
     done = conform(checkout, "--trust-remote-code")
 
-    assert refused.returncode == 2
-    assert "has code of its own (modeling_mine.py), and this command would run it with your rights." in refused.stderr
+    assert refused == 2
+    assert "has code of its own (modeling_mine.py), and this command would run it with your rights." in told
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"Running the model code of {checkout}." in done.stderr
     assert "MineForCausalLM ok" in done.stdout
@@ -410,14 +418,14 @@ def test_code_of_a_checkout_runs_only_where_that_is_said(checkout):
     ],
     ids=["no-config", "unknown-type", "no-known"],
 )
-def test_what_cannot_be_looked_at_is_said_in_a_line(tmp_path, config, options, told):
+def test_what_cannot_be_looked_at_is_said_in_a_line(tmp_path, capsys, config, options, told):
     if config is not None:
         (tmp_path / "config.json").write_text(json.dumps(config))
 
-    done = conform(tmp_path, *options)
+    ended = main([str(tmp_path), *options])
 
-    assert done.returncode == 2
-    assert done.stderr.startswith(told.format(checkout=tmp_path)), done.stderr
+    assert ended == 2
+    assert capsys.readouterr().err.startswith(told.format(checkout=tmp_path))
 
 
 def test_a_controller_reads_verdicts_without_heavy_modules():

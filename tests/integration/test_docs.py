@@ -101,7 +101,7 @@ def test_the_tutorial_goes_as_it_says(pytester):
 
     def run(*arguments):
         pytester.makepyfile(**{name.removesuffix(".py"): f"# {name}\n{text}" for name, text in files.items()})
-        return pytester.runpytest_subprocess(*arguments, "-p", "no:cacheprovider")
+        return pytester.runpytest_inprocess(*arguments, "-p", "no:cacheprovider")
 
     recorded = run("--tf-golden=update")
     for old, new in edits[:1]:

@@ -1,5 +1,7 @@
 """``--tf-explain``: after a failed check the lines of the port and of the reference that its golden was made from."""
 
+import linecache
+
 import pytest
 
 #: A reference in a file of its own, recorded once; and a port of other names that is edited.
@@ -108,10 +110,11 @@ def test_port(tf_golden):
 def test_the_references_text_is_that_of_the_golden_and_not_of_what_is_installed(pytester):
     pytester.syspathinsert()
     pytester.makepyfile(here=REFERENCE.format(gate="torch.tanh(wide)"), test_it=PORT)
-    pytester.runpytest_subprocess("--tf-golden=update").assert_outcomes(failed=1)
+    pytester.runpytest_inprocess("--tf-golden=update").assert_outcomes(failed=1)
     pytester.makepyfile(here="# moved\n" * 30 + REFERENCE.format(gate="torch.sigmoid(wide)"))
+    linecache.clearcache()  # as in a process of its own
 
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_inprocess()
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(

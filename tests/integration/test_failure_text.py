@@ -169,7 +169,7 @@ def _plain(answer, line):
     return re.sub(r"\\(\W)", r"\1", answer.replace(_LINES, re.search(r":(\d+(?:-\d+)?) ", line)[1]))
 
 
-@pytest.mark.parametrize(("arguments", "columns"), [((), 80), (("-n", "2"), 100), (("-q",), 80)])
+@pytest.mark.parametrize(("arguments", "columns"), [((), 80), (("-n", "1"), 100), (("-q",), 80)])
 def test_a_table_at_the_end_has_a_line_for_each_failure_that_is_explained(run, arguments, columns):
     text = run(*arguments, columns=columns)
 
@@ -213,7 +213,7 @@ def test_twice_verbose_leaves_nothing_out(run):
     assert " tfdebug environment =" in text
 
 
-@pytest.mark.parametrize(("columns", "arguments"), [(80, ()), (100, ("-n", "2"))])
+@pytest.mark.parametrize(("columns", "arguments"), [(80, ()), (100, ("-n", "1"))])
 def test_sentences_are_as_wide_as_the_terminal(run, columns, arguments):
     lines = body(run(*arguments, columns=columns), "padding")[1:]
 

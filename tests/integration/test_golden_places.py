@@ -30,7 +30,7 @@ def run(pytester, monkeypatch):
 
     def run_pytest(suite, *arguments):
         pytester.makepyfile(test_it=suite)
-        return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", *arguments)
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
 
     return run_pytest
 

@@ -13,9 +13,7 @@ from safety.prunes import SCENARIOS, Golden, Scenario, play
 def run(pytester, monkeypatch):
     def run_pytest(folder, arguments):
         monkeypatch.chdir(folder)
-        return pytester.runpytest_inprocess(
-            "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *arguments
-        ).stdout.str()
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments).stdout.str()
 
     return run_pytest
 

@@ -40,7 +40,7 @@ def run(pytester, monkeypatch):
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            return pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", *arguments)
+            return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
 
     return run_pytest
 
@@ -250,8 +250,8 @@ def test_a_worker_of_xdist_knows_what_was_typed(pytester, run, monkeypatch):
     pytester.makeini("[pytest]\ntf_golden = update")
     monkeypatch.setenv("CI", "true")
 
-    refused = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", "1", "-k", "same")
-    typed = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-n", "1", "-k", "same", "--tf-golden=update")
+    refused = run("-n", "1", "-k", "same")
+    typed = run("-n", "1", "-k", "same", "--tf-golden=update")
 
     refused.assert_outcomes(failed=1)
     typed.assert_outcomes(passed=1)

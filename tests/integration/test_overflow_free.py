@@ -210,7 +210,7 @@ def test_marked():
 def test_model(number):
     (unsound() if number == 2 else sound())(torch.ones(2, 4))
 """,
-        "-n2",
+        "-n1",
     )
 
     result.assert_outcomes(failed=2, passed=3)

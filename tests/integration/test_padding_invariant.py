@@ -116,7 +116,7 @@ def test_the_same_under_xdist(pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     write(pytester, TESTS + NEEDS_POSITIONS)
 
-    result = pytester.runpytest_subprocess("-n", "2", "-W", "default")
+    result = pytester.runpytest_subprocess("-n", "1", "-W", "default")
 
     result.assert_outcomes(passed=4, failed=4, skipped=1)
     result.stdout.fnmatch_lines(SUMMARY)

@@ -66,19 +66,15 @@ def test_the_file_holds_every_check_with_its_schema(pytester, failing):
     assert port["forward"]["elements"]["shape"] == [2, 4]
 
 
-def test_workers_of_xdist_send_the_same(pytester, failing, monkeypatch):
+def test_workers_of_xdist_send_the_same_and_the_one_that_prints_writes_the_pages(pytester, failing, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))  # the number is part of the environment
     pytester.runpytest("--tf-json=one.json")
-    pytester.runpytest_subprocess("-n", "2", "-p", "xdist", "--tf-json=two.json").assert_outcomes(failed=1, passed=1)
+    result = pytester.runpytest_subprocess("-n", "2", "--tf-json=two.json", "--tf-html=page")
 
+    result.assert_outcomes(failed=1, passed=1)
     _, one = checks_of(pytester.path / "one.json")
     _, two = checks_of(pytester.path / "two.json")
     assert two == one
-
-
-def test_pages_of_workers_are_written_by_the_one_that_prints(pytester, failing):
-    result = pytester.runpytest_subprocess("-n", "2", "-p", "xdist", "--tf-html=page")
-
     assert len(list((pytester.path / "page" / "checks").iterdir())) == 2
     result.stdout.fnmatch_lines(["tfdebug page: file://*/page/index.html"])
 

@@ -43,7 +43,7 @@ def really(report, test, model, cls):
 
 def run_pytest(repo, file, *options):
     command = [sys.executable, "-m", "pytest", "-q", f"--tf-skip-report={file}", *options, "tests"]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": ""}
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": "-p no:hypothesispytest"}
     done = subprocess.run(command, cwd=repo, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text())

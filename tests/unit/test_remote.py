@@ -4,7 +4,9 @@ import shutil
 
 import fsspec
 import pytest
+import torch  # noqa: F401 - pytester unloads what a run inside this process has loaded
 
+import pytest_tfdebug.goldens.fixture  # noqa: F401 - likewise
 from pytest_tfdebug import GoldenError
 from pytest_tfdebug.goldens.place import Place
 from pytest_tfdebug.goldens.remote import RemoteDirectory
@@ -171,7 +173,7 @@ def test_a_run_records_and_checks_behind_a_url(pytester, s3, tmp_path, monkeypat
     pytester.makeini(f"[pytest]\ntf_golden_dir = {s3}/run")
 
     def run(*arguments):
-        return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", *arguments)
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
 
     missing = run()
     recorded = run("--tf-golden=update")
