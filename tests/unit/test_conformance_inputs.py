@@ -72,6 +72,14 @@ def test_tokens_whose_place_an_image_takes_stay_where_there_is_an_image(media, e
     assert (made["attention_mask"].bool() == (made["input_ids"] != PAD)).all()
 
 
+def test_a_token_of_an_image_that_one_row_happens_to_have_is_replaced():
+    config = CLIPConfig(image_token_id=IMAGE, pad_token_id=PAD)
+    ids = torch.tensor([[5, 6, 7], [8, 9, IMAGE], [4, 3, 8]])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones(3, 3), "pixel_values": torch.zeros(3, 3, 4, 4)}
+
+    assert cleaned(inputs, config)["input_ids"].tolist() == [[5, 6, 7], [8, 9, 5], [4, 3, 8]]
+
+
 def test_all_frames_of_sound_are_real():
     mask = torch.tensor([[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1]])
     inputs = {"input_features": torch.zeros(2, 6, 4), "attention_mask": mask}

@@ -90,8 +90,8 @@ def _mask_ignored(f: Findings) -> str:
     mask, unit = f.sequence.kind.mask, f.sequence.kind.unit
     if f.experiments.mask_matters is not False and not f.is_in_attention():
         return f"the pads are taken in there like real {unit}, without a look at {mask}."
-    in_part = ", or not all that it attends to" if f.located.has_good_mask else ""
-    return f"{mask} never reached attention there{in_part}: the pads are attended to like real {unit}."
+    or_made = ", or keys are made of several tokens, pads too" if f.located.has_good_mask else ""
+    return f"{mask} never reached attention there: the pads are attended to like real {unit}{or_made}."
 
 
 def _are_positions_shifted(f: Findings) -> bool:
