@@ -304,3 +304,33 @@ def test_numbers_of_pads_that_a_model_refuses_do_not_count_as_right():
 
     assert "Pads on the right, in tokens: 1 and 7 change the answer; none tried leaves it" in report
     assert "built from the mask the answer is right" not in report
+
+
+class TakesNoPositions(LlamaForCausalLM):
+    """As VibeVoice ASR does: its keys are rotated as far as the pads move them, and attention sees only distances."""
+
+    def forward(self, input_ids, attention_mask=None, past_key_values=None, use_cache=None):
+        return super().forward(input_ids, attention_mask, past_key_values=past_key_values, use_cache=use_cache)
+
+
+class RaisesWithOtherWeights(LlamaForCausalLM):
+    """As PP-DocLayoutV2 does, which then places a box outside of its image."""
+
+    def forward(self, input_ids, attention_mask=None, **more):
+        if self.lm_head.weight.std() > 0.1:
+            raise IndexError("The `bbox` coordinate values should be within 0-1000 range.")
+        return super().forward(input_ids, attention_mask, **more)
+
+
+def test_keys_that_left_pads_rotate_further_are_no_leak():
+    finding = found(TakesNoPositions, "padding")
+
+    assert not finding.failure
+    assert not finding.absent
+
+
+def test_a_model_that_raises_with_other_weights_has_its_own():
+    finding = found(RaisesWithOtherWeights, "batch")
+
+    assert not finding.failure
+    assert not finding.absent

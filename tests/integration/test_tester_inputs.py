@@ -375,3 +375,32 @@ def test_a_model_with_a_part_that_has_no_attention_is_loaded_all_the_same(monkey
     monkeypatch.setattr(type(model), "from_pretrained", classmethod(refusing))
 
     assert_save_load_invariant(model, inputs)
+
+
+def test_a_limit_that_the_call_itself_exceeds_is_that_of_another_sequence():
+    model, inputs = padding_models.build("llama")
+    model.config.max_position_embeddings = 4
+    call, _ = observe(model, (), inputs, lambda: model(**inputs))
+    check = CHECKS["padding_invariant"]
+
+    outcome = check.run(call, check.takes())
+
+    assert not any("do not fit" in told for told in outcome.skipped)
+
+
+class HearsSound(LlamaForCausalLM):
+    """Takes as many frames as there are tokens, as a tester of Gemma 4 has it."""
+
+    def forward(self, input_ids, attention_mask=None, input_features=None, input_features_mask=None, **more):
+        assert input_features[input_features_mask.bool()].shape[1] == 4
+        return super().forward(input_ids, attention_mask, **more)
+
+
+def test_a_mask_of_frames_is_not_padded_with_as_many_tokens():
+    model, inputs = padding_models.build("llama")
+    hears = HearsSound(model.config).eval()
+    shape = inputs["input_ids"].shape
+
+    assert_padding_invariant(
+        hears, {**inputs, "input_features": torch.zeros(*shape, 4), "input_features_mask": torch.ones(shape)}
+    )

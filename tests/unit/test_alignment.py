@@ -138,3 +138,20 @@ def test_rows_may_be_the_second_axis():
     ways = list(Alignment(5, 0, 5, 3, rows=(2, 1, 0)).candidates(memory, memory))
 
     assert any(torch.equal(way.tensor, memory.flip(1)) for way in ways)
+
+
+def test_patches_of_a_larger_image_are_those_of_its_corner():
+    patches = torch.randn(2, 3, 3, 5)
+    larger = extend(extend(patches, 1, 0, 2), 2, 0, 2)
+
+    ways = Alignment(24, 0, 40, 2, is_exact=False).candidates(larger.flatten(1, 2), patches.flatten(1, 2))
+
+    assert any(torch.equal(way.tensor, patches.flatten(1, 2)) for way in ways)
+
+
+def test_distances_of_more_frames_lie_around_those_of_fewer():
+    fewer, more = torch.arange(-3.0, 4.0), torch.arange(-5.0, 6.0)
+
+    ways = Alignment(4, 0, 6, 1, is_exact=False).candidates(more[None], fewer[None])
+
+    assert any(torch.equal(way.tensor, fewer[None]) for way in ways)

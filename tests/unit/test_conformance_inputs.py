@@ -11,7 +11,7 @@ from pytest_tfdebug.conform.inputs import default_inputs
 from pytest_tfdebug.conform.small_config import small
 from pytest_tfdebug.conform.tester_inputs import cleaned
 
-PAD, BOS, EOS = 0, 1, 2
+PAD, BOS, EOS, IMAGE = 0, 1, 2, 30
 CONFIG = LlamaConfig(vocab_size=32, pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS)
 ROW = st.lists(st.tuples(st.integers(0, 31), st.booleans()), min_size=5, max_size=5)
 
@@ -20,16 +20,72 @@ ROW = st.lists(st.tuples(st.integers(0, 31), st.booleans()), min_size=5, max_siz
 def test_masks_have_no_holes_and_real_tokens_are_ordinary(rows):
     ids = torch.tensor([[token for token, _ in row] for row in rows])
     mask = torch.tensor([[1, *(int(is_real) for _, is_real in row[1:])] for row in rows])
+    is_meant = ((ids <= EOS) & (ids == ids[:1])).all(dim=0)
 
     made = cleaned({"input_ids": ids, "attention_mask": mask, "labels": None}, CONFIG)
 
     real = made["attention_mask"].bool()
     assert set(made) == {"input_ids", "attention_mask"}
-    assert made["attention_mask"].sum(dim=1).tolist() == mask.sum(dim=1).tolist()
     assert ((real[:, 1:] != real[:, :-1]).sum(dim=1) <= 1).all()
     assert (made["input_ids"][~real] == PAD).all()
-    if len(rows) > 1 and (ids > EOS).any() and not (ids <= EOS).all(dim=0).any():
-        assert (made["input_ids"][real] > EOS).all()
+    assert (made["attention_mask"].sum(dim=1) >= mask.sum(dim=1)).all()
+    if not is_meant.any():
+        assert made["attention_mask"].sum(dim=1).tolist() == mask.sum(dim=1).tolist()
+        if len(rows) > 1 and (ids > EOS).any():
+            assert (made["input_ids"][real] > EOS).all()
+
+
+def test_a_pad_that_ends_every_row_takes_the_place_of_no_token():
+    ids = torch.tensor([[5, BOS, 7, PAD], [8, BOS, 9, PAD]])
+    mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0]])
+
+    made = cleaned({"input_ids": ids, "attention_mask": mask}, CONFIG)
+
+    assert made["input_ids"].tolist() == [[5, BOS, PAD, PAD], [8, BOS, 9, PAD]]
+
+
+def test_no_mask_hides_a_special_token_that_is_in_every_row():
+    ids = torch.tensor([[5, BOS, 7, 8], [8, BOS, 9, 6]])
+    mask = torch.tensor([[1, 0, 0, 0], [1, 1, 1, 0]])
+
+    made = cleaned({"input_ids": ids, "attention_mask": mask}, CONFIG)
+
+    assert made["input_ids"].tolist() == [[5, BOS, PAD, PAD], [8, BOS, 9, PAD]]
+    assert made["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("media", "expected"),
+    [
+        ({"pixel_values": torch.zeros(2, 3, 4, 4)}, [[5, IMAGE, IMAGE, PAD], [IMAGE, 7, 8, IMAGE]]),
+        ({}, [[5, PAD, PAD, PAD], [5, 7, PAD, PAD]]),
+    ],
+)
+def test_tokens_whose_place_an_image_takes_stay_where_there_is_an_image(media, expected):
+    config = CLIPConfig(image_token_id=IMAGE, pad_token_id=PAD)
+    ids = torch.tensor([[5, IMAGE, IMAGE, 6], [IMAGE, 7, 8, IMAGE]])
+    mask = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0]])
+
+    made = cleaned({"input_ids": ids, "attention_mask": mask, **media}, config)
+
+    assert made["input_ids"].tolist() == expected
+    assert (made["attention_mask"].bool() == (made["input_ids"] != PAD)).all()
+
+
+def test_a_token_of_an_image_that_one_row_happens_to_have_is_replaced():
+    config = CLIPConfig(image_token_id=IMAGE, pad_token_id=PAD)
+    ids = torch.tensor([[5, 6, 7], [8, 9, IMAGE], [4, 3, 8]])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones(3, 3), "pixel_values": torch.zeros(3, 3, 4, 4)}
+
+    assert cleaned(inputs, config)["input_ids"].tolist() == [[5, 6, 7], [8, 9, 5], [4, 3, 8]]
+
+
+def test_all_frames_of_sound_are_real():
+    mask = torch.tensor([[1, 1, 0, 1, 0, 0], [1, 1, 1, 1, 1, 1]])
+    inputs = {"input_features": torch.zeros(2, 6, 4), "attention_mask": mask}
+
+    assert cleaned(inputs, CONFIG)["attention_mask"].tolist() == [[1] * 6, [1] * 6]
+    assert cleaned({**inputs, "input_ids": torch.full((2, 6), 5)}, CONFIG)["attention_mask"].sum() == 9
 
 
 def test_a_special_token_that_ends_every_row_ends_it_still():

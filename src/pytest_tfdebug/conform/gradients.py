@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from pytest_tfdebug.conform.finding import Finding
 from pytest_tfdebug.errors import listed
+from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.explain.choices import Choices, first_other
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.redaction import redact
@@ -15,10 +17,11 @@ from pytest_tfdebug.tracing.leaves import walk
 from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
     from pytest_tfdebug.conform.subject import Subject
-    from pytest_tfdebug.invariance.calls.observed_call import Leaves
+    from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.explain.choices import Choice
 
     Answer = tuple[Leaves, list[Choice]]
@@ -53,8 +56,8 @@ def each_has_one(subject: Subject) -> Finding:
     without = {name: named[name] for name, gradient in zip(named, gradients, strict=True) if gradient is None}
     if not without:
         return Finding()
-    before = _answer(subject)
-    cut = _that_matter(subject, before, without)
+    answer = partial(_answer, subject.call, inputs)
+    cut = _that_matter(answer, without)
     if not cut:
         return Finding(note=f"without effect in this call, and without gradient: {listed(list(without))}")
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
@@ -63,14 +66,15 @@ def each_has_one(subject: Subject) -> Finding:
     return Finding.broken(told, [listed(cut)], _DIAGNOSIS, culprit)
 
 
-def _that_matter(subject: Subject, before: Answer, parameters: dict[str, torch.nn.Parameter]) -> list[str]:
+def _that_matter(answer: Callable[[], Answer], parameters: dict[str, torch.nn.Parameter]) -> list[str]:
     """Return the names of the parameters that change the answer: all at once first, since most often none does."""
-    if _changes(subject, before, parameters.values()) is False:
+    before = answer()
+    if _changes(answer, before, parameters.values()) is False:
         return []
-    return [name for name, parameter in parameters.items() if _changes(subject, before, [parameter])]
+    return [name for name, parameter in parameters.items() if _changes(answer, before, [parameter])]
 
 
-def _changes(subject: Subject, before: Answer, parameters: Iterable[torch.nn.Parameter]) -> bool | None:
+def _changes(answer: Callable[[], Answer], before: Answer, parameters: Iterable[torch.nn.Parameter]) -> bool | None:
     """Tell whether other values of some parameters give another answer; the values are put back.
 
     None if the model makes another choice (a code, a keypoint, a number of frames): a parameter that acts only through
@@ -81,7 +85,7 @@ def _changes(subject: Subject, before: Answer, parameters: Iterable[torch.nn.Par
         with torch.no_grad():
             for parameter, value in kept:
                 parameter.copy_(value * (1 + _STEP) + _STEP)
-        after, choices = _answer(subject)
+        after, choices = answer()
     finally:
         with torch.no_grad():
             for parameter, value in kept:
@@ -91,9 +95,11 @@ def _changes(subject: Subject, before: Answer, parameters: Iterable[torch.nn.Par
     return any(path not in after or not _equal(tensor, after[path]) for path, tensor in before[0].items())
 
 
-def _answer(subject: Subject) -> Answer:
-    with subject.call.restored(), Choices() as choices:
-        return subject.call.leaves(subject.call.inputs), choices.made
+def _answer(call: ObservedCall, inputs: dict[str, Any]) -> Answer:
+    """Return what a call gives beside its cache, whose keys and states show what no gradient can pass."""
+    with call.restored(), Choices() as choices:
+        given = {path: tensor for path, tensor in call.leaves(inputs).items() if not is_in_cache(path)}
+    return given, choices.made
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:

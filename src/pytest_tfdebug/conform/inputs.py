@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -56,14 +57,19 @@ def _ids(model: torch.nn.Module, length: int = _LENGTH) -> torch.Tensor:
     return torch.tensor(plain or [size - 1])[torch.randint(len(plain) or 1, (_BATCH, length), generator=_generator())]
 
 
-def special_ids(config: Any) -> set[int]:  # noqa: ANN401 - a configuration
-    """Return the ids of special tokens that a configuration, or one inside it, names."""
+def special_ids(config: Any, of: re.Pattern[str] = re.compile("")) -> set[int]:  # noqa: ANN401 - a configuration
+    """Return the ids of special tokens that a configuration, or one inside it, names.
+
+    Args:
+        config: The configuration.
+        of: What the name of its entry has to contain.
+    """
     found: set[int] = set()
     for name, value in vars(config).items() if hasattr(config, "__dict__") else ():
-        if name.endswith(_SPECIAL):
+        if name.endswith(_SPECIAL) and of.search(name):
             found |= {item for item in (value if isinstance(value, list) else [value]) if isinstance(item, int)}
         elif name.endswith("config") and hasattr(value, "to_dict"):
-            found |= special_ids(value)
+            found |= special_ids(value, of)
     return found
 
 

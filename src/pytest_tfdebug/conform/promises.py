@@ -81,6 +81,8 @@ def _check(kind: type[Check[Any]], subject: Subject) -> Finding:
     outcome = kind.run(subject.call, kind.takes())
     if outcome.failure and outcome.located is not None and _is_rounding(kind, subject):
         return Finding(note="differs in float32 and not in float64: rounding, which this model magnifies")
+    if outcome.is_beyond:  # the weights are not the model's own
+        return Finding(note=f"with these weights {outcome.diagnosis}")
     if outcome.failure:
         return Finding(outcome.failure, culprit=outcome.culprit, diagnosis=outcome.diagnosis)
     if not outcome.repeats:

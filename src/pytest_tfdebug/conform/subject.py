@@ -64,20 +64,32 @@ class Subject:
         the attention of a small model is nearly uniform, and wrong positions or masks change its answer by less than
         the tolerance.
         """
+        model = self._new()
+        with suppress(TFDebugError):  # it keeps parameters that are not plain numbers
+            fill(model)
+        return model
+
+    def _new(self) -> Any:  # noqa: ANN401 - as above
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            model = self.build().eval()
-            with suppress(TFDebugError):  # it keeps parameters that are not plain numbers
-                fill(model)
-            return model
+            return self.build().eval()
 
     @cached_property
     def call(self) -> ObservedCall:
-        """The model's plain call.
+        """The model's plain call; with the weights that it is built with, where it raises with others.
 
         Raises:
             TFDebugError: If the model cannot be called with these inputs.
         """
+        try:
+            return self._call()
+        except TFDebugError:
+            self.model = self._new()  # a detector may point outside of its image with weights of any other size
+            with suppress(TFDebugError):
+                return self._call()
+            raise
+
+    def _call(self) -> ObservedCall:
         model = self.model
         inputs = dict(self.inputs(model) if callable(self.inputs) else self.inputs)
         try:

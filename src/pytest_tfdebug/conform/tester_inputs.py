@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import torch
 from pytest_tfdebug.conform.inputs import special_ids
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.invariance.calls.sequences import FRAMES
 from pytest_tfdebug.tracing.random_state import random_state_kept
 
 if TYPE_CHECKING:
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
 _COMMON = "test_modeling_common"
 _MASKS = {"attention_mask": "input_ids", "decoder_attention_mask": "decoder_input_ids"}
+#: Names of inputs that hold images or sound.
+_MEDIA = re.compile(r"pixel|image|video|audio|speech|feature")
+#: Names of tokens whose place an image or a sound takes.
+_MEDIA_TOKENS = re.compile(r"image|vision|video|audio|speech")
 #: Dimensions of a table of tokens.
 _TABLE = 2
 
@@ -48,7 +54,9 @@ def prepared(case: Any) -> Iterator[Subject]:  # noqa: ANN401 - a test class of 
 def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:
     """Return inputs whose masks have no holes, with pads where they are 0 and without stray special tokens elsewhere.
 
-    A special token that is in the same place of every row is there on purpose, and stays.
+    A special token that is in the same place of every row is there on purpose, and so is a token that an image or sound
+    takes the place of, where one is given: they stay, and no mask hides them. All frames of sound become real ones: a
+    model pools frames, and nobody can tell which of the pooled ones are pads.
 
     Args:
         inputs: Keyword inputs; what is None is left out.
@@ -56,17 +64,23 @@ def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:
     """
     made = {name: copy.deepcopy(value) for name, value in inputs.items() if value is not None}
     special = special_ids(config)
+    places = special_ids(config, _MEDIA_TOKENS) if any(map(_MEDIA.search, made)) else set()
+    pad = getattr(config, "pad_token_id", None)
     for mask_name, ids_name in _MASKS.items():
         mask, ids = made.get(mask_name), made.get(ids_name)
         if _is_table(ids):
-            made[ids_name] = ids = _without_strays(ids, special)
+            places = {place for place in places if _is_in_half_of_rows(ids, place)}
+            made[ids_name] = ids = _without_strays(ids, special, places)
         if not _is_table(mask):
             continue
         whole = _on_the_left(mask)
+        if _is_table(ids) and ids.shape == mask.shape:
+            whole = _with_all_of(_kept(ids, special - {pad}, places), whole)
+            if isinstance(pad, int):
+                made[ids_name] = _with_pads(ids, whole, pad, special)
+        elif mask_name == FRAMES.mask and any(name in made for name in FRAMES.mains):
+            whole = torch.ones_like(mask)
         made[mask_name] = whole
-        pad = getattr(config, "pad_token_id", None)
-        if _is_table(ids) and ids.shape == whole.shape and isinstance(pad, int):
-            made[ids_name] = _with_pads(ids, whole, pad, special)
     return made
 
 
@@ -74,9 +88,29 @@ def _with_pads(ids: torch.Tensor, mask: torch.Tensor, pad: int, special: set[int
     """Return ids with pads behind their real tokens; a special token that ended every row still ends it."""
     made = ids.where(mask.bool(), torch.full_like(ids, pad))
     ends = set(ids[:, -1].tolist())
-    if len(ends) == 1 and ends <= special:
+    if len(ends) == 1 and ends <= special - {pad}:
         made[torch.arange(len(ids)), mask.sum(dim=1) - 1] = ids[:, -1]
     return made
+
+
+def _kept(ids: torch.Tensor, special: set[Any], places: set[int]) -> torch.Tensor:
+    """Return where ids hold a token that no pad may replace, ``(batch, length)``, bool.
+
+    A special token that is in the last column alone may be replaced: it is an end, and moves to where its row ends.
+    """
+    is_meant = _is_meant(ids, special)
+    if ids.shape[1] > 1 and not bool(is_meant[0, -2]):
+        is_meant[:, -1] = False
+    return is_meant | _is_among(ids, places)
+
+
+def _with_all_of(kept: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return a mask that hides none of some tokens; the mask itself if it does not."""
+    if bool((mask[kept] != 0).all()):
+        return mask
+    positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    count = torch.maximum((mask != 0).sum(dim=1), (positions * kept).amax(dim=1))
+    return (positions[None, :] <= count[:, None]).to(mask.dtype)
 
 
 def _is_table(value: Any) -> TypeGuard[torch.Tensor]:  # noqa: ANN401 - any input
@@ -96,14 +130,28 @@ def _on_the_left(mask: torch.Tensor) -> torch.Tensor:
     return (torch.arange(mask.shape[1], device=mask.device)[None, :] < count).to(mask.dtype)
 
 
-def _without_strays(ids: torch.Tensor, special: set[int]) -> torch.Tensor:
-    """Return ids in which special tokens are replaced, unless every row has the same one in that column."""
-    is_special = torch.isin(ids, torch.tensor(sorted(special), dtype=ids.dtype, device=ids.device))
-    is_meant = (is_special & (ids == ids[:1])).all(dim=0, keepdim=True)
+def _without_strays(ids: torch.Tensor, special: set[int], places: set[int]) -> torch.Tensor:
+    """Return ids in which special tokens are replaced, unless they are meant or hold the place of an image or sound."""
+    is_special = _is_among(ids, special)
     ordinary = ids[~is_special]
     if not ordinary.numel():
         return ids
-    return ids.where(~is_special | is_meant, ordinary.flatten()[0])
+    return ids.where(~is_special | _is_meant(ids, special) | _is_among(ids, places), ordinary.flatten()[0])
+
+
+def _is_in_half_of_rows(ids: torch.Tensor, token: int) -> bool:
+    """Tell whether a token is in half of the rows or more, and so was not merely drawn."""
+    return 2 * int((ids == token).any(dim=1).sum()) >= len(ids)
+
+
+def _is_meant(ids: torch.Tensor, special: set[Any]) -> torch.Tensor:
+    """Return where every row has the same special token in that column, ``(batch, length)``, bool."""
+    is_same = (_is_among(ids, special) & (ids == ids[:1])).all(dim=0, keepdim=True)
+    return is_same.repeat(len(ids), 1)
+
+
+def _is_among(ids: torch.Tensor, some: set[Any]) -> torch.Tensor:
+    return torch.isin(ids, torch.tensor(sorted(some), dtype=ids.dtype, device=ids.device))
 
 
 @contextmanager

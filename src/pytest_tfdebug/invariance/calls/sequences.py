@@ -36,6 +36,7 @@ class SequenceKind:
     unit: Unit
 
 
+FRAMES = SequenceKind("frames", ("input_features", "input_values"), "attention_mask", None, "frames")
 KINDS = (
     SequenceKind("encoder", ("input_ids", "inputs_embeds"), "attention_mask", "position_ids", "tokens"),
     SequenceKind(
@@ -45,20 +46,26 @@ KINDS = (
         "decoder_position_ids",
         "tokens",
     ),
-    SequenceKind("frames", ("input_features", "input_values"), "attention_mask", None, "frames"),
+    FRAMES,
     SequenceKind("pixels", ("pixel_values",), "pixel_mask", None, "pixels"),
 )
 #: Inputs that never run along a token sequence, even where their sizes are equal.
 _APART = {
+    "audio_attention_mask",
+    "audio_input_ids",
+    "audio_input_ids_mask",
     "cross_attn_head_mask",
     "decoder_head_mask",
     "encoder_attention_mask",
     "encoder_hidden_states",
     "encoder_outputs",
+    "feature_attention_mask",
     "head_mask",
     "image_embeds",
     "image_grid_thw",
     "image_sizes",
+    "input_features_mask",
+    "padding_mask",
     "past_key_values",
     *(main for kind in KINDS[2:] for main in (*kind.mains, kind.mask) if main != "attention_mask"),
 }

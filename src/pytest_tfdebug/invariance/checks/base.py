@@ -46,6 +46,7 @@ class Outcome:
         culprit: Where the failure arises; None where that is not known.
         located: Both forwards that show it; None where they were not recorded.
         diagnosis: What is probably wrong, in a sentence.
+        is_beyond: The float32 answer has values that the other dtype cannot hold: with other weights it need not.
         skipped: What could not be repeated and why, in sentences.
         notes: What is worth saying although everything holds, in sentences.
     """
@@ -56,6 +57,7 @@ class Outcome:
     culprit: Culprit | None = None
     located: Located | None = None
     diagnosis: str = ""
+    is_beyond: bool = False
     skipped: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

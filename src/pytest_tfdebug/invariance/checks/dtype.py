@@ -15,6 +15,7 @@ from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.explain.choices import Choices, first_other
 from pytest_tfdebug.invariance.explain.culprit import recorded
+from pytest_tfdebug.invariance.explain.own_errors import error_of, own_errors
 from pytest_tfdebug.invariance.explain.rounding import in_dtype
 from pytest_tfdebug.marker_arguments import argument, is_number, several
 from pytest_tfdebug.parity.tolerance import Tolerances
@@ -23,10 +24,10 @@ from pytest_tfdebug.tracing.capture import dtype_name
 from pytest_tfdebug.tracing.leaves import duplicate, replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord
+    from pytest_tfdebug.records import Call, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
 #: Greatest relative L2 error of an output: about five times what eight random layers at a scale of 1 show (float16
@@ -37,6 +38,8 @@ _SHARE = 8
 #: Texts of torch's errors for an operator that a device lacks in a dtype, such as the Fourier transform on CPUs.
 _LACKS = ("not implemented for", "Unsupported dtype")
 _TOP = 5
+#: A float32 value above this share of a dtype's largest number may be rounded beyond it.
+_NEAR = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +146,11 @@ class DtypeCheck(Check[DtypeSettings]):
         """Yield the modules that add most of the error; the first is the culprit."""
         expected, actual = recorded(self.call, self.call.inputs), recorded(self.call, inputs, lower)
         _, comparator = compare_traces(expected, _widened(actual), self.unpadded, Tolerances(0.0, 0.0))
-        for place, (_, item) in enumerate(_own_errors(comparator.finish().calls)[:_TOP]):
+        calls = {(call.path, call.call): call for call in expected}
+        for place, own in enumerate(own_errors(comparator.finish().calls)[:_TOP]):
+            item = own.item
             name = f"{item.call.name!r} ({item.call.class_name})"
-            numbers = f"relative L2 {_error(item.inputs):.2e} in, {_error(item.outputs):.2e} out"
+            numbers = f"relative L2 {error_of(item.inputs):.2e} in, {error_of(item.outputs):.2e} out"
             if place:
                 yield f"  then {name}: {numbers}"
                 continue
@@ -154,17 +159,32 @@ class DtypeCheck(Check[DtypeSettings]):
             told = f"It adds most of the error: {numbers}."
             self.outcome.culprit = Culprit(item.call.path, "module", source, told, item.call.class_name, None)
             yield f"  Worst module: {name}{f', {source}' if source else ''}: {numbers}"
-            calls = {(call.path, call.call): call for call in expected}
-            yield from _underflow(calls.get((item.call.path, item.call.call)), dtype)
+            yield from _underflow(_largest(calls.get((item.call.path, item.call.call)), "outputs"), dtype)
+            if own.error == inf:
+                at = own.gone.call
+                yield from self._overflow(_largest(calls.get((at.path, at.call)), own.direction), at.name, dtype)
+
+    def _overflow(self, largest: float, name: str, dtype: str) -> Iterator[str]:
+        """Yield a line on a float32 value that is too large for a dtype, and keep it as the diagnosis."""
+        most = torch.finfo(getattr(torch, dtype)).max
+        if isfinite(largest) and largest > _NEAR * most:
+            told = f"values overflow at {name!r}: they reach {largest:.3g} in float32, and {dtype} ends at {most:.3g}"
+            self.outcome.diagnosis, self.outcome.is_beyond = f"{told}.", True
+            yield f"    {told[0].upper()}{told[1:]}."
 
 
-def _underflow(call: Call | None, dtype: str) -> Iterator[str]:
+def _underflow(largest: float, dtype: str) -> Iterator[str]:
     """Yield a line on a float32 output that is too small for a dtype."""
     smallest = torch.finfo(getattr(torch, dtype)).tiny
-    tensors = [record.tensor for record in (call.outputs or () if call else ()) if record.tensor is not None]
-    largest = max((float(each.abs().max()) for each in tensors if each.is_floating_point() and each.numel()), default=0)
     if 0 < largest < smallest:
         yield f"    Its output underflows: it is at most {largest:.2e}, and {dtype} is exact down to {smallest:.2e}."
+
+
+def _largest(call: Call | None, direction: str) -> float:
+    """Return the largest absolute value among a call's inputs or outputs; 0 without any."""
+    records = (getattr(call, direction) if call else None) or ()
+    tensors = [record.tensor for record in records if record.tensor is not None]
+    return max((float(each.abs().max()) for each in tensors if each.is_floating_point() and each.numel()), default=0.0)
 
 
 def relative_error(expected: torch.Tensor, actual: torch.Tensor) -> float:
@@ -208,28 +228,3 @@ def _widened(trace: Trace) -> Trace:
         call.inputs = tuple(map(widened, call.inputs))
         call.outputs = None if call.outputs is None else tuple(map(widened, call.outputs))
     return trace
-
-
-def _error(leaves: Sequence[LeafComparison]) -> float:
-    errors = [leaf.metrics.relative_l2 for leaf in leaves if leaf.metrics is not None and leaf.dtype == "float32"]
-    return max(errors, default=0.0)
-
-
-def _own_errors(calls: list[CallComparison]) -> list[tuple[float, CallComparison]]:
-    """Return the error that each call adds to that of its inputs and of the calls inside it, the largest first."""
-    inside: dict[int, list[CallComparison]] = {}
-    for item in calls:
-        if item.call.parent is not None:
-            inside.setdefault(item.call.parent, []).append(item)
-    ranked = []
-    for item in calls:
-        given = [*item.inputs, *(leaf for child in inside.get(item.call.index, []) for leaf in child.outputs)]
-        own = inf if _is_gone(item.outputs) and not _is_gone(given) else _error(item.outputs) - _error(given)
-        ranked.append((0.0 if isnan(own) else own, item))  # inf less inf: the error came in
-    return sorted(ranked, key=lambda pair: -pair[0])
-
-
-def _is_gone(leaves: Sequence[LeafComparison]) -> bool:
-    """Tell whether a tensor has inf or NaN that it does not have in float32."""
-    metrics = [leaf.metrics for leaf in leaves if leaf.metrics is not None]
-    return any(m.non_finite_actual > m.non_finite_expected for m in metrics)

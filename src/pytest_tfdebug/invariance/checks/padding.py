@@ -118,9 +118,13 @@ class PaddingCheck(Check[PaddingSettings]):
         can_take = can_take_positions(self.call, sequence)
         has_positions = can_take and (mode == "always" or main in self._needs_positions)
         repetition = numbered(self.call, sequence, made) if has_positions else made
-        may_move = made.side == "left" and can_take and not has_positions
-        mismatch = self._run(sequence, repetition, with_caches=not may_move or main not in self._numbers_caches)
+        is_moved = made.side == "left" and not has_positions
+        may_move = is_moved and can_take
+        mismatch = self._run(sequence, repetition, with_caches=not is_moved or main not in self._numbers_caches)
         if mismatch is None or (may_move and mode == "never" and mismatch.is_in_cache):
+            return None
+        if is_moved and not can_take and _is_in_keys(mismatch):  # rotated further; it takes no positions to undo that
+            self._numbers_caches.add(main)
             return None
         if not may_move or mode != "auto":
             return Leak(sequence, repetition, mismatch, has_positions)
@@ -173,9 +177,14 @@ class PaddingCheck(Check[PaddingSettings]):
         located = locate(call, smallest, self.tolerances, is_padded=True)
         classes = _classes(call.model, located.culprit)
         takes = sequence.kind.positions in call.parameters
-        findings = Findings(sequence, found, located, leak.mismatch.is_at_pads, classes, takes)
+        findings = Findings(sequence, found, located, leak.mismatch.is_at_pads, classes, takes, smallest.side)
         observed = " ".join(observations(findings))
         self.report(smallest.label, leak.mismatch, located, diagnose(findings), pads=pads, observed=observed)
+
+
+def _is_in_keys(mismatch: Mismatch) -> bool:
+    """Tell whether everything agrees but the keys of a cache."""
+    return mismatch.is_in_cache and mismatch.leaf is not None and mismatch.leaf.leaf.endswith(".keys")
 
 
 def _classes(model: torch.nn.Module, culprit: Culprit | None) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import torch
 from pytest_tfdebug.invariance.compare.outputs import compare_tensors, is_in_cache
 from pytest_tfdebug.parity.compare import start_comparison
 from pytest_tfdebug.tracing.capture import dtype_name
+from pytest_tfdebug.tracing.mask_names import is_mask_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,7 +115,7 @@ class _Aligner:
             if leaves[0] is None or leaves[1] is None:
                 continue
             is_roots = direction == "input" and expected.parent is None
-            pairs = [] if is_roots else list(self._pairs(leaves[0], leaves[1]))
+            pairs = [] if is_roots else list(self._pairs(leaves[0], leaves[1], expected.parameters))
             axes |= {(actual.path, actual.call, direction, mine.leaf): aligned.axes for mine, _, aligned in pairs}
             mines = tuple(self._blank(mine, mine.tensor, aligned) for mine, _, aligned in pairs)
             theirs = tuple(self._blank(their, aligned.tensor, aligned) for _, their, aligned in pairs)
@@ -123,13 +124,15 @@ class _Aligner:
         return one, other
 
     def _pairs(
-        self, expected: Sequence[TensorRecord], actual: Sequence[TensorRecord]
+        self, expected: Sequence[TensorRecord], actual: Sequence[TensorRecord], parameters: tuple[str, ...]
     ) -> Iterator[tuple[TensorRecord, TensorRecord, Aligned]]:
         others = {record.leaf: record for record in actual}
         for record in expected:
             other = others.get(record.leaf)
             if other is None or other.tensor is None or record.tensor is None or is_in_cache(record.leaf):
                 continue
+            if _are_two_forms(record.tensor, other.tensor) and is_mask_input(record.leaf, parameters):
+                continue  # eager attention takes a mask of numbers, and sdpa one of truth values
             if self._alignment.rows is not None and not record.tensor.dim():
                 continue  # of the whole batch, as a loss is
             if record.tensor.dim() == 1 and not record.tensor.is_floating_point():
@@ -171,6 +174,11 @@ class _Aligner:
             self._blanked[key] = self._alignment.blank(tensor, aligned.axes)
         kept = self._blanked[key]
         return replace(record, shape=tuple(kept.shape), tensor=kept, statistics=None)
+
+
+def _are_two_forms(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether one tensor holds truth values and the other numbers."""
+    return (one.dtype is torch.bool) != (other.dtype is torch.bool)
 
 
 def _of_tensors_alone(call: Call) -> Call:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import isqrt
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -76,6 +77,8 @@ class Alignment:
                 if aligned is None or (place and not aligned.has_others):
                     break
                 yield aligned
+            if not self.is_exact:
+                yield from self._of_grid(of_rows, expected)
 
     def unseen(self, actual: torch.Tensor, expected: Sequence[int]) -> Iterator[torch.Tensor]:
         """Yield the parts of a tensor that are not in one of shape ``expected``; all of it if these are unknown."""
@@ -148,6 +151,23 @@ class Alignment:
         if not self.pads:
             axes = axes[:1]
         return Aligned(actual, tuple(axes), has_others)
+
+    def _of_grid(self, actual: torch.Tensor, expected: torch.Tensor) -> Iterator[Aligned]:
+        """Yield a corner of one axis that holds a square of patches, and its middle, as of a table of distances."""
+        if actual.dim() != expected.dim():
+            return
+        grown = [axis for axis, size in enumerate(expected.shape) if actual.shape[axis] != size]
+        if len(grown) != 1 or not grown[0] or actual.shape[grown[0]] < expected.shape[grown[0]]:
+            return
+        (axis,) = grown
+        size, total = expected.shape[axis], actual.shape[axis]
+        side, whole = isqrt(size), isqrt(total)
+        if (side * side, whole * whole) == (size, total):
+            grid = actual.reshape(*actual.shape[:axis], whole, whole, *actual.shape[axis + 1 :])
+            grid = grid.narrow(axis, 0, side).narrow(axis + 1, 0, side)
+            yield Aligned(grid.flatten(axis, axis + 1), (axis,), has_others=True)
+        if (total - size) % 2 == 0:
+            yield Aligned(actual.narrow(axis, (total - size) // 2, size), (axis,), has_others=True)
 
     def _others_before(self, actual: torch.Tensor, expected: torch.Tensor, axis: int) -> int:
         """Return how many other positions stand before the sequence, where a tensor is nearest to the expected one."""

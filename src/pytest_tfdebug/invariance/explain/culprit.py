@@ -9,7 +9,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, tensor_of
-from pytest_tfdebug.invariance.explain.mask_faults import MaskFault, mask_fault
+from pytest_tfdebug.invariance.explain.mask_faults import MaskFault, hides_pads, mask_fault
 from pytest_tfdebug.parity.compare import conclude
 from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit
@@ -56,6 +56,7 @@ class Located:
         is_pooling: The culprit's inputs run along the sequence and its diverging tensor does not.
         fault: What is wrong with the mask, when that is to blame.
         reason: Why nothing could be placed.
+        has_good_mask: The culprit was given a mask that hides every pad.
         traces: Both forwards at the real tokens; None where they could not be compared.
         tolerances: The tolerance of every tensor.
     """
@@ -66,6 +67,7 @@ class Located:
     is_pooling: bool = False
     fault: MaskFault | None = None
     reason: str = ""
+    has_good_mask: bool = False
     traces: AlignedTraces | None = None
     tolerances: Tolerances = field(default_factory=Tolerances)
 
@@ -107,7 +109,10 @@ def locate(
     culprit = nan or (fault.culprit if fault else parity.culprit)
     tokens = _tokens(aligned, parity.culprit.divergence, tolerances)
     is_pooling = _is_pooling(aligned, parity.culprit)
-    return Located(culprit, parity, tokens, is_pooling, fault, traces=aligned, tolerances=tolerances)
+    has_good_mask = is_padded and hides_pads(actual, parity.culprit, repetition.alignment)
+    return Located(
+        culprit, parity, tokens, is_pooling, fault, has_good_mask=has_good_mask, traces=aligned, tolerances=tolerances
+    )
 
 
 def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Trace:
@@ -129,6 +134,8 @@ def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: To
     axes = traces.axes_of(divergence)
     expected, actual = (tensor_of(trace, divergence) for trace in (traces.expected, traces.actual))
     if not axes or expected is None or actual is None:
+        return None
+    if axes[0] == 0 and expected.shape[0] % traces.real:  # windows of an image, say, which are not its rows
         return None
     tolerance = tolerances.of("", divergence.comparison.dtype)
     e, a = expected.double(), actual.double()

@@ -34,6 +34,7 @@ class Findings:
         is_at_pads: NaN at pad positions only.
         module_classes: Classes of the culprit and of the modules inside it.
         takes_positions: The forward takes position ids.
+        side: Side of the pads; empty where they are of several rows.
     """
 
     sequence: InputSequence
@@ -42,6 +43,7 @@ class Findings:
     is_at_pads: bool = False
     module_classes: tuple[str, ...] = ()
     takes_positions: bool = True
+    side: str = ""
 
     @property
     def dtype(self) -> str:
@@ -62,10 +64,12 @@ class Findings:
         path = self.located.culprit.path if self.located.culprit else ""
         return any(_ATTENTION.search(name) for name in (path, self.path, *self.module_classes))
 
-    def is_beside_pads(self) -> bool:
-        """Tell whether only a part of the real tokens differ."""
-        tokens = self.located.tokens
-        return tokens is not None and tokens.real > 2 and tokens.differing <= _BESIDE * tokens.real  # noqa: PLR2004
+    def is_scan(self) -> bool:
+        """Tell whether what the pads hold reaches only a part of the real tokens, past a mask that has an effect."""
+        tokens, e = self.located.tokens, self.experiments
+        is_beside = tokens is not None and tokens.real > 2 and tokens.differing <= _BESIDE * tokens.real  # noqa: PLR2004
+        is_hidden = self.located.has_good_mask and self.is_in_attention()
+        return is_beside and not is_hidden and e.mask_matters is not False and e.content_matters is not False
 
 
 def _no_mask_given(f: Findings) -> str:
@@ -83,9 +87,16 @@ def _positions_shifted(f: Findings) -> str:
 
 
 def _mask_ignored(f: Findings) -> str:
-    if f.experiments.mask_matters and not f.is_in_attention():
-        return f"the pads are taken in there like real tokens, without a look at {f.sequence.kind.mask}."
-    return f"{f.sequence.kind.mask} never reached attention there: the pads are attended to like real tokens."
+    mask, unit = f.sequence.kind.mask, f.sequence.kind.unit
+    if f.experiments.mask_matters is not False and not f.is_in_attention():
+        return f"the pads are taken in there like real {unit}, without a look at {mask}."
+    or_made = ", or keys are made of several tokens, pads too" if f.located.has_good_mask else ""
+    return f"{mask} never reached attention there: the pads are attended to like real {unit}{or_made}."
+
+
+def _are_positions_shifted(f: Findings) -> bool:
+    """Tell whether the first difference is in a table of positions: pads behind the tokens move none of them."""
+    return model_traits.is_position_table(f.path) and f.sequence.is_exact and f.side != "right"
 
 
 #: What is probably wrong: when, and in words. The first that applies is reported.
@@ -113,7 +124,7 @@ RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] 
         lambda f: f.located.fault is not None,
         lambda f: f"{f.located.fault.sentence}." if f.located.fault else "",
     ),
-    (lambda f: model_traits.is_position_table(f.path), _positions_shifted),
+    (_are_positions_shifted, _positions_shifted),
     (
         lambda f: f.dtype in _INTEGERS,
         lambda f: f"the indices given to {f.path!r} are shifted by the pads or depend on them.",
@@ -140,7 +151,7 @@ RULES: tuple[tuple[Callable[[Findings], bool], Callable[[Findings], str]], ...] 
         ),
     ),
     (
-        lambda f: f.has_class(_CONVOLUTION) or (f.is_beside_pads() and f.experiments.mask_matters is not False),
+        lambda f: f.has_class(_CONVOLUTION) or f.is_scan(),
         lambda _: "a convolution or state-space scan runs across the pads: set the pads to 0 before it.",
     ),
     (

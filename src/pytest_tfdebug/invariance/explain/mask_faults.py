@@ -55,6 +55,21 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> MaskFaul
     return _dropped(trace, culprit, call, alignment) if any(map(is_mask, call.parameters)) else None
 
 
+def hides_pads(trace: Trace, culprit: Culprit, alignment: Alignment) -> bool:
+    """Tell whether the culprit was given a mask over these positions that hides every pad.
+
+    Args:
+        trace: The padded forward, as recorded.
+        culprit: The culprit that the comparison of both traces names.
+        alignment: Where the real tokens lie.
+    """
+    call = culprit_call(trace, culprit)
+    own = None if call is None else mask_of_call(call)
+    if own is None or own.tensor is None or own.tensor.shape[-1] != alignment.total or not alignment.pads:
+        return False
+    return not _describe_fault(own, alignment)
+
+
 def _made_badly(
     trace: Trace, culprit: Culprit, call: Call, own: TensorRecord, alignment: Alignment
 ) -> MaskFault | None:

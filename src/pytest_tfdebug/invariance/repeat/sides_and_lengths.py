@@ -81,6 +81,8 @@ def pad_lengths(
         to_block = (sequence.length // unit // BLOCK + 1) * BLOCK - sequence.length // unit
         wanted = sorted({*SHORT, to_block, to_block + 1})
     limit = model_traits.position_limit(model, sequence.kind.name)
+    if limit is not None and limit < sequence.length:  # of another sequence, such as the frames of a speech encoder
+        limit = None
     pads = tuple(number * unit for number in wanted)
     fitting = tuple(number for number in pads if limit is None or sequence.length + number <= limit)
     if fitting == pads:
