@@ -15,28 +15,8 @@ from pytest_tfdebug.scan.bindings import Binding, Decorator, Function
 from pytest_tfdebug.scan.values import Evaluator, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_tfdebug.scan.classes import Linked
     from pytest_tfdebug.scan.workspace import Workspace
-
-
-class Slot(NamedTuple):
-    """One function that a class has for a test.
-
-    Attributes:
-        name: Its name.
-        definer: The class that defines it.
-        binding: What was bound.
-        decorators: The decorators that still apply, if not those of the binding.
-        is_leftover: Whether it is what ``expand`` leaves under the name itself.
-    """
-
-    name: str
-    definer: Linked
-    binding: Binding
-    decorators: tuple[Decorator, ...] | None = None
-    is_leftover: bool = False
 
 
 class Expansion(NamedTuple):
@@ -47,7 +27,9 @@ class Expansion(NamedTuple):
     outer: tuple[Decorator, ...]
 
 
-def expansion(workspace: Workspace, evaluator: Evaluator, definer: Linked, function: Binding) -> Expansion | None:
+def expansion(
+    workspace: Workspace, evaluator: Evaluator, definer: Linked, function: Binding | None
+) -> Expansion | None:
     """Return how ``parameterized.expand`` multiplies a function of a class, or None where it does not."""
     if not isinstance(function, Function):
         return None
@@ -87,31 +69,3 @@ def _safe(text: str) -> str:
     words = "".join(marks).split(" ")
     inner = [word for word in words[1:-1] if word]
     return "_".join([words[0], *inner, *words[-1:]]) if len(words) > 1 else words[0]
-
-
-def slots(
-    mro: tuple[Linked, ...], test: str, expansion_of: Callable[[Linked, Binding], Expansion | None]
-) -> list[Slot]:
-    """Return the functions that a class has for a test, of which some definition is expanded.
-
-    Args:
-        mro: The classes of a class's MRO that take part.
-        test: Name of the test, without a parameter's suffix.
-        expansion_of: Returns how a class's function is expanded, or None where it is not.
-    """
-    found: dict[str, Slot] = {}
-    for definer in mro:
-        for name, binding in definer.facts.members.items():
-            if name.startswith(f"{test}_") and name[len(test) + 1 :].partition("_")[0].isdigit():
-                found.setdefault(name, Slot(name, definer, binding))
-        own = definer.facts.members.get(test)
-        if own is None:
-            continue
-        expanded = expansion_of(definer, own)
-        if expanded is None:
-            found.setdefault(test, Slot(test, definer, own))
-            continue
-        found.setdefault(test, Slot(test, definer, own, expanded.outer, is_leftover=True))
-        for name in expanded.names:
-            found.setdefault(name, Slot(name, definer, own, expanded.inner))
-    return list(found.values())

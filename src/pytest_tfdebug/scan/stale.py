@@ -113,8 +113,8 @@ class StaleSkips:
             yield from found
 
     def _is_skipped(self, cls: Linked, name: str, function: Function) -> bool:
-        definition = self._scanner.states.definitions.of(name, cls, function)
-        if definition.always is not None:
+        state = self._scanner.states.definitions.of(name, cls, function).state
+        if state is not None and state.is_skipped:
             return True
         skips, _, _ = self._scanner.runner.test(cls, function, cls)
         return any(not skip.guards for skip in skips)
