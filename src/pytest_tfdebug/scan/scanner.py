@@ -128,7 +128,7 @@ class Scanner:
             if not tests or not self._is_collected(name, cls):
                 continue
             wanted = tests if self._test is None else tests & {self._test}
-            yield ClassTests(where.model, name, where.path, self.states.of(cls, wanted, on_module))
+            yield ClassTests(where.model, name, self.states.of(cls, wanted, on_module))
 
     def _classes(self, file: File, seen: set[str]) -> Iterator[tuple[str, Found]]:
         """Yield the classes in a module's namespace, imported ones too, as pytest goes through it."""
