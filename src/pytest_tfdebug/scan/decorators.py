@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
@@ -53,35 +54,19 @@ Follow: TypeAlias = "Callable[[File, Function, dict[str, Any], int], list[Skip]]
 class Decorators:
     """Finds the skips of decorators, whatever they are called and wherever they are defined.
 
-    The runner, which asks for the skips of decorators, sets ``follow``.
+    Attributes:
+        follow: Follows a decorator of the repository; the runner, which asks for the skips of decorators, sets it.
+        of: Returns the skips of one decorator of a module, or of the body of a class.
     """
 
     def __init__(self, workspace: Workspace, evaluator: Evaluator) -> None:
         self._workspace, self._evaluator = workspace, evaluator
         self.follow: Follow = lambda *_: []
-        self._known: dict[tuple[str, Decorator], tuple[Skip, ...]] = {}
-        self._plain: dict[tuple[str, str | int], list[Skip]] = {}  # by identity: a module keeps what it binds
+        self.of = cache(self._of)
 
-    def of(self, file: File, decorator: Decorator, body: Class | None = None) -> tuple[Skip, ...]:
-        """Return the skips of one decorator of a module, or of the body of a class."""
-        key = (file.path, decorator)
-        if key not in self._known:
-            skips = self._of_text(file, decorator, body)
-            self._known[key] = tuple(each._replace(path=file.path, line=decorator.line) for each in skips)
-        return self._known[key]
-
-    def _of_text(self, file: File, decorator: Decorator, body: Class | None) -> list[Skip]:
-        """Return the skips of a decorator's text; where all arguments are constants, they are the same everywhere."""
-        node = self._workspace.node(file, decorator)
-        symbol = self._workspace.callee(file, node)
-        args = syntax.arguments(node) if isinstance(node, cst.Call) else []
-        is_plain = all(syntax.constant(arg.value) is not UNKNOWN for arg in args)
-        if not isinstance(symbol, (External, Found)) or not is_plain:
-            return self.skips(node, Scope(file, body=body))
-        key = decorator.text, symbol.name if isinstance(symbol, External) else id(symbol.binding)
-        if key not in self._plain:
-            self._plain[key] = self.skips(node, Scope(file))
-        return self._plain[key]
+    def _of(self, file: File, decorator: Decorator, body: Class | None = None) -> tuple[Skip, ...]:
+        skips = self.skips(self._workspace.node(file, decorator), Scope(file, body=body))
+        return tuple(each._replace(path=file.path, line=decorator.line) for each in skips)
 
     def is_mark(self, file: File, decorator: Decorator) -> bool:
         """Tell whether a decorator is a mark of pytest, which is callable whatever it is put on."""
