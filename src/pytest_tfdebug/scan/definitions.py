@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
 
@@ -12,7 +12,6 @@ from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Binding, Class, Decorator, Function, Value
 from pytest_tfdebug.scan.classes import Linked
 from pytest_tfdebug.scan.conditions import UNCONDITIONAL
-from pytest_tfdebug.scan.expanded import expansion
 from pytest_tfdebug.scan.outline import squeeze
 from pytest_tfdebug.scan.states import NOTHING, Applied, Skip, State, judged
 from pytest_tfdebug.scan.syntax import UNKNOWN, Unknown
@@ -41,12 +40,8 @@ _Target: TypeAlias = "tuple[tuple[Skip, ...], tuple[Linked, Binding] | None]"
 class Definition:
     """What a definition does to a test in any class.
 
-    Attributes:
-        definer: The class that has it.
-        state: The state that it gives the test without its body.
-        function: The function whose body may change that, if any.
-        method: The skips of its decorators.
-        outcomes: The states with its body, by the identity of the body's skips; it grows.
+    ``state`` is what it gives the test without its body, and ``function`` the one whose body may change that, if any.
+    ``method`` holds the skips of its decorators. ``outcomes``, by the identity of the body's skips, grows.
     """
 
     definer: Linked
@@ -66,7 +61,7 @@ class Definitions:
 
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators) -> None:
         self._workspace, self._evaluator, self._decorators = workspace, evaluator, decorators
-        self._expansion = cache(partial(expansion, workspace, evaluator))
+        self._expansion = cache(partial(_expansion, workspace, evaluator))
         self.of, self.variants = cache(self._read), cache(self._variants)
 
     def _variants(self, test: str, mro: tuple[Linked, ...]) -> list[tuple[str, Definition]]:
@@ -178,3 +173,59 @@ def makes_no_function(decorator: str) -> bool:
 def is_test(binding: Binding | None) -> bool:
     """Tell whether a definition in a mixin is a test: a function, and nothing that turns it into an attribute."""
     return isinstance(binding, Function) and not any(makes_no_function(each.text) for each in binding.decorators)
+
+
+class _Expansion(NamedTuple):
+    """How ``expand`` multiplies a function: the names it gives, or what they depend on, and what decorates it still.
+
+    It puts one function for each parameter set into the class body and leaves ``None`` under the name itself. A
+    subclass that defines that name again therefore adds a test and removes none.
+    """
+
+    names: tuple[str, ...]
+    inner: tuple[Decorator, ...]
+    outer: tuple[Decorator, ...]
+
+
+def _expansion(
+    workspace: Workspace, evaluator: Evaluator, definer: Linked, function: Binding | None
+) -> _Expansion | None:
+    """Return how ``parameterized.expand`` multiplies a function of a class, or None where it does not."""
+    if not isinstance(function, Function):
+        return None
+    for index, decorator in enumerate(function.decorators):
+        node = workspace.node(definer.file, decorator) if "expand" in decorator.text else None
+        callee = node.func if isinstance(node, cst.Call) else None
+        callee = callee.func if isinstance(callee, cst.Call) else callee
+        if callee is not None and syntax.dotted(callee).rpartition(".")[2] == "expand":
+            names = _names(function.name, node, Scope(definer.file), evaluator)
+            return _Expansion(names, function.decorators[index + 1 :], function.decorators[:index])
+    return None
+
+
+def _names(base: str, node: Any, scope: Scope, evaluator: Evaluator) -> tuple[str, ...]:
+    """Return the names that ``expand`` gives, or one that stands for the names of these parameters."""
+    args = syntax.arguments(node)
+    unknown = (f"{base}_*{syntax.source(args[0].value) if args else ''}",)
+    if len(args) != 1 or args[0].keyword not in {"", "input"}:
+        return unknown
+    rows = evaluator.value(args[0].value, scope)
+    if not isinstance(rows, (list, tuple)) or not rows:
+        return unknown
+    digits = len(str(len(rows) - 1))
+    names = []
+    for number, row in enumerate(rows):
+        first = row[0] if isinstance(row, (list, tuple)) and row else row
+        if not isinstance(first, (str, int, float, bool, type(None))):
+            return unknown
+        suffix = f"_{_safe(first)}" if isinstance(first, str) else ""
+        names.append(f"{base}_{number:0>{digits}}{suffix}")
+    return tuple(names)
+
+
+def _safe(text: str) -> str:
+    """Return text as ``expand`` puts it into a name: each run of other characters is one underscore."""
+    marks = [mark if mark.isascii() and (mark.isalnum() or mark == "_") else " " for mark in text]
+    words = "".join(marks).split(" ")
+    inner = [word for word in words[1:-1] if word]
+    return "_".join([words[0], *inner, *words[-1:]]) if len(words) > 1 else words[0]
