@@ -25,11 +25,7 @@ _MODULE_SETUPS = ("setUpModule", "setup_module")
 
 
 class ClassStates:
-    """Decides states. What does not depend on the class is decided once.
-
-    Attributes:
-        definitions: What definitions do by themselves.
-    """
+    """Decides states. What does not depend on the class is decided once."""
 
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators, runner: Runner) -> None:
         self._workspace, self._decorators, self._runner = workspace, decorators, runner

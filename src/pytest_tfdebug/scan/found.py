@@ -48,14 +48,9 @@ class Unresolved(NamedTuple):
 
 
 class ModelScan(NamedTuple):
-    """What a scan found of one model.
+    """What a scan found of one model: its test classes, what they inherit tests from, and the bases that are not known.
 
-    Attributes:
-        model: The model.
-        classes: Its test classes.
-        mixins: The classes that its classes inherit tests from.
-        unresolved: The bases of its test classes that are not known.
-        uses: The files of models, its own included, that this depends on; None where that is not known.
+    ``uses`` are the files of models, its own included, that this depends on; None where that is not known.
     """
 
     model: str
@@ -66,13 +61,9 @@ class ModelScan(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a scan found in some models.
+    """What a scan found in some models, what it left out and why, and what it read.
 
-    Attributes:
-        models: What it found of each.
-        bad: The files that it left out, with the reason.
-        record: What it read.
-        shared: The files of models that files of no model import, so that all models may depend on them.
+    ``shared`` are the files of models that files of no model import, so that all models may depend on them.
     """
 
     models: list[ModelScan]
@@ -82,12 +73,7 @@ class Part(NamedTuple):
 
 
 def result(models: Sequence[ModelScan], bad: dict[str, str], test: str | None) -> ScanResult:
-    """Return the report of a scan.
-
-    Args:
-        models: What it found of each model.
-        bad: The files that it left out.
-        test: The one test that was scanned; all where it is None.
+    """Return the report of a scan of all tests, or of one.
 
     Raises:
         ScanError: If there is nothing to report.
@@ -113,11 +99,7 @@ def _origin(test: str, mixins: Iterable[Mixin]) -> str:
 
 
 def _check(names: list[str], common: set[str], models: int, test: str | None) -> None:
-    """Check that a scan found a common test, and the one that was asked for.
-
-    Raises:
-        ScanError: If it did not.
-    """
+    """Raise if a scan found no common test, or not the one that was asked for."""
     if not common:
         raise ScanError(
             f"No common tests: no class of the {models} models inherits a test_* method from a mixin "
@@ -132,12 +114,7 @@ def _check(names: list[str], common: set[str], models: int, test: str | None) ->
 
 
 def to_rows(models: Iterable[ModelScan], shared: list[str]) -> dict[str, Any]:
-    """Return what a scan found as lists, texts and numbers; what many classes share is stored once and has a number.
-
-    Args:
-        models: What it found of each model.
-        shared: The files of models that all models may depend on.
-    """
+    """Return what a scan found as lists, texts and numbers; what many classes share is stored once and has a number."""
     tests: dict[str, int] = {}
     states: dict[State, int] = {}
     mixins: dict[Mixin, int] = {}
@@ -190,11 +167,7 @@ def _texts(values: Any) -> Any:
 
 
 def _checked(values: Any, *kinds: type) -> Any:
-    """Return values that are to be of some types.
-
-    Raises:
-        ValueError: If they are not.
-    """
+    """Return values that are to be of some types; a ValueError says that they are not."""
     if not isinstance(values, list) or len(values) != len(kinds) or not all(map(isinstance, values, kinds)):
         raise ValueError("not what was kept")
     return values
