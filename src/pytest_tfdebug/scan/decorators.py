@@ -62,7 +62,7 @@ class Decorators:
     def __init__(self, workspace: Workspace, evaluator: Evaluator) -> None:
         self._workspace, self._evaluator = workspace, evaluator
         self.follow: Follow = lambda *_: []
-        self.of = cache(self._of)
+        self.of, self._bare = cache(self._of), cache(self._of_bare)
 
     def _of(self, file: File, decorator: Decorator, body: Class | None = None) -> tuple[Skip, ...]:
         skips = self.skips(self._workspace.node(file, decorator), Scope(file, body=body))
@@ -153,12 +153,17 @@ class Decorators:
         if not isinstance(symbol, Found):
             return []
         if isinstance(symbol.binding, Function):
+            if not args:
+                return self._bare(symbol.file, symbol.binding, scope.depth)
             local = self._evaluator.bind(symbol.binding.params, args, scope)
             return self.follow(symbol.file, symbol.binding, local, scope.depth)
         if isinstance(symbol.binding, Value):
             node = self._workspace.node(symbol.file, symbol.binding)
             return self.skips(node, Scope(symbol.file, depth=scope.depth))
         return []
+
+    def _of_bare(self, file: File, function: Function, depth: int) -> list[Skip]:
+        return self.follow(file, function, self._evaluator.bind(function.params, (), Scope(file)), depth)
 
     def _direct(self, decorator: SkipDecorator, args: Sequence[Argument], scope: Scope) -> list[Skip]:
         positional = [arg.value for arg in args if not arg.keyword]
