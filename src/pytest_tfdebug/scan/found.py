@@ -154,7 +154,10 @@ def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:
             for name, own, theirs in (_checked(each, str, list, list) for each in classes)
         ]
         bases = [Unresolved(*_checked(each, str, str, str, int)) for each in unresolved]
-        models.append(ModelScan(model, of_model, _picked(mixins, used), bases, None if uses is None else _texts(uses)))
+        inherited = _picked(mixins, used)
+        if any(cls.states.keys() - frozenset().union(*(mixin.tests for mixin in inherited)) for cls in of_model):
+            raise ValueError("a test of no mixin")
+        models.append(ModelScan(model, of_model, inherited, bases, None if uses is None else _texts(uses)))
     return models, _texts(rows["shared"])
 
 
