@@ -106,3 +106,18 @@ def test_a_cache_with_right_checksums_may_hold_anything(place, repo, report, dat
     file.write_bytes(b"\n".join(lines))
     answered(place, "--repo", repo, "--output_dir", str(place))
     file.write_bytes(kept)
+
+
+def test_a_cache_with_tests_of_no_mixin_is_a_cold_scan(place, repo, report):
+    (file,) = (place / "cache").rglob("*.answers")
+    kept = file.read_bytes()
+    lines = kept.split(b"\n")
+    rows = json.loads(lines[3][9:])
+    lines[3] = cache._line({**rows, "mixins": [[origin, size, []] for origin, size, _ in rows["mixins"]]})
+    file.write_bytes(b"\n".join(lines))
+    (place / "all_tests_scan_result.json").unlink()
+    code, told = answered(place, "--repo", repo, "--output_dir", str(place))
+    file.write_bytes(kept)
+    assert code == OK
+    assert "Parsing" in told
+    assert (place / "all_tests_scan_result.json").read_bytes() == report

@@ -90,7 +90,7 @@ def scanner(root):
 
 
 def states(scanned):
-    return {(cls.path, cls.name): cls.states for model in scanned.models for cls in model.classes}
+    return {(cls.model, cls.name): cls.states for model in scanned.models for cls in model.classes}
 
 
 @pytest.mark.parametrize("tree", ["mixin_repo", "fixture_repo"])

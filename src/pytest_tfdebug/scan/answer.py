@@ -35,10 +35,7 @@ class Question(NamedTuple):
 class Answer:
     """What the command line shows: the report, its summary, and what went wrong on the way.
 
-    Args:
-        question: What was asked.
-        find: Returns what the scan found.
-        head: What is kept of an earlier answer that still stands; None where there is none.
+    ``find`` returns what the scan found, and ``head`` is what is kept of an earlier answer that still stands, if any.
     """
 
     def __init__(self, question: Question, find: Callable[[], Part], head: Head | None = None) -> None:
@@ -106,20 +103,11 @@ class Answer:
 
         if self.question.test is not None:
             return render.one_test(self.question.test, self.result[self.question.test].to_dict(), verbose=verbose)
-        if verbose:
-            return render.all_tests(self.report, verbose=True)
-        tests = self.result.tests.values()
-        return render.table(
-            (each.name, each.origin, render.counts(each.lists), each.skipped_proportion) for each in tests
-        )
+        return render.all_tests(self.result.tests.values(), verbose=verbose)
 
 
 def answer(question: Question, cache: Cache | None) -> Answer:
-    """Scan a repository, or find that an earlier scan still stands.
-
-    Args:
-        question: What is asked.
-        cache: Where earlier answers are; None to ask none.
+    """Scan a repository, or find in the cache, if one is given, that an earlier scan still stands.
 
     Raises:
         ScanError: If there is no repository, no common test, or none of this name.

@@ -68,11 +68,7 @@ class _Skip(NamedTuple):
 
 
 def load(path: Path, written_by: str = "python -m pytest_tfdebug.scan") -> dict[str, dict[str, Any]]:
-    """Return an earlier report.
-
-    Args:
-        path: Its file.
-        written_by: The command that writes such a file, for the errors.
+    """Return an earlier report; errors name the command that writes one.
 
     Raises:
         ScanError: If the file cannot be read or is no report of this scanner.
@@ -109,13 +105,9 @@ def are(kind: type, items: object) -> bool:
 def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reasons: bool = False) -> list[Change]:
     """Return what differs between two reports.
 
-    What the earlier report holds is accepted as it is. A test, class or model that has another name now is renamed; a
-    test that only the earlier report has is compared with nothing.
-
-    Args:
-        earlier: The earlier report.
-        now: The later one.
-        strict_reasons: Whether every skip has to have a reason, those of the earlier report too.
+    What the earlier report holds is accepted as it is, unless ``strict_reasons`` asks for a reason of every skip. A
+    test, class or model that has another name now is renamed; a test that only the earlier report has is compared with
+    nothing.
     """
     before, after = _skips(earlier), _skips(now)
     were, are = _known(earlier), _known(now)
@@ -187,14 +179,8 @@ def _known(report: Mapping[str, Any]) -> set[_Name]:
 def _renamed(before: _Skips, after: _Skips, gone_from: set[_Name], new_to: set[_Name], part: _Part) -> _Skips:
     """Return the earlier skips under the names that they have now.
 
-    A name is another one's where it is gone and the other is new, and most skips of both are the same.
-
-    Args:
-        before: The earlier skips.
-        after: The later ones.
-        gone_from: What the later report names.
-        new_to: What the earlier report names.
-        part: Which names are looked at.
+    A name is another one's where it is gone (the later report, ``gone_from``, lacks it) and the other is new (the
+    earlier, ``new_to``, lacks it), and most skips of both are the same.
     """
     gone, new = _by_name(before, part, gone_from), _by_name(after, part, new_to)
     if not gone or not new:

@@ -60,14 +60,7 @@ class Source(NamedTuple):
 
 
 class _Definition:
-    """A function or class of a file.
-
-    Args:
-        name: Its name.
-        decorators: Its decorators, the outermost first.
-        statement: Its definition.
-        source: Its file.
-    """
+    """A function or class of a file; the outermost of its decorators comes first."""
 
     def __init__(self, name: str, decorators: tuple[Decorator, ...], statement: Statement, source: Source) -> None:
         self.name, self.decorators, self.line = name, decorators, statement.line
@@ -115,38 +108,29 @@ class Function(_Definition):
     @cached_property
     def body(self) -> Body | None:
         """The part of the definition that matters to a skip; None if nothing does, or it cannot be read."""
-        texts: list[str] = []
-        numbers: list[int] = []
-        outline = self._statement.outline
-        for at, is_emptied in self._relevant.lines:
-            text = outline.text(at, at + 1)
-            texts += [text] + [f"{text[: outline.indents[at]]} pass"] * is_emptied
-            numbers += [outline.line(at)] * (1 + is_emptied)
-        return self._noted(texts, numbers) if texts else None
+        return self._read(self._relevant.lines) if self._relevant.lines else None
 
     @cached_property
     def whole(self) -> Body | None:
         """All of the definition; None where it cannot be read."""
-        return self._noted(*self._every)
+        return self._read([(at, False) for at in range(self._statement.first, self._statement.last)])
 
-    @property
-    def _every(self) -> tuple[list[str], list[int]]:
-        """All logical lines of the definition, and their numbers."""
-        outline, every = self._statement.outline, range(self._statement.first, self._statement.last)
-        return [outline.text(at, at + 1) for at in every], [outline.line(at) for at in every]
-
-    def _noted(self, texts: list[str], lines: list[int]) -> Body | None:
-        """Return what libcst reads in logical lines; note it and return None where it cannot."""
+    def _read(self, lines: list[tuple[int, bool]]) -> Body | None:
+        """Return what libcst reads in logical lines, each perhaps with an empty block; None where it cannot."""
+        texts: list[str] = []
+        numbers: list[int] = []
+        outline = self._statement.outline
+        for at, is_emptied in lines:
+            text = outline.text(at, at + 1)
+            texts += [text] + [f"{text[: outline.indents[at]]} pass"] * is_emptied
+            numbers += [outline.line(at)] * (1 + is_emptied)
         try:
-            return self._read(texts, lines)
+            node = syntax.definition(texts)
         except BadSourceError as error:
             self._source.note_bad(error, self.line)
             return None
-
-    def _read(self, texts: list[str], lines: list[int]) -> Body:
-        node = syntax.definition(texts)
         found: dict[int, int] = {}
-        _number(node.body, iter(lines[1:]), self.line, found)
+        _number(node.body, iter(numbers[1:]), self.line, found)
         return Body(node.body, found)
 
     @cached_property
@@ -174,8 +158,9 @@ class Function(_Definition):
 
     @cached_property
     def _bound(self) -> frozenset[str] | None:
+        outline, every = self._statement.outline, range(self._statement.first, self._statement.last)
         try:
-            nodes = syntax.walk(self._read(*self._every).suite)
+            nodes = syntax.walk(syntax.definition([outline.text(at, at + 1) for at in every]).body)
         except BadSourceError:
             return None
         return frozenset(name for node in nodes if isinstance(node, _BINDERS) for name in _names(node))

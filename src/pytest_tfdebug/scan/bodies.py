@@ -96,7 +96,6 @@ class Runner:
         self._workspace, self._decorators, self._evaluator = workspace, decorators, evaluator
         self._known: dict[tuple[int, int], dict[frozenset[Dependency], dict[tuple[Hashable, ...], Outcome]]] = {}
         self._running: set[tuple[int, int]] = set()
-        self._looked_into: set[tuple[Linked, str]] = set()
         self._may: dict[int, bool] = {}
         decorators.follow, evaluator.skipping_helper = self.decorator, self.helper
         workspace.may_skip = lambda file, dotted: self._may_skip(dotted, Scope(file))
@@ -378,16 +377,16 @@ class Runner:
         is always returned.
         """
         found = cls.helper(name)
-        if found is None or found[1].decorators or (id(found[0]), id(found[1])) in self._running:
+        if found is None or found[1].decorators:
             return found
-        key, looked_into = (cls, name), self._looked_into
-        if key in looked_into or len(looked_into) > _LOOKING:  # it may call itself, by way of others
+        key = id(found[0]), id(found[1])
+        if key in self._running or len(self._running) > _LOOKING:  # it may call itself
             return found
-        looked_into.add(key)
+        self._running.add(key)
         try:
             skips, _, dependencies = self.test(*found, cls)
         finally:
-            looked_into.discard(key)
+            self._running.discard(key)
         return found if skips or any(each[-1] != name for each in dependencies) else None
 
     def _helper(self, dotted: str, args: Sequence[Argument], frame: Frame) -> End:

@@ -30,13 +30,7 @@ MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OverflowError, R
 class Head(NamedTuple):
     """What is kept of an answer beside its rows.
 
-    Attributes:
-        record: What the scan was told by the work tree: the answer is valid as long as the tree says the same.
-        bad: The files that were left out, with the reason.
-        unresolved: The base classes that were not found.
-        summary: The printed summary.
-        size: Number of bytes of the report.
-        checksum: Checksum of the report.
+    It is valid as long as the work tree says the same as ``record``. ``size`` and ``checksum`` are those of the report.
     """
 
     record: Record
@@ -48,12 +42,7 @@ class Head(NamedTuple):
 
 
 class Cache:
-    """The cache of one repository.
-
-    Args:
-        root: The repository.
-        models_dir: Where its models are; empty where the user did not say.
-    """
+    """The cache of one repository, with a models directory that the user named or an empty one."""
 
     def __init__(self, root: str | os.PathLike[str], models_dir: str) -> None:
         name = digest(os.path.realpath(root).encode(errors="surrogateescape"))
@@ -105,11 +94,7 @@ def _line(value: object) -> bytes:
 
 
 def _whole(line: bytes) -> bytes:
-    """Return the JSON of a line.
-
-    Raises:
-        ValueError: If it is not what the checksum was made of, or holds too many values.
-    """
+    """Return the JSON of a line; a ValueError says that its checksum is wrong, or that it holds too many values."""
     if sum(map(line.count, (b",", b"[", b"{"))) > _MARKS:
         raise ValueError("too many values")
     if line[:9] != b"%08x " % zlib.crc32(line[9:]):
@@ -118,11 +103,7 @@ def _whole(line: bytes) -> bytes:
 
 
 def _head(found: Any) -> Head:
-    """Return a head from what JSON holds.
-
-    Raises:
-        ValueError: If something in it is of another type.
-    """
+    """Return a head from what JSON holds; a ValueError says that something in it is of another type."""
     (listings, contents), bad, unresolved, summary, size, checksum = found
     texts = (*listings.values(), *contents.values(), *bad.values(), *unresolved, summary)
     if not all(isinstance(text, str) for text in texts) or isinstance(unresolved, str):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.scan import expanded
 from pytest_tfdebug.scan.bindings import Binding, Decorator, Function, Value
 from pytest_tfdebug.scan.bodies import End, Runner
 from pytest_tfdebug.scan.conditions import Condition
@@ -17,7 +16,6 @@ from pytest_tfdebug.scan.workspace import File, Found, Workspace
 if TYPE_CHECKING:
     from pytest_tfdebug.scan.classes import Inherited, Linked
     from pytest_tfdebug.scan.decorators import Decorators
-    from pytest_tfdebug.scan.expanded import Slot
 
 #: Methods that run before every test of a class and can skip in its place, in a ``unittest.TestCase`` and elsewhere.
 _SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")
@@ -27,20 +25,13 @@ _MODULE_SETUPS = ("setUpModule", "setup_module")
 
 
 class ClassStates:
-    """Decides states. What does not depend on the class is decided once.
-
-    Attributes:
-        definitions: What definitions do by themselves.
-    """
+    """Decides states. What does not depend on the class is decided once."""
 
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators, runner: Runner) -> None:
         self._workspace, self._decorators, self._runner = workspace, decorators, runner
         self.definitions = Definitions(workspace, evaluator, decorators)
-        self._own, self._expanded_of = cache(_own_tests), cache(self._expanded_in)
-        self._on_bases = cache(self._on_all)
-        self._inherited: dict[Inherited, dict[str, Definition]] = {}
+        self._own, self._on_bases = cache(_own_tests), cache(self._on_all)
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the definitions keep the states alive
-        self._slots: dict[tuple[str, tuple[Linked, ...]], list[Slot]] = {}
 
     def on_module(self, file: File) -> tuple[Applied, ...]:
         """Return the skips that a module applies to all tests that pytest collects in it, the nearest first."""
@@ -82,71 +73,29 @@ class ClassStates:
     def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Applied, ...]) -> dict[str, State]:
         """Return the states of some tests that a class has, in a module that applies skips to all of them."""
         base = _named(judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN, cls)
-        own, known = self._own(cls), self._inherited.setdefault(cls.inherited, {})
+        own, variants = self._own(cls), self.definitions.variants
+        mros = {test: cls.mro if test in own else cls.inherited.mro for test in tests}
         return {
-            test: self._of_definition(cls, known[test], base)
-            if test in known and test not in own
-            else self._state(cls, test, base)
-            for test in tests
+            test: of_variants([(name, self._of_definition(cls, each, base)) for name, each in variants(test, mro)])
+            for test, mro in mros.items()
         }
-
-    def _state(self, cls: Linked, test: str, base: State) -> State:
-        """Return the state of a test of a class, and note the definition for the classes that inherit the same."""
-        found = cls.find(test)
-        if found is None or test in self._expanded_of(cls.inherited) or self.definitions.expansion(*found) is not None:
-            return self._of_variants(cls, test, base)
-        definition = self.definitions.of(test, *found)
-        if found[0] is not cls:
-            self._inherited[cls.inherited][test] = definition
-        return self._of_definition(cls, definition, base)
-
-    def _expanded_in(self, inherited: Inherited) -> frozenset[str]:
-        """Return the tests of which a definition in the bases of a class is expanded."""
-        return frozenset(
-            name
-            for linked in inherited.mro
-            for name, member in linked.facts.members.items()
-            if name.startswith("test_") and self.definitions.expansion(linked, member) is not None
-        )
-
-    def _of_variants(self, cls: Linked, test: str, base: State) -> State:
-        """Return the state of a test of which some definition is expanded."""
-        mro = cls.mro if test in self._own(cls) else cls.inherited.mro
-        key = (test, mro)
-        if key not in self._slots:
-            involved = tuple(linked for linked in mro if test in self._own(linked))
-            slots = expanded.slots(involved, test, self.definitions.expansion)
-            self._slots[key] = [each for each in slots if not each.is_leftover or self.definitions.is_collected(each)]
-        states = ((slot.name, self.definitions.of(*slot)) for slot in self._slots[key])
-        return of_variants([(name, self._of_definition(cls, definition, base)) for name, definition in states])
 
     def _of_definition(self, cls: Linked, definition: Definition, base: State) -> State:
         """Return the state that one definition gives a test of a class."""
-        if base.state == "skipped":
-            return definition.vanished or base
-        state = self._by_itself(cls, definition)
-        if state is not None:
-            return _named(self._joined_with(state, base), cls)
-        if definition.empty is None:
-            return base
-        return definition.empty._replace(condition=base.condition) if base.condition else definition.empty
-
-    def _by_itself(self, cls: Linked, definition: Definition) -> State | None:
-        """Return the state that one definition by itself gives a test of a class."""
-        always = definition.vanished or definition.always
-        if always is not None or definition.function is None:
-            return always or definition.state
-        skips, end, _ = self._runner.test(definition.definer, definition.function, cls)
-        if not skips:
-            return definition.state
-        if id(skips) not in definition.states:
-            body = of_body(skips, is_skipped=end is End.SKIPPED)
-            definition.states[id(skips)] = judged([definition.method, body])
-        return definition.states[id(skips)]
+        state = definition.state
+        if base.is_skipped:
+            return state if state is not None and state.state == "vanished" else base
+        if definition.function is not None:
+            skips, end, _ = self._runner.test(definition.definer, definition.function, cls)
+            if skips and id(skips) not in definition.outcomes:
+                body = of_body(skips, is_skipped=end is End.SKIPPED)
+                definition.outcomes[id(skips)] = judged([definition.method, body])
+            state = definition.outcomes[id(skips)] if skips else state
+        return base if state is None else _named(self._joined_with(state, base), cls)
 
     def _joined_with(self, state: State, base: State) -> State:
-        """Return a conditional state with the condition of the class added."""
-        if not state.condition or not base.condition:
+        """Return the state of a test that may run with the condition of the class added."""
+        if not base.condition or not (state.condition or state.state == "empty"):
             return state
         key = (id(state), base.condition)
         if key not in self._joined:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
@@ -190,20 +189,13 @@ def _following(bases: list[Linked]) -> tuple[Linked, ...]:
     """
     if len(bases) == 1:
         return bases[0].mro
-    sequences = [base.mro for base in bases] + [tuple(bases)]
-    behind = Counter(cls for sequence in sequences for cls in sequence[1:])
-    positions = [0] * len(sequences)
     order: list[Linked] = []
-    while left := [number for number, sequence in enumerate(sequences) if positions[number] < len(sequence)]:
-        heads = (sequences[number][positions[number]] for number in left)
-        head = next((head for head in heads if not behind[head]), None)
+    left = [base.mro for base in bases] + [tuple(bases)]
+    while left := [sequence for sequence in left if sequence]:
+        behind = {cls for sequence in left for cls in sequence[1:]}
+        head = next((sequence[0] for sequence in left if sequence[0] not in behind), None)
         if head is None:
             return tuple(dict.fromkeys(cls for base in bases for cls in base.mro))
         order.append(head)
-        for number in left:
-            sequence, position = sequences[number], positions[number]
-            if sequence[position] is head:
-                positions[number] += 1
-                if position + 1 < len(sequence):
-                    behind[sequence[position + 1]] -= 1
+        left = [sequence[1:] if sequence[0] is head else sequence for sequence in left]
     return tuple(order)

@@ -112,11 +112,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check_options(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together.
-
-    Raises:
-        ScanError: If there are such.
-    """
+    """Refuse options that do not go together."""
     if options.format == "sarif" and not (options.baseline or options.base):
         raise ScanError("--format sarif shows what a ratchet found; give --baseline FILE or --base REV.")
     if (options.diff or options.write) and not options.fix:
@@ -190,7 +186,7 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
         return load(Path(path))
     if options.base is None:
         return None
-    from pytest_tfdebug.scan.api import scan_tree
+    from pytest_tfdebug.scan.scanner import scan_tree
     from pytest_tfdebug.scan.tree import GitTree
 
     with GitTree(options.repo, options.base) as tree:

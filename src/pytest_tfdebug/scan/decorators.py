@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
@@ -53,35 +54,19 @@ Follow: TypeAlias = "Callable[[File, Function, dict[str, Any], int], list[Skip]]
 class Decorators:
     """Finds the skips of decorators, whatever they are called and wherever they are defined.
 
-    The runner, which asks for the skips of decorators, sets ``follow``.
+    Attributes:
+        follow: Follows a decorator of the repository; the runner, which asks for the skips of decorators, sets it.
+        of: Returns the skips of one decorator of a module, or of the body of a class.
     """
 
     def __init__(self, workspace: Workspace, evaluator: Evaluator) -> None:
         self._workspace, self._evaluator = workspace, evaluator
         self.follow: Follow = lambda *_: []
-        self._known: dict[tuple[str, Decorator], tuple[Skip, ...]] = {}
-        self._plain: dict[tuple[str, str | int], list[Skip]] = {}  # by identity: a module keeps what it binds
+        self.of, self._bare = cache(self._of), cache(self._of_bare)
 
-    def of(self, file: File, decorator: Decorator, body: Class | None = None) -> tuple[Skip, ...]:
-        """Return the skips of one decorator of a module, or of the body of a class."""
-        key = (file.path, decorator)
-        if key not in self._known:
-            skips = self._of_text(file, decorator, body)
-            self._known[key] = tuple(each._replace(path=file.path, line=decorator.line) for each in skips)
-        return self._known[key]
-
-    def _of_text(self, file: File, decorator: Decorator, body: Class | None) -> list[Skip]:
-        """Return the skips of a decorator's text; where all arguments are constants, they are the same everywhere."""
-        node = self._workspace.node(file, decorator)
-        symbol = self._workspace.callee(file, node)
-        args = syntax.arguments(node) if isinstance(node, cst.Call) else []
-        is_plain = all(syntax.constant(arg.value) is not UNKNOWN for arg in args)
-        if not isinstance(symbol, (External, Found)) or not is_plain:
-            return self.skips(node, Scope(file, body=body))
-        key = decorator.text, symbol.name if isinstance(symbol, External) else id(symbol.binding)
-        if key not in self._plain:
-            self._plain[key] = self.skips(node, Scope(file))
-        return self._plain[key]
+    def _of(self, file: File, decorator: Decorator, body: Class | None = None) -> tuple[Skip, ...]:
+        skips = self.skips(self._workspace.node(file, decorator), Scope(file, body=body))
+        return tuple(each._replace(path=file.path, line=decorator.line) for each in skips)
 
     def is_mark(self, file: File, decorator: Decorator) -> bool:
         """Tell whether a decorator is a mark of pytest, which is callable whatever it is put on."""
@@ -168,12 +153,17 @@ class Decorators:
         if not isinstance(symbol, Found):
             return []
         if isinstance(symbol.binding, Function):
+            if not args:
+                return self._bare(symbol.file, symbol.binding, scope.depth)
             local = self._evaluator.bind(symbol.binding.params, args, scope)
             return self.follow(symbol.file, symbol.binding, local, scope.depth)
         if isinstance(symbol.binding, Value):
             node = self._workspace.node(symbol.file, symbol.binding)
             return self.skips(node, Scope(symbol.file, depth=scope.depth))
         return []
+
+    def _of_bare(self, file: File, function: Function, depth: int) -> list[Skip]:
+        return self.follow(file, function, self._evaluator.bind(function.params, (), Scope(file)), depth)
 
     def _direct(self, decorator: SkipDecorator, args: Sequence[Argument], scope: Scope) -> list[Skip]:
         positional = [arg.value for arg in args if not arg.keyword]

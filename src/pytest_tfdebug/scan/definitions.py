@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
 
-from pytest_tfdebug.scan import expanded, syntax
+from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.bindings import Binding, Class, Decorator, Function, Value
 from pytest_tfdebug.scan.classes import Linked
 from pytest_tfdebug.scan.conditions import UNCONDITIONAL
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_tfdebug.scan.decorators import Decorators
-    from pytest_tfdebug.scan.expanded import Slot
 
 #: Decorators whose result is no function, so that pytest does not collect it, and attributes of a property.
 _NO_FUNCTION = frozenset({"property", "cached_property", "classproperty"})
@@ -36,84 +36,86 @@ _NO_CALLABLE = (
 _Target: TypeAlias = "tuple[tuple[Skip, ...], tuple[Linked, Binding] | None]"
 
 
-class Definition(NamedTuple):
-    """What a definition does to a test in any class; ``states`` grows with the outcomes of its body.
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """What a definition does to a test in any class.
 
-    ``state`` is the state that its decorators give it, and ``always`` the same if its body cannot change it.
+    ``state`` is what it gives the test without its body, and ``function`` the one whose body may change that, if any.
+    ``method`` holds the skips of its decorators. ``outcomes``, by the identity of the body's skips, grows.
     """
 
     definer: Linked
-    states: dict[int, State | None]
+    state: State | None = None
     function: Function | None = None
     method: Applied = NOTHING
-    vanished: State | None = None
-    always: State | None = None
-    state: State | None = None
-    empty: State | None = None
+    outcomes: dict[int, State | None] = field(default_factory=dict)
 
 
 class Definitions:
     """Reads definitions, each once.
 
     Attributes:
-        expansion: Returns how ``parameterized.expand`` multiplies a definition, or None where it does not.
+        of: Returns what a class's binding of a test's name does; other decorators may be given than it has.
+        variants: Returns the name and definition of each function that the classes of an MRO have for a test.
     """
 
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators) -> None:
         self._workspace, self._evaluator, self._decorators = workspace, evaluator, decorators
-        self._known: dict[tuple[Any, ...], Definition] = {}
-        self.expansion = cache(partial(expanded.expansion, workspace, evaluator))
+        self._expansion = cache(partial(_expansion, workspace, evaluator))
+        self.of, self.variants = cache(self._read), cache(self._variants)
 
-    def of(
-        self,
-        name: str,
-        definer: Linked,
-        binding: Binding,
-        decorators: tuple[Decorator, ...] | None = None,
-        is_leftover: bool = False,  # noqa: FBT001, FBT002 - a slot's
-    ) -> Definition:
-        """Return what a class's binding of a test's name does; ``decorators`` replace its own where they are given."""
-        key = name, definer, id(binding), decorators
-        if key not in self._known:
-            found = self._read(name, definer, binding, decorators)
-            self._known[key] = found._replace(function=None, empty=None) if is_leftover else found
-        return self._known[key]
+    def _variants(self, test: str, mro: tuple[Linked, ...]) -> list[tuple[str, Definition]]:
+        own = [(definer, definer.facts.members[test]) for definer in mro if test in definer.facts.members]
+        if all(self._expansion(*each) is None for each in own):
+            return [(test, self.of(test, *own[0]))]
+        found: dict[str, Definition | None] = {}
+        for definer in mro:
+            slots: list[tuple[str, Binding, tuple[Decorator, ...] | None]]
+            slots = [(name, each, None) for name, each in definer.facts.members.items() if _is_numbered(name, test)]
+            member = definer.facts.members.get(test)
+            expanded = self._expansion(definer, member)
+            if member is not None and expanded is None:
+                slots.append((test, member, None))
+            elif member is not None and expanded is not None:
+                found.setdefault(test, self._leftover(definer, expanded.outer))
+                slots += [(name, member, expanded.inner) for name in expanded.names]
+            found.update((slot[0], self.of(slot[0], definer, *slot[1:])) for slot in slots if slot[0] not in found)
+        return [(name, definition) for name, definition in found.items() if definition is not None]
 
-    def is_collected(self, leftover: Slot) -> bool:
-        """Tell whether a decorator outside ``expand`` has made the ``None`` that it leaves callable.
+    def _leftover(self, definer: Linked, decorators: tuple[Decorator, ...]) -> Definition | None:
+        """Return what the ``None`` does that ``expand`` leaves under the name itself; None where it is no test.
 
         ``unittest.skip`` makes a function of it, and a mark of pytest is itself callable: both are then collected.
         """
-        definer, decorators = leftover.definer, leftover.decorators or ()
+        method = self._on_method(definer, decorators)
         is_marked = any(self._decorators.is_mark(definer.file, decorator) for decorator in decorators)
-        return is_marked or bool(self._on_method(definer, decorators).skips)
+        return Definition(definer, judged([method])) if is_marked or method.skips else None
 
     def _read(
-        self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None
+        self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None = None
     ) -> Definition:
         seen: set[int] = set()
-        while isinstance(binding, Value):
-            if id(binding) in seen:  # names that are bound to each other
-                return Definition(definer, {})
+        while isinstance(binding, Value) and id(binding) not in seen:  # names may be bound to each other
             seen.add(id(binding))
             target = self._function(definer, binding)
             if target is None:
-                reason = f"{name} = {squeeze(binding.text)}" if binding.text else ""
-                return _vanished(definer, reason, binding.line)
+                return _without_body(
+                    definer, "vanished", binding, f"{name} = {squeeze(binding.text)}" * bool(binding.text)
+                )
             skips, found = target
             if found is None:
-                return _defined(definer, None, Applied("decorator", skips), None)
+                return Definition(definer, judged([Applied("decorator", skips)]))
             definer, binding = found
         if not isinstance(binding, Function):
-            return Definition(definer, {})
+            return Definition(definer)
         decorators = binding.decorators if decorators is None else decorators
         if any(makes_no_function(decorator.text) for decorator in decorators):
-            return _vanished(definer, "", binding.line)
+            return _without_body(definer, "vanished", binding)
         method = self._on_method(definer, decorators)
-        empty = None
-        if not method.skips and binding.is_empty:
-            empty = State("empty", "empty", "", UNCONDITIONAL, definer.file.path, binding.line)
-        return _defined(definer, binding, method, empty)
+        state = judged([method])
+        if state is None and binding.is_empty:
+            return _without_body(definer, "empty", binding)
+        return Definition(definer, state, None if state is not None and state.is_skipped else binding, method)
 
     def _on_method(self, definer: Linked, decorators: Iterable[Decorator]) -> Applied:
         found = (self._decorators.of(definer.file, decorator, definer.facts) for decorator in decorators)
@@ -152,17 +154,14 @@ class Definitions:
         return (), None
 
 
-def _vanished(definer: Linked, reason: str, line: int) -> Definition:
-    """Return a definition that leaves no function under the test's name."""
-    state = State("vanished", "vanished", reason, UNCONDITIONAL, definer.file.path, line)
-    return Definition(definer, {}, vanished=state)
+def _without_body(definer: Linked, state: str, binding: Function | Value, reason: str = "") -> Definition:
+    """Return a definition that leaves nothing to run under the test's name."""
+    return Definition(definer, State(state, state, reason, UNCONDITIONAL, definer.file.path, binding.line))
 
 
-def _defined(definer: Linked, function: Function | None, method: Applied, empty: State | None) -> Definition:
-    """Return a definition with the state that its decorators give it."""
-    state = judged([method])
-    always = state if state is not None and state.state == "skipped" else None
-    return Definition(definer, {}, function, method, None, always, state, empty)
+def _is_numbered(name: str, test: str) -> bool:
+    """Tell whether a name is one that ``expand`` may give a test: its own and a number."""
+    return name.startswith(f"{test}_") and name[len(test) + 1 :].partition("_")[0].isdigit()
 
 
 def makes_no_function(decorator: str) -> bool:
@@ -174,3 +173,59 @@ def makes_no_function(decorator: str) -> bool:
 def is_test(binding: Binding | None) -> bool:
     """Tell whether a definition in a mixin is a test: a function, and nothing that turns it into an attribute."""
     return isinstance(binding, Function) and not any(makes_no_function(each.text) for each in binding.decorators)
+
+
+class _Expansion(NamedTuple):
+    """How ``expand`` multiplies a function: the names it gives, or what they depend on, and what decorates it still.
+
+    It puts one function for each parameter set into the class body and leaves ``None`` under the name itself. A
+    subclass that defines that name again therefore adds a test and removes none.
+    """
+
+    names: tuple[str, ...]
+    inner: tuple[Decorator, ...]
+    outer: tuple[Decorator, ...]
+
+
+def _expansion(
+    workspace: Workspace, evaluator: Evaluator, definer: Linked, function: Binding | None
+) -> _Expansion | None:
+    """Return how ``parameterized.expand`` multiplies a function of a class, or None where it does not."""
+    if not isinstance(function, Function):
+        return None
+    for index, decorator in enumerate(function.decorators):
+        node = workspace.node(definer.file, decorator) if "expand" in decorator.text else None
+        callee = node.func if isinstance(node, cst.Call) else None
+        callee = callee.func if isinstance(callee, cst.Call) else callee
+        if callee is not None and syntax.dotted(callee).rpartition(".")[2] == "expand":
+            names = _names(function.name, node, Scope(definer.file), evaluator)
+            return _Expansion(names, function.decorators[index + 1 :], function.decorators[:index])
+    return None
+
+
+def _names(base: str, node: Any, scope: Scope, evaluator: Evaluator) -> tuple[str, ...]:
+    """Return the names that ``expand`` gives, or one that stands for the names of these parameters."""
+    args = syntax.arguments(node)
+    unknown = (f"{base}_*{syntax.source(args[0].value) if args else ''}",)
+    if len(args) != 1 or args[0].keyword not in {"", "input"}:
+        return unknown
+    rows = evaluator.value(args[0].value, scope)
+    if not isinstance(rows, (list, tuple)) or not rows:
+        return unknown
+    digits = len(str(len(rows) - 1))
+    names = []
+    for number, row in enumerate(rows):
+        first = row[0] if isinstance(row, (list, tuple)) and row else row
+        if not isinstance(first, (str, int, float, bool, type(None))):
+            return unknown
+        suffix = f"_{_safe(first)}" if isinstance(first, str) else ""
+        names.append(f"{base}_{number:0>{digits}}{suffix}")
+    return tuple(names)
+
+
+def _safe(text: str) -> str:
+    """Return text as ``expand`` puts it into a name: each run of other characters is one underscore."""
+    marks = [mark if mark.isascii() and (mark.isalnum() or mark == "_") else " " for mark in text]
+    words = "".join(marks).split(" ")
+    inner = [word for word in words[1:-1] if word]
+    return "_".join([words[0], *inner, *words[-1:]]) if len(words) > 1 else words[0]

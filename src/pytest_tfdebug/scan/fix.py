@@ -49,14 +49,7 @@ def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> tupl
 class Rewrite:
     """A file with its findings put right.
 
-    Args:
-        path: Its path in the repository.
-        content: Its bytes.
-        findings: What to rewrite in it.
-
-    Attributes:
-        content: Its bytes as they should be; as they are where libcst cannot read the whole of it.
-        problem: Why it cannot, or nothing.
+    Where libcst cannot read the whole of it, ``content`` stays as it is, and ``problem`` says why.
     """
 
     def __init__(self, path: str, content: bytes, findings: Sequence[Finding]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pytest_tfdebug.scan.conditions import Condition
 from pytest_tfdebug.scan.errors import ScanError
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 ORIGINS = {"ModelTesterMixin": "common", "GenerationTesterMixin": "GenerationMixin"}
 
 
-#: The types of the fields of a state.
-_STATE = (str, str, str, str, str, int)
+_T = TypeVar("_T")
 
 
 class ClassTests(NamedTuple):
@@ -28,7 +27,6 @@ class ClassTests(NamedTuple):
 
     model: str
     name: str
-    path: str
     states: dict[str, State]
 
 
@@ -50,14 +48,9 @@ class Unresolved(NamedTuple):
 
 
 class ModelScan(NamedTuple):
-    """What a scan found of one model.
+    """What a scan found of one model: its test classes, what they inherit tests from, and the bases that are not known.
 
-    Attributes:
-        model: The model.
-        classes: Its test classes.
-        mixins: The classes that its classes inherit tests from.
-        unresolved: The bases of its test classes that are not known.
-        uses: The files of models, its own included, that this depends on; None where that is not known.
+    ``uses`` are the files of models, its own included, that this depends on; None where that is not known.
     """
 
     model: str
@@ -68,13 +61,9 @@ class ModelScan(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a scan found in some models.
+    """What a scan found in some models, what it left out and why, and what it read.
 
-    Attributes:
-        models: What it found of each.
-        bad: The files that it left out, with the reason.
-        record: What it read.
-        shared: The files of models that files of no model import, so that all models may depend on them.
+    ``shared`` are the files of models that files of no model import, so that all models may depend on them.
     """
 
     models: list[ModelScan]
@@ -84,12 +73,7 @@ class Part(NamedTuple):
 
 
 def result(models: Sequence[ModelScan], bad: dict[str, str], test: str | None) -> ScanResult:
-    """Return the report of a scan.
-
-    Args:
-        models: What it found of each model.
-        bad: The files that it left out.
-        test: The one test that was scanned; all where it is None.
+    """Return the report of a scan of all tests, or of one.
 
     Raises:
         ScanError: If there is nothing to report.
@@ -115,11 +99,7 @@ def _origin(test: str, mixins: Iterable[Mixin]) -> str:
 
 
 def _check(names: list[str], common: set[str], models: int, test: str | None) -> None:
-    """Check that a scan found a common test, and the one that was asked for.
-
-    Raises:
-        ScanError: If it did not.
-    """
+    """Raise if a scan found no common test, or not the one that was asked for."""
     if not common:
         raise ScanError(
             f"No common tests: no class of the {models} models inherits a test_* method from a mixin "
@@ -134,32 +114,22 @@ def _check(names: list[str], common: set[str], models: int, test: str | None) ->
 
 
 def to_rows(models: Iterable[ModelScan], shared: list[str]) -> dict[str, Any]:
-    """Return what a scan found as lists, texts and numbers; each state and test is stored once and has a number.
-
-    Args:
-        models: What it found of each model.
-        shared: The files of models that all models may depend on.
-    """
+    """Return what a scan found as lists, texts and numbers; what many classes share is stored once and has a number."""
     tests: dict[str, int] = {}
-    states: list[State] = []
-    numbers: dict[int, int] = {}  # by identity, which the models keep
-    found = {}
+    states: dict[State, int] = {}
+    mixins: dict[Mixin, int] = {}
+    found = []
     for model in models:
-        classes = []
-        for cls in model.classes:
-            given: dict[int, list[int]] = {}
-            for test, state in cls.states.items():
-                number = numbers.setdefault(id(state), len(states))
-                if number == len(states):
-                    states.append(state)
-                given.setdefault(number, []).append(tests.setdefault(test, len(tests)))
-            classes.append([cls.name, cls.path, list(given.items())])
-        mixins = [
-            [mixin.origin, mixin.size, [tests.setdefault(test, len(tests)) for test in sorted(mixin.tests)]]
-            for mixin in model.mixins
+        classes = [
+            [cls.name, _numbered(tests, cls.states), _numbered(states, cls.states.values())] for cls in model.classes
         ]
-        found[model.model] = [classes, mixins, model.unresolved, model.uses]
-    return {"tests": list(tests), "states": states, "models": found, "shared": shared}
+        found.append([model.model, classes, _numbered(mixins, model.mixins), model.unresolved, model.uses])
+    kept = [(mixin.origin, mixin.size, _numbered(tests, sorted(mixin.tests))) for mixin in mixins]
+    return {"tests": list(tests), "states": list(states), "mixins": kept, "models": found, "shared": shared}
+
+
+def _numbered(numbers: dict[_T, int], items: Iterable[_T]) -> list[int]:
+    return [numbers.setdefault(item, len(numbers)) for item in items]
 
 
 def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:
@@ -168,48 +138,39 @@ def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:
     Raises:
         ValueError: If the rows are not such as :func:`to_rows` makes, or another of the cache's ``MISTAKES``.
     """
-    tests = [_text(test) for test in rows["tests"]]
-    states = [_state(fields) for fields in rows["states"]]
-    models = [_model(_text(model), fields, tests, states) for model, fields in rows["models"].items()]
-    return models, [_text(path) for path in rows["shared"]]
+    tests = _texts(rows["tests"])
+    states = [
+        State._make([*fields[:3], Condition(fields[3]), *fields[4:]])
+        for fields in (_checked(each, *[str] * 5, int) for each in rows["states"])
+    ]
+    mixins = [
+        Mixin(origin, size, frozenset(_picked(tests, some)))
+        for origin, size, some in (_checked(each, str, int, list) for each in rows["mixins"])
+    ]
+    models = []
+    for model, classes, used, unresolved, uses in (_checked(each, str, *[object] * 4) for each in rows["models"]):
+        of_model = [
+            ClassTests(model, name, dict(zip(_picked(tests, own), _picked(states, theirs), strict=True)))
+            for name, own, theirs in (_checked(each, str, list, list) for each in classes)
+        ]
+        bases = [Unresolved(*_checked(each, str, str, str, int)) for each in unresolved]
+        inherited = _picked(mixins, used)
+        if any(cls.states.keys() - frozenset().union(*(mixin.tests for mixin in inherited)) for cls in of_model):
+            raise ValueError("a test of no mixin")
+        models.append(ModelScan(model, of_model, inherited, bases, None if uses is None else _texts(uses)))
+    return models, _texts(rows["shared"])
 
 
-def _model(name: str, fields: Any, tests: list[str], states: list[State]) -> ModelScan:
-    classes, mixins, unresolved, uses = fields
-    return ModelScan(
-        name,
-        [_class(name, cls, tests, states) for cls in classes],
-        [Mixin(_text(origin), int(size), frozenset(_picked(tests, numbers))) for origin, size, numbers in mixins],
-        [Unresolved(_text(base), _text(cls), _text(path), int(line)) for base, cls, path, line in unresolved],
-        None if uses is None else [_text(path) for path in uses],
-    )
-
-
-def _class(model: str, fields: Any, tests: list[str], states: list[State]) -> ClassTests:
-    name, path, given = fields
-    found = {test: states[number] for number, some in given if number >= 0 for test in _picked(tests, some)}
-    return ClassTests(model, _text(name), _text(path), found)
-
-
-def _picked(items: list[Any], numbers: Any) -> list[Any]:
-    """Return the items at some places.
-
-    Raises:
-        ValueError: If a place is not a number from 0.
-    """
-    if numbers and min(numbers) < 0:
-        raise ValueError("not a place")
+def _picked(items: list[_T], numbers: Iterable[int]) -> list[_T]:
     return [items[number] for number in numbers]
 
 
-def _state(fields: Any) -> State:
-    if len(fields) != len(_STATE) or not all(map(isinstance, fields, _STATE)):
-        raise ValueError("not a state")
-    state, form, reason, condition, file, line = fields
-    return State(state, form, reason, Condition(condition), file, line)
+def _texts(values: Any) -> Any:
+    return _checked(values, *[str] * len(values))
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("not a text")  # noqa: TRY004 - what is wrong is the file that it comes from
-    return value
+def _checked(values: Any, *kinds: type) -> Any:
+    """Return values that are to be of some types; a ValueError says that they are not."""
+    if not isinstance(values, list) or len(values) != len(kinds) or not all(map(isinstance, values, kinds)):
+        raise ValueError("not what was kept")
+    return values

@@ -25,14 +25,7 @@ _WIDTH, _HEIGHT, _MARGIN = 720, 160, 24
 
 
 class Commit(NamedTuple):
-    """What a scan found in a commit.
-
-    Attributes:
-        commit: Its name.
-        date: When it was made, as ISO 8601 has it.
-        models: How many models it has.
-        skipped_proportion: For each common test the share of the models that skip it.
-    """
+    """A commit, its date (ISO 8601), how many models it has, and the share of them that skips each common test."""
 
     commit: str
     date: str

@@ -60,9 +60,7 @@ class Work(NamedTuple):
 def place(path: str, models_dir: str = "") -> Place | None:
     """Return which model a file tests, or None where it is no model test file.
 
-    Args:
-        path: Posix path relative to the repository's root.
-        models_dir: The models directory; any ``tests/models`` where it is not given.
+    The models directory is any ``tests/models`` where it is not given.
     """
     models = models_dir or _models_dir(path)
     below = path.removeprefix(f"{models}/")
@@ -115,11 +113,7 @@ def is_model_file(path: str, siblings: Iterable[str]) -> bool:
 
 
 def model_files(tree: Tree, models_dir: str = "") -> list[Place]:
-    """Return the model test files of a repository, by path.
-
-    Args:
-        tree: The repository.
-        models_dir: Where the models are; found where it is not given.
+    """Return the model test files of a repository, by path; their directory is found where it is not given.
 
     Raises:
         ScanError: If there are none.

@@ -55,10 +55,7 @@ _SOFT = frozenset({"match", "case"})
 
 
 class Outline:
-    """The logical lines of a file.
-
-    Args:
-        text: Its source.
+    """The logical lines of a file's source.
 
     Raises:
         BadSourceError: If a string or a bracket does not end, or brackets are nested too deeply.
@@ -170,11 +167,7 @@ def _colon(text: str) -> int:
 
 
 def _code(text: str) -> bytes:
-    r"""Return source without its strings and comments; ``\r`` ends a line that a string or backslash joins to the next.
-
-    Raises:
-        BadSourceError: If a string does not end.
-    """
+    r"""Return source without strings and comments; ``\r`` ends a line that a string or backslash joins to the next."""
 
     def line_ends(start: int, end: int) -> str:
         if text[start] == "#" or (end < len(text) and "\n" not in text[start:end]):

@@ -36,12 +36,10 @@ class _Scope(NamedTuple):
 
 
 def read(text: str, note_bad: Callable[[BadSourceError, int], None], may_skip: Callable[[str], bool]) -> Module:
-    """Return what a file binds.
+    """Return what a file's source binds.
 
-    Args:
-        text: Its source.
-        note_bad: Notes an error in a part that is read later, and its line.
-        may_skip: Tells whether calling a dotted name of the file may skip.
+    ``note_bad`` notes an error in a part that is read later, and its line; ``may_skip`` tells whether calling a dotted
+    name of the file may skip.
 
     Raises:
         BadSourceError: If it cannot be cut into statements, or an import or assignment cannot be read.

@@ -29,9 +29,8 @@ _NO_NAMES = {code: " " for code in range(128) if not (chr(code).isalnum() or chr
 class Relevant(NamedTuple):
     """The part of a function, or of a statement in it, that matters to a skip.
 
-    Attributes:
-        lines: The logical lines to keep, and whether a ``pass`` stands for the block below.
-        callees: The dotted names of the callables that may skip; an empty name where something skips by itself.
+    ``lines`` are the logical lines to keep, and whether a ``pass`` stands for the block below. ``callees`` are the
+    dotted names of the callables that may skip, with an empty name where something skips by itself.
     """
 
     lines: list[tuple[int, bool]]
@@ -106,9 +105,7 @@ def _called(text: str) -> Iterator[str]:
 def relevant(header: Statement, may_skip: Callable[[str], bool]) -> Relevant:
     """Return the part of a function that matters, its header first; no lines where nothing may skip.
 
-    Args:
-        header: The definition.
-        may_skip: Tells whether calling a dotted name of the file may skip.
+    ``may_skip`` tells whether calling a dotted name of the file may skip.
     """
     source, reader = header.source, _Reader(may_skip, set())
     if not any(sign in source for sign in (*_SKIPS, "raise ")) and not any(map(reader.may, _called(source))):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_tfdebug.scan.report import CommonTest
+
 #: Reasons shown of one test without ``--verbose``.
 SHOWN = 10
 _HEADINGS = {
@@ -77,34 +79,21 @@ def by_proportion(report: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(report, key=lambda test: (-report[test]["skipped_proportion"], test))
 
 
-def all_tests(report: Mapping[str, Mapping[str, Any]], *, verbose: bool = False) -> Iterator[str]:
+def all_tests(tests: Iterable[CommonTest], *, verbose: bool = False) -> Iterator[str]:
     """Yield a table of all tests, sorted by the share of models that skip them, and with ``verbose`` every skip."""
-    heading, *lines = table(
-        (test, values["origin"], counts(values), values["skipped_proportion"]) for test, values in report.items()
-    )
-    yield heading
-    for test, line in zip(by_proportion(report), lines, strict=True):
-        yield line
-        if verbose:
-            entries = [entry for entry in report[test]["tests"] if entry["state"] in {"skipped", "vanished", "empty"}]
-            yield from (f"    {line}" for line in _list(entries, verbose=True))
-
-
-def counts(lists: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many models each column of the table counts."""
-    return {key: len(lists[key]) for key in _HEADINGS}
-
-
-def table(tests: Iterable[tuple[str, str, Mapping[str, int], float]]) -> Iterator[str]:
-    """Yield a heading and a line for each test, from its name, origin, numbers of models and share of skips."""
+    ordered = sorted(tests, key=lambda test: (-test.skipped_proportion, test.name))
     rows = [["test", "origin", *_HEADINGS.values(), "skipped %"]]
-    for test, origin, counts, share in sorted(tests, key=lambda row: (-row[3], row[0])):
-        rows.append([test, origin, *(str(counts[key]) for key in _HEADINGS), f"{share:.1%}"])
+    for test in ordered:
+        counts = (str(len(test.lists[key])) for key in _HEADINGS)
+        rows.append([test.name, test.origin, *counts, f"{test.skipped_proportion:.1%}"])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+    for row, shown in zip(rows, (None, *ordered), strict=True):
         words = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
         numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
         yield "  ".join([*words, *numbers]).rstrip()
+        entries = shown.to_dict()["tests"] if verbose and shown is not None else ()
+        stopped = [entry for entry in entries if entry["state"] in {"skipped", "vanished", "empty"}]
+        yield from (f"    {line}" for line in _list(stopped, verbose=True))
 
 
 def to_csv(report: Mapping[str, Mapping[str, Any]]) -> str:

@@ -53,13 +53,7 @@ class Case(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class CommonTest:
-    """A common test: where it comes from and what each model does with it.
-
-    Args:
-        name: Its name.
-        origin: The mixin that it comes from.
-        cases: The classes that have it, by model.
-    """
+    """A common test: the mixin that it comes from, and the classes that have it, by model."""
 
     name: str
     origin: str

@@ -11,31 +11,23 @@ from pytest_tfdebug.scan.class_states import ClassStates
 from pytest_tfdebug.scan.classes import Inherited, Linked, Linker, is_abstract, is_abstract_base
 from pytest_tfdebug.scan.decorators import Decorators
 from pytest_tfdebug.scan.definitions import is_test
-from pytest_tfdebug.scan.found import ORIGINS, ClassTests, Mixin, ModelScan, Part, Unresolved
-from pytest_tfdebug.scan.layout import Place, Work, is_owned
+from pytest_tfdebug.scan.found import ORIGINS, ClassTests, Mixin, ModelScan, Part, Unresolved, result
+from pytest_tfdebug.scan.layout import Place, Work, is_owned, model_files
+from pytest_tfdebug.scan.tree import DiskTree, Tree
 from pytest_tfdebug.scan.values import Evaluator
 from pytest_tfdebug.scan.workspace import File, Found, Workspace
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.scan.tree import Tree
+    from pytest_tfdebug.scan.report import ScanResult
 
 
 class Scanner:
     """Scans the models of a repository, and keeps what it has read for the next models.
 
-    Args:
-        work: What is to be scanned.
-        tree: The files of the repository.
-
-    Attributes:
-        workspace: The files.
-        owned: The paths that belong to one model alone.
-        linker: The classes.
-        decorators: What decorators do.
-        runner: What bodies do.
-        states: What becomes of tests.
+    ``owned`` are the paths that belong to one model alone.
     """
 
     def __init__(self, work: Work, tree: Tree) -> None:
@@ -128,7 +120,7 @@ class Scanner:
             if not tests or not self._is_collected(name, cls):
                 continue
             wanted = tests if self._test is None else tests & {self._test}
-            yield ClassTests(where.model, name, where.path, self.states.of(cls, wanted, on_module))
+            yield ClassTests(where.model, name, self.states.of(cls, wanted, on_module))
 
     def _classes(self, file: File, seen: set[str]) -> Iterator[tuple[str, Found]]:
         """Yield the classes in a module's namespace, imported ones too, as pytest goes through it."""
@@ -195,3 +187,26 @@ def _is_abstract(cls: Linked) -> bool:
         return False
     members = cls.facts.members
     return any(map(is_abstract, members.values())) or not cls.inherited.abstract <= members.keys()
+
+
+def scan(
+    repo: str | os.PathLike[str] = ".", test_method_name: str | None = None, *, models_dir: str = ""
+) -> ScanResult:
+    """Scan a transformers-style repository for the common tests that its models skip.
+
+    Args:
+        repo: Root of the repository.
+        test_method_name: The one test to scan; every common test where it is not given.
+        models_dir: Where its models' tests are, relative to the root; found where it is not given.
+
+    Raises:
+        ScanError: If there is no such directory, it has no model tests or no common tests, or none of this name.
+    """
+    return scan_tree(DiskTree(repo), test_method_name, models_dir)
+
+
+def scan_tree(tree: Tree, test: str | None, models_dir: str) -> ScanResult:
+    """Scan the files of a tree, as :func:`scan` does."""
+    places = tuple(model_files(tree, models_dir))
+    part = Scanner(Work("", places, test), tree).scan()
+    return result(part.models, part.bad, test)

@@ -39,12 +39,8 @@ _VERSIONED = ("setup.py", "pyproject.toml")
 class Finding(NamedTuple):
     """Something to rewrite.
 
-    Attributes:
-        path: Its file.
-        line: The line of the ``def``, the assignment or the decorator.
-        name: What is defined there; empty for a decorator.
-        text: What is wrong with it.
-        reason: The reason to give a decorator, empty where none is known; None where all of it is to go.
+    ``line`` is that of the ``def``, the assignment or the decorator; ``name`` is empty for a decorator. ``reason`` is
+    what to give the decorator, empty where none is known, and None where all of it is to go.
     """
 
     path: str
@@ -55,13 +51,7 @@ class Finding(NamedTuple):
 
 
 class StaleSkips:
-    """Finds the stale skips of a repository whose models have been scanned.
-
-    Args:
-        scanner: What scanned them.
-        tree: The files of the repository.
-        today: The day to which ``until=`` is held.
-    """
+    """Finds the stale skips of a repository whose models have been scanned; ``until=`` is held to a day."""
 
     def __init__(self, scanner: Scanner, tree: Tree, today: dt.date) -> None:
         self._scanner, self._tree, self._today = scanner, tree, today
@@ -113,8 +103,8 @@ class StaleSkips:
             yield from found
 
     def _is_skipped(self, cls: Linked, name: str, function: Function) -> bool:
-        definition = self._scanner.states.definitions.of(name, cls, function)
-        if definition.always is not None:
+        state = self._scanner.states.definitions.of(name, cls, function).state
+        if state is not None and state.is_skipped:
             return True
         skips, _, _ = self._scanner.runner.test(cls, function, cls)
         return any(not skip.guards for skip in skips)

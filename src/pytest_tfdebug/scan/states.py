@@ -21,6 +21,11 @@ class State(NamedTuple):
     line: int = 0
 
     @property
+    def is_skipped(self) -> bool:
+        """Whether the test never runs, as it is skipped."""
+        return self.state == "skipped"
+
+    @property
     def is_partial(self) -> bool:
         """Whether a part of the test's parameters is skipped."""
         return self.state == "conditional" and self.condition.startswith("only ")
@@ -78,6 +83,8 @@ def judged(applied: Sequence[Applied]) -> State | None:
 
 def of_variants(states: Sequence[tuple[str, State]]) -> State:
     """Return the state of a test of which a class has several variants, from the name and state of each."""
+    if len(states) == 1:
+        return states[0][1]
     by_state: dict[str, list[tuple[str, State]]] = {}
     for name, state in states:
         by_state.setdefault(state.state, []).append((name, state))

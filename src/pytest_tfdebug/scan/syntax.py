@@ -64,11 +64,7 @@ def parse(text: str) -> Any:
 
 @cache
 def expression(text: str) -> Any:
-    """Return the libcst node of an expression's source.
-
-    Raises:
-        BadSourceError: As for :func:`parse`.
-    """
+    """Return the libcst node of an expression's source, or raise as :func:`parse` does."""
     check_size(text)
     try:
         if "\n" not in text and "#" not in text:
@@ -84,11 +80,7 @@ def expression(text: str) -> Any:
 
 @cache
 def statement(text: str) -> Any:
-    """Return the libcst node of the one statement that a text is.
-
-    Raises:
-        BadSourceError: As for :func:`parse`.
-    """
+    """Return the libcst node of the one statement that a text is, or raise as :func:`parse` does."""
     check_size(text)
     body = parse(text).body
     if len(body) != 1:
@@ -97,11 +89,7 @@ def statement(text: str) -> Any:
 
 
 def definition(lines: list[str]) -> Any:
-    """Return the libcst node of a function from its logical lines, which may be indented.
-
-    Raises:
-        BadSourceError: As for :func:`parse`, or if it is none.
-    """
+    """Return the libcst node of a function from its logical lines, indented or not, or raise as :func:`parse` does."""
     for line in lines:
         check_size(line)
     text = "\n".join(lines)

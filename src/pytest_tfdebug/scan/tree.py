@@ -28,9 +28,6 @@ class DiskTree:
     """The work tree; paths are posix paths relative to its root.
 
     Each directory is listed once, and the listing says which files it has.
-
-    Raises:
-        ScanError: If there is no such directory.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
@@ -196,15 +193,8 @@ _LINKS = 40
 class GitTree:
     """A revision, read from git's object store.
 
-    Args:
-        root: The repository.
-        revision: A commit, or what git resolves to one.
-        contents: What blobs hold, by name, if some have been read; it grows.
-
-    Attributes:
-        blobs: The name of the blob that each file is.
-        contents: What the blobs hold that were read.
-        record: The paths that were not found, in place of listings, and the blobs of the files that were read.
+    ``blobs`` names the blob that each file is, and ``contents``, which grows, holds those that were read. ``record``
+    has the paths that were not found in place of listings.
     """
 
     def __init__(self, root: str | os.PathLike[str], revision: str, contents: dict[str, bytes] | None = None) -> None:

@@ -60,7 +60,6 @@ class Evaluator:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._attributes: dict[int, Any] = {}
         self.dependencies: set[Dependency] = set()
         self.skipping_helper: Callable[[Linked, str], tuple[Linked, Function] | None] = lambda *_: None
         self.resolve, self.resolved = cache(self._resolve), cache(self._resolve_all)
@@ -121,9 +120,7 @@ class Evaluator:
         definer, binding = found
         if not isinstance(binding, Value) or not binding.is_sure:
             return UNKNOWN
-        if id(binding) not in self._attributes:
-            self._attributes[id(binding)] = self.bound(definer.file, binding, depth=1)
-        return self._attributes[id(binding)]
+        return self.bound(definer.file, binding, depth=1)
 
     def _resolve(self, cls: Linked, dependency: Dependency) -> Hashable:
         return _DEPENDENCIES[dependency[0]](self, cls, *dependency[1:])

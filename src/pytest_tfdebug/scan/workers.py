@@ -27,14 +27,7 @@ _FIRST, _PARTS = 4, 6
 
 
 def hit(before: Work, work: Work, earlier: Part, changed: set[str]) -> list[str] | None:
-    """Return the models that have to be scanned after a change; None if all have to be.
-
-    Args:
-        before: What was scanned.
-        work: What is to be scanned now.
-        earlier: What was found.
-        changed: The files that are not what they were.
-    """
+    """Return the models that have to be scanned after some files have changed; None if all have to be."""
     owned = frozenset(where.owned for where in (*before.places, *work.places))
     is_of_models = all(is_owned(path, owned) for path in changed)
     if not is_of_models or "" in earlier.shared or not changed.isdisjoint(earlier.shared):

@@ -48,12 +48,7 @@ Symbol: TypeAlias = "External | File | Found"
 
 
 class Workspace:
-    """Looks names up across the files of a repository.
-
-    Args:
-        tree: Where the files are.
-        models: The model test files, which may not be empty.
-        is_checked: Whether every file is read whole, so that syntax errors inside functions are found too.
+    """Looks names up across the files of a repository; the model test files may not be empty.
 
     Attributes:
         bad: The files that cannot be read, with the reason.
