@@ -206,7 +206,7 @@ def test_the_line_of_a_bug_is_named(parts, path, returns_all):
 def test_a_sum_in_another_order_is_not_blamed_for_a_bug_before_it():
     culprit = report_of(ParallelReference(), Port(ParallelBlock, ffn=ForgetsGelu)).culprit
 
-    assert culprit.path == "blocks.0.ffn"
+    assert culprit.path == "blocks.1.ffn"
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
 
 
