@@ -48,7 +48,10 @@ class Group(NamedTuple):
         found: list[Any] = [None] * self.world_size
         group = _own_group(torch.distributed.group.WORLD)
         torch.distributed.all_gather_object(found, packed.getvalue(), group=group)
-        return [_Unpickler(io.BytesIO(each), shared).load() for each in found]
+        return [
+            value if rank == self.rank else _Unpickler(io.BytesIO(told), shared).load()
+            for rank, told in enumerate(found)
+        ]
 
 
 class _Pickler(pickle.Pickler):
