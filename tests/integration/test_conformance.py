@@ -99,6 +99,9 @@ class NeedsFullPrecision(LlamaForCausalLM):
         return output
 
 
+@pytest.mark.skipif(
+    transformers.__version__.startswith("4."), reason="transformers 4 initialises what is missing alone"
+)
 def test_initialisation_that_overwrites_loaded_weights_is_found():
     finding = found(OverwritesLoadedWeights, "init")
 

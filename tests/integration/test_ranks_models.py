@@ -4,6 +4,7 @@ import json
 from importlib import import_module
 
 import pytest
+import torch
 
 # Loaded once for all runs of this process: torch loads some of its parts no second time.
 for name in ("torch.distributed.fsdp", "torch.distributed.tensor.parallel", "transformers.models.llama.modeling_llama"):
@@ -204,6 +205,7 @@ def run(pytester, monkeypatch):
     return run
 
 
+@pytest.mark.skipif(not hasattr(torch.cpu.Stream(), "record_event"), reason="FSDP2 needs torch 2.7 on a CPU")
 @pytest.mark.as_run(
     "ranks",
     works="A golden of one process holds the model on ranks, and the reverse; a missing all-reduce, a wrong shard, another value on rank 1 alone, q and k permuted with the wrong head size, tied weights that were sharded twice are named with the rank. See [ranks](ranks.md).",
