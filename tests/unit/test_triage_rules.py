@@ -193,6 +193,15 @@ def test_the_bucket_of_cuda_holds_what_cuda_says_alone():
     assert all(re.search("CUDA|CUBLAS|CUDNN|NVIDIA", message) for message in said)
 
 
+@pytest.mark.parametrize("operator", ["", "addmm: "], ids=["torch 2.13", "torch 2.15"])
+def test_widths_that_do_not_fit_are_read_in_the_words_of_each_torch(operator):
+    rule = next(rule for rule in RULES if rule.name == "features-do-not-fit")
+
+    read = re.search(rule.text, f"{operator}mat1 and mat2 shapes cannot be multiplied (2x64 and 65x3)")
+
+    assert (read["given"], read["wanted"]) == ("64", "65")
+
+
 def test_rules_say_all_that_a_report_says():
     for rule in RULES:
         assert rule.raised, rule.name

@@ -32,7 +32,7 @@ NUMERIC_RULES = (
         SHAPE,
         "features-do-not-fit",
         ("RuntimeError",),
-        r"^mat1 and mat2 shapes cannot be multiplied \(\d+x(?P<given>\d+) and (?P<wanted>\d+)x\d+\)",
+        r"^(?:\w+: )?mat1 and mat2 shapes cannot be multiplied \(\d+x(?P<given>\d+) and (?P<wanted>\d+)x\d+\)",
         ("{takes}.",),
         (
             "build {layer} with in_features={given}, or give it {wanted} features; called by: {code}",
