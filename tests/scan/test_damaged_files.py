@@ -20,14 +20,20 @@ FORMS = ["", "--format=json", "--format=csv", "--format=markdown", "--format=git
 
 def answered(place, *arguments):
     """Run a scan, which may fail in a line, and return its exit code and what it warns of; its cache is beside."""
-    out, err = io.StringIO(), io.StringIO()
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
         code = main([argument for argument in arguments if argument])
     assert code in (OK, FAILED, UNANSWERED)
-    assert is_text(out.getvalue())
-    assert is_text(err.getvalue())
-    return code, err.getvalue()
+    shown, told = map(_written, (out, err))
+    assert is_text(shown)
+    assert is_text(told)
+    return code, told
+
+
+def _written(stream):
+    stream.seek(0)
+    return stream.read()
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +67,13 @@ def run_report(report):
     return found
 
 
+@pytest.fixture(scope="module")
+def kept(place, report):
+    """The cache file of the repository, and what a scan that went well left in it."""
+    (file,) = (place / "cache").rglob("*.answers")
+    return file, file.read_bytes()
+
+
 @given(st.data())
 def test_a_baseline_of_changed_bytes_is_refused_in_a_line(place, repo, report, data):
     file = place / "baseline.json"
@@ -86,38 +99,32 @@ def test_a_skip_report_may_be_any_json(place, repo, run_report, data):
 
 
 @given(st.data())
-def test_a_cache_of_changed_bytes_changes_no_answer(place, repo, report, data):
-    (file,) = (place / "cache").rglob("*.answers")
-    kept = file.read_bytes()
-    file.write_bytes(data.draw(damaged_bytes(kept)))
+def test_a_cache_of_changed_bytes_changes_no_answer(place, repo, report, kept, data):
+    file, whole = kept
+    file.write_bytes(data.draw(damaged_bytes(whole)))
     code, _ = answered(place, "--repo", repo, "--output_dir", str(place))
-    file.write_bytes(kept)
     assert code == OK
     assert (place / "all_tests_scan_result.json").read_bytes() == report
 
 
 @given(st.data())
-def test_a_cache_with_right_checksums_may_hold_anything(place, repo, report, data):
-    (file,) = (place / "cache").rglob("*.answers")
-    kept = file.read_bytes()
-    lines = kept.split(b"\n")
+def test_a_cache_with_right_checksums_may_hold_anything(place, repo, kept, data):
+    file, whole = kept
+    lines = whole.split(b"\n")
     number = data.draw(st.integers(1, len(lines) - 1))
     lines[number] = cache._line(data.draw(damaged_json(json.loads(lines[number][9:]))))
     file.write_bytes(b"\n".join(lines))
     answered(place, "--repo", repo, "--output_dir", str(place))
-    file.write_bytes(kept)
 
 
-def test_a_cache_with_tests_of_no_mixin_is_a_cold_scan(place, repo, report):
-    (file,) = (place / "cache").rglob("*.answers")
-    kept = file.read_bytes()
-    lines = kept.split(b"\n")
+def test_a_cache_with_tests_of_no_mixin_is_a_cold_scan(place, repo, report, kept):
+    file, whole = kept
+    lines = whole.split(b"\n")
     rows = json.loads(lines[3][9:])
     lines[3] = cache._line({**rows, "mixins": [[origin, size, []] for origin, size, _ in rows["mixins"]]})
     file.write_bytes(b"\n".join(lines))
     (place / "all_tests_scan_result.json").unlink()
     code, told = answered(place, "--repo", repo, "--output_dir", str(place))
-    file.write_bytes(kept)
     assert code == OK
     assert "Parsing" in told
     assert (place / "all_tests_scan_result.json").read_bytes() == report

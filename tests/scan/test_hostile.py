@@ -236,6 +236,19 @@ SPOILT = {
 }
 
 
+@pytest.mark.parametrize("form", ["--verbose", *(f"--format={form}" for form in ("json", "csv", "markdown", "github"))])
+def test_what_a_repository_says_does_not_steer_the_terminal(good, tmp_path, monkeypatch, capsys, form):
+    monkeypatch.chdir(tmp_path)
+    reason = f"no \x1b[2J, \\x9b2J or {chr(0x202E)}back"
+    add(good, "gimel", head(TEST.format("G", SKIP.replace("why", reason))))
+
+    main(["--repo", str(good), "--test_method_name", "test_forward", form])
+
+    written = "".join(capsys.readouterr())
+    assert "no \\u001b[2J, \\u009b2J or \\u202eback" in written
+    assert not set(written) & {"\x1b", "\x9b", chr(0x202E)}
+
+
 @pytest.mark.parametrize("kind", SPOILT)
 def test_a_spoilt_cache_is_a_cold_scan(good, tmp_path, monkeypatch, capsys, kind):
     monkeypatch.chdir(tmp_path)

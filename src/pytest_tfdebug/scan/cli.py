@@ -29,6 +29,11 @@ _ALONE = {
 _FORMATS = ("json", "csv", "markdown", "github", "sarif")
 _SUFFIXES = {"csv": ".csv", "markdown": ".md"}
 _NAMES = {".json": "JSON", ".csv": "CSV", ".md": "Markdown", ".html": "HTML"}
+#: Characters by which a repository could steer a terminal or turn the direction of text -> escapes that JSON knows.
+_STEERING = {
+    code: f"\\u{code:04x}"
+    for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with naming_the_extra():
             return _run(options)
     except ScanError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the command line prints
+        _tell(f"error: {error}")
         return UNANSWERED
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
@@ -284,7 +289,7 @@ def _only(report: dict[str, Any], test: str | None) -> dict[str, Any]:
 
 
 def _print(lines: Iterable[str]) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write("".join(f"{line}\n" for line in lines).translate(_STEERING))
     sys.stdout.flush()
 
 
@@ -294,4 +299,4 @@ def _told(saved: list[str]) -> None:
 
 
 def _tell(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{line}\n".translate(_STEERING))
