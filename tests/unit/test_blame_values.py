@@ -799,3 +799,274 @@ def test_a_parameter_that_is_cut_otherwise_is_not_blamed_for_a_sum_before_it():
 
     assert culprit.path == "blocks.0"
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
+
+
+def report_on(reference, port, *inputs):
+    """Return the report on a port that has the parameters of its reference, in the same order."""
+    fill(reference, seed=0)
+    port.load_state_dict(dict(zip(port.state_dict(), reference.state_dict().values(), strict=True)))
+    return compare(trace(reference, *inputs), trace(port, *inputs))
+
+
+def shown_of(culprit):
+    lines = range(culprit.source.first, culprit.source.last + 1)
+    return [linecache.getline(culprit.source.file, line) for line in lines]
+
+
+class Forecast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.mix, self.norm = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH)
+
+    def forward(self, x):
+        scale = x.std()
+        return {"last": self.norm(self.mix(self.embed(x / scale))), "scale": scale}
+
+
+class ReturnsMore(Forecast):
+    def forward(self, x):
+        embedded = self.embed(x / x.std())
+        return (embedded, self.norm(self.mix(embedded))), x > 0
+
+
+class ReturnsAMask(Forecast):
+    def forward(self, x):
+        return self.norm(self.mix(self.embed(x / x.std()))), (x > 0)[..., 0]
+
+
+@pytest.mark.parametrize("port", [ReturnsMore(), ReturnsAMask()])
+def test_what_a_port_returns_beside_its_result_is_not_held_to_what_the_reference_returns_beside_it(port):
+    report = report_on(Forecast(), port, torch.randn(2, 6, WIDTH, generator=torch.Generator().manual_seed(0)))
+
+    assert report.culprit is None
+    assert report.coverage.root
+
+
+class HandsOn(nn.Module):
+    def forward(self, x):
+        return x
+
+
+class ForgetsNorm(Block):
+    def forward(self, h):
+        h = h + self.att(h)  # BUG
+        return h + self.ffn(self.n2(h))
+
+
+class BeginsWithNothing(Port):
+    def __init__(self, block):
+        super().__init__(block)
+        self.drop, self.blocks[0] = HandsOn(), block()
+
+    def forward(self, tokens):
+        return self.ln(self.blocks(self.drop(self.tok(tokens))))
+
+
+def test_a_module_that_hands_on_what_it_is_given_is_not_named_for_a_step_of_another_module():
+    culprit = report_of(Reference(), BeginsWithNothing(ForgetsNorm)).culprit
+
+    assert culprit.path != "drop"
+    assert culprit.path.startswith("blocks.0")
+
+
+class Masks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out, self.norm = nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH)
+
+    def forward(self, x):
+        x = x * (x < 99).any(-1, keepdim=True)
+        return self.norm(self.out(x))
+
+
+class HidesAll(Masks):
+    def forward(self, x):
+        x = x * (x > 99).any(-1, keepdim=True)  # BUG
+        return self.norm(self.out(x))
+
+
+def test_a_product_of_zeros_is_not_taken_for_its_bias():
+    culprit = report_on(
+        Masks(), HidesAll(), torch.randn(2, 6, WIDTH, generator=torch.Generator().manual_seed(0))
+    ).culprit
+
+    assert any("# BUG" in line for line in shown_of(culprit)), culprit
+
+
+class Stages(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.scale = nn.Parameter(torch.ones(3, 1))
+
+    def forward(self, x):
+        return self.second(self.first(x.mean(1))[:, None] * self.scale)
+
+
+class Exchanged(Stages):
+    def forward(self, x):
+        h = self.second(x.mean(1))  # BUG
+        return self.first(h[:, None] * self.scale)
+
+
+def test_a_weight_that_is_used_with_another_value_is_told_as_that():
+    culprit = report_on(
+        Stages(), Exchanged(), torch.randn(2, 5, WIDTH, generator=torch.Generator().manual_seed(0))
+    ).culprit
+
+    assert any("# BUG" in line for line in shown_of(culprit)), culprit
+    assert culprit.explanation == "Exchanged uses a weight with another value than the reference does."
+
+
+class Causal(Attention):
+    def forward(self, x):
+        q, k, v = (part(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        hidden = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        weights = (q @ k.transpose(-2, -1) / 8**0.5).masked_fill(hidden, -torch.inf).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+class CausalByDistance(Attention):
+    def forward(self, x):
+        q, k, v = (part(x).unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        place = torch.arange(x.shape[1])
+        apart = place[:, None] - place[None]
+        seen = apart >= -1  # BUG
+        seen = seen & (apart < 99)
+        return self.out(F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).flatten(2))
+
+
+def test_of_a_mask_that_is_made_in_another_way_the_lines_that_led_to_it_are_named_without_certainty():
+    x = torch.randn(2, 6, WIDTH, generator=torch.Generator().manual_seed(0))
+
+    culprit = report_on(Causal(), CausalByDistance(), x).culprit
+
+    assert any("# BUG" in line for line in shown_of(culprit)), culprit
+    assert "which of these lines is wrong cannot be told" in culprit.explanation
+
+
+def test_a_line_of_a_helper_in_another_file_is_named(tmp_path, monkeypatch):
+    (tmp_path / "helper_of_a_port.py").write_text(
+        "def gelu(x):\n    half = x * 0.5\n    return half * (1 + x.tanh())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from helper_of_a_port import gelu
+
+    class Helped(Feed):
+        def forward(self, x):
+            return self.down(gelu(self.up(x)))
+
+    x = torch.randn(2, 6, WIDTH, generator=torch.Generator().manual_seed(0))
+
+    culprit = report_on(Feed(), Helped(), x).culprit
+
+    assert culprit.source.file == str(tmp_path / "helper_of_a_port.py")
+
+
+def unit(x, axis):
+    return x / x.norm(dim=axis, keepdim=True)
+
+
+class Cosine(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return F.normalize(self.query(x), dim=-1) @ F.normalize(self.key(x), dim=-1).transpose(1, 2)
+
+
+class CosineOfOneAxis(Cosine):
+    def forward(self, x):
+        return self.scores(self.query(x), self.key(x))
+
+    def scores(self, q, k):
+        return unit(q, 1) @ unit(k, -1).transpose(1, 2)  # BUG
+
+
+def test_of_two_calls_of_a_helper_on_one_line_that_line_is_named_and_not_the_helper_s():
+    x = torch.randn(2, 6, WIDTH, generator=torch.Generator().manual_seed(0))
+
+    culprit = report_on(Cosine(), CosineOfOneAxis(), x).culprit
+
+    assert any("# BUG" in line for line in shown_of(culprit)), culprit
+
+
+class Around(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class PostNorm(Layer):
+    def forward(self, x):
+        x = self.before(x + self.attention(x))
+        return self.after(x + self.feed(x))
+
+
+class Shell(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, h):
+        return self.inner(h)
+
+
+class ForgetsFirstSum(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.n1, self.att, self.n2, self.ffn = nn.LayerNorm(WIDTH), Attention(), nn.LayerNorm(WIDTH), Feed()
+
+    def forward(self, h):
+        h = self.n1(self.att(h))  # BUG
+        return self.n2(h + self.ffn(h))
+
+
+def test_of_two_modules_around_the_same_the_one_whose_partner_holds_the_step_is_named():
+    x = torch.randn(2, 6, WIDTH, generator=torch.Generator().manual_seed(0))
+
+    culprit = report_on(Around(Around(PostNorm())), Shell(Shell(ForgetsFirstSum())), x).culprit
+
+    assert culprit.path == "inner.inner"
+
+
+class Placed(Layer):
+    def forward(self, x, places):
+        x = x + self.attention(self.before(x) + places)
+        return x + self.feed(self.after(x))
+
+
+class AllPlaced(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.layers = nn.Linear(WIDTH, WIDTH), nn.ModuleList([Placed(), Placed()])
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1])[:, None] / 100
+        x = self.embed(x)
+        for layer in self.layers:
+            x = layer(x, places)
+        return x
+
+
+class ForgetsAttention(ForgetsFirstSum):
+    def __init__(self):
+        super().__init__()
+        self.places = torch.arange(6)[:, None] / 100
+
+    def forward(self, h):
+        return h + self.ffn(self.n2(h))  # BUG
+
+
+def test_a_step_that_is_left_out_is_not_a_constant_that_was_made_for_it():
+    x = torch.randn(2, 6, WIDTH, generator=torch.Generator().manual_seed(0))
+    port = nn.Sequential(nn.Linear(WIDTH, WIDTH), ForgetsAttention(), ForgetsAttention())
+
+    culprit = report_on(AllPlaced(), port, x).culprit
+
+    assert culprit.path == "1"
+    assert "arange" not in culprit.reference.code

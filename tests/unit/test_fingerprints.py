@@ -155,3 +155,13 @@ def test_a_view_takes_the_moments_of_what_it_shows():
     view = Fingerprinter().of(tensor.view(2, 2, 6), base)
 
     assert view == print_of(tensor.view(2, 2, 6))
+
+
+def test_infinity_that_became_an_integer_is_a_hole():
+    tensor = torch.tensor([1.0, 2.0, -math.inf, 4.0]).long()
+    tensor[2] = torch.iinfo(torch.int64).min  # what x86 makes of it
+
+    found = print_of(tensor)
+
+    assert (found.elements, found.finite, found.low, found.high) == (4, 3, 1.0, 4.0)
+    assert distance(found, print_of(torch.tensor([1, 3, tensor[2], 4]))) > 0.1

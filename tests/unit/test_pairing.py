@@ -175,3 +175,27 @@ def test_one_output_stands_beside_the_nearer_of_the_first_and_the_last(distances
 
     assert here[0] == (partner, ".last")
     assert there[0] == (".last", partner)
+
+
+def test_several_outputs_of_other_names_stand_beside_those_that_they_equal():
+    mine, theirs = [leaf("[0]"), leaf("[1]"), leaf("[2]")], [leaf(".last"), leaf(".past"), leaf(".scale")]
+    equal = {("[1]", ".last"), ("[0]", ".past")}
+
+    def apart(one, other):
+        return float((one.leaf, other.leaf) not in equal)
+
+    found = names(pair_outputs(mine, theirs, apart))
+    short = names(pair_outputs(mine[:2], theirs[:1] + theirs[2:], apart))
+    more = names(pair_outputs(mine, theirs[:1] + theirs[2:], apart))
+
+    assert found == [("[0]", ".past"), ("[1]", ".last"), ("[2]", ".scale")]
+    assert short == [("[1]", ".last"), ("[0]", ".scale")]
+    assert more == [("[1]", ".last"), ("[0]", None), ("[2]", None), (None, ".scale")]
+
+
+def test_a_mask_is_not_held_to_hidden_states_in_its_place():
+    mask = TensorRecord("[1]", (), "bool", None)
+
+    found = names(pair_outputs([leaf("[0]"), mask], [leaf("[0]"), leaf("[1]")], lambda *_: 0.0))
+
+    assert found == [("[0]", "[0]"), ("[1]", None), (None, "[1]")]

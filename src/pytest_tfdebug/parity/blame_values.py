@@ -15,7 +15,7 @@ from pytest_tfdebug.parity.counterparts import Counterparts
 from pytest_tfdebug.parity.element_order import ALL_LINES, ElementOrder
 from pytest_tfdebug.parity.finding import Finding
 from pytest_tfdebug.parity.missing_steps import MissingSteps
-from pytest_tfdebug.parity.open_values import TOLERANCES
+from pytest_tfdebug.parity.open_values import FLOOR, TOLERANCES
 from pytest_tfdebug.parity.operator_kinds import COPIES, hidden_share, is_pure, is_same_share, kind_of
 from pytest_tfdebug.parity.shown_values import in_same_function, open_values_around, values_beside
 from pytest_tfdebug.tracing.fingerprints import distance
@@ -41,7 +41,7 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
         expected: Those of the reference that they are held to.
     """
     results, expected = list(results), list(expected)
-    unused = _not_returned(pair, expected)
+    unused = _not_returned(pair, results, expected)
     if unused is not None and pair.port.live.isdisjoint(value.index for value in unused.values):
         return unused
     best: tuple[float, _Trial] | None = None
@@ -54,15 +54,17 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
             best = score, trial
         if score >= _CLEAR:
             break
-    return best[1].finding() if best is not None else unused
+    if best is None or best[0] < 1:  # what differs less than what it was computed from is rounding
+        return unused
+    return best[1].finding()
 
 
-def _not_returned(pair: ForwardPair, expected: list[int]) -> Finding | None:
+def _not_returned(pair: ForwardPair, results: list[int], expected: list[int]) -> Finding | None:
     """Return who does not hand on a value that the reference returns and the port computes."""
     port = pair.port
     for theirs in expected if port.table.results else ():
         made = [each for each in pair.back_matches.within(theirs, TOLERANCES[0]) if port.values[each].operator]
-        if not made or pair.reference.values[theirs].print.is_constant:
+        if not made or set(made).intersection(results) or pair.reference.values[theirs].print.is_constant:
             continue
         last = port.values[max(port.live.intersection(made) or made)]
         around = (
@@ -82,7 +84,7 @@ def _tolerances(pair: ForwardPair, results: list[int], expected: list[int]) -> l
         for side, found in ((pair.port, results), (pair.reference, expected))
     )
     least = min((distance(one, other) for one in mine for other in theirs), default=1.0)
-    return ([least / 3] if least <= TOLERANCES[0] else []) + list(TOLERANCES)
+    return ([least / 3] if FLOOR < least <= TOLERANCES[0] else []) + list(TOLERANCES)
 
 
 class _Trial:
@@ -226,16 +228,27 @@ class _Trial:
                 continue
             found = pair.port_open.first(self._port.ancestors(made))
             if found:
-                return self._blame_constant(found, pair.reference_open.first(alike))
+                return self._blame_constant(made, found, pair.reference_open.first(alike))
         return None
 
-    def _blame_constant(self, found: list[Value], missing: list[Value]) -> Finding:
-        """Blame the first open values that a constant was made from."""
+    def _blame_constant(self, constant: int, found: list[Value], missing: list[Value]) -> Finding:
+        """Blame the first open values that a constant was made from.
+
+        Of a mask any line may be wrong that led to it: the reference writes it in another way. A view of a table is as
+        long as it was told to be.
+        """
         is_open = self._counterparts.port_open.open
         made_of = [self._port.values[made] for made in found[0].producers if made in is_open]
         shown = [value for value in made_of if value.operator] + in_same_function(found, found[0])
+        behind = [self._port.values[made] for made in sorted(self._port.ancestors(constant) & is_open)]
+        beside = in_same_function([value for value in behind if value.operator], found[0])
+        is_mask = hidden_share(self._port.values[constant]) is not None
+        is_sure = not found[0].is_moved and (
+            not is_mask or {v.lines[:1] for v in beside} <= {v.lines[:1] for v in shown}
+        )
+        fault: Fault = "replaced" if is_sure else "unknown"
         call = self._port.call_of(found[0])
-        return self._counterparts.found("replaced", call, shown, missing[0] if missing else None)
+        return self._counterparts.found(fault, call, shown if is_sure else beside, missing[0] if missing else None)
 
     def _same_operands(self, first: Value, other: Value) -> Finding:
         """Blame a value that was computed from the right operands: their order, or the code."""
@@ -256,6 +269,8 @@ class _Trial:
         """Blame the choice of an operand that the reference takes from elsewhere."""
         pair = self._counterparts
         meant = pair.meant(mine, theirs) or pair.back_matches.within(theirs, pair.tolerance)
+        if not meant:
+            return pair.found("applied", self._calls.giver(first, mine), [first], other)
         part = self._other_part(mine, meant)
         if part is not None:
             return self._taken(part, other)

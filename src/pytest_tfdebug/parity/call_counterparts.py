@@ -28,20 +28,27 @@ class CallCounterparts:
     def partner_of(self, around: Call) -> Call:
         """Return the port's call that stands for one of the reference, or for the next one around it.
 
-        It is the one in which most lies that is in the other, and in which least else lies. A norm that stands for a
+        It is the one in which most lies that is in the other, and in which least else lies; of several around each
+        other the innermost, or the outermost if the reference has another one inside as well. A norm that stands for a
         norm does not stand for the module around that as well: what calls it does.
         """
         port, reference = self._counterparts.port, self._counterparts.reference
         enclosing = ((call, self._inside(call)) for call in reference.around(around.index))
         theirs, inside = next(((call, inside) for call, inside in enclosing if any(inside)), (reference.root, []))
         sourced = [call for call in port.table.calls if call.source is not None]
-        best = max(sourced, key=lambda call: self._fit(call, inside), default=port.root)
+        inner = 1 if all(self._inside(part) != inside for part in self._parts(theirs)) else -1
+        best = max(sourced, key=lambda call: (self._fit(call, inside), inner * port.depth(call)), default=port.root)
         if not (fit := self._fit(best, inside)):
             return port.root
-        parts = [call for call in reference.table.calls if call.parent == theirs.index]
-        if best.class_name != theirs.class_name and any(self._stands_for(best, part, fit) for part in parts):
+        if best.class_name != theirs.class_name and any(
+            self._stands_for(best, part, fit) for part in self._parts(theirs)
+        ):
             return next((call for call in port.around(best.parent) if call.source is not None), port.root)
         return best
+
+    def _parts(self, theirs: Call) -> list[Call]:
+        """Return the calls that a call of the reference makes."""
+        return [call for call in self._counterparts.reference.table.calls if call.parent == theirs.index]
 
     def _stands_for(self, mine: Call, part: Call, fit: float) -> bool:
         """Tell whether a call of the port fits a part of one of the reference better than the whole."""
@@ -121,25 +128,25 @@ class CallCounterparts:
                 return call
         return port.call_of(first)
 
-    def that_does_nothing(self, source: Value, origin: Value) -> Call | None:
+    def that_does_nothing(self, source: Value, origin: Value, around: Call) -> Call | None:
         """Return the port's call that hands a value on unchanged where a call of the reference does something with it.
 
         Args:
             source: The value that the port goes on with.
             origin: The reference's step that is missing.
+            around: The innermost call of the reference around it of which the port computes anything.
         """
         port, reference = self._counterparts.port, self._counterparts.reference
         if origin.call is None or self._is_begun(reference.calls[origin.call], reference.live):
             return None
+        limit = self.partner_of(around)
         idle = [
             call
             for call in port.table.calls
             if call.source is not None
+            and port.is_within(call.index, limit)
             and call.index not in port.callers
-            and all(
-                any(port.computed(port.values[index]) is source for _, index in leaves.get(call.index, ()))
-                for leaves in (port.table.inputs, port.table.outputs)
-            )
+            and any(port.computed(port.values[index]) is source for index in port.handed_on(call))
         ]
         return idle[0] if len(idle) == 1 else None
 
@@ -184,6 +191,18 @@ class CallCounterparts:
             given = {index for index in meant if self.is_given(call, index)}
             is_made = any(side.is_within(side.values[index].call, call) for index in meant - given)
             if call.source is not None and (is_made or (given and not self._is_misused(given, call, first, other))):
+                return call
+        return side.root
+
+    def giver(self, first: Value, operand: int) -> Call:
+        """Return the innermost call around a value that could have given it another operand.
+
+        A module that is given one tensor has no choice.
+        """
+        side = self._counterparts.port
+        for call in side.around(first.call):
+            has_choice = len(side.table.inputs.get(call.index, ())) > 1 or not self.is_given(call, operand)
+            if call.source is not None and has_choice:
                 return call
         return side.root
 

@@ -161,7 +161,7 @@ class Counterparts:
             if at not in reached and at in self.reference_open.open and values[at].operator:
                 reached.add(at)
                 todo += values[at].producers
-        first = self.reference_open.first(reached)
+        first = self.reference_open.first({at for at in reached if self.reference.weighted[at]} or reached)
         return first[0] if first else values[index]
 
     def wrong_weights(self, first: Value) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.operators import Value
 
 #: What is wrong with the first value that nothing explains.
-Fault = Literal["replaced", "operand", "left-out", "order", "broadcast", "weights", "taken", "unknown"]
+Fault = Literal["replaced", "operand", "applied", "left-out", "order", "broadcast", "weights", "taken", "unknown"]
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Finding:
     Args:
         fault: What is wrong.
         call: The port's call that is to blame.
-        values: The port's values that are shown, in the order of computation; empty where it has none.
+        values: The port's values that are shown, the first alone if they lie too far apart; empty where it has none.
         reference: The first value of the reference that the port never computes.
         reference_call: The call of the reference that holds its line.
         weights: Names of parameters that are wrong.

@@ -48,7 +48,7 @@ class ForwardPair:
         self.port, self.reference = Side(port), Side(reference)
         self.weights = pair_weights(port.parameters, reference.parameters)
         self.back = pair_weights(reference.parameters, port.parameters)
-        self.matches, self.back_matches = Matches(port, reference), Matches(reference, port)
+        self.matches, self.back_matches = Matches(self.port, self.reference), Matches(self.reference, self.port)
         self._joined = self._joined_values()
 
     def pair_results(self, tolerance: float) -> ResultPairs:

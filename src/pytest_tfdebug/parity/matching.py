@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from pytest_tfdebug.parity.operator_kinds import kind_of
 
+if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from pytest_tfdebug.parity.value_graph import Side
     from pytest_tfdebug.tracing.fingerprints import Fingerprint
-    from pytest_tfdebug.tracing.operators import Values
 
     _Floats = npt.NDArray[np.float64]
 
@@ -38,18 +38,18 @@ class Partner(NamedTuple):
 
 
 class Matches:
-    """The partners of the values of one table in another.
+    """The partners of the values of one forward in another.
+
+    Two that are one number throughout tell little: what comes from parameters is only such a value of as many elements.
+    A product is no parameter: where it equals the bias, what was multiplied is all zeros.
 
     Args:
-        own: The table whose values are looked up.
-        other: The table that they are looked for in.
+        own: The forward whose values are looked up.
+        other: The one that they are looked for in.
     """
 
-    def __init__(self, own: Values, other: Values) -> None:
-        mine, theirs = (
-            _Columns([value.print for value in own.values]),
-            _Columns([value.print for value in other.values]),
-        )
+    def __init__(self, own: Side, other: Side) -> None:
+        mine, theirs = _Columns(own), _Columns(other)
         by_size = np.argsort(theirs.moments[:, 2], kind="stable")
         sizes = theirs.moments[by_size, 2]
         self.partners = [_partners(mine, place, theirs, by_size, sizes) for place in range(len(own.values))]
@@ -65,9 +65,13 @@ class Matches:
 
 
 class _Columns:
-    """The fingerprints of a table, a row for each value."""
+    """The fingerprints of a forward's values, a row for each."""
 
-    def __init__(self, prints: Sequence[Fingerprint]) -> None:
+    def __init__(self, side: Side) -> None:
+        prints = [value.print for value in side.values]
+        self.weighted = np.array(side.weighted, dtype=bool)
+        self.product = np.array([kind_of(side.computed(value)) == "matmul" for value in side.values], dtype=bool)
+        self.parameter = np.array([bool(side.parameter(value.index)) for value in side.values], dtype=bool)
         self.moments = np.array(
             [(p.mean, p.size, p.rms, p.third, p.fourth, p.low, p.high) for p in prints], dtype=np.float64
         ).reshape(-1, 7)
@@ -90,6 +94,10 @@ def _partners(
     is_multiple = np.maximum(counts, count) % np.minimum(counts, count) == 0
     has_same_holes = theirs.finite[near] * count == mine.finite[place] * counts
     near = near[is_multiple & has_same_holes & (theirs.constant[near] == mine.constant[place])]
+    if mine.product[place]:
+        near = near[~theirs.parameter[near]]
+    if mine.constant[place] and mine.weighted[place] and count > 1:
+        near = near[theirs.weighted[near] & (theirs.counts[near] == count)]
     if not len(near):
         return []
     distances = _distances(mine.moments[place], theirs.moments[near])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: two layers; the smallest bugs of the catalogue begin at 4e-5.
 TOLERANCES = (4e-6, 2e-5, 1e-4, 5e-4, 2e-3)
 #: Below this a distance is the rounding of a float32.
-_FLOOR = 3e-7
+FLOOR = 3e-7
 
 
 class OpenValues:
@@ -86,7 +86,7 @@ class OpenValues:
         """Return by how much the distance grows from the producers of a value to the value; 1 is none."""
         before = [self.matches.distance(made) for made in value.producers if made not in self.open]
         finite = [distance for distance in before if math.isfinite(distance)]
-        return min(self.matches.distance(value.index), 1.0) / max([_FLOOR, *finite])
+        return min(self.matches.distance(value.index), 1.0) / max([FLOOR, *finite])
 
 
 def _handed_on(table: Sequence[Value], values: Collection[int]) -> set[int]:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 from itertools import zip_longest
+from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 _POSITION = re.compile(r"^\[(\d+)\]")
 _KeyOf: TypeAlias = "Callable[[TensorRecord], str]"
+_Pair: TypeAlias = "tuple[TensorRecord | None, TensorRecord | None]"
+#: Outputs of other names are one if their relative difference is no more.
+_EQUAL = 1e-4
 #: Calls of one module by one caller that are tried for one with the same inputs.
 _TRIED = 4
 #: The name that a leaf path of a keyword argument begins with.
@@ -119,7 +123,7 @@ def _plain_arguments(call: Call) -> tuple[object, object]:
 
 def pair_inputs(
     actual: Sequence[TensorRecord], expected: Sequence[TensorRecord], actual_call: Call, expected_call: Call
-) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
+) -> Iterator[_Pair]:
     """Yield the input leaves side by side: by the name of the parameter they are given to, else by leaf path."""
     yield from _pair(
         actual,
@@ -160,12 +164,13 @@ def pair_outputs(
     actual: Sequence[TensorRecord],
     expected: Sequence[TensorRecord],
     apart: Callable[[TensorRecord, TensorRecord], float],
-) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
+) -> Iterator[_Pair]:
     """Yield the output leaves side by side: by leaf path; where none is common, in order, past what one side alone has.
 
     A port may return a tensor where the reference returns a ``ModelOutput`` or a tuple that begins with it, and a dict
     with the same names in another order. One side may return the outputs of all layers and the other the last one
-    alone: of those that have its shape, the first or the last stands beside it, whichever is nearer.
+    alone: of those that have its shape, the first or the last stands beside it, whichever is nearer. Of several outputs
+    on both sides those that are equal stand beside each other.
 
     Args:
         actual: The leaves of the call under test.
@@ -173,7 +178,9 @@ def pair_outputs(
         apart: How far an actual leaf is from an expected one of the same shape.
     """
     if {_key(record.leaf) for record in actual} & {_key(record.leaf) for record in expected}:
-        yield from _pair(actual, expected, (_by_path, _by_path))
+        for own, other in _pair(actual, expected, (_by_path, _by_path)):
+            is_one = own is None or other is None or not _POSITION.match(own.leaf) or _is_mask(own) == _is_mask(other)
+            yield from ((own, other),) if is_one else ((own, None), (None, other))
         return
     mine, theirs = list(actual), list(expected)
     if len(theirs) == 1 < len(mine):
@@ -184,7 +191,47 @@ def pair_outputs(
         mine = _in_line(mine, theirs)
     else:
         theirs = _in_line(theirs, mine)
-    yield from zip_longest(mine, theirs)
+    yield from _by_value(mine, theirs, apart) if min(len(mine), len(theirs)) > 1 else zip_longest(mine, theirs)
+
+
+def _by_value(
+    actual: Sequence[TensorRecord],
+    expected: Sequence[TensorRecord],
+    apart: Callable[[TensorRecord, TensorRecord], float],
+) -> Iterator[_Pair]:
+    """Yield records side by side: those that are equal, in order where it can be; then, of as many left, in order."""
+
+    def is_equal(own: TensorRecord, other: TensorRecord) -> bool:
+        return own.shape == other.shape and apart(own, other) <= _EQUAL
+
+    right = [(own, other) for own, other in zip(actual, expected, strict=False) if is_equal(own, other)]
+    theirs = _without(expected, [other for _, other in right])
+    for own in _without(actual, [own for own, _ in right]):
+        other = next((other for other in theirs if is_equal(own, other)), None)
+        if other is not None:
+            right.append((own, other))
+            theirs = _without(theirs, [other])
+    mine = _without(actual, [own for own, _ in right])
+    yield from right
+    if not right or (len(mine) == len(theirs) and all(map(_is_of_one_form, mine, theirs))):
+        yield from zip_longest(mine, theirs)
+    else:
+        yield from ((own, None) for own in mine)
+        yield from ((None, other) for other in theirs)
+
+
+def _without(records: Sequence[TensorRecord], some: Sequence[TensorRecord]) -> list[TensorRecord]:
+    return [record for record in records if all(record is not each for each in some)]
+
+
+def _is_of_one_form(own: TensorRecord, other: TensorRecord) -> bool:
+    """Tell whether two records may be one output that differs, and not a mask and hidden states."""
+    is_laid_out_alike = len(own.shape) == len(other.shape) or prod(own.shape) == prod(other.shape)
+    return is_laid_out_alike and _is_mask(own) == _is_mask(other)
+
+
+def _is_mask(record: TensorRecord) -> bool:
+    return record.dtype == "bool"
 
 
 def _in_line(many: list[TensorRecord], few: list[TensorRecord]) -> list[TensorRecord]:
@@ -214,7 +261,7 @@ def in_cache(record: TensorRecord) -> str:
 
 def _pair(
     actual: Sequence[TensorRecord], expected: Sequence[TensorRecord], *keys: tuple[_KeyOf, _KeyOf]
-) -> Iterator[tuple[TensorRecord | None, TensorRecord | None]]:
+) -> Iterator[_Pair]:
     """Yield records side by side, in the order of the actual ones: by the first keys, and what is left by the next."""
     partners: dict[int, TensorRecord] = {}
     waiting = list(expected)

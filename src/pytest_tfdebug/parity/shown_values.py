@@ -13,9 +13,9 @@ _AROUND = 3
 
 
 def values_beside(counterparts: Counterparts, first: Value) -> list[Value]:
-    """Return the first open values of the function that computed one, with the views that led to it."""
+    """Return a value, with the first open values of the function that computed it and the views that led to it."""
     taken = counterparts.port.moves(first.index)[::-1] if first.is_moved else []
-    return in_same_function([*taken, *counterparts.port_open.first()], first)
+    return [first, *in_same_function([*taken, *counterparts.port_open.first()], first)]
 
 
 def in_same_function(values: list[Value], first: Value) -> list[Value]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.blame_values import find_fault
@@ -32,6 +34,7 @@ NOT_AGAIN = (
 _TOLD: dict[str, str] = {
     "replaced": "computes a value that the reference never does; what it is computed from agrees.",
     "operand": "takes another value here than the reference does; both sides have computed both.",
+    "applied": "uses a weight with another value than the reference does.",
     "left-out": "goes on without a value that the reference computes first.",
     "order": "puts the elements in another order than the reference; the numbers are the same. If that is a layout of "
     "its own, then what uses them may be wrong instead.",
@@ -167,7 +170,8 @@ def _told(finding: Finding, call: Call, pair: ForwardPair, table: Values) -> str
 
 
 def _source(finding: Finding, call: Call, pair: ForwardPair) -> SourceRange | None:
-    shown = [line for value in finding.values if (line := _line_in(pair.port, value, call, finding.depth)) is not None]
+    lines = (_line_in(pair.port, value, call, _own_lines(value), finding.depth) for value in finding.values)
+    shown = [line for line in lines if line is not None]
     if not shown:
         return call.source
     first = shown[0]
@@ -182,23 +186,32 @@ def _reference(finding: Finding, pair: ForwardPair) -> SourceRange | None:
     value, around = finding.reference, finding.reference_call
     if value is None:
         return None
-    line = _own_line(value, 0) if around is None else _line_in(pair.reference, value, around, 0)
+    of_one_file = [line for line in value.lines if line.file == value.lines[-1].file]  # helpers of all models tell less
+    line = _line_in(pair.reference, value, around or pair.reference.call_of(value), of_one_file, 0)
     return None if line is None else SourceRange(line.file, *_statement(line), line.text)
 
 
-def _line_in(side: Side, value: Value, call: Call, depth: int) -> Line | None:
-    """Return the line of a call's own forward, or of a function in the same file, by which a value came about."""
+def _line_in(side: Side, value: Value, call: Call, own: list[Line], depth: int) -> Line | None:
+    """Return the line of a call's own forward, or of a function that it calls, by which a value came about."""
     if value.call != call.index:
         child = side.child_towards(call, value.call)
         site = (child.inner_site or child.site) if child is not None else None
         if site is not None:
             return Line(site.file, site.line, site.function.rpartition(".")[2], site.line, site.end_line, site.code)
-    return _own_line(value, depth)
-
-
-def _own_line(value: Value, depth: int) -> Line | None:
-    own = [line for line in value.lines if line.file == value.lines[-1].file]
     return own[min(depth, len(own) - 1)] if own else None
+
+
+def _own_lines(value: Value) -> list[Line]:
+    """Return the lines of a value that are in code installed with the forward that it came about in."""
+    return [line for line in value.lines if _distribution(line.file) == _distribution(value.lines[-1].file)]
+
+
+@cache
+def _distribution(file: str) -> str:
+    """Return the folder of what was installed with a file; empty for code of one's own."""
+    parts = PurePath(file).parts
+    after = next((place for place, part in enumerate(parts) if part in ("site-packages", "dist-packages")), None)
+    return "" if after is None else parts[after + 1]
 
 
 def _statement(line: Line) -> tuple[int, int]:

@@ -80,11 +80,12 @@ def decide(
 
 
 def _root_fails(compared: Compared) -> bool | None:
-    """Tell whether the roots' outputs differ; None where none could be laid side by side."""
+    """Tell whether the roots' outputs differ; None where none could be laid side by side, or some of both are left."""
     leaves = [leaf for item in compared.calls if item.call.parent is None for leaf in item.outputs]
+    problems = {leaf.problem for leaf in leaves}
     if not any(leaf.is_measured for leaf in leaves):
         return None
-    return any(leaf.problem in ("values", "shape") for leaf in leaves)
+    return True if problems & {"values", "shape"} else None if problems >= {"extra", "missing"} else False
 
 
 def _in_lines(

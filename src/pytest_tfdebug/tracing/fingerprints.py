@@ -15,6 +15,8 @@ import torch
 
 #: Larger magnitudes stand for infinity: masks are written with -inf here and with ``finfo.min`` there.
 _HUGE = 1e30
+#: The same for integers: infinity becomes the least of them.
+_HUGE_INTEGER = 2.0**62
 #: Elements that are reduced at a time on a CPU: they stay in its cache.
 _PIECE = 1 << 18
 #: Elsewhere, so that what they take beside the tensor is bounded.
@@ -30,7 +32,7 @@ class Fingerprint(NamedTuple):
 
     Args:
         elements: Number of elements.
-        finite: Number of elements that are neither inf, nan nor larger than 1e30.
+        finite: Number of elements that are neither inf, nan nor larger than 1e30; for an int64, than half its largest.
         mean: Mean of the finite elements.
         size: Mean of their absolute values.
         rms: Root of the mean of their squares.
@@ -174,11 +176,12 @@ class _Sums:
         """
         wide, flat, spare = room
         wide.copy_(piece)
+        huge = _HUGE_INTEGER if piece.dtype == torch.int64 else _HUGE
         if self._known is not None:
             if self._known.finite != self._known.elements:
-                flat.masked_fill_(~(torch.abs(flat, out=spare) < _HUGE), 0.0)
+                flat.masked_fill_(~(torch.abs(flat, out=spare) < huge), 0.0)
             return (weights @ wide.T).T
-        self._look(piece if piece.dtype in _REDUCIBLE else wide, flat, spare)
+        self._look(piece if piece.dtype in _REDUCIBLE else wide, flat, spare, huge)
         means = (weights @ wide.T).T  # this way around BLAS is faster
         squares = torch.mul(flat, flat, out=spare)
         self._second += float(squares.sum())
@@ -187,12 +190,12 @@ class _Sums:
         self._size += float(flat.abs_().sum())
         return means
 
-    def _look(self, piece: torch.Tensor, flat: torch.Tensor, spare: torch.Tensor) -> None:
-        """Note how many elements of a piece are finite and their extremes, and put zeros for the others."""
+    def _look(self, piece: torch.Tensor, flat: torch.Tensor, spare: torch.Tensor, huge: float) -> None:
+        """Note how many elements of a piece are below a bound and their extremes, and put zeros for the others."""
         low, high = map(float, torch.aminmax(piece))
         self._finite += flat.numel()
-        if not (low > -_HUGE and high < _HUGE):  # false for nan, too
-            hidden = ~(torch.abs(flat, out=spare) < _HUGE)
+        if not (low > -huge and high < huge):  # false for nan, too
+            hidden = ~(torch.abs(flat, out=spare) < huge)
             self._finite -= int(hidden.sum())
             low = float(flat.masked_fill_(hidden, math.inf).min())
             high = float(flat.masked_fill_(hidden, -math.inf).max())
