@@ -992,6 +992,23 @@ def test_of_two_calls_of_a_helper_on_one_line_that_line_is_named_and_not_the_hel
     assert any("# BUG" in line for line in shown_of(culprit)), culprit
 
 
+def scores_of(q, k):
+    return q / q.norm(dim=1, keepdim=True) @ (k / k.norm(dim=-1, keepdim=True)).transpose(1, 2)  # BUG
+
+
+class CosineInAFunction(Cosine):
+    def forward(self, x):
+        return scores_of(self.query(x), self.key(x))
+
+
+def test_a_line_that_does_the_same_twice_is_named_and_not_who_called_its_function_once():
+    x = torch.randn(2, 6, WIDTH, generator=torch.Generator().manual_seed(0))
+
+    culprit = report_on(Cosine(), CosineInAFunction(), x).culprit
+
+    assert any("# BUG" in line for line in shown_of(culprit)), culprit
+
+
 class Around(nn.Module):
     def __init__(self, layer):
         super().__init__()

@@ -141,3 +141,17 @@ def test_layouts_that_all_layers_share_are_conventions_and_what_is_blamed_is_non
     assert len(list(found.conventions(["b.0.up.weight", "b.1.up.weight"]))) == 1
     back = pair_weights(table(**theirs), table(**own))
     assert "'layers.*.k.weight' holds a part of 'b.*.qkv.weight'." in list(back.conventions())
+
+
+def test_a_place_in_a_sequence_is_no_layer():
+    sizes = {"mlp__0__weight": 10, "mlp__3__weight": 20}
+    own = {f"stages__{n}__{name}": random(start + n, 6, 4) for n in range(1, 4) for name, start in sizes.items()}
+    other = {
+        f"layers__{n - 1}__{name}": own[f"stages__{n}__{mine}"]
+        for n in range(1, 4)
+        for name, mine in (("up__weight", "mlp__0__weight"), ("down__weight", "mlp__3__weight"))
+    }
+
+    found = pair_weights(table(**own), table(**other))
+
+    assert not any(found.is_misplaced(name) for name in found.partners)

@@ -8,6 +8,7 @@ leaves out, the order of the elements, or a parameter.
 
 from __future__ import annotations
 
+import linecache
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.call_counterparts import CallCounterparts
@@ -19,6 +20,7 @@ from pytest_tfdebug.parity.open_values import FLOOR, TOLERANCES
 from pytest_tfdebug.parity.operator_kinds import COPIES, hidden_share, is_pure, is_same_share, kind_of
 from pytest_tfdebug.parity.shown_values import in_same_function, open_values_around, values_beside
 from pytest_tfdebug.tracing.fingerprints import distance
+from pytest_tfdebug.tracing.slicing import statement_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -329,7 +331,7 @@ class _Trial:
         if is_in_other_call and call.parent is not None:
             return pair.found("operand", self._port.calls[call.parent], [first], other)
         if any(value.call == first.call for value in pair.alike_elsewhere(first, ALL_LINES)):
-            return pair.found(fault, call, [first], other, depth=ALL_LINES)
+            return pair.found(fault, call, [first], other, depth=ALL_LINES if _is_called_again(first) else 0)
         depth = int(len(first.lines) > 1 and not pair.agrees_elsewhere(first, 2))
         weights = pair.unverified(first) if not depth else ()
         if weights:
@@ -355,6 +357,16 @@ class _Trial:
         """
         call = self._calls.user_of_parameter(weights[0], value) if is_at_parameter else self._port.call_of(value)
         return self._counterparts.found("weights", call, [value], other, weights=weights)
+
+
+def _is_called_again(value: Value) -> bool:
+    """Tell whether the line that called the function in which a value came about calls it several times."""
+    if len(value.lines) == 1:
+        return True
+    inner, outer = value.lines[:2]
+    first, last = statement_lines(outer.file, outer.line)
+    text = "".join(linecache.getline(outer.file, line) for line in range(first, last + 1))
+    return text.count(f"{inner.function}(") > 1
 
 
 def _grows(side: Side, value: Value) -> bool:

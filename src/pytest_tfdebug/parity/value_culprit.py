@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, Kind
     from pytest_tfdebug.tracing.operators import Value, Values
 
-#: A statement of more lines is shown by the line that ran.
-_LONGEST = 12
 #: Lines that are shown where several are open.
 _WIDEST = 8
 #: Fingerprints of two outputs that agree differ by less.
@@ -215,4 +213,4 @@ def _distribution(file: str) -> str:
 
 
 def _statement(line: Line) -> tuple[int, int]:
-    return (line.first, line.last) if line.text else statement_lines(line.file, line.line, _LONGEST)
+    return (line.first, line.last) if line.text else statement_lines(line.file, line.line)

@@ -241,6 +241,11 @@ _NUMBER = re.compile(r"\d+")
 
 
 def _starred(name: str) -> str:
+    """Return a name without the numbers of layers; the place in a sequence within a layer, ``mlp.0.weight``, stays."""
+    path, _, last = name.rpartition(".")
+    around, _, place = path.rpartition(".")
+    if place.isdecimal() and _LAYER.search(around):
+        return f"{_LAYER.sub('*', around)}.{place}.{last}"
     return _LAYER.sub("*", name) if _LAYER.search(name) else _NUMBER.sub("*", name, count=1)
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Statements that hold no other statement.
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Assert, ast.Raise, ast.Delete)
+#: A statement of more lines is shown by the line that ran.
+_LONGEST = 12
 #: Lines between a condition and what it leads to.
 _NEAR = 8
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -104,11 +106,11 @@ def statement_at(tree: ast.Module, line: int) -> tuple[int, int]:
     return _innermost(tree, _SIMPLE, line, line) or (line, line)
 
 
-def statement_lines(file: str, line: int, longest: int) -> tuple[int, int]:
-    """Return the lines of the statement that a line belongs to; the line alone where it is longer than ``longest``."""
+def statement_lines(file: str, line: int) -> tuple[int, int]:
+    """Return the lines of the statement that a line belongs to; the line alone where that is long."""
     tree = _parse("".join(linecache.getlines(file)))
     first, last = statement_at(tree, line) if tree else (line, line)
-    return (first, last) if last - first < longest else (line, line)
+    return (first, last) if last - first < _LONGEST else (line, line)
 
 
 def branch_begin(file: str, line: int) -> int:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 TABLE, NUMBERS = "#values.table", "#values.numbers"
 #: Characters that are kept of a statement.
 _LONGEST_TEXT = 400
-#: Statements of more lines are kept by the line that ran.
-_LONGEST_STATEMENT = 12
 
 
 def encode_values(values: Values) -> dict[str, torch.Tensor]:
@@ -78,7 +76,7 @@ def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
 
 
 def _encode_line(line: Line) -> list[Any]:
-    first, last = (line.first, line.last) if line.text else statement_lines(line.file, line.line, _LONGEST_STATEMENT)
+    first, last = (line.first, line.last) if line.text else statement_lines(line.file, line.line)
     text = line.text or text_of(line.file, first, last)[:_LONGEST_TEXT]
     return [portable(line.file), line.line, line.function, first, last, text]
 
