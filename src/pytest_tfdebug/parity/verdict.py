@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.blame_calls import Verdict, judge_calls
@@ -80,12 +81,15 @@ def decide(
 
 
 def _root_fails(compared: Compared) -> bool | None:
-    """Tell whether the roots' outputs differ; None where none could be laid side by side, or some of both are left."""
+    """Tell whether the roots' outputs differ; None where none could be laid side by side, or the largest could not."""
     leaves = [leaf for item in compared.calls if item.call.parent is None for leaf in item.outputs]
     problems = {leaf.problem for leaf in leaves}
     if not any(leaf.is_measured for leaf in leaves):
         return None
-    return True if problems & {"values", "shape"} else None if problems >= {"extra", "missing"} else False
+    expected = [leaf for leaf in leaves if leaf.problem != "extra" and "float" in leaf.dtype]
+    largest = max(expected, key=lambda leaf: prod(leaf.shape), default=None)
+    is_left = largest is not None and largest.problem == "missing" and "extra" in problems
+    return True if problems & {"values", "shape"} else None if is_left else False
 
 
 def _in_lines(
