@@ -8,7 +8,6 @@ leaves out, the order of the elements, or a parameter.
 
 from __future__ import annotations
 
-import linecache
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.call_counterparts import CallCounterparts
@@ -20,7 +19,7 @@ from pytest_tfdebug.parity.open_values import FLOOR, TOLERANCES
 from pytest_tfdebug.parity.operator_kinds import COPIES, hidden_share, is_pure, is_same_share, kind_of
 from pytest_tfdebug.parity.shown_values import in_same_function, open_values_around, values_beside
 from pytest_tfdebug.tracing.fingerprints import distance
-from pytest_tfdebug.tracing.slicing import statement_lines
+from pytest_tfdebug.tracing.slicing import statement_lines, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -364,9 +363,8 @@ def _is_called_again(value: Value) -> bool:
     if len(value.lines) == 1:
         return True
     inner, outer = value.lines[:2]
-    first, last = statement_lines(outer.file, outer.line)
-    text = "".join(linecache.getline(outer.file, line) for line in range(first, last + 1))
-    return text.count(f"{inner.function}(") > 1
+    statement = text_of(outer.file, *statement_lines(outer.file, outer.line))
+    return statement.count(f"{inner.function}(") > 1
 
 
 def _grows(side: Side, value: Value) -> bool:
