@@ -74,6 +74,8 @@ class CulpritRecord:
         weights: Names of parameters that are wrong.
         tensor: Which tensor shows it, ``output of 'model.layers.3'``.
         figures: What is known of the tensor, in lines.
+        certain: Whether the place is verified, or was compared on all sides; otherwise it is a suspect.
+        proved: The change that mends it, in a sentence; empty where there is none.
     """
 
     path: str
@@ -85,6 +87,8 @@ class CulpritRecord:
     weights: tuple[str, ...] = ()
     tensor: str = ""
     figures: tuple[str, ...] = ()
+    certain: bool = False
+    proved: str = ""
 
 
 @dataclass(frozen=True)

@@ -425,6 +425,8 @@ class Culprit:
         reference: Lines of the reference whose value the port never computes; None where there are none.
         weights: Names of the parameters that are wrong, where the kind is ``weights``.
         ranks: On which ranks of a forward on several it shows, ``"on rank 1 alone"``; empty for one process.
+        certain: Whether the place is verified, or was compared on all sides; otherwise it is a suspect.
+        proved: The change that mends it, in a sentence; empty where none was tried or none does.
     """
 
     path: str
@@ -436,6 +438,8 @@ class Culprit:
     reference: SourceRange | None = None
     weights: tuple[str, ...] = ()
     ranks: str = ""
+    certain: bool = False
+    proved: str = ""
 
 
 def as_they_ended(calls: Sequence[CallComparison]) -> list[CallComparison]:

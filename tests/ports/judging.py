@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import linecache
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 WIDEST = 10
 #: The clean port agrees to this relative L2 difference; a bug must make one greater than the second.
 AGREES, DIFFERS = 1e-5, 1e-4
-#: Words by which a report says that it does not know the place for certain.
-_UNSURE = re.compile(r"not certain|uncertain|not compared|could not|cannot|may |might|one of|somewhere|within these")
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,7 @@ def _verdict(culprit: Culprit, bug: Bug, edited: EditedFile | None, places: set[
     if is_module:
         return "module"
     holds = culprit.path == root or any(path.startswith(f"{culprit.path}.") for path in places)
-    is_unsure = (holds and not _is_narrow(culprit.source)) or _UNSURE.search(culprit.explanation)
+    is_unsure = (holds and not _is_narrow(culprit.source)) or not culprit.certain
     return "unsure" if is_unsure else "wrong"
 
 

@@ -179,14 +179,14 @@ def _by_values(
 def _of_inputs(own: str, theirs: str, root: str) -> Culprit:
     """Return a culprit whose inputs are not those of the reference."""
     told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
-    return Culprit(root, "inputs", None, told, root, None)
+    return Culprit(root, "inputs", None, told, root, None, certain=True)
 
 
 def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Culprit:
     """Return a culprit whose weights are to blame."""
     why = f"Its inputs agree, and {own[0]!r} is not the recorded one: the weights differ, not the code."
     why += f" So do {others} more of the model." if others else ""
-    return replace(culprit, kind="weights", weights=tuple(own), explanation=f"{why} {told}".rstrip())
+    return replace(culprit, kind="weights", weights=tuple(own), explanation=f"{why} {told}".rstrip(), certain=True)
 
 
 def _recorded_shape(golden_file: TraceFile, name: str, to_golden: Callable[[str], str]) -> tuple[int, ...]:

@@ -53,14 +53,21 @@ def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | 
         told = f"The first value that is not finite arose in {WHERE[fault.kind]}."
         tensor = f"{tensor_of(fault.frame)} of {fault.frame.path}, forward {fault.frame.forward}"
         return CulpritRecord(
-            fault.owner, fault.owner_class, fault.kind, told, source, tensor=tensor, figures=_figures(fault)
+            fault.owner,
+            fault.owner_class,
+            fault.kind,
+            told,
+            source,
+            tensor=tensor,
+            figures=_figures(fault),
+            certain=True,
         )
     if not tightest:
         return None
     closest = tightest[0]
     what = "The square of its input" if closest.is_square else f"Its {tensor_of(closest.frame)}"
     told = f"{what} reaches {closest.value:.3g}, and {closest.dtype} ends at {closest.limit:.3g}."
-    return CulpritRecord(closest.frame.path, closest.frame.class_name, "headroom", told)
+    return CulpritRecord(closest.frame.path, closest.frame.class_name, "headroom", told, certain=True)
 
 
 def _figures(fault: Fault) -> tuple[str, ...]:

@@ -137,7 +137,8 @@ def _blame_own(tree: CallTree, fault: Fault) -> Culprit:
     if adapted:
         call = item.call
         source = call.source or call.called_at
-        return Culprit(call.path, "module", source, f"{call.class_name} {adapted}", call.class_name, divergence)
+        told = f"{call.class_name} {adapted}"
+        return Culprit(call.path, "module", source, told, call.class_name, divergence, certain=True)
     children = tree.children.get(item.call.index, [])
     if children or any(map(tree.has, only_expected(tree, item, None, None))):
         following = tree.next_child(item, fault.leaf)
@@ -154,6 +155,7 @@ def _blame_own(tree: CallTree, fault: Fault) -> Culprit:
         f"the fault is in the code, attributes or parameters of this {call.class_name}.",
         call.class_name,
         divergence,
+        certain=True,
     )
 
 
@@ -187,13 +189,15 @@ def _blame_gap(
         own = tree.compared.own_paths.get(call.path)
         here = f"{own!r} exists here and is never called" if own else "this one does not"
         explanation = f"The expected forward calls {call.name!r} ({call.class_name}) {place}; {here}."
-        return Culprit(own or call.path, "not-called", lines, explanation, call.class_name, divergence)
+        return Culprit(own or call.path, "not-called", lines, explanation, call.class_name, divergence, certain=True)
     if extra and not left_out:
         call = extra[0]
         explanation = f"This forward calls {call.name!r} ({call.class_name}) {place}; the expected one does not."
-        return Culprit(call.path, "extra-call", call.called_at or lines, explanation, call.class_name, divergence)
+        source = call.called_at or lines
+        return Culprit(call.path, "extra-call", source, explanation, call.class_name, divergence, certain=True)
     is_of_others = bool(left_out and extra)
-    if is_of_others and not paired and following is None:
+    is_compared = bool(paired or following or not is_of_others)
+    if not is_compared:
         explanation = (
             f"None of the calls in it could be compared, so the fault may lie in its lines or in {names(extra)}; "
             f"the expected forward calls {names(left_out)} instead."
@@ -205,7 +209,8 @@ def _blame_gap(
         )
         if is_of_others:
             explanation += f" They call {names(extra)} where the expected forward calls {names(left_out)}."
-    return Culprit(parent.call.path, "glue", lines, explanation, parent.call.class_name, divergence)
+    name = parent.call.class_name
+    return Culprit(parent.call.path, "glue", lines, explanation, name, divergence, certain=is_compared)
 
 
 def _agreeing(tree: CallTree, divergence: Divergence) -> str:
@@ -228,7 +233,8 @@ def _blame_inputs(roots: list[CallComparison]) -> Culprit:
         f"The model was given other inputs than the expected forward: {given}. Nothing below the root can be judged."
     )
     call = item.call
-    return Culprit(call.path, "inputs", None, explanation, call.class_name, _divergence(item, wrong[0]))
+    divergence = _divergence(item, wrong[0])
+    return Culprit(call.path, "inputs", None, explanation, call.class_name, divergence, certain=True)
 
 
 def _divergence(item: CallComparison, leaf: LeafComparison) -> Divergence:

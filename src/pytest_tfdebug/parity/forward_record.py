@@ -9,7 +9,7 @@ from pytest_tfdebug.check_record import CallPair, CallRecord, CoverageRecord, Cu
 from pytest_tfdebug.parity.source_text import lines_of, source_text
 from pytest_tfdebug.parity.value_records import NearValues, paired_by_values
 from pytest_tfdebug.records import FAILING, as_they_ended
-from pytest_tfdebug.report.parity import facts_of
+from pytest_tfdebug.report.parity import facts_of, how_sure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,12 +28,14 @@ def culprit_record(culprit: Culprit | None) -> CulpritRecord | None:
         culprit.path,
         culprit.class_name,
         culprit.kind,
-        culprit.explanation,
+        f"{culprit.explanation} {how_sure(culprit)}".rstrip(),
         lines_of(culprit.source),
         lines_of(culprit.reference),
         culprit.weights,
         facts[0].strip().removeprefix("Tensor: ") if facts else "",
         tuple(fact.strip() for fact in facts[1:]),
+        culprit.certain,
+        culprit.proved,
     )
 
 

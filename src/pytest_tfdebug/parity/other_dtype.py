@@ -37,7 +37,7 @@ def blame_dtype(tree: CallTree, first: Divergence) -> Culprit | None:
         f"{count} of {len(outputs)} do, so it was converted or runs under autocast: no module's code is to blame, and "
         f"values are not judged. Run it in {expected}, or hold it to a forward that was recorded in {actual}."
     )
-    return Culprit(call.path, "dtype", None, told, call.class_name, first)
+    return Culprit(call.path, "dtype", None, told, call.class_name, first, certain=True)
 
 
 def _of_innermost(tree: CallTree, item: CallComparison) -> list[LeafComparison]:

@@ -14,7 +14,7 @@ from pytest_tfdebug.tracing.operators import Line
 from pytest_tfdebug.tracing.slicing import statement_lines
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.parity.finding import Finding
+    from pytest_tfdebug.parity.finding import Fault, Finding
     from pytest_tfdebug.parity.value_graph import Side
     from pytest_tfdebug.records import Call, Kind
     from pytest_tfdebug.tracing.operators import Value, Values
@@ -35,13 +35,16 @@ _TOLD: dict[str, str] = {
     "applied": "uses a weight with another value than the reference does.",
     "left-out": "goes on without a value that the reference computes first.",
     "order": "puts the elements in another order than the reference; the numbers are the same. If that is a layout of "
-    "its own, then what uses them may be wrong instead.",
+    "its own, then what uses them is wrong instead.",
     "broadcast": "combines operands whose shapes broadcast to more elements than the reference has: one of them is "
-    "laid out in another way, here or where it comes from.",
+    "laid out in another way.",
     "taken": "takes another part of a fused tensor than the reference.",
-    "unknown": "computes values that the reference never does. The reference does this in another way, so which of "
-    "these lines is wrong cannot be told: it is one of them, or what they are given.",
+    "unknown": "computes values that the reference never does, and the reference does this in another way.",
 }
+
+
+#: What is wrong in these ways was compared on all sides; the others leave open which of several lines it is.
+_SURE: frozenset[Fault] = frozenset({"replaced", "operand", "applied", "left-out", "taken"})
 
 
 @dataclass
@@ -138,7 +141,15 @@ def _culprit(finding: Finding, pair: ForwardPair, actual: Values) -> Culprit:
         None,
         reference,
         finding.weights,
+        certain=_is_certain(finding, pair),
     )
+
+
+def _is_certain(finding: Finding, pair: ForwardPair) -> bool:
+    """Tell whether what a finding names was compared on all sides."""
+    if finding.fault == "weights":
+        return all(map(pair.weights.is_sure, finding.weights))
+    return finding.fault in _SURE
 
 
 def _kind(finding: Finding, call: Call, table: Values) -> Kind:

@@ -112,7 +112,9 @@ def _in_lines(
         wrong = look.wrong_weights(*(("", "") if is_root else (item.call.path, item.expected.path)))
         if wrong:
             told = " ".join(wrong.values())
-            return replace(verdict, culprit=replace(culprit, kind="weights", explanation=told, weights=tuple(wrong)))
+            is_sure = look.pair is not None and all(map(look.pair.weights.is_sure, wrong))
+            blamed = replace(culprit, kind="weights", explanation=told, weights=tuple(wrong), certain=is_sure)
+            return replace(verdict, culprit=blamed)
     return verdict if look.culprit is None else replace(verdict, culprit=_of_both(culprit, look, compared, item))
 
 

@@ -63,6 +63,11 @@ class Weights:
         own = max(usual[_relation(name, partner)] for partner in self.partners[name])
         return own == 0 or own < usual.most_common(1)[0][1]
 
+    def is_sure(self, name: str) -> bool:
+        """Tell whether a parameter is known to be another one, or to lie otherwise than this code takes it."""
+        is_other_order = name not in self.transposed and name in self.reordered | self.joined
+        return name in self.unknown or not is_other_order or self.is_misplaced(name)
+
     def is_known_elsewhere(self, name: str) -> bool:
         """Tell whether the other side has the parameters of this name in other layers."""
         return any(_starred(other) == _starred(name) for other in self.partners if other != name)
@@ -86,7 +91,7 @@ class Weights:
         others = " and ".join(map(repr, self.partners[name]))
         if name in self.transposed:
             return f"{name!r} holds the numbers of {others} transposed."
-        if (name in self.reordered or name in self.joined) and not self.is_misplaced(name):
+        if not self.is_sure(name):
             return (
                 f"{name!r} holds the numbers of {others}, and may hold them in another order than this code takes them."
             )

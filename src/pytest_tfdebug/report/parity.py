@@ -35,6 +35,8 @@ _WHAT = {
     "weights": "has other weights",
     "random": "draws random numbers",
 }
+#: What is said of every culprit that is not certain.
+UNSURE = "Not certain: the bug is in these lines or in what they are given; nothing narrows it down further."
 _LAYER = re.compile(r"\.\d+$|^\d+$")
 
 
@@ -53,7 +55,7 @@ def parity_text(report: ParityReport) -> CheckText:
     return CheckText(
         f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
         tuple(_code(culprit)),
-        (f"{report.subject}. {why}".rstrip(),),
+        (f"{report.subject}. {why} {how_sure(culprit)}".strip().replace(".  ", ". "),),
         (*next_step(report.advice), *names),
         tuple(facts_of(culprit.divergence) if culprit.divergence is not None else ()),
         tuple(drift_table(report.calls, culprit, count, verbose=False)),
@@ -94,6 +96,11 @@ def _told(culprit: Culprit) -> tuple[str, str]:
         return _WHAT[culprit.kind] + (f": {culprit.weights[0]}" if culprit.weights else ""), told
     what, _, why = re.sub(r"[;.](\s|$)", "\n", told, count=1).partition("\n")
     return what, why[:1].upper() + why[1:]
+
+
+def how_sure(culprit: Culprit) -> str:
+    """Return what proves a culprit, or that nothing does; empty where it was compared on all sides."""
+    return culprit.proved or ("" if culprit.certain else UNSURE)
 
 
 def code_of(lines: SourceRange) -> list[str]:
