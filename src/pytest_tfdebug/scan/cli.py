@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.answer import Answer, Question, answer
 from pytest_tfdebug.scan.cache import Cache
-from pytest_tfdebug.scan.errors import ScanError, naming_the_extra
+from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.tree import DiskTree
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):  # escape the characters that its encoding lacks
             stream.reconfigure(errors="backslashreplace")
     try:
-        with naming_the_extra():
-            return _run(options)
+        return _run(options)
     except ScanError as error:
         _tell(f"error: {error}")
         return UNANSWERED
