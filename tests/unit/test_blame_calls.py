@@ -596,9 +596,9 @@ def test_nothing_to_compare_is_an_error():
 
 @pytest.mark.parametrize("side", ["expected", "actual"])
 def test_what_is_no_trace_is_refused(side):
-    sides = {"expected": trace(Block(), X), "actual": trace(Block(), X), side: "goldens/x.safetensors"}
+    sides = {"expected": trace(Block(), X), "actual": trace(Block(), X), side: Block()}
 
-    with pytest.raises(TFDebugError, match=f"^compare needs traces and got str as {side}: make one with"):
+    with pytest.raises(TFDebugError, match=f"^compare needs traces and got Block as {side}: make one with"):
         compare(**sides)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tolerance import ToleranceBy
+    from pytest_tfdebug.runtimes.given import Arrays
     from pytest_tfdebug.tracing.selection import Level
 
 
@@ -146,13 +147,65 @@ class Goldens:
         # a forward may write to what it was given
         inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING or self._options.power else None
         if inputs is not None and mode in RECORDING and not (mode == "missing" and exists):
-            recorded = recorded_model(model, reference)
+            recorded = model if reference is None else recorded_model(reference)
             record(self._item, place, recorded, given, settings, is_pending=mode == "pending")
             if reference is None and mode != "pending":
                 return None
             called = anew(called, inputs)
         check = Check(self._item, model, place, name, settings, root, has_reference=reference is not None)
         return check.run(called, inputs, is_pending=mode == "pending")
+
+    def check_arrays(
+        self,
+        arrays: Arrays,
+        /,
+        *args: Any,  # noqa: ANN401 - the reference's own inputs
+        reference: torch.nn.Module | Callable[[], torch.nn.Module] | None = None,
+        name: str | None = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+        tolerances: Mapping[str, tuple[float, float]] | None = None,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> ParityReport:
+        """Hold what another runtime computed to the golden of this test, without a map of names.
+
+        Arrays are found among the reference's values by what they are, whatever they are called and however they lie:
+        fused, split, permuted, cropped. The answer is the lines of the reference between the last of its values that
+        is among the arrays and the first that is not.
+
+        Args:
+            arrays: ``(label, array)`` pairs, a dict (also nested), an ``.npz`` or safetensors file, or a directory of
+                dumps, in the order of computation; whatever NumPy or DLPack takes, bfloat16 included. Intermediate
+                values narrow the answer; the outputs must be among them.
+            *args: Positional inputs of the reference.
+            reference: The model to record under ``--tf-golden=update`` or ``missing``, or a function that builds it.
+                Without one the golden of a ``check`` of this test is read.
+            name: Tells several goldens of one test apart.
+            rtol: Relative tolerance of the outputs.
+            atol: Absolute tolerance of the outputs, in their units.
+            tolerances: ``{dtype name: (rtol, atol)}`` of the outputs.
+            **kwargs: Keyword inputs of the reference.
+
+        Returns:
+            The report.
+
+        Raises:
+            ParityError: If a value that the outputs need is not among the arrays, or an output differs.
+            GoldenError: If the golden is missing (an ``AssertionError`` as well) or damaged.
+            TFDebugError: If an argument makes no sense, or holds no array.
+        """
+        from pytest_tfdebug.goldens.arrays_check import check_arrays
+
+        __tracebackhide__ = True
+        mode = golden_mode(self._item.config)
+        if mode == "off":
+            pytest.skip("--tf-golden=off")
+        if reference is None and (args or kwargs):
+            raise TFDebugError("Inputs are those of the reference, and there is no reference=: give it, or no inputs.")
+        place = self._session.place(self._item, name, (), is_new=False)
+        if reference is not None and mode in RECORDING and not (mode == "missing" and place.exists()):
+            self.check(recorded_model(reference), *args, name=name, **kwargs)
+        return check_arrays(self._item, place, arrays, rtol=rtol, atol=atol, tolerances=tolerances)
 
     def _claim(self, model: torch.nn.Module, name: str | None, variant: str | None, *, is_recorded: bool) -> Place:
         __tracebackhide__ = True

@@ -105,20 +105,17 @@ def _warn_of_size(told: str, kept: Kept) -> None:
     warnings.warn(GoldenSizeWarning(f"{told}: large for a file to commit; {advice}."), stacklevel=4)
 
 
-def recorded_model(
-    model: torch.nn.Module, reference: torch.nn.Module | Callable[[], torch.nn.Module] | None
-) -> torch.nn.Module:
-    """Return the model whose forward is recorded.
+def recorded_model(reference: torch.nn.Module | Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """Return the reference, whose forward is recorded.
 
     Args:
-        model: The model under test.
-        reference: What it is held to, or a function that builds that; None for the model itself.
+        reference: The model, or a function that builds it.
 
     Raises:
         TFDebugError: If it is no model and builds none.
     """
-    if reference is None or isinstance(reference, torch.nn.Module):
-        return model if reference is None else reference
+    if isinstance(reference, torch.nn.Module):
+        return reference
     built = reference() if callable(reference) else reference
     if not isinstance(built, torch.nn.Module):
         raise TFDebugError(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
+
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.parity.arrays.hold import hold_arrays
 from pytest_tfdebug.parity.comparator import Comparator, tally
 from pytest_tfdebug.parity.coverage import RecordedModules
 from pytest_tfdebug.parity.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
@@ -27,13 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pytest_tfdebug.parity.comparator import Compared
+    from pytest_tfdebug.runtimes.given import Arrays
     from pytest_tfdebug.tracing.operators import Values
     from pytest_tfdebug.tracing.ranks import Group
 
 
 def compare(
     expected: Trace,
-    actual: Trace,
+    actual: Trace | Arrays,
     *,
     rtol: float | None = None,
     atol: float | None = None,
@@ -49,7 +53,8 @@ def compare(
 
     Args:
         expected: Trace of the reference, or a loaded golden.
-        actual: Trace of the implementation under test.
+        actual: Trace of the implementation under test; or the arrays of another runtime, which need no names:
+            ``(label, array)`` pairs, a dict, an ``.npz`` or safetensors file, a directory of dumps.
         rtol: Relative tolerance of every tensor.
         atol: Absolute tolerance of every tensor, in its units.
         rename: Port path -> reference path: a dict of paths or globs (``*`` is one part of a path, ``**`` any number of
@@ -67,17 +72,21 @@ def compare(
         TFDebugError: If no tensor could be compared, an argument makes no sense, a rule matches nothing, or the
             reference cannot be run in float64.
     """
-    for side, given in (("expected", expected), ("actual", actual)):
-        if not isinstance(given, Trace):
-            raise TFDebugError(
-                f"compare needs traces and got {type(given).__name__} as {side}: make one with "
-                "pytest_tfdebug.trace(model, ...), or read one with Trace.load(path)."
-            )
+    if not _is_trace(expected) or isinstance(actual, torch.nn.Module):
+        side, given = ("actual", actual) if _is_trace(expected) else ("expected", expected)
+        raise TFDebugError(
+            f"compare needs traces and got {type(given).__name__} as {side}: make one with "
+            "pytest_tfdebug.trace(model, ...), or read one with Trace.load(path)."
+        )
     checked_internal(internal)
     checked_by(tolerance)
     allowed = replace(checked_tolerances(rtol, atol, tolerances), by=tolerance)
     if tolerance == "fp64" and not has_floors(expected):
         measure_floors(expected)
+    if not isinstance(actual, Trace):
+        if rename:
+            raise TFDebugError("rename= tells the modules of two traces; arrays have no modules and need no names.")
+        return hold_arrays(expected, actual, allowed)
     check_rules(rename, allowed.globs, paths_of(actual), paths_of(expected))
 
     def held_under(names: Rename) -> Comparator:
@@ -94,6 +103,10 @@ def compare(
         lambda rules: None if callable(rename) else held_under({**(rename or {}), **rules}).finish(),
         internal=internal,
     )
+
+
+def _is_trace(given: object) -> bool:
+    return isinstance(given, Trace)
 
 
 def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explained | None:

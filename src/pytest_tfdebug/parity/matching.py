@@ -100,13 +100,13 @@ def _partners(
         near = near[theirs.weighted[near] & (theirs.counts[near] == count)]
     if not len(near):
         return []
-    distances = _distances(mine.moments[place], theirs.moments[near])
+    distances = distances_from(mine.moments[place], theirs.moments[near])
     # of equals the one with as many elements, then the first
     ranked = np.lexsort((near, theirs.counts[near] != count, distances))[:_KEPT]
     return [Partner(float(distances[k]), int(near[k])) for k in ranked if distances[k] <= REACH]
 
 
-def _distances(one: _Floats, others: _Floats) -> _Floats:
+def distances_from(one: _Floats, others: _Floats) -> _Floats:
     """Return the distances of one row of moments from several, as ``fingerprints.distance`` defines it."""
     scale = _positive(np.maximum(one[2], others[:, 2]))
     fourth = _positive(np.maximum(one[4], others[:, 4]))

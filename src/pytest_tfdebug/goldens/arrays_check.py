@@ -1,0 +1,87 @@
+"""Hold the arrays of another runtime to the golden of a test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.check_record import CheckRecord
+from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
+from pytest_tfdebug.goldens.modes import missing
+from pytest_tfdebug.goldens.paths import shown
+from pytest_tfdebug.goldens.session import GoldenSession, Outcome
+from pytest_tfdebug.goldens.store import load
+from pytest_tfdebug.parity.compare import compare
+from pytest_tfdebug.parity.forward_record import coverage_record, culprit_record, headline
+from pytest_tfdebug.publish.note import calling_line, note
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pytest
+
+    from pytest_tfdebug.goldens.place import Place
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.runtimes.given import Arrays
+
+
+def check_arrays(
+    item: pytest.Item,
+    place: Place,
+    arrays: Arrays,
+    *,
+    rtol: float | None,
+    atol: float | None,
+    tolerances: Mapping[str, tuple[float, float]] | None,
+) -> ParityReport:
+    """Hold arrays to a golden; see :meth:`pytest_tfdebug.Goldens.check_arrays`.
+
+    Args:
+        item: The running test.
+        place: Where the golden is.
+        arrays: The arrays.
+        rtol: Relative tolerance of the outputs.
+        atol: Absolute tolerance of the outputs, in their units.
+        tolerances: ``{dtype name: (rtol, atol)}``.
+    """
+    __tracebackhide__ = True
+    if not place.exists():
+        raise MissingGoldenError(missing(item, place))
+    file = place.fetch()
+    try:
+        with place.names(file):
+            golden = load(file)
+    except GoldenError as error:
+        raise GoldenError(f"{error}\nRecord it again with --tf-golden=update.") from error
+    report = compare(golden.trace, arrays, rtol=rtol, atol=atol, tolerances=tolerances)
+    report.subject = "The arrays differ from their golden"
+    report.advice = "Fix the runtime's model; the golden is its reference's."
+    report.facts.append(f"Golden: {shown(str(place), item.config)}")
+    coverage = report.coverage
+    status = "checked" if report.ok else "failed"
+    GoldenSession.of(item.config).outcomes.append(
+        Outcome(str(place), item.nodeid, status, (), "", coverage.compared, coverage.expected)
+    )
+    note(item, _record(item, golden.trace.model_class, shown(str(place), item.config), report))
+    if not report.ok:
+        raise ParityError(report.check_text(), report)
+    return report
+
+
+def _record(item: pytest.Item, model: str, golden: str, report: ParityReport) -> CheckRecord:
+    return CheckRecord(
+        item.nodeid,
+        "parity",
+        "passed" if report.ok else "failed",
+        headline(report),
+        "",
+        model,
+        calling_line(),
+        culprit_record(report.culprit),
+        coverage_record(report),
+        None,
+        report.tensors,
+        golden=golden,
+        advice=report.advice,
+        notes=tuple(report.notes),
+        text=str(report),
+    )

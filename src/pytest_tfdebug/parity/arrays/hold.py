@@ -1,0 +1,88 @@
+"""Hold arrays to a golden or trace: read, pair, compare the outputs, find where they part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.parity.arrays.interval import find_interval, vouched
+from pytest_tfdebug.parity.arrays.outputs import Output
+from pytest_tfdebug.parity.arrays.pairing import BY_DTYPE, TOLERANCE, Array, pair
+from pytest_tfdebug.parity.arrays.reference import Reference
+from pytest_tfdebug.parity.arrays.result import ArraysReport, report_of
+from pytest_tfdebug.runtimes.given import labelled
+from pytest_tfdebug.tracing.fingerprints import Fingerprinter
+
+if TYPE_CHECKING:
+    import torch
+
+    from pytest_tfdebug.parity.tolerance import Tolerances
+    from pytest_tfdebug.tracing.trace import Trace
+
+
+def hold_arrays(expected: Trace, arrays: object, tolerances: Tolerances) -> ArraysReport:
+    """Hold arrays of any runtime to a recorded forward, without names.
+
+    Args:
+        expected: Trace or golden of the reference.
+        arrays: See :func:`pytest_tfdebug.runtimes.given.labelled`; they are read one at a time.
+        tolerances: What is allowed of the outputs' elements.
+
+    Raises:
+        TFDebugError: If there is no array, or the reference's values are not known.
+    """
+    values = expected.again.values() if expected.again is not None else None
+    if values is None or not values.values:
+        raise TFDebugError(
+            "The golden holds no values of its forward, which arrays without names are looked up in: record it again.\n"
+            "A trace has them while its model is alive and as it was."
+        )
+    reference = Reference(values)
+    outputs = _outputs(expected, dict(values.results))
+    held = [_read(place, *given, reference, outputs) for place, given in enumerate(labelled(arrays))]
+    if not held:
+        raise TFDebugError("There is no array to compare: the runtime gave none.")
+    pair(reference, held, [_within(array) for array in held])
+    wrong = _compare(reference, held, outputs, tolerances)
+    interval = find_interval(reference, held, wrong)
+    return report_of(reference, held, outputs, interval)
+
+
+_PRINTS = Fingerprinter()
+
+
+def _read(place: int, label: str, tensor: torch.Tensor, reference: Reference, outputs: list[Output]) -> Array:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    array = Array(label, _PRINTS.of(tensor), tuple(tensor.shape), dtype)
+    for output in outputs:
+        near, _ = reference.partners(array.print, _within(array))
+        output.offer(place, tensor, is_partner=output.value in near)
+    return array
+
+
+def _compare(reference: Reference, held: list[Array], outputs: list[Output], tolerances: Tolerances) -> set[int]:
+    """Compare the outputs with the arrays that may be these; return those that differ."""
+    last = max((place for place, array in enumerate(held) if array.how != "says nothing"), default=0)
+    for output in outputs:
+        output.compare(tolerances, last)
+        if output.agrees and output.array is not None and held[output.array].is_open:
+            held[output.array].become("crop" if output.crop else "value", (output.value,))
+    right = vouched(reference, held)
+    wrong = set()
+    for output in outputs:
+        if output.array is None or output.agrees:
+            continue
+        if output.value in right and output.value not in held[output.array].partners:
+            output.array = output.comparison = None  # an array of its shape, and not this output
+        else:
+            wrong.add(output.value)
+    return wrong
+
+
+def _within(array: Array) -> float:
+    return BY_DTYPE.get(array.dtype, TOLERANCE)
+
+
+def _outputs(expected: Trace, results: dict[str, int]) -> list[Output]:
+    records = expected.calls[0].outputs or () if expected.calls else ()
+    return [Output(record, results[record.leaf]) for record in records if record.leaf in results]

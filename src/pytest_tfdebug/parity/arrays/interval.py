@@ -1,0 +1,187 @@
+"""Where arrays leave the reference: the last of its values that is there, the first that is not, and what lies between.
+
+Nothing is known of how the arrays hang together, so the reference's graph stands in for theirs: what an array that is
+there was computed from must be right as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from pytest_tfdebug.parity.matching import has_same_order
+from pytest_tfdebug.tracing.fingerprints import distance
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from pytest_tfdebug.parity.arrays.pairing import Array
+    from pytest_tfdebug.parity.arrays.reference import Reference
+
+#: What rounding alone makes of a float32.
+_ROUNDING = 1.5e-6
+#: A pair after the first array without one must be as near as those before: within this many times the farthest.
+_AS_NEAR = 4.0
+#: A wrong array is a form of a value that is no farther than this, and this many times nearer than the first open one.
+_SIMILAR, _NEARER = 0.1, 3.0
+#: How closely the place is known: a statement or leaf module; up to where modules hand on a tensor of that size; up to
+#: the last value that the array can stand for.
+Strength = Literal["statement", "module", "latest"]
+
+
+@dataclass
+class Interval:
+    """Where some arrays leave the reference.
+
+    Args:
+        first: The first array that the reference does not have; None where what is missing has no array of its own.
+        last: The last array before it that the reference has.
+        bound: The value of the reference that is not there.
+        steps: For each strength, the values that may be wrong, those of the strength before left out.
+        before: Values that only seem right: what is inferred of them, or their order, was not seen.
+        open: Every value that the outputs need and nothing vouches for.
+    """
+
+    first: Array | None
+    last: Array | None
+    bound: int
+    steps: dict[Strength, list[int]] = field(default_factory=dict)
+    before: list[int] = field(default_factory=list)
+    open: set[int] = field(default_factory=set)
+
+
+def find_interval(reference: Reference, arrays: Sequence[Array], wrong: Collection[int] = ()) -> Interval | None:
+    """Return where the arrays leave the reference; None where nothing that its outputs need is open.
+
+    Args:
+        reference: The reference.
+        arrays: The paired arrays, in the order in which they were given.
+        wrong: Output values that are known to differ, by their elements.
+    """
+    _drop_distant(reference, arrays, wrong)
+    good = vouched(reference, arrays, wrong)
+    is_open = (reference.side.live - good) & reference.computed
+    if not wrong and reference.only_moved(is_open):
+        return None
+    is_open |= set(wrong)
+    found = _first_open(reference, arrays, sorted(is_open)) or _unheld(reference, arrays, is_open)
+    found.open = is_open
+    ends: dict[Strength, int] = {"statement": found.bound}
+    if found.first is not None:
+        latest = _latest(reference, sorted(is_open), arrays[arrays.index(found.first) :], found.bound)
+        of_size = [
+            i for i in sorted(is_open) if found.bound <= i <= latest and reference.has_size(i, found.first.print)
+        ]
+        found.bound = _likeliest(reference, of_size, found.first)
+        after = [i for i in of_size if i >= found.bound]
+        edge = next((i for i in after if i in reference.edges), found.bound)
+        ends = {"statement": found.bound, "module": edge, "latest": latest}
+    shown: set[int] = set()
+    for strength, end in ends.items():
+        upto = reference.statement(reference.at(end)) if strength == "statement" else {end}
+        more = reference.ancestors(upto) & is_open - shown
+        found.steps[strength] = sorted(more)
+        shown |= more
+    found.before = _before(reference, arrays, found.steps["statement"], good)
+    return found
+
+
+def vouched(reference: Reference, arrays: Sequence[Array], wrong: Collection[int] = ()) -> set[int]:
+    """Return the values that are there: paired, computed into what is paired, or moved from such with every element."""
+    good = {index for array in arrays for index in array.partners}
+    told = {index for array in arrays if array.vouches for index in array.partners}
+    good = (good | reference.ancestors(told - set(wrong))) - set(wrong)
+    for index, base in reference.moved.items():
+        if base in good and index not in wrong:
+            good.add(index)
+    return good
+
+
+def _likeliest(reference: Reference, among: Sequence[int], array: Array) -> int:
+    """Return which of some values an array is a wrong form of: one far nearer than the first, else the first."""
+    found = [(distance(array.print, reference.at(index).print), index) for index in among]
+    nearest, index = min(found)
+    return index if nearest < min(_SIMILAR, found[0][0] / _NEARER) else among[0]
+
+
+def _drop_distant(reference: Reference, arrays: Sequence[Array], wrong: Collection[int]) -> None:
+    """Take back pairs that are farther than those before the first array without one: a small fault passes on there."""
+    first = next((place for place, array in enumerate(arrays) if array.is_open), None)
+    if first is None:
+        return
+    good = vouched(reference, arrays, wrong)
+    if all(index in good for index in reference.results):
+        return
+    before = max((array.distance for array in arrays[:first] if array.partners), default=0.0)
+    for array in arrays[first:]:
+        if array.partners and array.distance > max(_ROUNDING, _AS_NEAR * before):
+            array.how, array.partners = "", ()
+
+
+def _first_open(reference: Reference, arrays: Sequence[Array], places: Sequence[int]) -> Interval | None:
+    """Return the first array without partner that an open value can be, and that value."""
+    last: Array | None = None
+    for place, array in enumerate(arrays):
+        if array.partners:
+            last = array
+            continue
+        after = min(last.partners) if last is not None else -1
+        bound = next((i for i in places if i > after and reference.has_size(i, array.print)), None)
+        if array.is_open and bound is not None:
+            source = last.partners if last is not None else ()
+            if not _is_passed(reference, arrays[place + 1 :], source, bound):
+                return Interval(array, last, bound)
+    return None
+
+
+def _unheld(reference: Reference, arrays: Sequence[Array], is_open: set[int]) -> Interval:
+    """Return the interval that no array marks the end of: up to the first output that is open."""
+    bound = next((i for i in reference.results if i in is_open), max(is_open))
+    return Interval(None, next((array for array in reversed(arrays) if array.partners), None), bound)
+
+
+def _is_passed(reference: Reference, later: Sequence[Array], source: Sequence[int], bound: int) -> bool:
+    """Tell whether a later array is right, comes from what the array comes from, and precedes the bound."""
+    return any(
+        index < bound and index not in source and not reference.ancestors([index]).isdisjoint(source)
+        for array in later
+        for index in array.partners[:1]
+    )
+
+
+def _latest(reference: Reference, places: Sequence[int], arrays: Sequence[Array], bound: int) -> int:
+    """Return the last value that the first of some arrays can stand for, if those after it are to have values, too."""
+    at = end = len(reference.values)
+    for array in reversed(arrays):
+        if array.is_open:
+            of_size = (i for i in reversed(places) if i < at and reference.has_size(i, array.print))
+            at = next(of_size, at)
+    return bound if at == end else max(at, bound)
+
+
+def _before(reference: Reference, arrays: Sequence[Array], interval: Sequence[int], good: set[int]) -> list[int]:
+    """Return values before an interval that only seem right.
+
+    Some are inferred from what was computed of them, and a norm hides a wrong scale; others only move elements, as far
+    back as an array that has the same numbers along each axis: a wrong layout hides there.
+    """
+    direct = {index for array in arrays for index in array.partners}
+    ordered = {
+        index
+        for array in arrays
+        if array.how == "value"
+        for index in array.partners
+        if len(array.print.axes) == len(reference.at(index).print.axes)
+        and all(a[0] == b[0] for a, b in zip(array.print.axes, reference.at(index).print.axes, strict=True))
+        and has_same_order(array.print, reference.at(index).print)
+    }
+    todo = [made for index in interval for made in reference.at(index).producers if made in good]
+    seen: set[int] = set()
+    while todo:
+        value = reference.at(todo.pop())
+        is_seen = value.index in ordered or (value.index in direct and not value.is_moved)
+        if value.index in seen or is_seen or value.index not in reference.computed:
+            continue
+        seen.add(value.index)
+        todo += [made for made in value.producers if made in good]
+    return sorted(index for index in seen if reference.at(index).lines)

@@ -1,0 +1,182 @@
+"""The reference's outputs beside the arrays that stand for them, element by element, whole or cropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import permutations
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from pytest_tfdebug.parity.metrics import compare_leaf
+from pytest_tfdebug.records import LeafComparison, TensorRecord
+from pytest_tfdebug.tracing.digest import places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_tfdebug.parity.tolerance import Tolerances
+    from pytest_tfdebug.records import Digest
+
+#: Axes of a tensor of which every order is tried.
+_MOST_AXES = 5
+
+
+@dataclass
+class Output:
+    """One output of the reference.
+
+    Args:
+        record: What is kept of it.
+        value: Its index among the reference's values.
+        candidates: Arrays that may be it, by their place: the last of each shape, and those with its fingerprint.
+        array: Place of the array that it was compared with; None where there is none.
+        comparison: How they compare.
+        crop: What part was compared, in words; empty for all of it.
+    """
+
+    record: TensorRecord
+    value: int
+    candidates: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
+    array: int | None = None
+    comparison: LeafComparison | None = None
+    crop: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it was compared, and is the same."""
+        return self.comparison is not None and not self.comparison.problem
+
+    def offer(self, place: int, tensor: torch.Tensor, *, is_partner: bool) -> None:
+        """Keep an array if it may be this output.
+
+        Args:
+            place: Its place among the arrays.
+            tensor: The array.
+            is_partner: Whether it has the output's fingerprint; of the others the last of its shape is kept.
+        """
+        if next(_parts(self.record, tuple(tensor.shape)), None) is None:
+            return
+        if not is_partner:
+            same = [at for at, held in self.candidates.items() if held.shape == tensor.shape and at >= 0]
+            for at in same:
+                del self.candidates[at]
+        self.candidates[place] = tensor.clone()
+
+    def compare(self, tolerances: Tolerances, last: int) -> None:
+        """Compare it with its candidates: the first that agrees, else the last, a whole one before a crop.
+
+        Args:
+            tolerances: What is allowed.
+            last: Place of the last array: of those that differ only this one counts as a crop, and of places only.
+        """
+        for place, tensor in self.candidates.items():
+            for part in _parts(self.record, tuple(tensor.shape)):
+                found = None if self.agrees else part.compare(tensor, self.record, tolerances)
+                if found is None:
+                    continue
+                is_crop_of_places = place == last and part.axis < len(self.record.shape) - 1 and self.comparison is None
+                if found.problem and part.crop and not is_crop_of_places:
+                    continue
+                self.array, self.comparison, self.crop = place, found, part.crop
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of an output, and how an array of its size lies in it.
+
+    Args:
+        axis: The axis that is cropped.
+        start: Where the part begins along it.
+        length: How long it is.
+        order: The array's axes in the order of the output's, those of length 1 left out.
+        crop: What it is, in words; empty for all of it.
+    """
+
+    axis: int
+    start: int
+    length: int
+    order: tuple[int, ...]
+    crop: str = ""
+
+    def compare(self, tensor: torch.Tensor, record: TensorRecord, tolerances: Tolerances) -> LeafComparison | None:
+        """Compare an array with the part of an output; None where nothing is kept of that."""
+        shape = list(record.shape)
+        if shape:
+            shape[self.axis] = self.length
+        actual = tensor.squeeze().permute(self.order).reshape(shape)
+        low = str(tensor.dtype).removeprefix("torch.")
+        allowed = tolerances.of("", low if low in ("bfloat16", "float16") else record.dtype, record.floor)
+        whole = _whole(record)
+        if self.crop and whole is None:
+            kept = _kept_of(record, self.axis, self.start, self.length)
+            if kept is None:
+                return None
+            at, elements = kept
+            actual, record = actual.reshape(-1)[at], TensorRecord(record.leaf, tuple(at.shape), record.dtype, elements)
+        elif self.crop and whole is not None:
+            held = whole.narrow(self.axis, self.start, self.length)
+            record = TensorRecord(record.leaf, tuple(held.shape), record.dtype, held)
+        actual = actual.to(getattr(torch, record.dtype))
+        return compare_leaf(
+            "output", TensorRecord(record.leaf, tuple(actual.shape), record.dtype, actual), record, allowed
+        )
+
+
+def _parts(record: TensorRecord, shape: tuple[int, ...]) -> Iterator[_Part]:
+    """Yield the parts of an output that an array of some shape can be, the likeliest first."""
+    given = tuple(length for length in shape if length > 1)
+    full = record.shape
+    if not prod(full):
+        return
+    yield from (_Part(0, 0, full[0] if full else 1, order) for order in _orders(given, full))
+    if prod(given) >= prod(full):
+        return
+    for axis, length in enumerate(full):
+        size, rest = divmod(prod(given), prod(full) // length)
+        if not rest and 0 < size < length:
+            for order in _orders(given, (*full[:axis], size, *full[axis + 1 :])):
+                yield _Part(axis, length - size, size, order, f"the last {size} of {length} along axis {axis}")
+                yield _Part(axis, 0, size, order, f"the first {size} of {length} along axis {axis}")
+
+
+def _orders(given: tuple[int, ...], wanted: Sequence[int]) -> Iterable[tuple[int, ...]]:
+    """Return the orders of an array's axes that give it a shape; the one that it has, where that fits."""
+    target = tuple(length for length in wanted if length > 1)
+    if given == target:
+        return (tuple(range(len(given))),)
+    if sorted(given) != sorted(target) or len(given) > _MOST_AXES:
+        return ()
+    return [order for order in permutations(range(len(given))) if tuple(given[axis] for axis in order) == target]
+
+
+def _whole(record: TensorRecord) -> torch.Tensor | None:
+    return record.tensor
+
+
+def _kept_of(record: TensorRecord, axis: int, start: int, length: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Return the elements of a part that a digest keeps, and their places in the part; None where it keeps none."""
+    digest: Digest | None = record.digest
+    if digest is None or digest.added is not None:
+        return None
+    total, shape = prod(record.shape), record.shape
+    count = digest.elements.numel()
+    at = torch.arange(total) if count >= total else places(total, count)
+    elements = digest.elements
+    if digest.tops.numel():
+        at, elements = torch.cat((at, digest.top_places)), torch.cat((elements, digest.tops))
+    index = list(np.unravel_index(at.numpy(), shape))
+    inside = (index[axis] >= start) & (index[axis] < start + length)
+    if not inside.any():
+        return None
+    index[axis] = index[axis] - start
+    cut = (*shape[:axis], length, *shape[axis + 1 :])
+    flat = np.ravel_multi_index([each[inside] for each in index], cut)
+    return torch.from_numpy(flat), elements[torch.from_numpy(inside)]
+
+
+def shown(output: Output) -> LeafComparison | None:
+    """Return how an output compares, under its own name."""
+    return None if output.comparison is None else replace(output.comparison, leaf=output.record.leaf)

@@ -1,0 +1,139 @@
+"""Which array is which value of the reference: by moments, whole, fused, split, in turns, or cropped."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from pytest_tfdebug.parity.arrays.reference import joined, says
+from pytest_tfdebug.parity.matching import distances_from
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_tfdebug.parity.arrays.reference import Reference
+    from pytest_tfdebug.tracing.fingerprints import Fingerprint
+
+#: How an array has its partners: it is the value, several of them, a part of one, a turn of one, a crop of an output,
+#: a parameter; it says nothing (constant, or of a few elements); or it has none.
+How = Literal["value", "joined", "part", "turn", "crop", "weight", "says nothing", ""]
+#: Distance up to which arrays and values of float32 count as one; rounding alone stays below 1.1e-6.
+TOLERANCE = 4e-6
+#: Tolerance of an array of a dtype whose floors the golden does not hold.
+BY_DTYPE = {"float16": 4e-3, "bfloat16": 3e-2}
+#: Neighbours that are tried as the parts of one value.
+_PARTS = (2, 3)
+
+
+@dataclass(slots=True)
+class Array:
+    """An array under test.
+
+    Args:
+        label: What its runtime calls it.
+        print: Its fingerprint.
+        shape: Its shape.
+        dtype: Name of its dtype.
+        partners: The values of the reference that it is, or is a part of.
+        distance: How far it is from the nearest.
+        how: How it has them.
+    """
+
+    label: str
+    print: Fingerprint
+    shape: tuple[int, ...]
+    dtype: str
+    partners: tuple[int, ...] = ()
+    distance: float = math.inf
+    how: How = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it says something that no value of the reference says."""
+        return not self.how
+
+    @property
+    def vouches(self) -> bool:
+        """Whether what its partners were computed from must be right: whole numbers hide too much."""
+        return "float" in self.dtype
+
+    def become(self, how: How, partners: Sequence[int], distance: float = 0.0) -> None:
+        """Give it its partners."""
+        self.how, self.partners, self.distance = how, tuple(partners), distance
+
+
+def pair(reference: Reference, arrays: Sequence[Array], within: Sequence[float]) -> None:
+    """Give every array its partners.
+
+    Args:
+        reference: The reference.
+        arrays: The arrays, in the order in which they were given.
+        within: Distance up to which each counts as a value.
+    """
+    for array, tolerance in zip(arrays, within, strict=True):
+        if not says(array.print):
+            array.how = "says nothing"
+            continue
+        found, distance = reference.partners(array.print, tolerance)
+        if found:
+            array.become("value", found, distance)
+        elif reference.is_weight(array.print, tolerance):
+            array.how = "weight"
+        else:
+            array.distance = distance
+    _pair_fused(reference, arrays, within)
+    _pair_turns(reference, arrays, within)
+    _pair_parts(reference, arrays, within)
+
+
+def _pair_fused(reference: Reference, arrays: Sequence[Array], within: Sequence[float]) -> None:
+    """Pair what the reference holds in several tensors and the runtime in one."""
+    groups = reference.groups
+    if not groups:
+        return
+    moments = np.array([group.print.moments for group in groups])
+    counts = np.array([(group.print.elements, group.print.finite) for group in groups])
+    for array, tolerance in zip(arrays, within, strict=True):
+        if not array.is_open:
+            continue
+        near = np.flatnonzero((counts == (array.print.elements, array.print.finite)).all(1))
+        if len(near):
+            distances = distances_from(np.array(array.print.moments), moments[near])
+            if distances.min() <= tolerance:
+                best = int(distances.argmin())
+                array.become("joined", groups[near[best]].members, float(distances[best]))
+
+
+def _pair_turns(reference: Reference, arrays: Sequence[Array], within: Sequence[float]) -> None:
+    """Pair what a loop of the runtime made: arrays of one label and shape are turns of what the reference has whole."""
+    turns: dict[tuple[str, tuple[int, ...]], list[tuple[Array, float]]] = defaultdict(list)
+    for array, tolerance in zip(arrays, within, strict=True):
+        if array.is_open:
+            turns[array.label, array.shape].append((array, tolerance))
+    for each in turns.values():
+        widths = [width for width in range(len(each), 1, -1) if len(each) % width == 0]
+        for width in widths:
+            for first in range(0, len(each), width):
+                _pair_together(reference, each[first : first + width], "turn")
+
+
+def _pair_parts(reference: Reference, arrays: Sequence[Array], within: Sequence[float]) -> None:
+    """Pair several arrays that the reference has in one: neighbours in the order in which they were given."""
+    given = list(zip(arrays, within, strict=True))
+    for count in _PARTS:
+        for first in range(len(given) - count + 1):
+            _pair_together(reference, given[first : first + count], "part")
+
+
+def _pair_together(reference: Reference, some: Sequence[tuple[Array, float]], how: How) -> None:
+    if not all(array.is_open for array, _ in some):
+        return
+    whole = joined(array.print for array, _ in some)
+    found, distance = reference.partners(whole, some[0][1])
+    found = tuple(index for index in found if how == "turn" or reference.counts[index] == whole.elements)
+    for array, _ in some if found else ():
+        array.become(how, found, distance)

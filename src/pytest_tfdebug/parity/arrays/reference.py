@@ -1,0 +1,174 @@
+"""The reference's values as arrays are looked up in them: by moments, and by moments of several laid side by side."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pytest_tfdebug.parity.matching import distances_from
+from pytest_tfdebug.parity.value_graph import Side
+from pytest_tfdebug.tracing.fingerprints import Fingerprint, distance
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from pytest_tfdebug.tracing.operators import Value, Values
+
+#: Tensors of fewer elements say too little of where they come from.
+FEW = 4
+#: Siblings that are tried as one fused tensor, and turns that are tried as one loop, at most.
+_SIBLINGS, _TURNS = 12, 300
+#: Fingerprints of the same elements differ by less: sums in another order.
+_EQUAL = 1e-6
+#: Origins of what was there before the forward.
+_GIVEN = frozenset({"parameter", "buffer", "input", "constant"})
+
+
+class Group(NamedTuple):
+    """Values that a runtime may hold as one tensor.
+
+    Args:
+        members: Their indices.
+        print: The fingerprint of all of them side by side.
+    """
+
+    members: tuple[int, ...]
+    print: Fingerprint
+
+
+class Reference:
+    """The values of a recorded forward.
+
+    Args:
+        table: The recorded values.
+    """
+
+    def __init__(self, table: Values) -> None:
+        self.side, self.values = Side(table), table.values
+        prints = [value.print for value in table.values]
+        self._moments = np.array([each.moments for each in prints], dtype=np.float64).reshape(-1, 7)
+        self.counts = np.array([each.elements for each in prints], dtype=np.float64)
+        self._finite = np.array([each.finite for each in prints], dtype=np.float64)
+        self._says = np.array([says(value.print) and value.origin != "parameter" for value in table.values], dtype=bool)
+        self._weights = np.array([held.moments for held, _ in table.parameters.values()], dtype=np.float64)
+        self.results = [index for _, index in table.results]
+        self.computed = {value.index for value in table.values if value.origin not in _GIVEN}
+        #: Values that a call was given or returned: where modules of the reference hand something on.
+        self.edges = {
+            index for side in (table.inputs, table.outputs) for leaves in side.values() for _, index in leaves
+        }
+
+    def at(self, index: int) -> Value:
+        """Return a value by its index."""
+        return self.values[index]
+
+    def partners(self, held: Fingerprint, tolerance: float) -> tuple[tuple[int, ...], float]:
+        """Return the values that have the moments of an array, and how far the nearest is from it; inf for none."""
+        if not says(held):
+            return (), math.inf
+        counts = np.maximum(self.counts, 1)
+        near = np.flatnonzero(
+            self._says
+            & (np.abs(self._moments[:, 2] - held.rms) <= 2 * tolerance * held.rms)
+            & (np.maximum(counts, held.elements) % np.minimum(counts, held.elements) == 0)
+            & (self._finite * held.elements == held.finite * self.counts)
+        )
+        if not len(near):
+            return (), math.inf
+        found = distances_from(np.array(held.moments), self._moments[near])
+        return tuple(near[found <= tolerance].tolist()), float(found.min())
+
+    def is_weight(self, held: Fingerprint, tolerance: float) -> bool:
+        """Tell whether an array is a parameter of the reference, or its transpose."""
+        if not len(self._weights) or held.is_constant:
+            return False
+        return bool((distances_from(np.array(held.moments), self._weights) <= tolerance).any())
+
+    @cached_property
+    def moved(self) -> dict[int, int]:
+        """Values that hand on every element of another one, in another place or number, and that one; in order."""
+        found = {}
+        for value in self.values:
+            bases = [made for made in value.producers if made in self.computed]
+            if value.is_moved and len(bases) == 1 and distance(value.print, self.values[bases[0]].print) <= _EQUAL:
+                found[value.index] = bases[0]
+        return found
+
+    def has_size(self, index: int, held: Fingerprint) -> bool:
+        """Tell whether a value has as many elements as an array."""
+        return self.values[index].print.elements == held.elements
+
+    def ancestors(self, indices: Iterable[int]) -> set[int]:
+        """Return some values with all that they were computed from."""
+        return self.side.ancestors(*indices)
+
+    def statement(self, value: Value) -> set[int]:
+        """Return the values of a leaf module's call, or of one statement of a forward."""
+        if value.call is not None and value.call not in self.side.callers:
+            return {other.index for other in self.values if other.call == value.call}
+        if not value.lines:
+            return {value.index}
+        at = value.lines[0][:2]
+        return {v.index for v in self.values if v.call == value.call and v.lines and v.lines[0][:2] == at}
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """What a runtime may hold as one tensor: siblings that one operator made of one value, and turns of a loop."""
+        siblings: dict[tuple[int, str], list[int]] = defaultdict(list)
+        turns: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for value in self.values:
+            if value.origin != "operator" or not self._says[value.index]:
+                continue
+            for made in {self._shown(made) for made in value.producers}:
+                if self.values[made].origin != "parameter":
+                    siblings[made, value.operator].append(value.index)
+            if value.lines:
+                turns[value.operator, value.call, value.lines[0][:2]].append(value.index)
+        members = {
+            tuple(each[first:last])
+            for each in siblings.values()
+            if len(each) < _SIBLINGS
+            for first in range(len(each))
+            for last in range(first + 2, len(each) + 1)
+        }
+        members |= {tuple(each) for each in turns.values() if 1 < len(each) < _TURNS}
+        return [Group(each, joined(self.values[index].print for index in each)) for each in sorted(members)]
+
+    def _shown(self, index: int) -> int:
+        """Return the value that a view shows."""
+        while self.values[index].origin == "view" and len(self.values[index].producers) == 1:
+            index = self.values[index].producers[0]
+        return index
+
+    def only_moved(self, indices: Collection[int]) -> bool:
+        """Tell whether some values are those of others, in another place or number."""
+        return all(self.values[index].is_moved for index in indices)
+
+
+def says(held: Fingerprint) -> bool:
+    """Tell whether a fingerprint says where a tensor comes from."""
+    return not held.is_constant and held.elements >= FEW
+
+
+def joined(prints: Iterable[Fingerprint]) -> Fingerprint:
+    """Return the fingerprint of tensors laid side by side: moments add up, so that no element is needed."""
+    parts: Sequence[Fingerprint] = list(prints)
+    counts = np.array([each.finite for each in parts], dtype=np.float64)
+    powers = np.array([(p.mean, p.size, p.rms**2, p.third**3, p.fourth**4) for p in parts], dtype=np.float64)
+    count = max(counts.sum(), 1.0)
+    mean, size, second, third, fourth = (powers * counts[:, None]).sum(0) / count
+    return Fingerprint(
+        sum(each.elements for each in parts),
+        int(counts.sum()),
+        float(mean),
+        float(size),
+        math.sqrt(second),
+        math.copysign(abs(third) ** (1 / 3), third),
+        float(fourth**0.25),
+        min(each.low for each in parts),
+        max(each.high for each in parts),
+    )

@@ -1,0 +1,173 @@
+"""What holding arrays to a reference gives: the report, with the interval as lines of the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.parity.arrays.outputs import shown
+from pytest_tfdebug.parity.result import ParityReport
+from pytest_tfdebug.records import Coverage, Culprit, SourceRange
+from pytest_tfdebug.tracing.slicing import statement_lines, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pandas as pd
+
+    from pytest_tfdebug.parity.arrays.interval import Interval
+    from pytest_tfdebug.parity.arrays.outputs import Output
+    from pytest_tfdebug.parity.arrays.pairing import Array
+    from pytest_tfdebug.parity.arrays.reference import Reference
+    from pytest_tfdebug.records import Kind, LeafComparison
+    from pytest_tfdebug.report.check_text import CheckText
+    from pytest_tfdebug.tracing.operators import Line, Value
+
+#: Columns of a report's table.
+_COLUMNS = ("label", "shape", "dtype", "how", "distance")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Lines of the reference that may be done otherwise.
+
+    Args:
+        strength: How closely that is known: ``"before"``, ``"statement"``, ``"module"`` or ``"latest"``.
+        lines: The lines, in the order of computation.
+    """
+
+    strength: str
+    lines: tuple[SourceRange, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An array, and the value of the reference that it is or should be.
+
+    Args:
+        label: What the array is called; empty where there is none.
+        value: What the value is, in words.
+        distance: How far the two are apart.
+    """
+
+    label: str
+    value: str
+    distance: float = 0.0
+
+
+@dataclass(repr=False)
+class ArraysReport(ParityReport):
+    """A comparison of arrays without names; see :class:`ParityReport`.
+
+    Args:
+        arrays: Every array, with its partners.
+        steps: The interval: lines of the reference that may be done otherwise, by how closely that is known.
+        last: The last array that is there, and what it is; None where none is.
+        first: The first that is not.
+        outputs: How each output compares that was compared, with what part of it was.
+        uncompared: Leaf paths of outputs that no array could be compared with.
+    """
+
+    arrays: list[Array] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    last: Place | None = None
+    first: Place | None = None
+    outputs: list[tuple[LeafComparison, str]] = field(default_factory=list)
+    uncompared: list[str] = field(default_factory=list)
+
+    @property
+    def unpaired_arrays(self) -> list[Array]:
+        """The arrays that say something and have no partner."""
+        return [array for array in self.arrays if array.is_open]
+
+    def check_text(self) -> CheckText:
+        """Return the parts of the report."""
+        from pytest_tfdebug.report.arrays import arrays_text
+
+        return arrays_text(self)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a row for each array: label, shape, dtype, how it was paired, and how far it is from its partner."""
+        from pytest_tfdebug.report.rows import table
+
+        return table([(it.label, it.shape, it.dtype, it.how, it.distance) for it in self.arrays], _COLUMNS)
+
+
+def report_of(
+    reference: Reference, arrays: list[Array], outputs: list[Output], interval: Interval | None
+) -> ArraysReport:
+    """Return the report of a judgement.
+
+    Args:
+        reference: The reference.
+        arrays: The paired arrays.
+        outputs: The reference's outputs, compared.
+        interval: Where the arrays leave the reference; None where nothing is open.
+    """
+    compared = [(found, output.crop) for output in outputs if (found := shown(output)) is not None]
+    culprit, steps = None, []
+    if interval is not None:
+        by_strength = [("before", interval.before), *interval.steps.items()]
+        steps = [Step(name, tuple(_lines(reference, found))) for name, found in by_strength if found]
+        culprit = _culprit(reference, interval, steps)
+    calls = {call.index for call in reference.side.table.calls}
+    seen = {reference.at(index).call for array in arrays for index in array.partners}
+    return ArraysReport(
+        culprit,
+        [],
+        [],
+        sum(bool(array.partners) for array in arrays),
+        coverage=Coverage(len(calls & seen), len(calls), root=bool(compared)),
+        by_values=True,
+        arrays=arrays,
+        steps=steps,
+        last=_place(reference, interval.last, None) if interval is not None and interval.last is not None else None,
+        first=_place(reference, interval.first, interval.bound) if interval is not None else None,
+        outputs=compared,
+        uncompared=[output.record.leaf for output in outputs if output.comparison is None],
+    )
+
+
+def _culprit(reference: Reference, interval: Interval, steps: Sequence[Step]) -> Culprit:
+    value = reference.at(interval.bound)
+    call = reference.side.call_of(value)
+    lines = next((step.lines for step in steps if step.strength == "statement"), ())
+    own = lines[-1] if lines else call.source
+    label = f"{interval.first.label!r}" if interval.first is not None else "No array"
+    kind: Kind = "module" if call.index not in reference.side.callers else "glue"
+    return Culprit(call.path, kind, None, f"{label} is not what these lines compute.", call.class_name, None, own)
+
+
+def _place(reference: Reference, array: Array | None, bound: int | None) -> Place:
+    index = bound if bound is not None else array.partners[0] if array is not None else 0
+    distance = array.distance if array is not None else 0.0
+    return Place("" if array is None else array.label, _in_words(reference, reference.at(index)), distance)
+
+
+def _in_words(reference: Reference, value: Value) -> str:
+    call = reference.side.call_of(value)
+    returned = [index for _, index in reference.side.table.outputs.get(call.index, ())]
+    what = "the output" if value.index in returned else f"{value.operator or value.origin} {value.name}".rstrip()
+    return f"{what} of {call.name}, shape {value.shape}"
+
+
+def _lines(reference: Reference, indices: Iterable[int]) -> Iterator[SourceRange]:
+    """Yield the statements that asked for some values, neighbours as one, each once."""
+    found: dict[tuple[str, int, int], SourceRange] = {}
+    for index in indices:
+        for line in reference.at(index).lines[:1] or _called_at(reference, reference.at(index)):
+            first, last = (line.first, line.last) if line.text else statement_lines(line.file, line.line)
+            text = line.text or text_of(line.file, first, last)
+            found.setdefault((line.file, first, last), SourceRange(line.file, first, last, text))
+    yield from found.values()
+
+
+def _called_at(reference: Reference, value: Value) -> tuple[Line, ...]:
+    """Return the line that called a module whose forward has no source of its own: one of torch."""
+    from pytest_tfdebug.tracing.operators import Line
+
+    for call in reference.side.around(value.call):
+        site = call.inner_site or call.site
+        if site is not None:
+            return (Line(site.file, site.line, site.function, site.line, site.end_line, site.code),)
+    return ()

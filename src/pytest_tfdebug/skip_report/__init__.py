@@ -1,0 +1,1 @@
+"""``--tf-skip-report=FILE``: what a run of pytest really skipped, in the scanner's own form."""

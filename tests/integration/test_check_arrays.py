@@ -1,0 +1,54 @@
+"""``tf_golden.check_arrays``: recorded once, held afterwards, loud where the runtime is wrong."""
+
+TEST = """
+    import numpy as np
+    import torch
+
+    def model():
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)).eval()
+
+    def runtime(scale=1.0):
+        held = {name: weight.numpy() for name, weight in model().state_dict().items()}
+        x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)
+        first = x @ held["0.weight"].T + held["0.bias"]
+        inner = torch.nn.functional.gelu(torch.from_numpy(first * np.float32(scale))).numpy()
+        return {"first": first, "inner": inner, "out": inner @ held["2.weight"].T + held["2.bias"]}
+
+    def test_it(tf_golden):
+        x = torch.linspace(-1, 1, 16).reshape(2, 8)
+        tf_golden.check_arrays(runtime(SCALE), x, reference=model)
+"""
+
+
+def test_a_golden_is_recorded_then_held_then_names_what_differs(pytester):
+    pytester.makepyfile(test_runtime=TEST.replace("SCALE", "1.0"))
+
+    missing = pytester.runpytest_inprocess()
+    recorded = pytester.runpytest_inprocess("--tf-golden=update")
+    held = pytester.runpytest_inprocess()
+    pytester.makepyfile(test_runtime=TEST.replace("SCALE", "1.1"))
+    wrong = pytester.runpytest_inprocess()
+
+    missing.assert_outcomes(failed=1)
+    missing.stdout.fnmatch_lines(["*has no golden yet: *", "*To record it, run: pytest *--tf-golden=missing"])
+    recorded.assert_outcomes(passed=1)
+    held.assert_outcomes(passed=1)
+    wrong.assert_outcomes(failed=1)
+    wrong.stdout.fnmatch_lines(
+        [
+            "*1 (GELU): 'inner' is the first array that differs*",
+            "*'first' is the last before it that is there: *",
+            "*Next: fix the runtime's model; the golden is its reference's.*",
+        ]
+    )
+
+
+def test_inputs_without_a_reference_are_refused(pytester):
+    pytester.makepyfile("def test_it(tf_golden):\n    tf_golden.check_arrays({}, 1)")
+
+    result = pytester.runpytest_inprocess()
+
+    result.stdout.fnmatch_lines(
+        ["*Inputs are those of the reference, and there is no reference=: give it, or no inputs."]
+    )

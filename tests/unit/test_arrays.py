@@ -1,0 +1,181 @@
+"""A Llama in plain NumPy, and dumps of it, held to a golden of transformers' without a map of names."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import numpy_llama
+from models import DECODER, rope
+from pytest_tfdebug import TFDebugError, Trace, compare, trace
+
+IDS = torch.arange(1, 9)[None] * 7 % 99
+
+
+@pytest.fixture(scope="module")
+def reference():
+    torch.manual_seed(0)
+    config = LlamaConfig(**DECODER, tie_word_embeddings=False, rms_norm_eps=1e-5, **rope(10_000.0))
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture(scope="module")
+def golden(reference, tmp_path_factory):
+    path = tmp_path_factory.mktemp("goldens") / "llama.safetensors"
+    trace(reference, input_ids=IDS, use_cache=False).save(path, budget="200 kB")
+    return Trace.load(path)
+
+
+@pytest.fixture(scope="module")
+def computed(reference):
+    weights = {name: held.numpy() for name, held in reference.state_dict().items()}
+
+    def compute(arrays=numpy_llama.arrays, **options):
+        return arrays(weights, IDS[0].numpy(), 8, 2, 1e-5, 10_000.0, **options)
+
+    return compute
+
+
+def texts(report, *strengths):
+    return [lines.code for step in report.steps if step.strength in strengths for lines in step.lines]
+
+
+def test_a_port_in_numpy_is_quiet_without_any_names(golden, computed):
+    report = compare(golden, computed())
+
+    assert report.ok
+    assert str(report) == (
+        "Parity: 25 of 25 arrays are values of the reference, and nothing that its outputs need is missing.\n"
+        "  25 of 25 arrays are values of the reference."
+    )
+    assert {array.how for array in report.arrays} == {"value", "joined"}
+
+
+@pytest.mark.parametrize("bug", numpy_llama.BUGS)
+def test_the_interval_of_a_bug_holds_the_reference_line(golden, computed, bug):
+    report = compare(golden, computed(numpy_llama.with_bug(bug)))
+
+    assert not report.ok
+    assert any(numpy_llama.BUGS[bug][2] in text for text in texts(report, "statement", "before"))
+
+
+def test_the_report_begins_with_the_lines_of_the_reference_and_the_label(golden, computed):
+    report = compare(golden, computed(numpy_llama.with_bug("residual")))
+
+    where = report.culprit.reference
+    assert str(report).splitlines()[:4] == [
+        f"{where} in model.layers.0 (LlamaDecoderLayer): 'layer0.after_attention' is the first array that differs",
+        "  reference, does what no array shows:",
+        f"    {where}",
+        "      hidden_states = residual + hidden_states",
+    ]
+    assert "'layer0.attended' is the last before it that is there: mm of model.layers.0.self_attn.o_proj," in str(
+        report
+    )
+    assert "Without partner: layer0.after_attention, layer0.mlp_in," in str(report)
+
+
+def test_the_logits_of_the_last_token_are_held_to_the_same_crop(golden, computed):
+    report = compare(golden, computed(last_only=True))
+
+    assert report.ok
+    assert "Of output .logits only the last 1 of 8 along axis 1 was compared." in str(report)
+
+
+def test_a_crop_that_differs_is_named(golden, computed):
+    arrays = computed(last_only=True)
+    arrays["logits"] = arrays["logits"] * np.float32(1.001)
+
+    report = compare(golden, arrays)
+
+    assert not report.ok
+    assert report.culprit.path == "lm_head"
+
+
+def test_arrays_without_the_outputs_are_no_pass(golden, computed):
+    arrays = computed()
+    del arrays["logits"]
+
+    report = compare(golden, arrays)
+
+    assert not report.ok
+    assert "no array shows what these lines compute" in str(report)
+    assert "Outputs that were not compared by elements: .logits." in str(report)
+
+
+def test_the_same_numbers_in_another_order_are_no_pass(golden, computed):
+    arrays = computed()
+    arrays["logits"] = arrays["logits"][::-1]
+
+    assert not compare(golden, arrays).ok
+
+
+def flat(arrays):
+    return {
+        f"{key}.{inner}" if inner else key: array
+        for key, held in arrays.items()
+        for inner, array in (held.items() if isinstance(held, dict) else [("", held)])
+    }
+
+
+def as_pairs(arrays, _folder):
+    return iter(flat(arrays).items())
+
+
+def as_npz(arrays, folder):
+    np.savez(folder / "all.npz", **flat(arrays))
+    return folder / "all.npz"
+
+
+def as_safetensors(arrays, folder):
+    from safetensors.numpy import save_file
+
+    save_file({name: np.ascontiguousarray(array) for name, array in flat(arrays).items()}, folder / "all.safetensors")
+    return str(folder / "all.safetensors")
+
+
+def as_numbered_files(arrays, folder):
+    for place, (name, array) in enumerate(flat(arrays).items()):
+        np.save(folder / f"{place}-{name}.npy", array)
+    return folder
+
+
+def as_raw_files(arrays, folder):
+    index = {}
+    for place, (name, array) in enumerate(flat(arrays).items()):
+        (folder / f"{place}.bin").write_bytes(np.ascontiguousarray(array, dtype=np.float32).tobytes())
+        index[name] = {"file": f"{place}.bin", "shape": array.shape, "dtype": "float32"}
+    (folder / "index.json").write_text(json.dumps(index))
+    return folder
+
+
+@pytest.mark.parametrize("form", [as_pairs, as_npz, as_safetensors, as_numbered_files, as_raw_files])
+def test_arrays_come_in_every_form(golden, computed, tmp_path, form):
+    assert compare(golden, form(computed(), tmp_path)).ok
+
+    wrong = compare(golden, form(computed(numpy_llama.with_bug("residual")), tmp_path))
+    assert wrong.culprit.path == "model.layers.0"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (3, "int holds no labelled arrays: give (label, array) pairs, a dict of arrays,"),
+        ([np.ones(8)], "ndarray is no pair (label, array): give (label, array) pairs,"),
+        ({"x": np.array(["a"])}, "'x' is a ndarray that neither numpy.asarray nor DLPack can read as numbers: "),
+        ({}, "There is no array to compare: the runtime gave none."),
+        ("nowhere.npz", "nowhere.npz holds no arrays: give one of .npz, .npy, .safetensors, .pt, or a directory of"),
+    ],
+)
+def test_what_holds_no_arrays_is_refused(golden, given, told):
+    with pytest.raises(TFDebugError) as caught:
+        compare(golden, given)
+
+    assert str(caught.value).startswith(told)
