@@ -10,7 +10,7 @@ CUDA_PYTHON ?= $(BIN)/python
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable ".[all]" --group test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --editable . --group test
 	touch $@
 
 $(VENV)/.linters: $(VENV)/.installed
@@ -65,7 +65,7 @@ nightly: fuzz bench release  ## what takes too long for every change
 	$(BIN)/python utils/architectures.py
 	$(BIN)/python utils/harden.py
 
-release: $(VENV)/.installed  ## build the sdist and the wheel, install each, and try what a user tries first
+release: $(VENV)/.installed  ## build the sdist and the wheel, install each in an empty environment, and try what a user tries
 	$(BIN)/python utils/release.py
 
 docs: $(VENV)/.docs  ## the documentation site, in site/
@@ -87,7 +87,7 @@ demo: $(VENV)/.installed  ## record a golden of a reference, run a port with a b
 .venv-bench/.installed: pyproject.toml constraints.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[all]" --group bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group bench
 	touch $@
 
 bench: .venv-bench/.installed  ## every claim about speed beside the peers; fails if a budget is exceeded

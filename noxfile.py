@@ -26,11 +26,11 @@ def tests(session: nox.Session, libraries: str) -> None:
     file = CONSTRAINTS[libraries]
     constraints = [] if file is None else ["--constraint", file]
     groups = nox.project.dependency_groups(PROJECT, "test")
-    session.install(*constraints, "--editable", ".[all]", *groups)
+    session.install(*constraints, "--editable", ".", *groups)
     session.run("python", "-m", "pytest", "-n", "2", *session.posargs)
 
 
 @nox.session(python=PYTHONS)
 def release(session: nox.Session) -> None:
     """Build the sdist and the wheel, and try each in an empty environment."""
-    session.run("python", "utils/release.py", "--empty")
+    session.run("python", "utils/release.py")

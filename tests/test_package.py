@@ -6,6 +6,18 @@ import pytest_tfdebug
 HEAVY = {"torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub"}
 
 
+#: Libraries that are dependencies and are imported only by what uses them.
+UNUSED = """
+import sys
+for name in ("pandas", "libcst", "tqdm", "transformers"):
+    sys.modules[name] = None
+import torch, pytest_tfdebug, pytest_tfdebug.plugin
+model = torch.nn.Linear(2, 2)
+recorded = pytest_tfdebug.trace(model, torch.ones(1, 2))
+print(pytest_tfdebug.compare(recorded, pytest_tfdebug.trace(model, torch.ones(1, 2))).ok)
+"""
+
+
 def test_every_public_name_resolves():
     for name in pytest_tfdebug.__all__:
         assert getattr(pytest_tfdebug, name) is not None
@@ -17,3 +29,9 @@ def test_the_plugin_imports_no_heavy_module():
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
 
     assert not HEAVY & set(loaded)
+
+
+def test_a_model_that_is_not_of_transformers_is_traced_and_compared_without_it():
+    done = subprocess.run([sys.executable, "-c", UNUSED], check=False, capture_output=True, text=True)
+
+    assert (done.stdout, done.stderr) == ("True\n", "")

@@ -1,17 +1,11 @@
-"""Build the sdist and the wheel, install each in an environment of its own, and try what a user tries first.
-
-With ``--empty`` the environment gets everything from the package index, as a user does; without, it reads the
-libraries (torch, transformers, pytest) of the Python that runs this, so that nothing large is downloaded.
-"""
+"""Build the sdist and the wheel, install each in an empty environment, and try what a user tries first."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -31,13 +25,22 @@ def test_it(tf_golden):
         model[1] = torch.nn.GELU()
     tf_golden.check(model, torch.ones(1, 4))
 """
+CONSTRAINED = ("--constraint", str(ROOT / "constraints.txt"))
+TABLES = """
+import sys
+
+import pytest_tfdebug
+import torch
+from pytest_tfdebug.scan import scan
+
+calls = pytest_tfdebug.trace(torch.nn.Linear(2, 2), torch.ones(1, 2)).to_dataframe()
+classes = scan(sys.argv[1]).to_dataframe("class")
+print(f"tables of {len(calls)} and {len(classes)} rows")
+"""
 
 
 def main() -> int:
     """Return 0 if both files build, install and work."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--empty", action="store_true", help="install all dependencies instead of using those here")
-    is_empty = parser.parse_args().empty
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         builder = _environment(here / "builder")
@@ -47,34 +50,26 @@ def main() -> int:
         _run(builder, "-m", "build", "--outdir", str(here / "dist"), str(source))
         for file in sorted((here / "dist").iterdir()):  # the wheel was built from the sdist
             print(f"\n=== {file.name}", flush=True)
-            python = _environment(here / f"with-{file.suffix[1:]}", sees_this=not is_empty)
-            dependencies = ["--constraint", str(ROOT / "constraints.txt")] if is_empty else ["--no-deps"]
-            _run(python, "-m", "pip", "install", "--quiet", *dependencies, f"{file}[scan]" if is_empty else str(file))
-            work = here / f"work-{file.suffix[1:]}"
+            environment, work = here / f"with-{file.suffix[1:]}", here / f"work-{file.suffix[1:]}"
+            python = _environment(environment)
+            _run(python, "-m", "pip", "install", "--quiet", "--no-compile", *CONSTRAINED, str(file))
             work.mkdir()
             _try(python, work)
+            shutil.rmtree(environment)  # with torch it is large
     print("\nThe sdist and the wheel install and work.")
     return 0
 
 
-def _environment(folder: Path, *, sees_this: bool = False) -> Path:
-    """Make a virtual environment and return its Python.
-
-    Args:
-        folder: Where it goes.
-        sees_this: Whether it reads the libraries of this Python. What is installed in it comes first, and nobody
-            follows the ``.pth`` of an editable install here.
-    """
+def _environment(folder: Path) -> Path:
+    """Make a virtual environment and return its Python."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    if sees_this:
-        (site,) = folder.glob("lib/python*/site-packages")
-        (site / "libraries.pth").write_text(sysconfig.get_path("purelib"))
     return folder / "bin/python"
 
 
 def _try(python: Path, folder: Path) -> None:
-    """Record a golden, hold a model to it, find a bug, scan, and print the environment."""
+    """Record a golden, hold a model to it, find a bug, make tables, scan, and print the environment."""
     (folder / "test_it.py").write_text(TEST)
+    (folder / "tables.py").write_text(TABLES)
     is_installed = "import pytest_tfdebug, sys; print(pytest_tfdebug.__file__.startswith(sys.prefix))"
     _see("True", _run(python, "-c", is_installed, folder=folder))
     _see("1 passed", _run(python, "-m", "pytest", "--tf-golden=update", folder=folder))
@@ -85,6 +80,7 @@ def _try(python: Path, folder: Path) -> None:
         raise SystemExit("--tf-html has written no page.")
     scanned = _run(python, "-m", "pytest_tfdebug.scan", "--repo", str(REPOSITORY), "--output_dir", ".", folder=folder)
     _see("test_inputs_embeds", scanned)
+    _see("tables of 2 and 606 rows", _run(python, "tables.py", str(REPOSITORY), folder=folder))
     _see("torch: ", _run(python, "-m", "pytest_tfdebug.env", folder=folder))
 
 

@@ -171,12 +171,6 @@ FLAGS = (
         is_switch=True,
     ),
     Flag(
-        "skip_report",
-        "--tf-skip-report",
-        "write which common tests each model ran and skipped, in the form of python -m pytest_tfdebug.scan",
-        metavar="FILE",
-    ),
-    Flag(
         "run_skipped",
         "--tf-run-skipped",
         "run skipped tests once more without their skips, and list those that pass now: skips that always hold "
@@ -278,7 +272,6 @@ class Options(NamedTuple):
     invariance_atol: float | None
     conformance_known: str | None
     conformance_accept: bool
-    skip_report: str | None
     run_skipped: str | None
 
     @classmethod

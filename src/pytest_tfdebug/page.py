@@ -1,8 +1,7 @@
 """Pages from files that runs have left: ``python -m pytest_tfdebug.page checks.json --output DIR``.
 
 A job that runs the tests keeps the file of ``--tf-json``; whoever wants to look makes the pages from it, with neither
-the model nor torch. A report of ``python -m pytest_tfdebug.scan`` or of ``--tf-skip-report`` becomes the page of models
-by tests.
+the model nor torch. A report of ``python -m pytest_tfdebug.scan`` becomes the page of models by tests.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_FORMS = "a file of --tf-json, of --tf-skip-report or of python -m pytest_tfdebug.scan"
+_FORMS = "a file of --tf-json or of python -m pytest_tfdebug.scan"
 _NO_RUN: dict[str, Any] = {"command": ["pytest"], "environment": {}}
 
 

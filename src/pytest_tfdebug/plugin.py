@@ -70,8 +70,6 @@ def pytest_configure(config: pytest.Config) -> None:
         _register(config, _INVARIANCE)
     if chosen.conformance_accept:
         _register(config, "pytest_tfdebug.conform.accepted")
-    if chosen.skip_report:
-        _register(config, "pytest_tfdebug.skip_report.hooks")
     if chosen.run_skipped:
         _register(config, "pytest_tfdebug.run_skipped.hooks")
     is_told = chosen.html or chosen.json or os.environ.get("GITHUB_ACTIONS") == "true"

@@ -245,26 +245,6 @@ def test_secrets_of_the_command_line_stay_out_of_the_file(pytester, monkeypatch,
     assert "hf_abc" not in (pytester.path / "checks.json").read_text()
 
 
-def test_skips_of_the_run_have_a_page_beside_the_checks(pytester):
-    for directory in ("tests", "tests/models", "tests/models/m"):
-        pytester.mkpydir(directory)
-    (pytester.path / "tests/test_modeling_common.py").write_text(
-        "class ModelTesterMixin:\n    def test_forward(self):\n        assert True\n"
-    )
-    (pytester.path / "tests/models/m/test_modeling_m.py").write_text(
-        "import unittest\n"
-        "from ...test_modeling_common import ModelTesterMixin\n\n"
-        "class MTest(ModelTesterMixin, unittest.TestCase):\n"
-        "    @unittest.skip('why it is so')\n"
-        "    def test_forward(self):\n        pass\n"
-    )
-
-    pytester.runpytest("--tf-skip-report=skips.json", "--tf-html=page").assert_outcomes(skipped=1)
-
-    assert "why it is so" in (pytester.path / "page" / "tests.html").read_text()
-    assert 'href="tests.html"' in (pytester.path / "page" / "index.html").read_text()
-
-
 def test_a_golden_that_is_missing_is_a_failed_check(pytester):
     write(pytester)
 

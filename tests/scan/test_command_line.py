@@ -1,7 +1,5 @@
 """``python -m pytest_tfdebug.scan``: what it writes, prints and exits with."""
 
-import csv
-import io
 import json
 import os
 import subprocess
@@ -11,7 +9,6 @@ import threading
 import pandas as pd
 import pytest
 
-from pytest_tfdebug.scan import scan
 from pytest_tfdebug.scan.cli import main
 
 TEST = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
@@ -95,17 +92,10 @@ def test_more_than_ten_reasons_are_shown_with_verbose(repo, run):
 
 def test_the_formats(small, run, tmp_path):
     as_json = run("--repo", small, "--format", "json")[1]
-    as_csv = run("--repo", small, "--format", "csv")[1]
     as_markdown = run("--repo", small, "--format", "markdown")[1]
     as_github = run("--repo", small, "--format", "github")[1]
 
     assert json.loads(as_json) == json.loads((tmp_path / "all_tests_scan_result.json").read_text())
-    rows = list(csv.DictReader(io.StringIO(as_csv)))
-    assert [(row["test"], row["model"], row["state"]) for row in rows] == [
-        ("test_forward", "aleph", "skipped"),
-        ("test_forward", "gimel", "vanished"),
-    ]
-    assert (tmp_path / "all_tests_scan_result.csv").read_text() == as_csv
     assert "| `test_forward` | common | 1 | 2 | 66.7% |" in as_markdown.splitlines()
     assert (tmp_path / "all_tests_scan_result.md").read_text() == as_markdown
     assert as_github.splitlines() == [
@@ -314,7 +304,7 @@ def test_a_report_of_one_test_is_no_baseline_of_others(small, run, tmp_path):
 def test_a_reason_of_any_characters_is_written_and_shown_on_one_line(small, run, tmp_path):
     change(small, "aleph", TEST.format("A", SKIP.format(r"half \ud800 of a pair\nand more")))
 
-    code, out, _ = run("--repo", small, "--test_method_name", "test_forward", "--format", "csv")
+    code, out, _ = run("--repo", small, "--test_method_name", "test_forward", "--format", "markdown")
     assert code == 0
     assert json.loads((tmp_path / "scan_test_forward.json").read_text())["test_forward"]["tests"][0]["reason"] == (
         "half \ud800 of a pair\nand more"
@@ -427,52 +417,6 @@ def test_a_revision_outside_git(small, run):
 
     assert code == 2
     assert "is not a git repository" in err
-
-
-def as_run(small, tmp_path, **changed):
-    """Write what a run would that did all that the scan says, and return the file."""
-    report = scan(small).to_dict()
-    for test, values in report.items():
-        ran = {model: [f"{model[0].upper()}Test"] for model in values["models_ran"]}
-        report[test] = {**values, "models_not_run": [], "models_incomplete": [], "classes_ran": ran} | changed
-    file = tmp_path / "real.json"
-    file.write_text(json.dumps(report))
-    return file
-
-
-def test_a_run_that_disagrees_is_listed(small, run, tmp_path):
-    file = as_run(small, tmp_path)
-    change(small, "aleph", TEST.format("A", "pass"))
-
-    code, out, _ = run("--repo", small, "--against", file)
-
-    where = "tests/models/aleph/test_modeling_aleph.py"
-    assert code == 1
-    assert out.splitlines() == [
-        f" - test_forward of aleph (ATest): scanned ran, really skipped ({where}:8): Aleph is first",
-        "Agreed : 5/6 pairs of test and model (83.333%)",
-        "Decided by the scan : 5 (ran 4, vanished 1)",
-        "Conditional, decided by the run : 0",
-    ]
-
-
-def test_a_report_that_is_not_of_a_run(small, run, tmp_path):
-    run("--repo", small)
-    report = tmp_path / "all_tests_scan_result.json"
-
-    code, _, err = run("--repo", small, "--against", report)
-
-    assert code == 2
-    assert err == f"error: {report} is not the report of a run; write one with pytest --tf-skip-report=FILE.\n"
-
-
-def test_a_run_of_nothing_proves_nothing(small, run, tmp_path):
-    (tmp_path / "real.json").write_text("{}")
-
-    code, _, err = run("--repo", small, "--against", tmp_path / "real.json")
-
-    assert code == 2
-    assert "Nothing to compare" in err
 
 
 def answers(tmp_path):

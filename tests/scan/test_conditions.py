@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_tfdebug.scan.conditions import Condition, alternatives, negated
+from pytest_tfdebug.scan.conditions import Condition, negated
+from scan_truth.compare import alternatives
 
 READINGS = [
     ([], ""),

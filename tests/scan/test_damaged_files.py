@@ -1,4 +1,4 @@
-"""Reports, skip reports and caches that anyone may have written: the scan answers, or says in a line what is wrong."""
+"""Reports and caches that anyone may have written: the scan answers, or says in a line what is wrong."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ from pytest_tfdebug.scan import cache
 from pytest_tfdebug.scan.cli import FAILED, OK, UNANSWERED, main
 
 #: How the ratchet shows what it found.
-FORMS = ["", "--format=json", "--format=csv", "--format=markdown", "--format=github", "--format=sarif"]
+FORMS = ["", "--format=json", "--format=markdown", "--format=github"]
 
 
 def answered(place, *arguments):
@@ -58,16 +58,6 @@ def report(place, repo):
 
 
 @pytest.fixture(scope="module")
-def run_report(report):
-    """What ``--tf-skip-report`` writes of a run: a report with what ran, was not run, or was left unfinished."""
-    found = json.loads(report)
-    for test in found.values():
-        test["classes_ran"] = {model: [f"{model}Test"] for model in test["models_ran"]}
-        test["models_not_run"] = test["models_incomplete"] = []
-    return found
-
-
-@pytest.fixture(scope="module")
 def kept(place, report):
     """The cache file of the repository, and what a scan that went well left in it."""
     (file,) = (place / "cache").rglob("*.answers")
@@ -88,14 +78,6 @@ def test_a_baseline_may_be_any_json(place, repo, report, data):
     file.write_text(json.dumps(document))
     code, told = answered(place, "--repo", repo, "--baseline", str(file), data.draw(st.sampled_from(FORMS)))
     assert code != UNANSWERED or f"{file} " in told
-
-
-@given(st.data())
-def test_a_skip_report_may_be_any_json(place, repo, run_report, data):
-    file, document = place / "run.json", data.draw(damaged_json(run_report))
-    file.write_text(json.dumps(document))
-    code, told = answered(place, "--repo", repo, "--against", str(file))
-    assert code != UNANSWERED or str(file) in told
 
 
 @given(st.data())

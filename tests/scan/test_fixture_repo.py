@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from pytest_tfdebug.scan import scan
-from pytest_tfdebug.scan.against import compare
+from scan_truth.compare import compare
 
 #: What a class may do in a real run, by the state that is expected of it.
 REALLY = {
@@ -42,7 +42,17 @@ def really(report, test, model, cls):
 
 
 def run_pytest(repo, file, *options):
-    command = [sys.executable, "-m", "pytest", "-q", f"--tf-skip-report={file}", *options, "tests"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "scan_truth.plugin",
+        f"--skip-report={file}",
+        *options,
+        "tests",
+    ]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": "-p no:hypothesispytest"}
     done = subprocess.run(command, cwd=repo, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr

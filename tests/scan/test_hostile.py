@@ -236,7 +236,7 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("form", ["--verbose", *(f"--format={form}" for form in ("json", "csv", "markdown", "github"))])
+@pytest.mark.parametrize("form", ["--verbose", *(f"--format={form}" for form in ("json", "markdown", "github"))])
 def test_what_a_repository_says_does_not_steer_the_terminal(good, tmp_path, monkeypatch, capsys, form):
     monkeypatch.chdir(tmp_path)
     reason = f"no \x1b[2J, \\x9b2J or {chr(0x202E)}back"

@@ -17,7 +17,7 @@ import torch
 from pytest_tfdebug import GoldenError, TFDebugError, Trace, trace
 from pytest_tfdebug.repro.inputs import load_inputs, save_inputs
 from pytest_tfdebug.repro.module_file import load_module, save_module
-from pytest_tfdebug.scan import against, baseline
+from pytest_tfdebug.scan import baseline
 from pytest_tfdebug.scan.cache import Cache
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.found import from_rows
@@ -98,7 +98,6 @@ def _reports(path: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]
         count = min(size, 19_900_000) // (len(unit) + 9)
         path.write_text(_REPORT % ",".join(unit.replace("%d", str(number)) for number in range(count)))
         yield f"baseline, skips {name}", lambda: baseline.changes(baseline.load(path), {})
-        yield f"skip report, skips {name}", lambda: list(against.compare({}, against.load(path)).lines())
     path.unlink()
 
 

@@ -112,12 +112,12 @@ class Publisher:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the index and the JSON file, when the report of ``--tf-skip-report`` has been written."""
+        """Write the index and the JSON file."""
         if self._is_worker:
             return
         run = _run(self._config, int(session.exitstatus))
         if self._site is not None:
-            self._site.finish(run, _skips(self._config))
+            self._site.finish(run, {})
         if self._json is not None and self._waiting is not None:
             self._waiting.seek(0)
             write_text(self._json, checks_file(run, self._waiting))
@@ -131,14 +131,6 @@ class Publisher:
             terminalreporter.write_line(f"tfdebug checks: {self._json}")
         for line in self._annotations:
             terminalreporter.write_line(line)
-
-
-def _skips(config: pytest.Config) -> dict[str, Any]:
-    """Return what ``--tf-skip-report`` has written; empty if nobody asked for it."""
-    chosen = Options.of(config).skip_report
-    path = config.invocation_params.dir / chosen if chosen else None
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path is not None and path.is_file() else {}
-    return found
 
 
 def is_on_github() -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.errors import TFDebugError
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
@@ -16,15 +14,9 @@ if TYPE_CHECKING:
 
 
 def table(rows: Iterable[tuple[object, ...]], columns: Sequence[str]) -> pd.DataFrame:
-    """Return rows as a table of pandas.
+    """Return rows as a table of pandas."""
+    import pandas as pd
 
-    Raises:
-        TFDebugError: If pandas is not installed.
-    """
-    try:
-        import pandas as pd
-    except ModuleNotFoundError as error:
-        raise TFDebugError("pandas is not installed. Type: pip install 'pytest-tfdebug[tables]'") from error
     frame: pd.DataFrame = pd.DataFrame(list(rows), columns=list(columns))
     return frame
 

@@ -24,9 +24,6 @@ _PUBLIC = {"ScanError": "errors", "ScanResult": "report", "scan": "scanner"}
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from pytest_tfdebug.scan.errors import naming_the_extra
-
-    with naming_the_extra():
-        value = getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
     globals()[name] = value
     return value

@@ -293,11 +293,6 @@ def as_json(found: list[Change]) -> Iterator[str]:
     yield json.dumps([_row(change) for change in found], indent=2)
 
 
-def as_csv(found: list[Change]) -> Iterator[str]:
-    """Yield the changes as a table of comma-separated values."""
-    yield render.csv_of(_COLUMNS, map(_row, found)).rstrip("\n")
-
-
 def as_markdown(found: list[Change]) -> Iterator[str]:
     """Yield the changes as a table in markdown."""
     yield "| change | test | model | reason | where |"
@@ -309,7 +304,7 @@ def as_markdown(found: list[Change]) -> Iterator[str]:
 
 
 #: ``--format`` -> how changes are printed.
-FORMATS = {"json": as_json, "csv": as_csv, "markdown": as_markdown, "github": as_annotations}
+FORMATS = {"json": as_json, "markdown": as_markdown, "github": as_annotations}
 _COLUMNS = ("change", "test", "earlier", "model", "class", "state", "form", "reason", "condition", "file", "line")
 
 

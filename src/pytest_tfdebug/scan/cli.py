@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.answer import Answer, Question, answer
 from pytest_tfdebug.scan.cache import Cache
-from pytest_tfdebug.scan.errors import ScanError, naming_the_extra
+from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.tree import DiskTree
 
 if TYPE_CHECKING:
@@ -22,13 +22,10 @@ OK, FAILED, UNANSWERED = 0, 1, 2
 _WIDTH = 100
 #: Options -> the options that cannot be given with them.
 _ALONE = {
-    "against": ("format", "strict_reasons"),
     "fix": ("format", "strict_reasons", "strict", "test_method_name"),
-    "history": ("format", "strict_reasons", "strict"),
 }
-_FORMATS = ("json", "csv", "markdown", "github", "sarif")
-_SUFFIXES = {"csv": ".csv", "markdown": ".md"}
-_NAMES = {".json": "JSON", ".csv": "CSV", ".md": "Markdown", ".html": "HTML"}
+_FORMATS = ("json", "markdown", "github")
+_NAMES = {".json": "JSON", ".md": "Markdown"}
 #: Characters by which a repository could steer a terminal or turn the direction of text -> escapes that JSON knows.
 _STEERING = {
     code: f"\\u{code:04x}"
@@ -43,8 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):  # escape the characters that its encoding lacks
             stream.reconfigure(errors="backslashreplace")
     try:
-        with naming_the_extra():
-            return _run(options)
+        return _run(options)
     except ScanError as error:
         _tell(f"error: {error}")
         return UNANSWERED
@@ -71,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="where reports go (default: the current directory; a comparison and --fix write none)",
     )
-    add("--format", choices=_FORMATS, help="print this instead of the summary; csv and markdown are saved too")
+    add("--format", choices=_FORMATS, help="print this instead of the summary; markdown is saved too")
     add("--verbose", action="store_true", help="list everything that is counted or cut short")
     add("--no_cache", action="store_true", help="neither read nor write the cache")
     add("--strict", action="store_true", help="exit with 2 if a file cannot be read; checks the syntax of every file")
@@ -79,14 +75,11 @@ def parser() -> argparse.ArgumentParser:
     compare = found.add_mutually_exclusive_group()
     compare.add_argument("--baseline", metavar="FILE", help="compare with an earlier report; exit with 1 on a new skip")
     compare.add_argument("--base", metavar="REV", help="compare with a git revision; exit with 1 on a new skip")
-    compare.add_argument("--against", metavar="FILE", help="compare with a report of pytest --tf-skip-report")
-    compare.add_argument("--history", metavar="REV..REV", help="write the share of skips of each commit")
     compare.add_argument(
         "--fix",
         choices=("stale", "reasons"),
         help="show how to take out skips that skip nothing, or to say why others skip",
     )
-    add("--every", type=int, metavar="N", help="of --history take every N-th commit (default: 1)")
     how = found.add_mutually_exclusive_group()
     how.add_argument("--diff", action="store_true", help="print what --fix would change (default)")
     how.add_argument("--write", action="store_true", help="let --fix rewrite the files")
@@ -97,8 +90,6 @@ def _run(options: argparse.Namespace) -> int:
     _check_options(options)
     if options.fix:
         return _fix(options)
-    if options.history:
-        return _history(options)
     earlier = _earlier(options)
     question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
     cache = None if options.no_cache or options.strict else Cache(options.repo, options.models_dir)
@@ -118,14 +109,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def _check_options(options: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
-    if options.format == "sarif" and not (options.baseline or options.base):
-        raise ScanError("--format sarif shows what a ratchet found; give --baseline FILE or --base REV.")
     if (options.diff or options.write) and not options.fix:
         raise ScanError(
             "--diff and --write say what --fix does with its changes; name them with --fix stale or --fix reasons."
         )
-    if options.every is not None and not options.history:
-        raise ScanError("--every says which commits --history takes; name them with --history REV..REV.")
     for name, others in _ALONE.items():
         wrong = next((other for other in others if getattr(options, other)), None) if getattr(options, name) else None
         if wrong is not None:
@@ -162,33 +149,14 @@ def _fix(options: argparse.Namespace) -> int:
     return OK
 
 
-def _history(options: argparse.Namespace) -> int:
-    """Write the share of skips of each commit of a range, and print that of all tests."""
-    from pytest_tfdebug.scan import history
-    from pytest_tfdebug.scan.report import write
-
-    every = 1 if options.every is None else options.every
-    found = history.history(
-        options.repo, options.history, options.test_method_name, every=every, models_dir=options.models_dir
-    )
-    target = os.path.join(os.path.expanduser(options.output_dir or "."), "scan_history")
-    write(f"{target}.json", [found.to_json()])
-    write(f"{target}.html", [found.to_html()])
-    _print(found.lines())
-    _told([f"{target}.json", f"{target}.html"])
-    return OK
-
-
 def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     """Return the report to compare with. It is read before anything is scanned or written."""
-    path = options.baseline if options.against is None else options.against
-    if path is not None:
+    if options.baseline is not None:
         from pathlib import Path
 
-        from pytest_tfdebug.scan import against, baseline
+        from pytest_tfdebug.scan import baseline
 
-        load = baseline.load if options.against is None else against.load
-        return load(Path(path))
+        return baseline.load(Path(options.baseline))
     if options.base is None:
         return None
     from pytest_tfdebug.scan.scanner import scan_tree
@@ -203,12 +171,11 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
 
 def _target(options: argparse.Namespace, found: Answer) -> str | None:
     """Return where the JSON report goes; a comparison writes none unless it is told where."""
-    if options.output_dir is None and (options.baseline or options.base or options.against):
+    if options.output_dir is None and (options.baseline or options.base):
         return None
     target = os.path.join(os.path.expanduser(options.output_dir or "."), f"{found.question.name}.json")
-    for other in (options.baseline, options.against):
-        if other is not None and os.path.exists(target) and os.path.samefile(target, other):
-            raise ScanError(f"{target} is what the scan is compared with; name another directory with --output_dir.")
+    if options.baseline and os.path.exists(target) and os.path.samefile(target, options.baseline):
+        raise ScanError(f"{target} is what the scan is compared with; name another directory with --output_dir.")
     return target
 
 
@@ -217,10 +184,10 @@ def _save(target: str, form: str | None, found: Answer) -> list[str]:
     from pytest_tfdebug.scan.report import write
 
     found.save(target)
-    if form not in _SUFFIXES:
+    if form != "markdown":
         return [target]
-    other = os.path.splitext(target)[0] + _SUFFIXES[form]
-    write(other, [render.TABLES[form](found.report)])
+    other = os.path.splitext(target)[0] + ".md"
+    write(other, [render.to_markdown(found.report)])
     return [target, other]
 
 
@@ -230,12 +197,6 @@ def _show(options: argparse.Namespace, found: Answer, earlier: dict[str, Any] | 
         _print(_summary(options, found))
         return _without_reason(options, found) if options.strict_reasons else OK
     test, now = options.test_method_name, found.report
-    if options.against:
-        from pytest_tfdebug.scan.against import compare
-
-        result = compare(now, _only(earlier, test))
-        _print(result.lines())
-        return FAILED if result.disagreements else OK
     from pytest_tfdebug.scan import baseline
 
     if options.baseline:
@@ -244,9 +205,7 @@ def _show(options: argparse.Namespace, found: Answer, earlier: dict[str, Any] | 
     if options.format is None:
         _print(baseline.lines(changed, options.baseline or options.base, verbose=options.verbose))
     else:
-        from pytest_tfdebug.scan.sarif import as_sarif
-
-        _print({**baseline.FORMATS, "sarif": as_sarif}[options.format](changed))
+        _print(baseline.FORMATS[options.format](changed))
     return FAILED if baseline.is_failure(changed) else OK
 
 
@@ -269,7 +228,7 @@ def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
         return found.summarize(verbose=options.verbose)
     if options.format == "github":
         return render.as_annotations(found.report)
-    text = found.result.dumps() if options.format == "json" else render.TABLES[options.format](found.report)
+    text = found.result.dumps() if options.format == "json" else render.to_markdown(found.report)
     return [text.rstrip("\n")]
 
 

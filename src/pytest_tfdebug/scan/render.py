@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_tfdebug.scan.report import CommonTest
 
@@ -96,26 +96,6 @@ def all_tests(tests: Iterable[CommonTest], *, verbose: bool = False) -> Iterator
         yield from (f"    {line}" for line in _list(stopped, verbose=True))
 
 
-def to_csv(report: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a row per test and class that does not simply run it."""
-    columns = ("test", "origin", "model", "class", "state", "form", "reason", "condition", "file", "line")
-    tests = ((test, report[test]) for test in by_proportion(report))
-    rows = ({"test": test, "origin": values["origin"], **entry} for test, values in tests for entry in values["tests"])
-    return csv_of(columns, rows)
-
-
-def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows as comma-separated values below the names of the columns."""
-    import csv
-    import io
-
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
-
-
 def to_markdown(report: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a table of the tests, and the skips of each."""
     lines = ["| test | origin | ran | skipped | share |", "| --- | --- | ---: | ---: | ---: |"]
@@ -132,10 +112,6 @@ def to_markdown(report: Mapping[str, Mapping[str, Any]]) -> str:
                 for entry in entries
             ]
     return "\n".join(lines) + "\n"
-
-
-#: ``--format`` -> the report as a table.
-TABLES = {"csv": to_csv, "markdown": to_markdown}
 
 
 def cell(text: str) -> str:

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan.errors import ScanError, naming_the_extra
+from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.files import replace
 
 if TYPE_CHECKING:
@@ -160,8 +160,7 @@ class ScanResult:
         Raises:
             ValueError: If ``by`` is neither.
         """
-        with naming_the_extra():
-            import pandas as pd
+        import pandas as pd
 
         if by == "test":
             rows = self.to_dict()

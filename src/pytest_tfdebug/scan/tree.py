@@ -180,7 +180,7 @@ def git(root: str, *arguments: str) -> bytes:
     try:
         done = subprocess.run(["git", "-C", root, *arguments], check=True, capture_output=True)  # noqa: S603, S607 - git, with arguments of our own
     except FileNotFoundError as error:
-        raise ScanError("git is not installed; --base and --history need it.") from error
+        raise ScanError("git is not installed; --base needs it.") from error
     except subprocess.CalledProcessError as error:
         raise ScanError(f"{root} is not a git repository: {error.stderr.decode(errors='replace').strip()}") from error
     return done.stdout

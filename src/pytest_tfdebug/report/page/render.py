@@ -42,7 +42,7 @@ def render_check(check: Mapping[str, Any]) -> str:
 
 
 def render_scan(scan: Mapping[str, Any]) -> str:
-    """Return the page of a report of the scanner, or of ``--tf-skip-report``: models by tests."""
+    """Return the page of a report of the scanner: models by tests."""
     return _page("scan.html", root="", scan=view.scan(scan))
 
 

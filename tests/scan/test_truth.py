@@ -1,9 +1,13 @@
 """How much the agreement of a scan with a real run proves."""
 
+import json
+
 import pytest
 
-from pytest_tfdebug.scan.against import compare, load
+from pytest_tfdebug.scan import scan
 from pytest_tfdebug.scan.errors import ScanError
+from scan_truth.__main__ import main
+from scan_truth.compare import compare, load
 
 
 def entry(cls, state, condition="", form="decorator", model="m"):
@@ -172,5 +176,55 @@ def test_a_report_of_a_run_that_is_not_there_is_said_with_the_command_that_write
 
     path = tmp_path / "run.json"
     assert str(caught.value) == (
-        f"Cannot read {path}: No such file or directory; write it with pytest --tf-skip-report={path}."
+        f"Cannot read {path}: No such file or directory; write it with pytest -p scan_truth.plugin --skip-report={path}."
     )
+
+
+MODEL = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
+SKIPPED = '@unittest.skip("Aleph is first")\n    def test_forward(self): pass'
+
+
+@pytest.fixture
+def small(repo):
+    """A repository, and a file of a run that did all that the scan says."""
+    root = repo(
+        aleph=MODEL.format("A", SKIPPED), beth=MODEL.format("B", "pass"), gimel=MODEL.format("G", "test_forward = None")
+    )
+    report = scan(root).to_dict()
+    for test, values in report.items():
+        ran = {model: [f"{model[0].upper()}Test"] for model in values["models_ran"]}
+        report[test] = {**values, "models_not_run": [], "models_incomplete": [], "classes_ran": ran}
+    (root / "run.json").write_text(json.dumps(report))
+    return root
+
+
+def test_a_run_that_disagrees_is_listed(small, capsys):
+    file = small / "tests" / "models" / "aleph" / "test_modeling_aleph.py"
+    file.write_text(file.read_text().replace(SKIPPED, "pass"))
+
+    code = main([str(small / "run.json"), "--repo", str(small)])
+
+    where = "tests/models/aleph/test_modeling_aleph.py"
+    assert code == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f" - test_forward of aleph (ATest): scanned ran, really skipped ({where}:8): Aleph is first",
+        "Agreed : 5/6 pairs of test and model (83.333%)",
+        "Decided by the scan : 5 (ran 4, vanished 1)",
+        "Conditional, decided by the run : 0",
+    ]
+
+
+def test_a_report_of_a_scan_is_none_of_a_run(small, capsys):
+    report = scan(small).to_json(small / "scan.json")
+
+    assert main([str(report), "--repo", str(small)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {report} is not the report of a run; write one with pytest -p scan_truth.plugin --skip-report=FILE.\n"
+    )
+
+
+def test_a_run_of_nothing_proves_nothing(small, capsys):
+    (small / "run.json").write_text("{}")
+
+    assert main([str(small / "run.json"), "--repo", str(small)]) == 2
+    assert "Nothing to compare" in capsys.readouterr().err

@@ -1,8 +1,4 @@
-"""``--tf-skip-report=FILE``: what pytest really collected and skipped, in the scanner's own form.
-
-The answer comes from live classes and reports alone, never from source, so that it can prove the scanner right or
-wrong: ``python -m pytest_tfdebug.scan --against FILE``.
-"""
+"""``--skip-report=FILE``: what pytest really collected and skipped, in the scanner's own form."""
 
 from __future__ import annotations
 
@@ -11,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.options import Options
-from pytest_tfdebug.skip_report.rows import Row, marked, place_of, relative_to, row_of, vanished
+from scan_truth.rows import Row, marked, place_of, relative_to, row_of, vanished
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,9 +17,14 @@ if TYPE_CHECKING:
 _OUTPUT = "tf_skip_report"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the flag."""
+    parser.addoption("--skip-report", metavar="FILE", help="write what each model ran and skipped, as the scanner does")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Add the hooks of a run that asks for a report."""
-    path = Options.of(config).skip_report
+    path = config.getoption("--skip-report")
     if path:
         config.pluginmanager.register(SkipReport(config, path))
 
@@ -102,7 +102,7 @@ class SkipReport:
         try:
             write(self._path, chunks(*_report(self._rows.values(), self._broken)))
         except ScanError as error:
-            raise pytest.UsageError(str(error).replace("--output_dir", "--tf-skip-report")) from error
+            raise pytest.UsageError(str(error).replace("--output_dir", "--skip-report")) from error
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401 - xdist is not typed

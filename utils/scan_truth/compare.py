@@ -7,7 +7,7 @@ from itertools import islice, permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan import baseline
-from pytest_tfdebug.scan.conditions import Condition, alternatives, is_condition
+from pytest_tfdebug.scan.conditions import Condition, is_condition
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.states import State
 
@@ -111,9 +111,11 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
     Raises:
         ScanError: If the file cannot be read or is no such report.
     """
-    found = baseline.load(path, f"pytest --tf-skip-report={path}")
+    found = baseline.load(path, f"pytest -p scan_truth.plugin --skip-report={path}")
     if not all(map(_is_of_a_run, found.values())):
-        raise ScanError(f"{path} is not the report of a run; write one with pytest --tf-skip-report=FILE.")
+        raise ScanError(
+            f"{path} is not the report of a run; write one with pytest -p scan_truth.plugin --skip-report=FILE."
+        )
     return found
 
 
@@ -129,7 +131,7 @@ def _is_of_a_run(test: Mapping[str, Any]) -> bool:
 
 
 def compare(scanned: Mapping[str, dict[str, Any]], real: Mapping[str, dict[str, Any]]) -> Comparison:
-    """Compare the report of a scan with that of ``pytest --tf-skip-report``, for the models of the run.
+    """Compare the report of a scan with that of a run, for the models of the run.
 
     A pair of test and model agrees when each class of the model does what the scan says of it.
     """
@@ -208,6 +210,22 @@ def _agrees(says: State, does: State) -> bool:
     if says.condition:
         state = "partial" if says.condition.startswith("only ") else "conditional"
     return does.state in _AGREES[state]
+
+
+def alternatives(condition: str) -> list[str]:
+    """Return the parts of a condition of which any is enough."""
+    parts: list[str] = []
+    for piece in condition.split(" or "):
+        if parts and _open(parts[-1]) > 0:
+            parts[-1] += f" or {piece}"
+        else:
+            parts.append(piece)
+    return parts
+
+
+def _open(text: str) -> int:
+    """Return how many brackets are open at the end of a text."""
+    return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
 
 
 class _Switches:

@@ -1,4 +1,4 @@
-"""``--tf-skip-report``: what a run really collected and skipped, in the scanner's form."""
+"""``-p scan_truth.plugin``: what a run really collected and skipped, in the scanner's form."""
 
 import json
 
@@ -46,7 +46,7 @@ def models(pytester):
 
 
 def report_of(pytester, *options, run="runpytest"):
-    result = getattr(pytester, run)("--tf-skip-report=out/skips.json", *options)
+    result = getattr(pytester, run)("-p", "scan_truth.plugin", "--skip-report=out/skips.json", *options)
     file = pytester.path / "out" / "skips.json"
     return result, json.loads(file.read_text()) if file.exists() else None
 
@@ -209,7 +209,7 @@ def test_a_file_that_cannot_be_written_is_an_error_in_one_line(models):
     result, report = report_of(models)
 
     assert report is None
-    result.stderr.fnmatch_lines(["*Cannot write out/skips.json:*--tf-skip-report."])
+    result.stderr.fnmatch_lines(["*Cannot write out/skips.json:*--skip-report."])
 
 
 def test_without_the_flag_nothing_is_loaded(models):

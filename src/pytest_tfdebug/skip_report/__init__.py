@@ -1,1 +1,0 @@
-"""``--tf-skip-report=FILE``: what a run of pytest really skipped, in the scanner's own form."""
