@@ -1,6 +1,6 @@
 import pytest
 
-from pytest_tfdebug.scan import files
+from pytest_tfdebug.scan.read import files
 
 
 def test_a_file_is_replaced_part_by_part(tmp_path):

@@ -3,9 +3,9 @@
 import pytest
 
 from pytest_tfdebug.scan import scan
-from pytest_tfdebug.scan.layout import Work, model_files
+from pytest_tfdebug.scan.read.layout import Work, model_files
+from pytest_tfdebug.scan.read.tree import DiskTree
 from pytest_tfdebug.scan.scanner import Scanner
-from pytest_tfdebug.scan.tree import DiskTree
 
 #: Classes of one mixin that answer in different ways what the mixin's tests ask.
 ANSWERS = {

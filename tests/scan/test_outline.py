@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Function, Import, Value
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.outline import Outline, blank, uncommented
-from pytest_tfdebug.scan.reader import check, read
+from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.bindings import Function, Import, Value
+from pytest_tfdebug.scan.read.outline import Outline, blank, uncommented
+from pytest_tfdebug.scan.read.reader import check, read
 
 NAMES = st.sampled_from(["a", "test_a", "test_b", "Base", "unittest", "flag", "has_attentions"])
 DOTTED = st.builds(".".join, st.lists(NAMES, min_size=1, max_size=3))

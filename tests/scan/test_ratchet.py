@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from pytest_tfdebug.scan.baseline import changes, load
 from pytest_tfdebug.scan.errors import ScanError
+from pytest_tfdebug.scan.ratchet.baseline import changes, load
 
 HEAD = "import unittest\nfrom ...test_modeling_common import ModelTesterMixin\n\n"
 CLASS = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"

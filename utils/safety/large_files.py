@@ -17,10 +17,10 @@ import torch
 from pytest_tfdebug import GoldenError, TFDebugError, Trace, trace
 from pytest_tfdebug.repro.inputs import load_inputs, save_inputs
 from pytest_tfdebug.repro.module_file import load_module, save_module
-from pytest_tfdebug.scan import baseline
 from pytest_tfdebug.scan.cache import Cache
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.found import from_rows
+from pytest_tfdebug.scan.ratchet import baseline
+from pytest_tfdebug.scan.report.found import from_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from itertools import islice, permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.scan import baseline
-from pytest_tfdebug.scan.conditions import Condition, is_condition
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.states import State
+from pytest_tfdebug.scan.ratchet import baseline
+from pytest_tfdebug.scan.resolve.conditions import Condition, is_condition
+from pytest_tfdebug.scan.state.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

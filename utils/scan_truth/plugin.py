@@ -12,7 +12,7 @@ from scan_truth.rows import Row, marked, place_of, relative_to, row_of, vanished
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_tfdebug.scan.report import CommonTest
+    from pytest_tfdebug.scan.report.result import CommonTest
 
 _OUTPUT = "tf_skip_report"
 
@@ -97,7 +97,7 @@ class SkipReport:
     def _write(self) -> None:
         """Write what the run saw as a scan's report."""
         from pytest_tfdebug.scan.errors import ScanError
-        from pytest_tfdebug.scan.report import chunks, write
+        from pytest_tfdebug.scan.report.result import chunks, write
 
         try:
             write(self._path, chunks(*_report(self._rows.values(), self._broken)))
@@ -129,7 +129,7 @@ def _report(rows: Iterable[Row], broken: set[str]) -> tuple[dict[str, CommonTest
         rows: What the run saw.
         broken: The models of which a file could not be collected.
     """
-    from pytest_tfdebug.scan.report import Case, CommonTest
+    from pytest_tfdebug.scan.report.result import Case, CommonTest
 
     tests: dict[str, dict[tuple[str, str, str], list[Row]]] = {}
     for row in sorted(rows):
@@ -155,8 +155,8 @@ def _report(rows: Iterable[Row], broken: set[str]) -> tuple[dict[str, CommonTest
 
 def _state(rows: list[Row]) -> Any:  # noqa: ANN401 - the scanner's State, imported when a report is written
     """Return the state of a test in a class from what became of its variants."""
-    from pytest_tfdebug.scan.conditions import Condition
-    from pytest_tfdebug.scan.states import RAN, State
+    from pytest_tfdebug.scan.resolve.conditions import Condition
+    from pytest_tfdebug.scan.state.states import RAN, State
 
     if any(row.state == "collected" for row in rows):
         return State("collected")

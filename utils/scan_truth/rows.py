@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.scan.layout import Place
+    from pytest_tfdebug.scan.read.layout import Place
 
 
 class Row(NamedTuple):
@@ -57,7 +57,7 @@ def row_of(item: pytest.Item) -> Row | None:
 
 def place_of(path: str) -> Place | None:
     """Return which model a file tests, or None where it is no model test file."""
-    from pytest_tfdebug.scan.layout import place
+    from pytest_tfdebug.scan.read.layout import place
 
     return place(path)
 
@@ -73,7 +73,7 @@ def _base(cls: type, name: str) -> str:
 
 def _origin(cls: type, test: str, name: str, root: Path) -> str:
     """Return the mixin at the root of those outside the models that define a test; empty where there is none."""
-    from pytest_tfdebug.scan.found import ORIGINS
+    from pytest_tfdebug.scan.report.found import ORIGINS
 
     found = [base for base in cls.__mro__ if _defines(base, test, name) and not _is_of_a_model(base, root)]
     return ORIGINS.get(found[-1].__name__, found[-1].__name__) if found and test.startswith("test_") else ""
@@ -91,7 +91,7 @@ def _defines(cls: type, test: str, name: str) -> bool:
 
 def _is_of_a_model(cls: type, root: Path) -> bool:
     """Tell whether a class stands in a file that belongs to one model."""
-    from pytest_tfdebug.scan.layout import is_model_file
+    from pytest_tfdebug.scan.read.layout import is_model_file
 
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if file is None:

@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.cache import MISTAKES, Cache, Head
-from pytest_tfdebug.scan.files import stamp
-from pytest_tfdebug.scan.tree import DiskTree, Record
+from pytest_tfdebug.scan.read.files import stamp
+from pytest_tfdebug.scan.read.tree import DiskTree, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pytest_tfdebug.scan.found import Part
-    from pytest_tfdebug.scan.report import ScanResult
+    from pytest_tfdebug.scan.report.found import Part
+    from pytest_tfdebug.scan.report.result import ScanResult
 
 
 class Question(NamedTuple):
@@ -53,7 +53,7 @@ class Answer:
     @cached_property
     def result(self) -> ScanResult:
         """What the scan found."""
-        from pytest_tfdebug.scan.found import result
+        from pytest_tfdebug.scan.report.found import result
 
         return result(self._part.models, self._part.bad, self.question.test)
 
@@ -71,7 +71,7 @@ class Answer:
         with suppress(OSError):
             if stamp(path) == (self.head.size, self.head.checksum) != (0, 0):
                 return
-        from pytest_tfdebug.scan.report import chunks, write
+        from pytest_tfdebug.scan.report.result import chunks, write
 
         size, checksum = write(path, chunks(self.result.tests))
         self.head = self.head._replace(size=size, checksum=checksum)
@@ -79,7 +79,7 @@ class Answer:
     def keep(self, cache: Cache) -> None:
         """Keep the answer for the next scan, if it is new."""
         if self.head != self._kept:
-            from pytest_tfdebug.scan.found import to_rows
+            from pytest_tfdebug.scan.report.found import to_rows
 
             cache.keep(self.question.name, self.head, to_rows(self._part.models, self._part.shared))
 
@@ -99,7 +99,7 @@ class Answer:
         return self._summary(verbose=True) if verbose else [self.head.summary]
 
     def _summary(self, *, verbose: bool) -> Iterable[str]:
-        from pytest_tfdebug.scan import render
+        from pytest_tfdebug.scan.report import render
 
         if self.question.test is not None:
             return render.one_test(self.question.test, self.result[self.question.test].to_dict(), verbose=verbose)
@@ -123,7 +123,7 @@ def answer(question: Question, cache: Cache | None) -> Answer:
 
 def _scanned(question: Question) -> Part:
     """Scan every model."""
-    from pytest_tfdebug.scan.layout import Work, model_files
+    from pytest_tfdebug.scan.read.layout import Work, model_files
     from pytest_tfdebug.scan.workers import scan_shown
 
     tree = DiskTree(question.repo)
@@ -138,7 +138,7 @@ def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Pa
 
     Every model is scanned where a file has changed that belongs to none, or the rows are not what they should be.
     """
-    from pytest_tfdebug.scan.found import Part, from_rows
+    from pytest_tfdebug.scan.report.found import Part, from_rows
 
     try:
         models, shared = from_rows(rows)
@@ -147,7 +147,7 @@ def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Pa
     earlier = Part(models, head.bad, head.record, shared)
     if not changed:
         return earlier
-    from pytest_tfdebug.scan.layout import Work, model_files
+    from pytest_tfdebug.scan.read.layout import Work, model_files
     from pytest_tfdebug.scan.workers import hit, scan_changed
 
     tree = DiskTree(question.repo)

@@ -15,8 +15,8 @@ import zlib
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from pytest_tfdebug.scan.files import read, replace
-from pytest_tfdebug.scan.tree import Record, digest
+from pytest_tfdebug.scan.read.files import read, replace
+from pytest_tfdebug.scan.read.tree import Record, digest
 
 #: Answers that are kept, and bytes of all together; one of transformers takes 2 MB.
 _ANSWERS, _MOST = 8, 16_000_000
@@ -126,8 +126,8 @@ def directory() -> str:
 def _version() -> str:
     """Return what changes whenever this package, libcst or Python does."""
     here = os.path.dirname(__file__)
-    with os.scandir(here) as entries:
-        sources = sorted((entry.name, entry.stat().st_mtime_ns) for entry in entries if entry.name.endswith(".py"))
+    paths = (os.path.join(folder, name) for folder, _, names in os.walk(here) for name in names)
+    sources = sorted((path, os.stat(path).st_mtime_ns) for path in paths if path.endswith(".py"))
     libcst = importlib.util.find_spec("libcst")
     stamp = os.stat(libcst.origin).st_mtime_ns if libcst is not None and libcst.origin is not None else 0
     return digest(f"{sources}{stamp}{sys.version_info}".encode())

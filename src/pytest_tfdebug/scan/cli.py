@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.scan.answer import Answer, Question, answer
 from pytest_tfdebug.scan.cache import Cache
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.tree import DiskTree
+from pytest_tfdebug.scan.read.tree import DiskTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -124,7 +124,7 @@ def _fix(options: argparse.Namespace) -> int:
     """Show, or make, the changes to the source that are asked for."""
     import datetime as dt
 
-    from pytest_tfdebug.scan.fix import rewrites
+    from pytest_tfdebug.scan.ratchet.fix import rewrites
 
     today = dt.datetime.now(tz=dt.timezone.utc).date()
     found, bad = rewrites(DiskTree(options.repo), options.models_dir, options.fix, today)
@@ -154,13 +154,13 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     if options.baseline is not None:
         from pathlib import Path
 
-        from pytest_tfdebug.scan import baseline
+        from pytest_tfdebug.scan.ratchet import baseline
 
         return baseline.load(Path(options.baseline))
     if options.base is None:
         return None
+    from pytest_tfdebug.scan.read.tree import GitTree
     from pytest_tfdebug.scan.scanner import scan_tree
-    from pytest_tfdebug.scan.tree import GitTree
 
     with GitTree(options.repo, options.base) as tree:
         found = scan_tree(tree, None, options.models_dir)
@@ -180,8 +180,8 @@ def _target(options: argparse.Namespace, found: Answer) -> str | None:
 
 
 def _save(target: str, form: str | None, found: Answer) -> list[str]:
-    from pytest_tfdebug.scan import render
-    from pytest_tfdebug.scan.report import write
+    from pytest_tfdebug.scan.report import render
+    from pytest_tfdebug.scan.report.result import write
 
     found.save(target)
     if form != "markdown":
@@ -197,7 +197,7 @@ def _show(options: argparse.Namespace, found: Answer, earlier: dict[str, Any] | 
         _print(_summary(options, found))
         return _without_reason(options, found) if options.strict_reasons else OK
     test, now = options.test_method_name, found.report
-    from pytest_tfdebug.scan import baseline
+    from pytest_tfdebug.scan.ratchet import baseline
 
     if options.baseline:
         _check(options, earlier, now)
@@ -211,7 +211,7 @@ def _show(options: argparse.Namespace, found: Answer, earlier: dict[str, Any] | 
 
 def _without_reason(options: argparse.Namespace, found: Answer) -> int:
     """Print the skips without a reason, to stderr where stdout holds the report."""
-    from pytest_tfdebug.scan import baseline
+    from pytest_tfdebug.scan.ratchet import baseline
 
     bare = baseline.without_reason(found.report)
     show = _tell if options.format is not None else lambda line: _print([line])
@@ -222,7 +222,7 @@ def _without_reason(options: argparse.Namespace, found: Answer) -> int:
 
 def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
     """Return what is printed: a summary, or the report in the form that was asked for."""
-    from pytest_tfdebug.scan import render
+    from pytest_tfdebug.scan.report import render
 
     if options.format is None:
         return found.summarize(verbose=options.verbose)

@@ -5,23 +5,24 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.scan.bindings import Class, Function, Import, Value
-from pytest_tfdebug.scan.bodies import Runner
-from pytest_tfdebug.scan.class_states import ClassStates
-from pytest_tfdebug.scan.classes import Inherited, Linked, Linker, is_abstract, is_abstract_base
-from pytest_tfdebug.scan.decorators import Decorators
-from pytest_tfdebug.scan.definitions import is_test
-from pytest_tfdebug.scan.found import ORIGINS, ClassTests, Mixin, ModelScan, Part, Unresolved, result
-from pytest_tfdebug.scan.layout import Place, Work, is_owned, model_files
-from pytest_tfdebug.scan.tree import DiskTree, Tree
-from pytest_tfdebug.scan.values import Evaluator
-from pytest_tfdebug.scan.workspace import File, Found, Workspace
+from pytest_tfdebug.scan.read.bindings import Class, Function, Import, Value
+from pytest_tfdebug.scan.read.layout import Place, Work, is_owned, model_files
+from pytest_tfdebug.scan.read.tree import DiskTree, Tree
+from pytest_tfdebug.scan.report.found import ORIGINS, ClassTests, Mixin, ModelScan, Part, result
+from pytest_tfdebug.scan.resolve.classes import Inherited, Linked, Linker, is_abstract, is_abstract_base
+from pytest_tfdebug.scan.resolve.decorators import Decorators
+from pytest_tfdebug.scan.resolve.values import Evaluator
+from pytest_tfdebug.scan.resolve.workspace import File, Found, Workspace
+from pytest_tfdebug.scan.state.bodies import Runner
+from pytest_tfdebug.scan.state.class_states import ClassStates
+from pytest_tfdebug.scan.state.definitions import is_test
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.scan.report import ScanResult
+    from pytest_tfdebug.scan.errors import Unresolved
+    from pytest_tfdebug.scan.report.result import ScanResult
 
 
 class Scanner:

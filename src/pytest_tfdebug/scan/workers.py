@@ -9,10 +9,10 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_tfdebug.scan.found import Part
-from pytest_tfdebug.scan.layout import Work, is_owned
+from pytest_tfdebug.scan.read.layout import Work, is_owned
+from pytest_tfdebug.scan.read.tree import DiskTree, Record, Tree
+from pytest_tfdebug.scan.report.found import Part
 from pytest_tfdebug.scan.scanner import Scanner
-from pytest_tfdebug.scan.tree import DiskTree, Record, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

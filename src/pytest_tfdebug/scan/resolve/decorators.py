@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
 
-from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Class, Decorator, Function, Value
-from pytest_tfdebug.scan.conditions import is_condition, negated
-from pytest_tfdebug.scan.states import Skip
-from pytest_tfdebug.scan.syntax import UNKNOWN
-from pytest_tfdebug.scan.values import Evaluator, Scope
-from pytest_tfdebug.scan.workspace import External, File, Found, Symbol, Workspace
+from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.bindings import Class, Decorator, Function, Value
+from pytest_tfdebug.scan.read.syntax import UNKNOWN
+from pytest_tfdebug.scan.resolve.conditions import Skip, is_condition, negated
+from pytest_tfdebug.scan.resolve.values import Evaluator, Scope
+from pytest_tfdebug.scan.resolve.workspace import External, File, Found, Symbol, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_tfdebug.scan.syntax import Argument
+    from pytest_tfdebug.scan.read.syntax import Argument
 
 _DEPTH = 8  # of decorators that call decorators
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.scan.outline import COMPOUND, Statement
+from pytest_tfdebug.scan.read.outline import COMPOUND, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

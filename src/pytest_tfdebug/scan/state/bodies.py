@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import libcst as cst
 
-from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Class, Function
-from pytest_tfdebug.scan.conditions import Condition, Guards, negated
-from pytest_tfdebug.scan.decorators import SKIP_CALLS, Decorators
-from pytest_tfdebug.scan.states import Skip
-from pytest_tfdebug.scan.syntax import UNKNOWN
-from pytest_tfdebug.scan.values import Evaluator, Scope
-from pytest_tfdebug.scan.workspace import External, File, Found, Workspace
+from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.bindings import Class, Function
+from pytest_tfdebug.scan.read.syntax import UNKNOWN
+from pytest_tfdebug.scan.resolve.conditions import Condition, Guards, Skip, negated
+from pytest_tfdebug.scan.resolve.decorators import SKIP_CALLS, Decorators
+from pytest_tfdebug.scan.resolve.values import Evaluator, Scope
+from pytest_tfdebug.scan.resolve.workspace import External, File, Found, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.scan.classes import Dependency, Linked
-    from pytest_tfdebug.scan.syntax import Argument
+    from pytest_tfdebug.scan.read.syntax import Argument
+    from pytest_tfdebug.scan.resolve.classes import Dependency, Linked
 
 _DEPTH = 5  # of helpers that call helpers
 _LOOKING = 20  # helpers of helpers that are looked into

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import libcst as cst
 
-from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Class, Function, Value
-from pytest_tfdebug.scan.syntax import UNKNOWN, Unknown
-from pytest_tfdebug.scan.workspace import File, Found, Workspace
+from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.bindings import Class, Function, Value
+from pytest_tfdebug.scan.read.syntax import UNKNOWN, Unknown
+from pytest_tfdebug.scan.resolve.workspace import File, Found, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-    from pytest_tfdebug.scan.classes import Dependency, Linked
+    from pytest_tfdebug.scan.resolve.classes import Dependency, Linked
 
 _DEPTH = 12  # of constants defined by constants
 #: The most characters or items of a value, and the most digits of a number in a format, which may be a width.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import libcst as cst
 
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.outline import blank, depths, squeeze
+from pytest_tfdebug.scan.read.outline import blank, depths, squeeze
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

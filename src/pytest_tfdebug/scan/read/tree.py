@@ -7,7 +7,7 @@ import posixpath
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan.errors import BadSourceError, ScanError
-from pytest_tfdebug.scan.files import read
+from pytest_tfdebug.scan.read.files import read
 
 if TYPE_CHECKING:
     import subprocess

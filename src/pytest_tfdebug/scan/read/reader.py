@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import libcst as cst
 
-from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Binding, Class, Decorator, Function, Import, Module, Source, Value, bind
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.outline import COMPOUND, Outline, Statement, uncommented
+from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.bindings import Binding, Class, Decorator, Function, Import, Module, Source, Value, bind
+from pytest_tfdebug.scan.read.outline import COMPOUND, Outline, Statement, uncommented
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from pytest_tfdebug.scan.errors import BadSourceError
 
@@ -31,6 +31,20 @@ def is_condition(name: str) -> bool:
     """Tell whether a decorator of this name is a condition: ``slow``, ``require_torch``, ``skip_if_ci``."""
     begins = name.startswith(_CONDITION_PREFIXES) and name not in {"require_", "requires_", "skip_"}
     return name in _CONDITIONS or begins
+
+
+class Skip(NamedTuple):
+    """A skip: unconditional where there are no ``guards``, also where it stands under one that always holds.
+
+    ``kind`` is ``"unittest"`` or ``"pytest"``: whose skip it is, which decides whether a plain class heeds it.
+    """
+
+    reason: str
+    guards: Guards
+    path: str
+    line: int
+    kind: str = "unittest"
+    is_guarded: bool = False
 
 
 class Condition(str):
@@ -143,7 +157,7 @@ def _bracketed(guard: str, *, is_under_and: bool) -> str:
 def _is_loose(guard: str, *, is_under_and: bool) -> bool:
     import libcst as cst
 
-    from pytest_tfdebug.scan import syntax
+    from pytest_tfdebug.scan.read import syntax
 
     start = next((start for start, _ in _OPPOSITES if guard.startswith(start)), "")
     try:

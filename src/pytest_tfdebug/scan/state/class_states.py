@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.scan.bindings import Binding, Decorator, Function, Value
-from pytest_tfdebug.scan.bodies import End, Runner
-from pytest_tfdebug.scan.conditions import Condition
-from pytest_tfdebug.scan.definitions import Definition, Definitions
-from pytest_tfdebug.scan.states import NOTHING, RAN, Applied, Skip, State, judged, of_body, of_variants
-from pytest_tfdebug.scan.values import CLASS_NAME, Evaluator
-from pytest_tfdebug.scan.workspace import File, Found, Workspace
+from pytest_tfdebug.scan.read.bindings import Binding, Decorator, Function, Value
+from pytest_tfdebug.scan.resolve.conditions import Condition, Skip
+from pytest_tfdebug.scan.resolve.values import CLASS_NAME, Evaluator
+from pytest_tfdebug.scan.resolve.workspace import File, Found, Workspace
+from pytest_tfdebug.scan.state.bodies import End, Runner
+from pytest_tfdebug.scan.state.definitions import Definition, Definitions
+from pytest_tfdebug.scan.state.states import NOTHING, RAN, Applied, State, judged, of_body, of_variants
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.scan.classes import Inherited, Linked
-    from pytest_tfdebug.scan.decorators import Decorators
+    from pytest_tfdebug.scan.resolve.classes import Inherited, Linked
+    from pytest_tfdebug.scan.resolve.decorators import Decorators
 
 #: Methods that run before every test of a class and can skip in its place, in a ``unittest.TestCase`` and elsewhere.
 _SETUPS = ("setUpClass", "setup_class", "setUp", "asyncSetUp", "setup_method")

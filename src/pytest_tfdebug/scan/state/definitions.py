@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
 
-from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Binding, Class, Decorator, Function, Value
-from pytest_tfdebug.scan.classes import Linked
-from pytest_tfdebug.scan.conditions import UNCONDITIONAL
-from pytest_tfdebug.scan.outline import squeeze
-from pytest_tfdebug.scan.states import NOTHING, Applied, Skip, State, judged
-from pytest_tfdebug.scan.syntax import UNKNOWN, Unknown
-from pytest_tfdebug.scan.values import Evaluator, Scope
-from pytest_tfdebug.scan.workspace import Found, Workspace
+from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.bindings import Binding, Class, Decorator, Function, Value
+from pytest_tfdebug.scan.read.outline import squeeze
+from pytest_tfdebug.scan.read.syntax import UNKNOWN, Unknown
+from pytest_tfdebug.scan.resolve.classes import Linked
+from pytest_tfdebug.scan.resolve.conditions import UNCONDITIONAL, Skip
+from pytest_tfdebug.scan.resolve.values import Evaluator, Scope
+from pytest_tfdebug.scan.resolve.workspace import Found, Workspace
+from pytest_tfdebug.scan.state.states import NOTHING, Applied, State, judged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_tfdebug.scan.decorators import Decorators
+    from pytest_tfdebug.scan.resolve.decorators import Decorators
 
 #: Decorators whose result is no function, so that pytest does not collect it, and attributes of a property.
 _NO_FUNCTION = frozenset({"property", "cached_property", "classproperty"})

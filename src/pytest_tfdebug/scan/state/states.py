@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.scan.conditions import UNCONDITIONAL, Condition, Guards
+from pytest_tfdebug.scan.resolve.conditions import UNCONDITIONAL, Condition, Skip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,20 +32,6 @@ class State(NamedTuple):
 
 
 RAN = State("ran")
-
-
-class Skip(NamedTuple):
-    """A skip: unconditional where there are no ``guards``, also where it stands under one that always holds.
-
-    ``kind`` is ``"unittest"`` or ``"pytest"``: whose skip it is, which decides whether a plain class heeds it.
-    """
-
-    reason: str
-    guards: Guards
-    path: str
-    line: int
-    kind: str = "unittest"
-    is_guarded: bool = False
 
 
 class Applied(NamedTuple):

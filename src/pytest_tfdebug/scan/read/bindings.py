@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
 
-from pytest_tfdebug.scan import syntax
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.outline import Outline, Statement, uncommented
-from pytest_tfdebug.scan.relevant import Relevant, relevant
+from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.outline import Outline, Statement, uncommented
+from pytest_tfdebug.scan.read.relevant import Relevant, relevant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from pytest_tfdebug.scan.errors import ScanError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_tfdebug.scan.tree import Tree
+    from pytest_tfdebug.scan.read.tree import Tree
 
 _MODELING, _SUFFIX = "test_modeling_", ".py"
 _TESTS = frozenset({"test", "tests"})

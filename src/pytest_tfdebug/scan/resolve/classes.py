@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 
 import libcst as cst
 
-from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Binding, Class, Function, Value
-from pytest_tfdebug.scan.found import Unresolved
-from pytest_tfdebug.scan.workspace import External, File, Found, Workspace
+from pytest_tfdebug.scan.errors import Unresolved
+from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.bindings import Binding, Class, Function, Value
+from pytest_tfdebug.scan.resolve.workspace import External, File, Found, Workspace
 
 #: Something in a class that an outcome may depend on: its kind and its arguments.
 Dependency: TypeAlias = "tuple[Any, ...]"

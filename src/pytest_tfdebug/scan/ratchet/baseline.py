@@ -7,10 +7,10 @@ from collections import Counter, deque
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pytest_tfdebug.scan import render
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.files import read
-from pytest_tfdebug.scan.report import STOPPED
+from pytest_tfdebug.scan.read.files import read
+from pytest_tfdebug.scan.report import render
+from pytest_tfdebug.scan.report.result import STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

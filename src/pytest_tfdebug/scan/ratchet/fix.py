@@ -13,16 +13,16 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.files import replace
-from pytest_tfdebug.scan.layout import Work, model_files
+from pytest_tfdebug.scan.ratchet.stale import Finding, StaleSkips
+from pytest_tfdebug.scan.read.files import replace
+from pytest_tfdebug.scan.read.layout import Work, model_files
 from pytest_tfdebug.scan.scanner import Scanner
-from pytest_tfdebug.scan.stale import Finding, StaleSkips
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.scan.tree import DiskTree
+    from pytest_tfdebug.scan.read.tree import DiskTree
 
 
 def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> tuple[list[Rewrite], dict[str, str]]:

@@ -10,22 +10,22 @@ from unittest import TestCase
 import libcst as cst
 from packaging.version import InvalidVersion, Version
 
-from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Decorator, Function, Value
-from pytest_tfdebug.scan.class_states import unnumbered
-from pytest_tfdebug.scan.decorators import SKIP_DECORATORS
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.files import decode
-from pytest_tfdebug.scan.layout import is_owned
-from pytest_tfdebug.scan.outline import uncommented
-from pytest_tfdebug.scan.workspace import External
+from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.bindings import Decorator, Function, Value
+from pytest_tfdebug.scan.read.files import decode
+from pytest_tfdebug.scan.read.layout import is_owned
+from pytest_tfdebug.scan.read.outline import uncommented
+from pytest_tfdebug.scan.resolve.decorators import SKIP_DECORATORS
+from pytest_tfdebug.scan.resolve.workspace import External
+from pytest_tfdebug.scan.state.class_states import unnumbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.scan.classes import Linked
+    from pytest_tfdebug.scan.read.tree import Tree
+    from pytest_tfdebug.scan.resolve.classes import Linked
     from pytest_tfdebug.scan.scanner import Scanner
-    from pytest_tfdebug.scan.tree import Tree
 
 #: Words before the version at which a skip is to end, and words that may stand between them and it.
 _UNTIL = frozenset({"until", "till", "before"})

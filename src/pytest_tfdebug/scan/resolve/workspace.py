@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import libcst as cst
 
-from pytest_tfdebug.scan import syntax
-from pytest_tfdebug.scan.bindings import Class, Decorator, Function, Import, Module, Value
 from pytest_tfdebug.scan.errors import BadSourceError
-from pytest_tfdebug.scan.files import decode
-from pytest_tfdebug.scan.reader import check, read
+from pytest_tfdebug.scan.read import syntax
+from pytest_tfdebug.scan.read.bindings import Class, Decorator, Function, Import, Module, Value
+from pytest_tfdebug.scan.read.files import decode
+from pytest_tfdebug.scan.read.reader import check, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pytest_tfdebug.scan.tree import Tree
+    from pytest_tfdebug.scan.read.tree import Tree
 
 _DEPTH = 20  # of a chain of re-exports
 

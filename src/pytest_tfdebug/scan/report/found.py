@@ -5,15 +5,15 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from pytest_tfdebug.scan.conditions import Condition
-from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.report import Case, CommonTest, ScanResult
-from pytest_tfdebug.scan.states import State
+from pytest_tfdebug.scan.errors import ScanError, Unresolved
+from pytest_tfdebug.scan.report.result import Case, CommonTest, ScanResult
+from pytest_tfdebug.scan.resolve.conditions import Condition
+from pytest_tfdebug.scan.state.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_tfdebug.scan.tree import Record
+    from pytest_tfdebug.scan.read.tree import Record
 
 #: Mixins that the report calls by another name.
 ORIGINS = {"ModelTesterMixin": "common", "GenerationTesterMixin": "GenerationMixin"}
@@ -36,15 +36,6 @@ class Mixin(NamedTuple):
     origin: str
     size: int
     tests: frozenset[str]
-
-
-class Unresolved(NamedTuple):
-    """A base class that is neither in the repository nor known by name."""
-
-    base: str
-    cls: str
-    path: str
-    line: int
 
 
 class ModelScan(NamedTuple):

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.files import replace
+from pytest_tfdebug.scan.read.files import replace
 
 if TYPE_CHECKING:
     import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pytest_tfdebug.scan.states import State
+    from pytest_tfdebug.scan.state.states import State
 
 #: The states in which a class does not run a test.
 STOPPED = frozenset({"skipped", "vanished"})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_tfdebug.scan.report import CommonTest
+    from pytest_tfdebug.scan.report.result import CommonTest
 
 #: Reasons shown of one test without ``--verbose``.
 SHOWN = 10

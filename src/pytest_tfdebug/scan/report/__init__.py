@@ -1,0 +1,1 @@
+"""What a scan found, as data and as text."""

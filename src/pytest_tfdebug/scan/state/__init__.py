@@ -1,0 +1,1 @@
+"""From skips to the state of each test of a class."""
