@@ -326,7 +326,8 @@ class CheckRecord:
 
     Args:
         test: Node id of the test.
-        check: What was checked: ``parity``, ``overflow_free``, ``clean_load``, or the name of an invariance marker.
+        check: What was checked: ``parity``, ``overflow_free``, ``clean_load``, ``padding_invariant``,
+            or another name of ``invariant``.
         status: Its verdict.
         headline: The answer, in a line.
         name: Tells several checks of one kind in a test apart.

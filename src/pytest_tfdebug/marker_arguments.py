@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field, fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_tfdebug.errors import TFDebugError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pytest
     from typing_extensions import Self
@@ -53,70 +54,126 @@ class Arguments:
     """Base of what a marker, or the function that does the same, takes: frozen dataclasses of :func:`argument` fields.
 
     Raises:
-        TFDebugError: If a value makes no sense; the message quotes it and says what is valid.
+        TFDebugError: If values make no sense; the message has a line for each, with what is valid.
     """
 
     def __post_init__(self) -> None:
+        wrong = []
         for item in fields(self):  # type: ignore[arg-type] # every subclass is a dataclass
             value, check = getattr(self, item.name), item.metadata
             if value is item.default:
                 continue
             normal = value if check["normal"] is None else check["normal"](value)
-            if not check["is_valid"](normal):
-                raise TFDebugError(f"{item.name}={value!r} is not {check['wanted']}.")
-            object.__setattr__(self, item.name, normal)
+            if check["is_valid"](normal):
+                object.__setattr__(self, item.name, normal)
+            else:
+                wrong.append(f"{item.name}={value!r} is not {check['wanted']}.")
+        wrong += self.contradictions() if not wrong else []
+        if wrong:
+            raise TFDebugError("\n".join(wrong))
+
+    def contradictions(self) -> list[str]:
+        """Return what is wrong with values that each make sense, in sentences."""
+        return []
 
     @classmethod
-    def of(cls, name: str, args: Sequence[object], kwargs: Mapping[str, Any]) -> Self:
+    def of(
+        cls, name: str, args: Sequence[object], kwargs: Mapping[str, Any], valid: Iterable[str] | None = None
+    ) -> Self:
         """Build the arguments that a user typed.
 
         Args:
             name: The marker or function, for the message.
             args: The positional arguments: there is no place for them.
             kwargs: The keyword arguments.
+            valid: The names that may be given; every field by default.
 
         Raises:
-            TFDebugError: If an argument is positional or unknown, or its value makes no sense.
+            TFDebugError: If an argument is positional or unknown, or a value makes no sense; each has its line.
         """
-        refuse_unknown(name, [item.name for item in fields(cls)], args, kwargs)  # type: ignore[arg-type] # as above
+        names = [item.name for item in fields(cls)] if valid is None else list(valid)  # type: ignore[arg-type] # as above
+        wrong = list(_unknown(name, names, args, kwargs))
         try:
-            return cls(**kwargs)
+            made = cls(**{key: value for key, value in kwargs.items() if key in names})
         except TFDebugError as error:
-            raise TFDebugError(f"{name}: {error}") from error
+            wrong += [f"{name}: {line}" for line in str(error).splitlines()]
+        if wrong:
+            raise TFDebugError("\n".join(wrong))
+        return made
+
+
+def _unknown(name: str, valid: Sequence[str], args: Sequence[object], kwargs: Mapping[str, Any]) -> Iterator[str]:
+    if args:
+        yield f"{name} takes keyword arguments only ({', '.join(valid)}) and got {args[0]!r}."
+    for key, value in kwargs.items():
+        if key not in valid:
+            yield f"{name} has no argument {key}={value!r}; it takes {', '.join(valid)}.{did_you_mean(key, valid)}"
 
 
 def refuse_unknown(name: str, valid: Sequence[str], args: Sequence[object], kwargs: Mapping[str, Any]) -> None:
     """Refuse arguments that a marker or function does not take.
 
     Raises:
-        TFDebugError: If an argument is positional or unknown; the message quotes it and lists the valid ones.
+        TFDebugError: If an argument is positional or unknown; the message quotes each and lists the valid ones.
     """
-    if args:
-        raise TFDebugError(f"{name} takes keyword arguments only ({', '.join(valid)}) and got {args[0]!r}.")
-    for key, value in kwargs.items():
-        if key not in valid:
-            from difflib import get_close_matches
+    wrong = list(_unknown(name, valid, args, kwargs))
+    if wrong:
+        raise TFDebugError("\n".join(wrong))
 
-            near = get_close_matches(key, valid, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise TFDebugError(f"{name} has no argument {key}={value!r}; it takes {', '.join(valid)}.{hint}")
+
+def did_you_mean(word: str, valid: Iterable[str]) -> str:
+    """Return the question that names the nearest valid word, with a space before it; empty if none is near."""
+    near = get_close_matches(word, list(valid), n=1)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 _Arguments = TypeVar("_Arguments", bound=Arguments)
 
 
-def marked(item: pytest.Item, name: str, kind: type[_Arguments], **defaults: object) -> _Arguments | None:
+def marked(item: pytest.Item, name: str, kind: type[_Arguments]) -> _Arguments | None:
     """Return what the closest marker of a test was given; None for a test without it.
 
     Raises:
-        pytest.UsageError: If an argument is positional or unknown, or its value makes no sense.
+        pytest.UsageError: If arguments are positional or unknown, or values make no sense. It stops this test alone.
     """
     marker = item.get_closest_marker(name)
     if marker is None:
         return None
     try:
-        return kind.of(name, marker.args, {**defaults, **marker.kwargs})
+        return kind.of(name, marker.args, marker.kwargs)
     except TFDebugError as error:
+        raise usage_error(item, error) from error
+
+
+def usage_error(item: pytest.Item, error: TFDebugError) -> pytest.UsageError:
+    """Return the error of a test whose marker makes no sense: each line of it names the test."""
+    import pytest
+
+    return pytest.UsageError("\n".join(f"{item.nodeid}: {line}" for line in str(error).splitlines()))
+
+
+class MisspeltMarkers:
+    """Fails each test that carries a marker nobody declared whose name is nearly one of ours.
+
+    Args:
+        names: The misspelt names, each with the one that was meant.
+    """
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    @classmethod
+    def among(cls, carried: Iterable[str], known: Iterable[str], ours: Iterable[str]) -> MisspeltMarkers | None:
+        """Return the hooks for the markers of a run; None if none is misspelt."""
+        unknown = set(carried).difference(known)
+        near = {name: get_close_matches(name, list(ours), n=1, cutoff=0.8) for name in unknown}
+        names = {name: match[0] for name, match in near.items() if match}
+        return cls(names) if names else None
+
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Fail a test before it runs."""
         import pytest
 
-        raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+        for name in self._names.keys() & {marker.name for marker in item.iter_markers()}:
+            told = f"{item.nodeid}: there is no marker {name}. Did you mean {self._names[name]}?"
+            raise pytest.UsageError(f"{told}\nIf {name} is a marker of your own, declare it in the ini key markers.")

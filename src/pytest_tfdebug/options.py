@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 
@@ -28,8 +26,6 @@ class Flag(NamedTuple):
         is_switch: A flag without a value.
         is_path: In an ini file the value is relative to that file, not to where pytest is started.
         bare: Value of the flag when it is given without one; None if it needs one.
-        is_number: A value that is a number >= 0.
-        is_several: A value that is one or more of ``choices``, with commas between them.
     """
 
     dest: str
@@ -41,8 +37,6 @@ class Flag(NamedTuple):
     is_switch: bool = False
     is_path: bool = False
     bare: str | None = None
-    is_number: bool = False
-    is_several: bool = False
 
     @property
     def ini(self) -> str:
@@ -94,17 +88,10 @@ FLAGS = (
     Flag(
         "repro",
         "--tf-repro",
-        "write a directory that runs alone for each failed golden, padding or overflow check (default: tfdebug-repro)",
+        "write a folder for each failed check: its inputs, the environment, a script that runs the test "
+        "(default: tfdebug-repro)",
         metavar="DIR",
         bare="tfdebug-repro",
-    ),
-    Flag(
-        "repro_without",
-        "--tf-repro-without",
-        "leave weights, inputs or both out of what --tf-repro writes",
-        choices=("weights", "inputs"),
-        metavar="PART[,PART]",
-        is_several=True,
     ),
     Flag(
         "html",
@@ -142,20 +129,6 @@ FLAGS = (
         "--tf-watch-masks",
         "warn of attention masks that are missing, too short, inverted, additive or misnamed, in every test",
         is_switch=True,
-    ),
-    Flag(
-        "invariance_rtol",
-        "--tf-invariance-rtol",
-        "relative tolerance of padding_invariant and its sister markers (default: by dtype)",
-        metavar="RTOL",
-        is_number=True,
-    ),
-    Flag(
-        "invariance_atol",
-        "--tf-invariance-atol",
-        "absolute tolerance of padding_invariant and its sister markers (default: by dtype)",
-        metavar="ATOL",
-        is_number=True,
     ),
     Flag(
         "conformance_known",
@@ -215,7 +188,6 @@ MARKERS: dict[str, str] = {
     "tf_ranks": (
         "tf_ranks(count, *, timeout=300): run the test on so many processes, in a process group of torch.distributed."
     ),
-    "clean_load": "clean_load(*, allow=()): fail if a model loads with missing, unexpected or mismatched weights.",
     "overflow_free": (
         "overflow_free(*, frames, dtype, headroom, underflow, gradients, ignore, trace_batches, abort_after_batch): "
         "fail when a module that runs in the test gives inf or nan, or leaves too little headroom."
@@ -224,20 +196,10 @@ MARKERS: dict[str, str] = {
         "padding_invariant(*, side, lengths, filler, position_ids, rtol, atol, inputs, expect, reason): every model "
         "call of the test gives the same answer with padding."
     ),
-    "batch_invariant": (
-        "batch_invariant(*, rtol, atol, inputs): a row alone gives the answer that it gives in its batch."
+    "invariant": (
+        "invariant(*checks, rtol, atol, inputs, ...): every model call of the test gives the same answer in other ways "
+        "(batch, cache, attention, save_load, dtype, padding), and loads every weight (clean_load)."
     ),
-    "cache_invariant": (
-        "cache_invariant(*, rtol, atol, inputs): decoding with a cache gives the answer of the full forward."
-    ),
-    "attention_invariant": (
-        "attention_invariant(*, implementations, rtol, atol, inputs): every attention implementation gives the same "
-        "answer."
-    ),
-    "save_load_invariant": (
-        "save_load_invariant(*, rtol, atol, inputs): the model gives the same answer after it was saved and loaded."
-    ),
-    "dtype_close": "dtype_close(*, dtypes, bound, inputs): bfloat16 and float16 stay within a bound of float32.",
 }
 
 
@@ -251,7 +213,6 @@ class Options(NamedTuple):
     power: bool
     explain: str
     repro: str | None
-    repro_without: tuple[str, ...] | None
     html: str | None
     json: str | None
     golden_tolerances: str | None
@@ -268,8 +229,6 @@ class Options(NamedTuple):
     device: str
     sync_cuda: bool
     watch_masks: bool
-    invariance_rtol: float | None
-    invariance_atol: float | None
     conformance_known: str | None
     conformance_accept: bool
     run_skipped: str | None
@@ -287,41 +246,19 @@ class Options(NamedTuple):
         )
 
 
-class Repros(NamedTuple):
-    """Where a run's repros go, and what is left out of them.
-
-    Args:
-        root: Directory of all repros.
-        without: Of "weights" and "inputs" those that are not written.
-    """
-
-    root: Path
-    without: tuple[str, ...] = ()
-
-
-def repros(config: pytest.Config) -> Repros | None:
-    """Return where and how the run's repros are written; None when none are asked for."""
-    options = Options.of(config)
-    if not options.repro:
-        return None
-    return Repros(config.invocation_params.dir / options.repro, options.repro_without or ())
-
-
 def register(parser: pytest.Parser) -> None:
     """Add the flags and ini keys to pytest's parser."""
     group = parser.getgroup("tfdebug", "model debugging (pytest-tfdebug)")
     for flag in FLAGS:
         extra: dict[str, Any] = {"action": "store_true"} if flag.is_switch else {"metavar": flag.metavar}
-        if flag.choices and not flag.is_several:
+        if flag.choices:
             extra = {"choices": flag.choices}
         if flag.bare is not None:
             extra |= {"nargs": "?", "const": flag.bare}
         group.addoption(
             flag.flag, dest=f"tf_{flag.dest}", default=None, help=f"{flag.text}; ini key {flag.ini}", **extra
         )
-        kind: Literal["bool", "linelist", "string"] = "bool" if flag.is_switch else "string"
-        if flag.is_several:
-            kind = "linelist"
+        kind: Literal["bool", "string"] = "bool" if flag.is_switch else "string"
         parser.addini(flag.ini, f"default of {flag.flag}", type=kind, default=None)
     for key, text in INI:
         shape: Literal["linelist", "string"] = "linelist" if key in LINES else "string"
@@ -339,20 +276,16 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
     if value is None:  # before the conftests are loaded, what is parsed so far stands here
         value = getattr(config.known_args_namespace, f"tf_{flag.dest}", None)
     if value is None:
-        value = _ini(config, flag.ini, "," if flag.is_several else None)
+        value = _ini(config, flag.ini, None)
         if value and flag.is_path and "://" not in value:
             value = str((config.inipath.parent if config.inipath else config.rootpath) / value)
     if value is None or value == "":
         return flag.default
-    if flag.is_number:
-        return _number(flag, value)
-    given = tuple(part.strip() for part in value.split(",")) if flag.is_several else (value,)
-    for part in given:
-        if flag.choices and part not in flag.choices:
-            import pytest
+    if flag.choices and value not in flag.choices:
+        import pytest
 
-            raise pytest.UsageError(f"{flag.ini} = {part!r} is not one of {', '.join(flag.choices)} (see {flag.flag}).")
-    return given if flag.is_several else value
+        raise pytest.UsageError(f"{flag.ini} = {value!r} is not one of {', '.join(flag.choices)} (see {flag.flag}).")
+    return value
 
 
 def _ini(config: pytest.Config, key: str, separator: str | None) -> Any:  # noqa: ANN401 - text, a switch or None
@@ -372,15 +305,3 @@ def _ini(config: pytest.Config, key: str, separator: str | None) -> Any:  # noqa
     if separator is None:
         raise pytest.UsageError(f"{key} = {value!r} is a list. Give one value.")
     return separator.join(map(str, value))
-
-
-def _number(flag: Flag, text: str) -> float:
-    import pytest
-
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not number >= 0:
-        raise pytest.UsageError(f"{flag.ini} = {text!r} is not a number >= 0 (see {flag.flag}).")
-    return number

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import traceback
 from importlib import import_module
@@ -29,16 +30,13 @@ if TYPE_CHECKING:
 _INVARIANCE = "pytest_tfdebug.invariance.hooks"
 #: Marker -> module whose hooks run the marked tests; registered in a run that has such a test.
 MARKER_PLUGINS: dict[str, str] = {
-    "clean_load": "pytest_tfdebug.triage.clean_load",
     "tf_ranks": "pytest_tfdebug.ranks.hooks",
     "overflow_free": "pytest_tfdebug.overflow.marker",
     "padding_invariant": _INVARIANCE,
-    "batch_invariant": _INVARIANCE,
-    "cache_invariant": _INVARIANCE,
-    "attention_invariant": _INVARIANCE,
-    "save_load_invariant": _INVARIANCE,
-    "dtype_close": _INVARIANCE,
+    "invariant": _INVARIANCE,
 }
+#: Check of the marker ``invariant`` -> module likewise.
+CHECK_PLUGINS: dict[str, str] = {"clean_load": "pytest_tfdebug.invariance.loads"}
 
 _GOLDEN_SESSION = "pytest_tfdebug.goldens.session"
 _NOTES = "pytest_tfdebug.publish.note"
@@ -93,10 +91,20 @@ def pytest_collection_modifyitems(
 ) -> Generator[None, object, object]:
     """Register the hooks behind each marker that a collected test carries, before any test is left out."""
     Collected.of(config).items = tuple(items)
-    carried = {marker.name for item in items for marker in item.iter_markers()}
+    markers = [marker for item in items for marker in item.iter_markers()]
+    carried = {marker.name for marker in markers}
     for marker, module in MARKER_PLUGINS.items():
         if marker in carried:
             _register(config, module)
+    for check, module in CHECK_PLUGINS.items() if "invariant" in carried else ():
+        if any(marker.name == "invariant" and check in marker.args for marker in markers):
+            _register(config, module)
+    declared = {re.split(r"\W", line, maxsplit=1)[0] for line in config.getini("markers")}
+    if not carried <= declared:
+        misspelt = import_module("pytest_tfdebug.marker_arguments").MisspeltMarkers
+        hooks = misspelt.among(carried, declared, options.MARKERS)
+        if hooks is not None:
+            config.pluginmanager.register(hooks, "tfdebug-misspelt-markers")
     return (yield)
 
 

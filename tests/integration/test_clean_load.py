@@ -1,4 +1,4 @@
-"""Marker ``clean_load``."""
+"""The check ``clean_load`` of ``invariant``."""
 
 import pytest
 from transformers import PreTrainedModel
@@ -21,7 +21,7 @@ def test_clean_load_passes(run):
         import pytest
         from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_it():
             LlamaForCausalLM.from_pretrained(LLAMA)
             AutoModelForCausalLM.from_pretrained(LLAMA)
@@ -37,7 +37,7 @@ def test_random_weights_fail_a_test_that_passes(run, bert):
         import pytest
         from transformers import LlamaForCausalLM
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_it():
             LlamaForCausalLM.from_pretrained(BERT)
         """
@@ -48,7 +48,7 @@ def test_random_weights_fail_a_test_that_passes(run, bert):
         [
             "test_load.py:* in LlamaForCausalLM: is not clean: 21 missing, 41 unexpected, 0 mismatched weights",
             f"*LlamaForCausalLM loaded from {bert} *",
-            "*Next: load it with the class that saved it, or allow keys with @pytest.mark.clean_load(allow=[[]'regex'[]]).",
+            "*Next: load it with the class that saved it, or allow keys with @pytest.mark.invariant(?clean_load?,",
             "  missing, random now: lm_head.weight, model.embed_tokens.weight, *",
             "  unexpected, left out: *bert.embeddings.LayerNorm.bias, *",
             "*- tfdebug triage -*",
@@ -65,7 +65,7 @@ def test_a_silenced_log_hides_nothing(run):
         import transformers
         from transformers import LlamaForCausalLM
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_it():
             before = transformers.logging.get_verbosity()
             transformers.logging.set_verbosity_error()
@@ -84,7 +84,7 @@ def test_mismatched_weights_fail(run):
         import pytest
         from transformers import BertForSequenceClassification
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_it():
             BertForSequenceClassification.from_pretrained(BERT, num_labels=5, ignore_mismatched_sizes=True)
         """
@@ -103,7 +103,7 @@ def test_test_that_loaded_nothing_fails(run):
         """
         import pytest
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_it():
             pass
         """
@@ -112,7 +112,7 @@ def test_test_that_loaded_nothing_fails(run):
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "clean_load checked nothing: no transformers model was loaded with from_pretrained in this test or its fixtures.",
+            "invariant('clean_load') checked nothing: no transformers model was loaded with from_pretrained in this test or its fixtures.",
             "*Load the model in the test or in a fixture (not at import), or remove the marker.",
         ]
     )
@@ -124,11 +124,11 @@ def test_keys_can_be_allowed(run):
         import pytest
         from transformers import BertModel
 
-        @pytest.mark.clean_load(allow=["^classifier"])
+        @pytest.mark.invariant("clean_load", allow=["^classifier"])
         def test_allowed():
             BertModel.from_pretrained(BERT)
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_not_allowed():
             BertModel.from_pretrained(BERT)
         """
@@ -156,15 +156,15 @@ def test_fixtures_and_test_cases_are_checked(run):
         def test_sets_both_up(clean, unclean):
             pass
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_clean(clean):
             pass
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_unclean(unclean):
             pass
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         class TestClass:
             def test_unclean_in_class(self):
                 LlamaForCausalLM.from_pretrained(BERT)
@@ -174,7 +174,7 @@ def test_fixtures_and_test_cases_are_checked(run):
             def setUpClass(cls):
                 cls.model = LlamaForCausalLM.from_pretrained(BERT)
 
-            @pytest.mark.clean_load
+            @pytest.mark.invariant("clean_load")
             def test_unclean_in_case(self):
                 pass
 
@@ -195,11 +195,11 @@ def test_skipped_and_failing_tests_keep_their_outcome(run):
         """
         import pytest
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_skipped():
             pytest.skip("no checkpoint")
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_failing():
             assert 1 == 2
         """
@@ -215,7 +215,7 @@ def test_loading_info_that_the_test_asks_for_is_its_own(run):
         import pytest
         from transformers import LlamaForCausalLM
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_it():
             model, info = LlamaForCausalLM.from_pretrained(LLAMA, output_loading_info=True)
             assert not info["missing_keys"]
@@ -230,14 +230,14 @@ def test_wrong_marker_arguments_are_named(run):
         """
         import pytest
 
-        @pytest.mark.clean_load(ignore=["x"])
+        @pytest.mark.invariant("clean_load", ignore=["x"])
         def test_it():
             pass
         """
     )
 
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*UsageError: *clean_load has no argument ignore=[[]'x'[]]; it takes allow."])
+    result.stdout.fnmatch_lines(["*UsageError: *invariant has no argument ignore=[[]'x'[]]; it takes allow."])
 
 
 @pytest.mark.parametrize(
@@ -245,16 +245,16 @@ def test_wrong_marker_arguments_are_named(run):
     [("['classifier(']", "'classifier(' is not a regular expression (missing ), *"), ("[3]", "3 is not a regular *")],
 )
 def test_an_allowed_key_that_is_no_regular_expression_is_a_usage_error(run, allow, told):
-    result = run(f"import pytest\n\n@pytest.mark.clean_load(allow={allow})\ndef test_it():\n    pass\n")
+    result = run(f"import pytest\n\n@pytest.mark.invariant('clean_load', allow={allow})\ndef test_it():\n    pass\n")
 
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"*UsageError: *clean_load: allow={told}; it is searched in each key."])
+    result.stdout.fnmatch_lines([f"*UsageError: *invariant: allow={told}; it is searched in each key."])
 
 
 def test_from_pretrained_is_put_back(run):
     before = vars(PreTrainedModel)["from_pretrained"]
 
-    run("import pytest\n\n@pytest.mark.clean_load\ndef test_it():\n    pass\n")
+    run("import pytest\n\n@pytest.mark.invariant('clean_load')\ndef test_it():\n    pass\n")
 
     assert vars(PreTrainedModel)["from_pretrained"] is before
 
@@ -265,7 +265,7 @@ def test_workers_check_too(run):
         import pytest
         from transformers import LlamaForCausalLM
 
-        @pytest.mark.clean_load
+        @pytest.mark.invariant("clean_load")
         def test_it():
             LlamaForCausalLM.from_pretrained(BERT)
         """,

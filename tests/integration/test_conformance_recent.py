@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 
-from pytest_tfdebug import InvarianceError, assert_dtype_close, assert_padding_invariant
+from pytest_tfdebug import InvarianceError, assert_invariant, assert_padding_invariant
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.conform.tester_inputs import cleaned
@@ -101,7 +101,7 @@ class Sums(torch.nn.Module):
 
 def test_a_value_that_overflows_between_two_modules_is_placed_there():
     with pytest.raises(InvarianceError) as caught:
-        assert_dtype_close(Sums(1e6), {"hidden_states": torch.ones(2, 4)}, dtypes="float16")
+        assert_invariant(Sums(1e6), {"hidden_states": torch.ones(2, 4)}, "dtype", dtypes="float16")
 
     assert caught.value.culprit.path == "Sums"
     assert "Values overflow at 'last'" in str(caught.value)

@@ -78,7 +78,7 @@ def test_overflow():
     torch.nn.Sequential(torch.nn.Identity(), Quotient())(torch.ones(1, 4))
 
 
-@pytest.mark.clean_load
+@pytest.mark.invariant("clean_load")
 def test_load():
     LlamaForCausalLM.from_pretrained(BERT)
 

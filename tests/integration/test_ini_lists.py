@@ -36,13 +36,6 @@ def test_tolerances_are_a_list_or_lines(run, value):
     run(key, "-W", "ignore").assert_outcomes(passed=1)
 
 
-@pytest.mark.parametrize("value", ['["weights", "inputs"]', '"weights,inputs"', '["weights"]'])
-def test_what_a_repro_leaves_out_is_a_list_or_text(run, value):
-    result = run(f"tf_repro_without = {value}\ntf_repro = 'repro'", "--tf-golden=update")
-
-    result.assert_outcomes(passed=1, warnings=0)
-
-
 def test_a_switch_that_is_neither_on_nor_off_is_refused(run):
     result = run("tf_power = 'maybe'")
 

@@ -1,4 +1,4 @@
-"""The sister markers: each passes, fails with a culprit, and fails when it checked nothing."""
+"""The checks of ``invariant``: each passes, fails with a culprit, and fails when it checked nothing."""
 
 import pytest
 import torch
@@ -15,15 +15,16 @@ from models import IS_V5
 from pytest_tfdebug import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.checks.registry import CHECKS
+from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.tracing.leaves import duplicate
 
 EVERY = ("bert", "llama", "qwen3", "gpt2", "opt", "t5", "mixtral", "whisper", "roberta", "distilbert")
 PASSES = {
-    "assert_batch_invariant": (*EVERY, "vit", "clip", "mamba", "text-cnn-normed"),
-    "assert_cache_invariant": ("llama", "qwen3", "gemma3", "gpt2", "opt", "t5", "mixtral", "whisper", "mamba", "bart"),
-    "assert_attention_invariant": (*EVERY, "vit", "gemma3"),
-    "assert_save_load_invariant": (*EVERY, "vit", "gemma3", "bert-classifier"),
-    "assert_dtype_close": (*EVERY, "vit", "gemma3", "mamba"),
+    "batch": (*EVERY, "vit", "clip", "mamba", "text-cnn-normed"),
+    "cache": ("llama", "qwen3", "gemma3", "gpt2", "opt", "t5", "mixtral", "whisper", "mamba", "bart"),
+    "attention": (*EVERY, "vit", "gemma3"),
+    "save_load": (*EVERY, "vit", "gemma3", "bert-classifier"),
+    "dtype": (*EVERY, "vit", "gemma3", "mamba"),
 }
 
 
@@ -33,37 +34,37 @@ FIXED_IN_V4 = ("bert", "t5", "roberta", "distilbert")
 def clean_models():
     for check, names in PASSES.items():
         for name in names:
-            is_fixed = not IS_V5 and check == "assert_attention_invariant" and name in FIXED_IN_V4
+            is_fixed = not IS_V5 and check == "attention" and name in FIXED_IN_V4
             skip = pytest.mark.skipif(is_fixed, reason="in transformers 4 its attention cannot be switched")
             yield pytest.param(check, name, marks=skip)
 
 
 @pytest.mark.parametrize(("check", "name"), list(clean_models()))
 def test_clean_models_pass(check, name):
-    getattr(pytest_tfdebug, check)(*padding_models.build(name))
+    pytest_tfdebug.assert_invariant(*padding_models.build(name), check)
 
 
 NOTHING = {
-    "assert_batch_invariant": ("text-cnn", {}, "was given no tensor by name", "Call a model with a batch"),
-    "assert_cache_invariant": (
+    "batch": ("text-cnn", {}, "was given no tensor by name", "Call a model with a batch"),
+    "cache": (
         "distilbert",
         None,
         "its forward takes no cache (past_key_values or cache_params)",
         "Call a model that decodes and takes past_key_values, with two tokens or more",
     ),
-    "assert_attention_invariant": (
+    "attention": (
         "text-cnn",
         None,
         "has no set_attn_implementation: it is no transformers model",
         "Call a transformers model with more than one attention implementation",
     ),
-    "assert_save_load_invariant": (
+    "save_load": (
         "text-cnn",
         None,
         "has no save_pretrained: it is no transformers model",
         "Call a model that has save_pretrained",
     ),
-    "assert_dtype_close": ("half", None, "is not a float32 model (float16)", "Call a float32 model"),
+    "dtype": ("half", None, "is not a float32 model (float16)", "Call a float32 model"),
 }
 
 
@@ -79,10 +80,11 @@ def test_a_check_that_checked_nothing_fails_and_says_why(check):
         model, given = torch.nn.Identity(), {"input": 3}
 
     with pytest.raises(InvarianceError) as caught:
-        getattr(pytest_tfdebug, check)(model, given)
+        pytest_tfdebug.assert_invariant(model, given, check)
 
-    marker = check.removeprefix("assert_")
-    assert str(caught.value).startswith(f"{marker} checked nothing: no model call of the function could be repeated.\n")
+    assert str(caught.value).startswith(
+        f"invariant({check!r}) checked nothing: no model call of the function could be repeated.\n"
+    )
     assert reason in str(caught.value)
     assert str(caught.value).endswith(f"\n{needs}.")
 
@@ -90,21 +92,21 @@ def test_a_check_that_checked_nothing_fails_and_says_why(check):
 def test_a_cache_of_fixed_size_that_ends_in_pads_is_left_out():
     model, inputs = padding_models.build("qwen3")
 
-    pytest_tfdebug.assert_attention_invariant(model, inputs)
+    pytest_tfdebug.assert_invariant(model, inputs, "attention")
 
 
 def test_the_loss_of_a_router_is_not_asked_for_step_by_step():
     model, inputs = padding_models.build("mixtral")
     model.config.output_router_logits = True
 
-    pytest_tfdebug.assert_cache_invariant(model, inputs)
+    pytest_tfdebug.assert_invariant(model, inputs, "cache")
 
 
 def test_dropout_in_training_mode_is_not_a_dependence_on_the_batch():
     model, inputs = padding_models.build("bert")
 
     with pytest.raises(InvarianceError, match="draws random numbers that change its answer"):
-        pytest_tfdebug.assert_batch_invariant(model.train(), inputs)
+        pytest_tfdebug.assert_invariant(model.train(), inputs, "batch")
 
 
 def test_a_row_alone_is_held_to_itself_beside_another():
@@ -116,7 +118,7 @@ def test_a_row_alone_is_held_to_itself_beside_another():
     )(model)
 
     with pytest.raises(InvarianceError) as caught:
-        pytest_tfdebug.assert_batch_invariant(model, {"input_ids": inputs["input_ids"][:1]})
+        pytest_tfdebug.assert_invariant(model, {"input_ids": inputs["input_ids"][:1]}, "batch")
 
     assert "depends on its batch: the row beside another one, against the row alone." in " ".join(
         str(caught.value).split()
@@ -127,8 +129,8 @@ def test_a_row_alone_is_held_to_itself_beside_another():
 def test_an_attention_implementation_that_is_unknown_is_told():
     model, inputs = padding_models.build("bert")
 
-    with pytest.raises(InvarianceError, match="attention_invariant checked nothing") as caught:
-        pytest_tfdebug.assert_attention_invariant(model, inputs, implementations="quick")
+    with pytest.raises(InvarianceError, match=r"invariant\('attention'\) checked nothing") as caught:
+        pytest_tfdebug.assert_invariant(model, inputs, "attention", implementations="quick")
 
     assert "BertModel" in str(caught.value)
     assert "quick: " in str(caught.value)
@@ -138,7 +140,7 @@ def test_the_attention_of_a_model_is_left_as_it_was():
     model, inputs = padding_models.build("llama")
     before = (model.config._attn_implementation, repr(model.config))
 
-    pytest_tfdebug.assert_attention_invariant(model, inputs)
+    pytest_tfdebug.assert_invariant(model, inputs, "attention")
 
     assert (model.config._attn_implementation, repr(model.config)) == before
 
@@ -153,7 +155,7 @@ def test_a_checkpoint_without_a_weight_is_told_by_its_keys(monkeypatch):
 
     monkeypatch.setattr(type(model), "save_pretrained", lossy)
     with pytest.raises(InvarianceError) as caught:
-        pytest_tfdebug.assert_save_load_invariant(model, inputs)
+        pytest_tfdebug.assert_invariant(model, inputs, "save_load")
 
     assert "is not the same after save_pretrained and from_pretrained: weights do not match." in str(caught.value)
     assert "  missing_keys: classifier.bias (not in the checkpoint, so newly initialised)" in str(caught.value)
@@ -166,7 +168,7 @@ def test_the_worst_module_of_a_lower_precision_is_named():
         model.model.layers[1].mlp.down_proj.weight.mul_(1e-5)
 
     with pytest.raises(InvarianceError) as caught:
-        pytest_tfdebug.assert_dtype_close(model, inputs, dtypes="float16")
+        pytest_tfdebug.assert_invariant(model, inputs, "dtype", dtypes="float16")
 
     first, worst = str(caught.value).splitlines()[:2]
     assert "in float16 is not close to float32: " in first
@@ -179,20 +181,20 @@ def test_the_bound_is_the_users():
     model, inputs = padding_models.build("bert")
 
     with pytest.raises(InvarianceError, match="up to 1e-06 allowed"):
-        pytest_tfdebug.assert_dtype_close(model, inputs, bound=1e-6)
+        pytest_tfdebug.assert_invariant(model, inputs, "dtype", bound=1e-6)
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"dtypes": "int8"}, "assert_dtype_close: dtypes='int8' is not one of 'float16', 'bfloat16'."),
-        ({"dtypes": 3}, "assert_dtype_close: dtypes=3 is not one of 'float16', 'bfloat16'."),
-        ({"bound": 0}, "assert_dtype_close: bound=0 is not a number > 0."),
+        ({"dtypes": "int8"}, "assert_invariant: dtypes='int8' is not one of 'float16', 'bfloat16'."),
+        ({"dtypes": 3}, "assert_invariant: dtypes=3 is not one of 'float16', 'bfloat16'."),
+        ({"bound": 0}, "assert_invariant: bound=0 is not a number > 0."),
     ],
 )
 def test_bad_arguments_are_told(arguments, told):
     with pytest.raises(TFDebugError) as caught:
-        pytest_tfdebug.assert_dtype_close(torch.nn.Identity(), {}, **arguments)
+        pytest_tfdebug.assert_invariant(torch.nn.Identity(), {}, "dtype", **arguments)
 
     assert str(caught.value) == told
 
@@ -205,9 +207,9 @@ def test_a_model_that_keeps_an_activation_is_copied_with_its_values():
     )  # fmt: skip
     model, ids = RecurrentGemmaForCausalLM(config).eval(), torch.arange(5, 17).view(2, 6)
     call, _ = observe(model, (), {"input_ids": ids}, lambda: model(input_ids=ids))  # with gradients, as in a test
-    check = CHECKS["dtype_close"]
+    check = CHECKS["dtype"]
 
-    outcome = check.run(call, check.takes())
+    outcome = check.run(call, Settings())
 
     kept, copied = ([layer.temporal_block for layer in each.model.layers[:2]] for each in (model, duplicate(model)))
     assert not kept[0].rg_lru.recurrent_states.is_leaf
@@ -221,7 +223,7 @@ GENERATED = """
 import pytest, torch
 import padding_models
 
-@pytest.mark.cache_invariant
+@pytest.mark.invariant("cache")
 def test_it():
     model, inputs = padding_models.build("llama")
     {change}
@@ -249,10 +251,10 @@ MARKED = """
 import pytest, torch, unittest
 import padding_models
 
-MARKERS = ["batch_invariant", "cache_invariant", "attention_invariant", "save_load_invariant", "dtype_close"]
+MARKERS = ["batch", "cache", "attention", "save_load", "dtype"]
 
 def marked(names):
-    return [pytest.param(name, marks=getattr(pytest.mark, name)) for name in names]
+    return [pytest.param(name, marks=pytest.mark.invariant(name)) for name in names]
 
 @pytest.mark.parametrize("name", marked(MARKERS))
 def test_good(name):
@@ -265,16 +267,13 @@ def test_nothing(name):
 
 class Case(unittest.TestCase):
     @pytest.mark.padding_invariant
-    @pytest.mark.batch_invariant
-    @pytest.mark.cache_invariant
-    @pytest.mark.attention_invariant
-    @pytest.mark.save_load_invariant
-    @pytest.mark.dtype_close(dtypes="bfloat16")
+    @pytest.mark.invariant("batch", "cache", "attention", "save_load")
+    @pytest.mark.invariant("dtype", dtypes="bfloat16")
     def test_all_at_once(self):
         model, inputs = padding_models.build("llama")
         model(**inputs)
 
-@pytest.mark.cache_invariant(steps=3)
+@pytest.mark.invariant("cache", steps=3)
 def test_bad_argument():
     pass
 """
@@ -287,6 +286,8 @@ def test_each_is_a_marker(pytester):
     result = pytester.runpytest()
 
     result.assert_outcomes(passed=6, failed=5, errors=1)
-    for name in ("batch_invariant", "cache_invariant", "attention_invariant", "save_load_invariant", "dtype_close"):
-        result.stdout.fnmatch_lines([f"{name} checked nothing: no model call of this test could be repeated."])
-    result.stdout.fnmatch_lines(["*UsageError: *cache_invariant has no argument steps=3; it takes rtol, atol, inputs."])
+    for name in ("batch", "cache", "attention", "save_load", "dtype"):
+        result.stdout.fnmatch_lines(
+            [f"invariant('{name}') checked nothing: no model call of this test could be repeated."]
+        )
+    result.stdout.fnmatch_lines(["*UsageError: *invariant has no argument steps=3; it takes rtol, atol, inputs."])

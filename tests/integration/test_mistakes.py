@@ -51,11 +51,40 @@ MISTAKES = [
         "E *UsageError: test_it.py::test_it: padding_invariant has no argument pads=3; it takes *",
     ),
     (
-        "@pytest.mark.clean_load(allow=['('])\ndef test_it():\n    MODEL(X)",
+        "@pytest.mark.invariant('clean_load', allow=['('])\ndef test_it():\n    MODEL(X)",
         "*ERROR at setup of test_it*",
-        "E *UsageError: test_it.py::test_it: clean_load: allow='(' is not a regular expression *",
+        "E *UsageError: test_it.py::test_it: invariant: allow='(' is not a regular expression *",
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("marker", "told"),
+    [
+        (
+            "padding_invarient",
+            "*test_it.py::test_it: there is no marker padding_invarient. Did you mean padding_invariant?",
+        ),
+        ("overflow_fre", "*test_it.py::test_it: there is no marker overflow_fre. Did you mean overflow_free?"),
+        ("invariant('cahce')", "*test_it.py::test_it: invariant has no check 'cahce'; *Did you mean cache?"),
+    ],
+)
+def test_a_misspelt_marker_or_check_stops_its_test_alone(pytester, marker, told):
+    pytester.makepyfile(
+        test_it=f"import pytest\n\n@pytest.mark.{marker}\ndef test_it():\n    pass\n\ndef test_other():\n    pass\n"
+    )
+
+    result = pytester.runpytest("-p", "no:cacheprovider", "-W", "ignore:Unknown pytest.mark")
+
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines([f"E {told}"])
+
+
+def test_a_marker_of_the_users_own_is_left_alone(pytester):
+    pytester.makeini("[pytest]\nmarkers =\n    overflow_fre: ours\n")
+    pytester.makepyfile("import pytest\n\n@pytest.mark.overflow_fre\n@pytest.mark.slow\ndef test_it():\n    pass\n")
+
+    pytester.runpytest("-p", "no:cacheprovider", "-W", "ignore:Unknown pytest.mark").assert_outcomes(passed=1)
 
 
 @pytest.fixture

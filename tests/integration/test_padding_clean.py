@@ -8,7 +8,7 @@ import padding_models
 from pytest_tfdebug import InvarianceError, assert_padding_invariant
 from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.checks.padding import PaddingCheck
-from pytest_tfdebug.invariance.checks.settings import PaddingSettings
+from pytest_tfdebug.invariance.checks.settings import Settings
 
 CLEAN = [
     "bert",
@@ -44,7 +44,7 @@ CLEAN = [
 def check(model, inputs, **settings):
     with torch.no_grad():
         call, _ = observe(model, (), inputs, lambda: model(**inputs))
-    return PaddingCheck.run(call, PaddingSettings(**settings))
+    return PaddingCheck.run(call, Settings(**settings))
 
 
 @pytest.mark.parametrize("name", CLEAN)

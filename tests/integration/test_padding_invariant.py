@@ -201,40 +201,6 @@ def test_a_bad_argument_is_a_usage_error_that_lists_the_valid_ones(pytester, arg
     result.stdout.fnmatch_lines([f"E*UsageError: test_it.py::test_it: {told}".replace("[", "[[]")])
 
 
-@pytest.mark.parametrize(
-    ("option", "passed"),
-    [
-        (("--tf-invariance-atol=10",), 1),
-        (("-o", "tf_invariance_atol=10"), 1),
-        ((), 0),
-        (("--tf-invariance-rtol=0",), 0),
-    ],
-)
-def test_tolerances_by_flag_and_ini(pytester, option, passed):
-    write(pytester, "@pytest.mark.padding_invariant\ndef test_it():\n    Pooled(leaks=True)(IDS)\n")
-
-    pytester.runpytest(*option).assert_outcomes(passed=passed, failed=1 - passed)
-
-
-def test_the_marker_is_stronger_than_the_ini_key(pytester):
-    write(
-        pytester,
-        "@pytest.mark.padding_invariant(atol=1e-6)\ndef test_it():\n    Pooled(leaks=True)(IDS)\n",
-        "tf_invariance_atol = 10",
-    )
-
-    pytester.runpytest().assert_outcomes(failed=1)
-
-
-def test_a_tolerance_that_is_no_number_is_a_usage_error(pytester):
-    write(pytester, "def test_it(): pass\n")
-
-    result = pytester.runpytest("--tf-invariance-atol=small")
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*tf_invariance_atol = 'small' is not a number >= 0 (see --tf-invariance-atol).*"])
-
-
 SEED = """
 import transformers
 

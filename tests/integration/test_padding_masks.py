@@ -9,6 +9,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 from pytest_tfdebug import InvarianceError, assert_padding_invariant
 from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.checks.registry import CHECKS
+from pytest_tfdebug.invariance.checks.settings import Settings
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [5, 6, 7, 0, 0, 0]])
 INPUTS = {"input_ids": IDS, "attention_mask": (IDS != 0).long()}
@@ -124,9 +125,9 @@ def test_a_call_with_gradients_is_repeated_with_gradients():
     call, output = observe(model, (), INPUTS, lambda: model(**INPUTS))
     with torch.no_grad():
         fast = model(**INPUTS)
-    check = CHECKS["padding_invariant"]
+    check = CHECKS["padding"]
 
-    outcome = check.run(call, check.takes(side="right"))
+    outcome = check.run(call, Settings(side="right"))
 
     assert fast.isnan().any()
     assert not output.isnan().any()

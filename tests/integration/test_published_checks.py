@@ -160,7 +160,7 @@ def test_a_culprit_outside_of_the_repository_is_shown_at_the_test(pytester, monk
     ("marker", "body"),
     [
         ("overflow_free", 'torch.nn.Linear(2, 2)(torch.full((1, 2), float("inf")))'),
-        ("batch_invariant", "Batchy()(torch.arange(6.0).view(3, 2))"),
+        ("invariant('batch')", "Batchy()(torch.arange(6.0).view(3, 2))"),
     ],
 )
 def test_the_place_of_a_failure_is_the_line_that_called_the_model(pytester, marker, body):

@@ -9,15 +9,12 @@ from transformers import LlamaForCausalLM
 import padding_models
 from pytest_tfdebug import (
     InvarianceError,
-    assert_attention_invariant,
-    assert_batch_invariant,
-    assert_cache_invariant,
-    assert_dtype_close,
+    assert_invariant,
     assert_padding_invariant,
-    assert_save_load_invariant,
 )
 from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.checks.registry import CHECKS
+from pytest_tfdebug.invariance.checks.settings import Settings
 
 HOLES = torch.tensor([[1, 0, 1, 1, 0, 1, 1, 0, 1, 1], [1, 1, 0, 1, 1, 0, 0, 1, 1, 1]])
 
@@ -38,7 +35,7 @@ def test_a_mask_with_holes_passes(name):
     inputs = {"input_ids": inputs["input_ids"].clamp(min=3), "attention_mask": HOLES}
 
     assert_padding_invariant(model, inputs)
-    assert_batch_invariant(model, inputs)
+    assert_invariant(model, inputs, "batch")
 
 
 def test_positions_are_those_of_the_test_where_its_mask_begins_with_zeros():
@@ -68,7 +65,7 @@ def test_several_ids_at_a_position_are_padded_along_the_positions():
     inputs = {"input_ids": ids, "attention_mask": torch.ones(2, 5)}
 
     assert_padding_invariant(Codebooks(), inputs)
-    assert_batch_invariant(Codebooks(), inputs)
+    assert_invariant(Codebooks(), inputs, "batch")
 
 
 class BetweenPromptAndImage(torch.nn.Module):
@@ -144,9 +141,9 @@ class Magnifying(torch.nn.Module):
 def test_a_difference_that_is_gone_in_float64_is_rounding_and_is_noted():
     model, inputs = Magnifying(), {"input_ids": torch.tensor([[3, 4, 5]])}
     call, _ = observe(model, (), inputs, lambda: model(**inputs))
-    check = CHECKS["padding_invariant"]
+    check = CHECKS["padding"]
 
-    outcome = check.run(call, check.takes(lengths=1))
+    outcome = check.run(call, Settings(lengths=1))
 
     assert (outcome.failure, outcome.repeats) == ("", 1)
     assert outcome.notes == ["Magnifying magnifies the rounding of float32 (input_ids padded by 1 on the right)"]
@@ -247,22 +244,22 @@ def test_left_pads_of_a_test_are_told_where_the_forward_takes_no_position_ids():
 
 
 def test_images_belong_to_the_prefill():
-    assert_cache_invariant(*padding_models.build("llava"))
+    assert_invariant(*padding_models.build("llava"), "cache")
 
 
 def test_images_up_to_the_last_token_leave_no_step():
     model, inputs = padding_models.build("llava")
     inputs = {name: value[:, :18] if value.dim() == 2 else value for name, value in inputs.items()}
 
-    error = raised(assert_cache_invariant, model, inputs)
+    error = raised(assert_invariant, model, inputs, "cache")
 
     assert "no token of text follows its images, so there is no step to decode" in str(error)
 
 
 def test_a_cache_of_a_model_that_attends_in_both_directions_does_not_apply():
-    error = raised(assert_cache_invariant, *padding_models.build("bert-decoder"))
+    error = raised(assert_invariant, *padding_models.build("bert-decoder"), "cache")
 
-    assert str(error).startswith("cache_invariant checked nothing")
+    assert str(error).startswith("invariant('cache') checked nothing")
     assert "BertLMHeadModel" in str(error)
     assert "attends in both directions" in str(error)
 
@@ -273,7 +270,7 @@ def test_a_decoder_that_looks_ahead_is_told_so():
     forward = layer.forward
     layer.forward = lambda states: forward(states + states.mean(1, keepdim=True))
 
-    error = raised(assert_cache_invariant, model, {"input_ids": inputs["input_ids"].clamp(min=3)})
+    error = raised(assert_invariant, model, {"input_ids": inputs["input_ids"].clamp(min=3)}, "cache")
 
     told = "Diagnosis: a later token changes what the model says at an earlier one, without any cache"
     assert told in " ".join(str(error).split())
@@ -289,7 +286,7 @@ def test_a_step_that_the_model_refuses_is_placed_at_the_line_that_raised():
     model, inputs = padding_models.build("llama")
     model.__class__ = Refuses
 
-    error = raised(assert_cache_invariant, model, inputs)
+    error = raised(assert_invariant, model, inputs, "cache")
 
     assert "tokens 5 to 5" in " ".join(str(error).split())
     assert error.culprit.path == "Refuses"
@@ -297,7 +294,7 @@ def test_a_step_that_the_model_refuses_is_placed_at_the_line_that_raised():
 
 
 def test_an_answer_without_tokens_cannot_be_decoded():
-    error = raised(assert_cache_invariant, *padding_models.build("llama-classifier"))
+    error = raised(assert_invariant, *padding_models.build("llama-classifier"), "cache")
 
     assert "nothing that it returns runs along its tokens" in str(error)
 
@@ -307,7 +304,7 @@ def test_the_module_whose_output_underflows_is_the_culprit():
     with torch.no_grad():
         model.lm_head.weight.mul_(1e-9)
 
-    error = raised(assert_dtype_close, model, inputs, dtypes="float16")
+    error = raised(assert_invariant, model, inputs, "dtype", dtypes="float16")
 
     assert error.culprit.path == "lm_head"
     assert "self.lm_head(" in lines_of(error.culprit)
@@ -326,7 +323,7 @@ class Mixed(torch.nn.Module):
 
 
 def test_a_model_that_does_not_run_in_a_lower_precision_fails_at_the_line_that_raised():
-    error = raised(assert_dtype_close, Mixed(), {"input_ids": IDS})
+    error = raised(assert_invariant, Mixed(), {"input_ids": IDS}, "dtype")
 
     assert "raises where the plain call does not: bfloat16." in str(error)
     assert "The repeated call raised RuntimeError: " in str(error)
@@ -338,9 +335,9 @@ def test_a_model_that_takes_whole_batches_only_cannot_be_asked_for_a_row():
         def forward(self, input_ids):
             return input_ids.float().reshape(-1, 2, input_ids.shape[1])
 
-    error = raised(assert_batch_invariant, Pairs(), {"input_ids": torch.tensor([[3, 4, 5], [6, 7, 8]])})
+    error = raised(assert_invariant, Pairs(), {"input_ids": torch.tensor([[3, 4, 5], [6, 7, 8]])}, "batch")
 
-    assert str(error).startswith("batch_invariant checked nothing")
+    assert str(error).startswith("invariant('batch') checked nothing")
     assert "cannot be asked that way: row 0 in its batch of 2, against the row alone (RuntimeError: " in str(error)
 
 
@@ -356,7 +353,7 @@ def test_an_attention_that_raises_fails_at_its_line():
     model.set_attn_implementation("eager")
     model.__class__ = Picky
 
-    error = raised(assert_attention_invariant, model, inputs)
+    error = raised(assert_invariant, model, inputs, "attention")
 
     assert "sdpa against eager" in str(error)
     assert lines_of(error.culprit).strip() == 'raise ValueError("not this one")'
@@ -374,16 +371,16 @@ def test_a_model_with_a_part_that_has_no_attention_is_loaded_all_the_same(monkey
 
     monkeypatch.setattr(type(model), "from_pretrained", classmethod(refusing))
 
-    assert_save_load_invariant(model, inputs)
+    assert_invariant(model, inputs, "save_load")
 
 
 def test_a_limit_that_the_call_itself_exceeds_is_that_of_another_sequence():
     model, inputs = padding_models.build("llama")
     model.config.max_position_embeddings = 4
     call, _ = observe(model, (), inputs, lambda: model(**inputs))
-    check = CHECKS["padding_invariant"]
+    check = CHECKS["padding"]
 
-    outcome = check.run(call, check.takes())
+    outcome = check.run(call, Settings())
 
     assert not any("do not fit" in told for told in outcome.skipped)
 

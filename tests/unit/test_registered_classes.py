@@ -9,7 +9,6 @@ from torch import nn
 from torch.utils import _pytree
 
 from pytest_tfdebug import Trace, compare, trace
-from pytest_tfdebug.repro.inputs import load_inputs, save_inputs
 from pytest_tfdebug.tracing.caches import CacheWatch
 from pytest_tfdebug.tracing.kept_call import kept
 from pytest_tfdebug.tracing.leaves import replaced, walk
@@ -84,19 +83,6 @@ def test_what_is_written_into_it_is_a_write_to_the_cache_that_holds_it():
     replaced_one = watch.written([cache])
 
     assert [[leaf.path for leaf in look] for look in (in_place, replaced_one)] == [["OwnCache.state[0]"]] * 2
-
-
-def test_a_repro_hands_it_to_the_model_as_it_was(tmp_path):
-    names = save_inputs(
-        tmp_path, (ragged(), Pair(ragged(), 1)), {"box": Box([ragged()]), "plain": {"x": (torch.ones(1),)}}
-    )
-    (first, pair), kwargs = load_inputs(tmp_path, names)
-
-    assert isinstance(pair, Pair)
-    for found in (first, pair.left, kwargs["box"].content[0]):
-        assert isinstance(found, Ragged)
-        assert (found.values.tolist(), found.lengths.tolist(), found.name) == ([0, 1, 2], [1, 2], "words")
-    assert kwargs["plain"]["x"][0].tolist() == [1]
 
 
 def test_a_kept_call_does_not_see_what_is_written_into_it_later():

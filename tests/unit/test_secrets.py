@@ -1,6 +1,7 @@
 """No form of a secret gets from where a run meets it to what the run prints or writes."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,8 +9,7 @@ import torch
 from pytest_tfdebug import InvarianceError, assert_padding_invariant, trace
 from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.goldens.store import save
-from pytest_tfdebug.options import Repros
-from pytest_tfdebug.repro.write import FailedCall, write_repro
+from pytest_tfdebug.repro.write import write_repro
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.classify import classify
 from pytest_tfdebug.triage.failure import Failure
@@ -105,13 +105,14 @@ def test_a_golden_holds_no_form(tmp_path, form):
 def test_a_repro_holds_no_form(tmp_path, monkeypatch, form):
     model = Model(2, 2)
     model.note, model.own = form.text, Note(form.text)
-    failed = FailedCall(
-        f"test_it.py::test_it[{form.text}]", "parity", model, (), {"note": form.text}, (f"print({form.text!r})",)
-    )
+    config = SimpleNamespace(inipath=None, rootpath=tmp_path, invocation_params=SimpleNamespace(dir=tmp_path, args=()))
+    item = SimpleNamespace(nodeid=f"test_it.py::test_it[{form.text}]", config=config)
+    chosen = SimpleNamespace(repro="made", golden_dir=form.text, golden_variant=None, device="auto")
+    monkeypatch.setattr("pytest_tfdebug.repro.write.Options.of", lambda _: chosen)
     monkeypatch.setenv("HF_HOME", form.text)
 
-    told = write_repro(Repros(tmp_path), failed)
-    (directory,) = tmp_path.iterdir()
+    told = write_repro(item, "parity", model, (torch.ones(1, 2),), {"note": form.text})
+    (directory,) = (tmp_path / "made").iterdir()
 
     assert told.startswith("Repro: python ")
     assert leaks(form, told) == []

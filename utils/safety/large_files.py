@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import resource
 import struct
 import time
-import zipfile
 import zlib
 from typing import TYPE_CHECKING
 
 import torch
 
 from pytest_tfdebug import GoldenError, TFDebugError, Trace, trace
-from pytest_tfdebug.repro.inputs import load_inputs, save_inputs
-from pytest_tfdebug.repro.module_file import load_module, save_module
 from pytest_tfdebug.scan.cache import Cache
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.ratchet import baseline
@@ -86,7 +82,6 @@ def _files(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]
     yield from _reports(folder / "report.json", size)
     yield from _caches(folder, size)
     yield from _goldens(folder / "golden.safetensors", size)
-    yield from _repros(folder, size)
 
 
 def _reports(path: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -148,29 +143,6 @@ def _save_document(path: Path, text: bytes) -> None:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
     tensors["#document"] = torch.frombuffer(bytearray(zlib.compress(text, 1)), dtype=torch.uint8)
     save_file(tensors, path, metadata={"tfdebug": with_checksums({"format": 2, "extra": {}}, tensors)})
-
-
-def _repros(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    save_inputs(folder, (torch.ones(1),), {})
-    names = save_module(folder, torch.nn.Linear(2, 2))
-    whole = (folder / "model.pt").read_bytes()
-    units = {**_JSON, "values": '{"value":1}', "long lists": '{"list":[]}'}
-    for name, unit in units.items():
-        args = f'{{"dict":{{"args":{{"tuple":{_list_of(unit, size)}}},"kwargs":{{"dict":{{}}}}}}}}'
-        (folder / "inputs.json").write_text(args, encoding="utf-8")
-        yield f"repro, inputs of {name}", lambda: load_inputs(folder)
-    for name, code in {"lists": b"]", "dicts": b"}", "texts": b"X\x01\x00\x00\x00a0"}.items():
-        for length in (size, 1_900_000):
-            (folder / "model.pt").write_bytes(_with_tree(whole, b"\x80\x02" + code * (length // len(code)) + b"."))
-            yield f"repro, modules of {name}", lambda: load_module(folder, names)
-
-
-def _with_tree(whole: bytes, content: bytes) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(packed, "w") as new:
-        for name in old.namelist():
-            new.writestr(name, content if name.endswith("data.pkl") else old.read(name))
-    return packed.getvalue()
 
 
 def _list_of(unit: str, size: int) -> str:

@@ -19,7 +19,7 @@ from pytest_tfdebug.invariance.checks.cache import CacheCheck
 from pytest_tfdebug.invariance.checks.dtype import DtypeCheck
 from pytest_tfdebug.invariance.checks.padding import PaddingCheck
 from pytest_tfdebug.invariance.checks.save_load import SaveLoadCheck
-from pytest_tfdebug.invariance.checks.settings import TOLERANCES
+from pytest_tfdebug.invariance.checks.settings import TOLERANCES, Settings
 from pytest_tfdebug.overflow.guard import overflow_guard
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.float64 import all_in_float64
@@ -28,7 +28,6 @@ from pytest_tfdebug.tracing.state import preserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from pytest_tfdebug.conform.subject import Subject
     from pytest_tfdebug.invariance.checks.base import Check
@@ -76,9 +75,9 @@ def _raised_at(error: BaseException) -> str:
     return shown_line(own[-1]) if own else ""
 
 
-def _check(kind: type[Check[Any]], subject: Subject) -> Finding:
+def _check(kind: type[Check], subject: Subject) -> Finding:
     """Repeat the plain call, as a marker or an ``assert_`` function does."""
-    outcome = kind.run(subject.call, kind.takes())
+    outcome = kind.run(subject.call, Settings())
     if outcome.failure and outcome.located is not None and _is_rounding(kind, subject):
         return Finding(note="differs in float32 and not in float64: rounding, which this model magnifies")
     if outcome.is_beyond:  # the weights are not the model's own
@@ -90,14 +89,14 @@ def _check(kind: type[Check[Any]], subject: Subject) -> Finding:
     return Finding(note="; ".join(outcome.notes))
 
 
-def _is_rounding(kind: type[Check[Any]], subject: Subject) -> bool:
+def _is_rounding(kind: type[Check], subject: Subject) -> bool:
     """Tell whether a difference is gone in float64 under the tolerance of float32, where a fault would be as large."""
     allowed = TOLERANCES["float32"]
     try:
         wide = subject.in_float64()
         wide.model  # noqa: B018 - built before, so that its random numbers are those of its dtype
         with all_in_float64():
-            outcome = kind.run(wide.call, kind.takes(rtol=allowed.rtol, atol=allowed.atol))
+            outcome = kind.run(wide.call, Settings(rtol=allowed.rtol, atol=allowed.atol))
     except Exception:  # noqa: BLE001 - a model that does not run in float64 has shown nothing
         return False
     return bool(outcome.repeats) and not outcome.failure

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 
 _NAME = "use_cache"
@@ -13,7 +12,7 @@ _DIAGNOSIS = (
 )
 
 
-class UseCacheCheck(Check[Settings]):
+class UseCacheCheck(Check):
     """The call is made with and without a cache."""
 
     needs = "Call a model whose forward takes use_cache"

@@ -14,13 +14,13 @@ from safetensors.torch import load_file, save_file
 from pytest_tfdebug.conform.finding import Finding
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.triage.clean_load import recorded
+from pytest_tfdebug.invariance.loads import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.conform.subject import Subject
-    from pytest_tfdebug.triage.clean_load import Load
+    from pytest_tfdebug.invariance.loads import Load
 
 _FILE = "model.safetensors"
 _TIES = "tie_word_embeddings"

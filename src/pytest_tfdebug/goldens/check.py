@@ -17,12 +17,12 @@ from pytest_tfdebug.goldens.paths import shown
 from pytest_tfdebug.goldens.pending import note_errors
 from pytest_tfdebug.goldens.progress import Progress
 from pytest_tfdebug.goldens.recorded_check import parity_record, unchecked_record
-from pytest_tfdebug.goldens.repro import write_golden_repro
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.store import load
-from pytest_tfdebug.options import Options, repros
+from pytest_tfdebug.options import Options
 from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
 from pytest_tfdebug.publish.note import note, wants_details
+from pytest_tfdebug.repro.write import write_repro
 from pytest_tfdebug.tracing.ranks import present_group
 from pytest_tfdebug.tracing.selection import names_of
 
@@ -159,16 +159,8 @@ class Check:
         GoldenSession.of(config).note_environment(self.model)
         report.subject = f"The {'port' if self.has_reference else 'model'} differs from its golden"
         report.advice = to_accept(config, is_reference=self.has_reference)
-        wanted = repros(config)
-        if wanted is not None and self._runs_alone:
-            told = write_golden_repro(
-                wanted,
-                self.place.fetch(),
-                self.item.nodeid,
-                model=self.model,
-                called=called,
-                settings=self.settings,
-            )
+        if self._runs_alone:
+            told = write_repro(self.item, "parity", self.model, called.args, called.kwargs)
             report.repro += (f"  {line}" for line in told.splitlines())
         report.facts.append(f"Golden: {shown(str(self.place), config)}")
 

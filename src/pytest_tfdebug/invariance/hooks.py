@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.errors import InvarianceError
+from pytest_tfdebug.errors import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.calls.mask_warnings import watch
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
-from pytest_tfdebug.invariance.checks.registry import CHECKS, judge
+from pytest_tfdebug.invariance.checks.registry import CHECKS, asked, judge, title
 from pytest_tfdebug.invariance.recorded_check import failed_record, passed_record
-from pytest_tfdebug.marker_arguments import marked
-from pytest_tfdebug.options import NOTE, Options, repros
+from pytest_tfdebug.marker_arguments import usage_error
+from pytest_tfdebug.options import NOTE, Options
 from pytest_tfdebug.publish.note import calling_line, note, raised, wants_details
+from pytest_tfdebug.repro.write import write_repro
 from pytest_tfdebug.tracing.outermost import intercept_outermost
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.check_record import Lines
     from pytest_tfdebug.invariance.checks.settings import Settings
+
+
+MARKERS = ("padding_invariant", "invariant")
 
 
 @dataclass
@@ -96,27 +100,34 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
         verdict = judge(name, settings, observer.calls, observer.refusals, is_marker=True)
     except InvarianceError as error:
         note(item, failed_record(item.nodeid, name, error, observer.at, in_detail=wants_details(item.config)))
-        wanted = repros(item.config)
-        if wanted is None or error.call is None:
+        call = error.call
+        told = write_repro(item, title(name), call.model, call.args, call.inputs) if call is not None else ""
+        if not told:
             raise
-        from pytest_tfdebug.invariance.repro import write
-
-        told = write(wanted, item.nodeid, name, settings, error.call)
         text = f"{error}\n{told}" if error.text is None else error.text.with_repro(told)
         raise InvarianceError(text, error.culprit, outcome=error.outcome) from None
     note(item, passed_record(item.nodeid, name, verdict, observer.calls, observer.at))
     for text in verdict.notes:
-        item.add_report_section("call", name, text)
+        item.add_report_section("call", title(name), text)
         item.user_properties.append((NOTE, text))
 
 
 def _requests(item: pytest.Item) -> dict[str, Settings]:
-    """Return the checks that a test asks for.
+    """Return the checks of calls that a test asks for; of several markers for one check the closest counts.
 
     Raises:
         pytest.UsageError: If a marker's arguments make no sense.
     """
-    options = Options.of(item.config)
-    defaults = {"rtol": options.invariance_rtol, "atol": options.invariance_atol}
-    asked = {name: marked(item, name, check.takes, **defaults) for name, check in CHECKS.items()}
-    return {name: settings for name, settings in asked.items() if settings is not None}
+    found: dict[str, Settings] = {}
+    wrong = []
+    for marker in item.iter_markers():
+        if marker.name not in MARKERS:
+            continue
+        names, args = (("padding",), marker.args) if marker.name == "padding_invariant" else (marker.args, ())
+        try:
+            found = {**asked(marker.name, names, marker.kwargs, args), **found}
+        except TFDebugError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise usage_error(item, TFDebugError("\n".join(wrong)))
+    return {name: settings for name, settings in found.items() if name in CHECKS}

@@ -37,7 +37,7 @@ def passed_record(
 
     Args:
         test: Node id of the test.
-        name: The marker.
+        name: The check.
         verdict: The verdict of the check.
         calls: The calls of the test.
         at: The line that made the first of them.
@@ -45,7 +45,9 @@ def passed_record(
     models = ", ".join(dict.fromkeys(class_of(call) for call in calls))
     again = f"{models}: {counted(verdict.repeats, 'forward')} made again, with the same answer."
     told = verdict.notes[0] if verdict.notes else again
-    return CheckRecord(test, name, "passed", told, model=models, at=at, repeats=verdict.repeats, notes=verdict.notes)
+    return CheckRecord(
+        test, _kind(name), "passed", told, model=models, at=at, repeats=verdict.repeats, notes=verdict.notes
+    )
 
 
 def failed_record(test: str, name: str, error: InvarianceError, at: Lines | None, *, in_detail: bool) -> CheckRecord:
@@ -53,7 +55,7 @@ def failed_record(test: str, name: str, error: InvarianceError, at: Lines | None
 
     Args:
         test: Node id of the test.
-        name: The marker.
+        name: The check.
         error: The exception that it raised.
         at: The line that made the call.
         in_detail: Whether somebody will look at both forwards.
@@ -64,7 +66,7 @@ def failed_record(test: str, name: str, error: InvarianceError, at: Lines | None
     text = str(error)
     return CheckRecord(
         test,
-        name,
+        _kind(name),
         "failed",
         text.partition("\n")[0],
         model=class_of(error.call) if error.call is not None else "",
@@ -79,6 +81,11 @@ def failed_record(test: str, name: str, error: InvarianceError, at: Lines | None
         forward=forward_record(parity, _elements(located)) if in_detail and parity is not None and located else None,
         tokens=token_grid(located) if in_detail and located is not None else None,
     )
+
+
+def _kind(name: str) -> str:
+    """Return the check's name in records: that of the marker, where it has one of its own."""
+    return "padding_invariant" if name == "padding" else name
 
 
 def class_of(call: ObservedCall) -> str:

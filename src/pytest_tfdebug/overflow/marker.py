@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_tfdebug.marker_arguments import marked
-from pytest_tfdebug.options import repros
+from pytest_tfdebug.options import Options
 from pytest_tfdebug.overflow.recorded_check import overflow_record
 from pytest_tfdebug.overflow.roots import Roots
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
 from pytest_tfdebug.publish.note import calling_line, note, raised, wants_details
+from pytest_tfdebug.repro.write import write_repro
+from pytest_tfdebug.tracing.kept_call import KeptCall
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.check_record import Lines
     from pytest_tfdebug.report.check_text import CheckText
-    from pytest_tfdebug.tracing.kept_call import KeptCall
 
 _NAME = "overflow_free"
 _ADVICE = (
@@ -30,12 +31,9 @@ _ADVICE = (
 )
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse bad marker arguments before any test runs; a worker of xdist can only report them test by test."""
-    if hasattr(session.config, "workerinput"):
-        return
-    for item in session.items:
-        marked(item, _NAME, Settings)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Refuse bad marker arguments before the test runs."""
+    marked(item, _NAME, Settings)
 
 
 class _Calls:
@@ -43,31 +41,25 @@ class _Calls:
 
     Args:
         item: The test.
-        settings: Its marker's arguments.
     """
 
-    def __init__(self, item: pytest.Item, settings: Settings) -> None:
-        self.repros = repros(item.config)
-        self._test, self._settings = item.nodeid, settings
+    def __init__(self, item: pytest.Item) -> None:
+        self._item = item
         self._latest: KeptCall | None = None
         self.at: Lines | None = None
 
     def keep(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a call in place of the one before it."""
         self.at = self.at or calling_line()
-        if self.repros is None:
-            return
-        from pytest_tfdebug.tracing.kept_call import KeptCall
-
-        self._latest = KeptCall.of(model, args, kwargs)
+        if Options.of(self._item.config).repro:
+            self._latest = KeptCall.of(model, args, kwargs)
 
     def with_repro(self, report: CheckText | None) -> CheckText | None:
         """Return a report with where its repro is."""
-        if report is None or self.repros is None or self._latest is None:
+        call = self._latest
+        if report is None or call is None:
             return report
-        from pytest_tfdebug.overflow.repro import write
-
-        return report.with_repro(write(self.repros, self._test, self._settings, self._latest))
+        return report.with_repro(write_repro(self._item, _NAME, call.model, call.args, call.kwargs))
 
 
 @pytest.hookimpl(wrapper=True, trylast=True)
@@ -76,7 +68,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     settings = marked(item, _NAME, Settings)
     if settings is None:
         return (yield)
-    watch, calls = Watch(settings, raises=False), _Calls(item, settings)
+    watch, calls = Watch(settings, raises=False), _Calls(item)
     watch.headroom.is_complete = wants_details(item.config)
     try:
         with Roots(watch, calls.keep).watching():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_whole_number, several
 from pytest_tfdebug.tracing.globs import checked
 
@@ -22,6 +23,14 @@ def _factor(example: str) -> float | None:
         lambda value: float(value) if is_number(value) else value,
     )
     return factor
+
+
+def _glob_error(glob: str) -> TFDebugError | None:
+    try:
+        checked(glob)
+    except TFDebugError as error:
+        return error
+    return None
 
 
 def _numbers(value: object) -> object:
@@ -69,10 +78,9 @@ class Settings(Arguments):
     )
     abort_after_batch: int | None = argument(None, is_whole_number, "None or the number of a forward from 0")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for glob in self.ignore:
-            checked(glob)
+    def contradictions(self) -> list[str]:
+        """Return which globs cannot be read."""
+        return [str(error) for error in map(_glob_error, self.ignore) if error]
 
     @property
     def wants_headroom(self) -> bool:

@@ -1,4 +1,4 @@
-"""Write the directory: model, inputs, environment, ``repro.py``, and a README of one command."""
+"""``--tf-repro``: a folder with the inputs of the call, the environment, and a few lines that run the test."""
 
 from __future__ import annotations
 
@@ -6,136 +6,117 @@ import json
 import re
 import shutil
 import sys
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from pickle import PicklingError
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from pytest_tfdebug.environment import environment, is_of_python
-from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import redact, redacted
-from pytest_tfdebug.repro.contents import leave_out, readme, summary
-from pytest_tfdebug.repro.inputs import save_inputs
-from pytest_tfdebug.repro.model import replaced_functions, save_model
+from pytest_tfdebug.secret_names import is_secret
+from pytest_tfdebug.tracing.leaves import walk, walk_inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from pytest_tfdebug.options import Repros
+    import pytest
+    import torch
 
-_LONGEST_NAME = 120
+_LONGEST_NAME, _LONGEST_VALUE = 120, 200
+#: Options of the run that change what a check does.
+_CARRIED = {"golden_dir": "--tf-golden-dir", "golden_variant": "--tf-golden-variant", "device": "--tf-device"}
 _SCRIPT = '''\
-"""{title}{lost}
+"""A failed {what} check of {test}. Run it: python repro.py
 
-Run it: python repro.py
+inputs.safetensors and inputs.json hold the inputs of the call, environment.json what else the answer may depend on.
 """
 
+import os
 import sys
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-{needs}sys.path.extend({paths!r})  # where the test imported its own modules from
+import pytest
 
-import torch
-
-import pytest_tfdebug
-from pytest_tfdebug.repro.inputs import load_inputs
-
-torch.manual_seed({seed})
-{model}
-args, kwargs = load_inputs(HERE{classes})
-
-{check}
+sys.path.extend({paths!r})  # where the test imported its own modules from
+os.chdir({root!r})
+sys.exit(pytest.main({arguments!r}))
 '''
-_NEEDS = """\
-missing = [name for name in {files!r} if not (HERE / name).exists()]
-if missing:
-    print("This repro was written without", ", ".join(missing) + ". Put files of these names beside it; see README.md.")
-    sys.exit(2)
-"""
 
 
-@dataclass(frozen=True)
-class FailedCall:
-    """A call whose check failed.
+def write_repro(
+    item: pytest.Item, what: str, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> str:
+    """Write the repro of a failed check, if repros are asked for.
 
     Args:
-        test: Node id of the test.
-        what: The check, in a few words.
+        item: The test. It gets a directory of its own, replaced if it exists.
+        what: The check, in a word.
         model: The module that was called.
         args: Its positional inputs.
         kwargs: Its keyword inputs.
-        check: Lines of Python that check ``model``, ``args`` and ``kwargs`` and raise or exit with 1.
-        files: Files to copy beside the script, by their name there.
-        autocast: Device type and dtype of the autocast in which the call was made.
+
+    Returns:
+        The lines that say how to run it, or why there is none; empty if nobody asked.
     """
-
-    test: str
-    what: str
-    model: torch.nn.Module
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    check: tuple[str, ...]
-    files: Mapping[str, Path] = field(default_factory=dict)
-    autocast: tuple[str, torch.dtype] | None = None
-
-
-def write_repro(repros: Repros, failed: FailedCall) -> str:
-    """Write a repro and return the lines that say how to run it and what it holds, or why there is none.
-
-    Args:
-        repros: Where repros go, and what is left out of them. The test gets a directory of its own, replaced if it
-            exists.
-        failed: The call.
-    """
-    directory = repros.root / _directory_name(failed)
-    replaced = ", ".join(replaced_functions(failed.model))
-    lost = f"It lacks what the test put in place of {replaced}." if replaced else ""
+    root = Options.of(item.config).repro
+    if not root:
+        return ""
+    directory = item.config.invocation_params.dir / root / _directory_name(f"{item.nodeid}.{what}")
     try:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        classes = save_inputs(directory, failed.args, failed.kwargs)
-        for name, source in failed.files.items():
-            shutil.copyfile(source, directory / name)
-        model = save_model(directory, failed.model)
-        left_out = leave_out(directory, repros.without)
-        (directory / "repro.py").write_text(_script(failed, model, classes, lost, left_out), encoding="utf-8")
-    except (OSError, TFDebugError, TypeError, ValueError, AttributeError, RuntimeError, PicklingError) as error:
+        _write_inputs(directory, args, kwargs)
+        known = redacted(environment(model, with_git=True).to_dict())
+        (directory / "environment.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
+        (directory / "repro.py").write_text(_script(item, what), encoding="utf-8")
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
         shutil.rmtree(directory, ignore_errors=True)
         return f"No repro: {redact(str(error)).splitlines()[0] if str(error) else type(error).__name__}."
-    known = redacted(environment(failed.model, with_git=True).to_dict())
-    (directory / "environment.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
-    title = f"A failed {failed.what} check of `{redact(failed.test)}`."
-    (directory / "README.md").write_text(readme(title, directory, left_out), encoding="utf-8")
-    return f"Repro: python {directory / 'repro.py'}{f' ({lost})' if lost else ''}\n  {summary(directory, left_out)}"
+    return f"Repro: python {directory / 'repro.py'}\n  It holds the inputs, the environment and what runs the test."
 
 
-def _script(failed: FailedCall, model: list[str], classes: list[str], lost: str, left_out: list[str]) -> str:
+def _write_inputs(directory: Path, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Write the tensors of a call under their leaf paths, and a line for each input."""
+    from safetensors.torch import save_file
+
+    tensors = {leaf.path: leaf.tensor for leaf in walk_inputs(args, kwargs)}
+    told = {name: _told(name, value) for name, value in _named(args, kwargs)}
+    save_file(
+        {path: tensor.detach().cpu().contiguous().clone() for path, tensor in tensors.items()},
+        directory / "inputs.safetensors",
+    )
+    (directory / "inputs.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+
+
+def _named(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    yield from ((f"[{place}]", value) for place, value in enumerate(args))
+    yield from kwargs.items()
+
+
+def _told(name: str, value: object) -> str:
+    """Return what an input is, in a line: a tensor's shape and dtype, a short text of anything else."""
+    found = [f"{name}{leaf.path}: {tuple(leaf.tensor.shape)} {leaf.tensor.dtype}" for leaf in walk(value)]
+    if found:
+        return "; ".join(found)
+    return redact("***" if isinstance(value, str) and is_secret(name, value) else repr(value)[:_LONGEST_VALUE])
+
+
+def _script(item: pytest.Item, what: str) -> str:
+    config, chosen = item.config, Options.of(item.config)
     paths = [path for path in sys.path if path and Path(path).is_dir() and not is_of_python(path)]
+    test = item.nodeid if redact(item.nodeid) == item.nodeid else item.nodeid.partition("[")[0]
+    ini = ["-c", str(config.inipath)] if config.inipath else []
+    given = {flag: getattr(chosen, name) for name, flag in _CARRIED.items()}
+    options = [f"{flag}={value}" for flag, value in given.items() if value and redact(value) == value]
     return _SCRIPT.format(
-        title=f"A failed {failed.what} check of {redact(failed.test)}.".replace("\\", "/").replace('"', "'"),
-        lost=f"\n{lost}" if lost else "",
-        needs=_NEEDS.format(files=left_out) if left_out else "",
+        what=what,
+        test=test.replace("\\", "/").replace('"', "'"),
         paths=[path for path in paths if redact(path) == path],
-        seed=torch.initial_seed(),
-        model="\n".join(model),
-        classes=f", {classes!r}" if classes else "",
-        check="\n".join(map(redact, _within_autocast(failed))),
+        root=str(config.rootpath),
+        arguments=[test, f"--rootdir={config.rootpath}", *ini, *options],
     )
 
 
-def _directory_name(failed: FailedCall) -> str:
+def _directory_name(label: str) -> str:
     """Return a name that every file system takes, and that no two tests share."""
-    label = f"{failed.test}.{failed.what}"
     short = re.sub(r"[^\w.\-]+", "_", redact(label))[-_LONGEST_NAME:].strip("_.")
     return f"{short}-{blake2b(label.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
-
-
-def _within_autocast(failed: FailedCall) -> list[str]:
-    if failed.autocast is None:
-        return list(failed.check)
-    device, dtype = failed.autocast
-    return [f"with torch.autocast({device!r}, {dtype}):", *(f"    {line}" for line in failed.check)]

@@ -86,7 +86,7 @@ def test_mask_that_is_dropped(reference):
     reference(input_ids=IDS, attention_mask=torch.ones_like(IDS))
 
 
-@pytest.mark.batch_invariant
+@pytest.mark.invariant("batch")
 def test_rows_alone(reference):
     reference(input_ids=IDS, attention_mask=torch.ones_like(IDS))
 
@@ -115,7 +115,7 @@ def test_enough_headroom(reference):
     reference(input_ids=IDS)
 
 
-@pytest.mark.clean_load
+@pytest.mark.invariant("clean_load")
 def test_head_of_another_class(reference, tmp_path):
     from transformers import LlamaForSequenceClassification, LlamaModel
 

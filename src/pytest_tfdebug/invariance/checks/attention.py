@@ -1,19 +1,16 @@
-"""``attention_invariant``: every attention implementation that is installed gives the answer of the eager one."""
+"""``attention``: every attention implementation that is installed gives the answer of the eager one."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.checks.base import COMMON, Check
 from pytest_tfdebug.invariance.explain.culprit import recorded
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
-from pytest_tfdebug.marker_arguments import argument, several
 from pytest_tfdebug.redaction import redact
 
 if TYPE_CHECKING:
@@ -34,27 +31,10 @@ _KNOWN = {
 _REFERENCE = "eager"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttentionSettings(Settings):
-    """What ``attention_invariant`` takes.
-
-    Args:
-        implementations: Names to compare with ``"eager"``; None for every one that the model supports, that is
-            installed, and that runs on the model's device.
-    """
-
-    implementations: tuple[str, ...] | None = argument(
-        None,
-        lambda value: bool(value) and all(isinstance(name, str) for name in value),
-        "a name or several, as in ('sdpa',)",
-        several,
-    )
-
-
-class AttentionCheck(Check[AttentionSettings]):
+class AttentionCheck(Check):
     """The call is repeated with each implementation of attention."""
 
-    takes = AttentionSettings
+    options = (*COMMON, "implementations")
     needs = "Call a transformers model with more than one attention implementation"
     verdict = "depends on its attention implementation"
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
-from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
 from pytest_tfdebug.invariance.explain.culprit import Located, locate
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
+    from pytest_tfdebug.invariance.checks.settings import Settings
     from pytest_tfdebug.invariance.explain.culprit import TracePair
     from pytest_tfdebug.invariance.explain.rounding import Answer
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 #: Relative L2 error up to which a difference may come from rounding.
 _SMALL = 1e-4
-SettingsT = TypeVar("SettingsT", bound=Settings)
+#: Options of a check that compares elements.
+COMMON = ("rtol", "atol", "inputs")
 
 
 @dataclass
@@ -62,7 +63,7 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
 
 
-class Check(ABC, Generic[SettingsT]):
+class Check(ABC):
     """One check of one observed call.
 
     Args:
@@ -70,18 +71,18 @@ class Check(ABC, Generic[SettingsT]):
         settings: What the marker or function was given.
 
     Attributes:
-        takes: The class of the settings.
+        options: Which settings it takes.
         needs: What a call must be like to be repeated, for the message of a test that makes no such call.
         verdict: What a failure says of the model, "depends on its batch".
         randomness: What is said of a model that gives another answer each time.
     """
 
-    takes: ClassVar[type[Settings]] = Settings
+    options: ClassVar[tuple[str, ...]] = COMMON
     needs: ClassVar[str]
     verdict: ClassVar[str]
     randomness: ClassVar[str] = "draws random numbers that change its answer"
 
-    def __init__(self, call: ObservedCall, settings: SettingsT) -> None:
+    def __init__(self, call: ObservedCall, settings: Settings) -> None:
         self.call = call
         self.settings = settings
         self.model: Any = model_traits.unwrapped(call.model)
@@ -89,7 +90,7 @@ class Check(ABC, Generic[SettingsT]):
         self.outcome = Outcome()
 
     @classmethod
-    def run(cls, call: ObservedCall, settings: Any) -> Outcome:  # noqa: ANN401 - settings of the class in ``takes``
+    def run(cls, call: ObservedCall, settings: Settings) -> Outcome:
         """Check a call, in the state in which it was made; everything is left as it was."""
         check = cls(call, settings)
         with call.restored():

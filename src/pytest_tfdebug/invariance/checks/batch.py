@@ -1,4 +1,4 @@
-"""``batch_invariant``: a row alone gives the answer that it gives in its batch, in any order of the rows."""
+"""``batch``: a row alone gives the answer that it gives in its batch, in any order of the rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 
 from pytest_tfdebug.invariance.calls.sequences import main_input
 from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 from pytest_tfdebug.invariance.repeat.rows import has_shares, rows_of, rows_with_shares
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _DIAGNOSIS = "a row's answer depends on the rows beside it: statistics over the batch, a shared buffer or capacity."
 
 
-class BatchCheck(Check[Settings]):
+class BatchCheck(Check):
     """The call is repeated row by row, and with its rows in reverse."""
 
     needs = "Call a model with a batch"

@@ -1,4 +1,4 @@
-"""``cache_invariant``: decoding with a key-value cache, in steps or chunks, gives the answer of the full forward."""
+"""``cache``: decoding with a key-value cache, in steps or chunks, gives the answer of the full forward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import token_sequence
 from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.repeat.decodings import CACHES, decodings
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
@@ -34,7 +33,7 @@ _DIAGNOSIS = (
 _NOT_CAUSAL = "a later token changes what the model says at an earlier one, without any cache: attention is not causal."
 
 
-class CacheCheck(Check[Settings]):
+class CacheCheck(Check):
     """The call is repeated as prefill and steps, in chunks, and with left padding."""
 
     needs = "Call a model that decodes and takes past_key_values, with two tokens or more"

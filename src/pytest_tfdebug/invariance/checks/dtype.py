@@ -1,8 +1,8 @@
-"""``dtype_close``: the model in bfloat16 or float16 stays within a bound of its float32 answer."""
+"""``dtype``: the model in bfloat16 or float16 stays within a bound of its float32 answer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.invariance.checks.settings import BOUNDS
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.explain.choices import Choices, first_other
 from pytest_tfdebug.invariance.explain.culprit import recorded
 from pytest_tfdebug.invariance.explain.own_errors import error_of, own_errors
 from pytest_tfdebug.invariance.explain.rounding import in_dtype
-from pytest_tfdebug.marker_arguments import argument, is_number, several
 from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.capture import dtype_name
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
-#: Greatest relative L2 error of an output: about five times what eight random layers at a scale of 1 show (float16
-#: 1e-3, bfloat16 1e-2), and far below that of a wrong cast.
-BOUNDS = {"float16": 1e-2, "bfloat16": 5e-2}
 #: An error counts as rounding if rounding the weights alone gives at least an eighth of it.
 _SHARE = 8
 #: Texts of torch's errors for an operator that a device lacks in a dtype, such as the Fourier transform on CPUs.
@@ -42,29 +38,10 @@ _TOP = 5
 _NEAR = 0.9
 
 
-@dataclass(frozen=True, kw_only=True)
-class DtypeSettings(Settings):
-    """What ``dtype_close`` takes.
-
-    Args:
-        dtypes: ``"bfloat16"``, ``"float16"`` or both.
-        bound: Greatest relative L2 error of an output, ``norm(actual - expected) / norm(expected)``; by dtype when
-            None: 0.01 for float16 and 0.05 for bfloat16.
-    """
-
-    dtypes: tuple[str, ...] = argument(
-        ("bfloat16", "float16"),
-        lambda value: bool(value) and all(name in BOUNDS for name in value),
-        f"one of {', '.join(map(repr, BOUNDS))}",
-        lambda value: tuple(str(name).removeprefix("torch.") for name in several(value)),
-    )
-    bound: float | None = argument(None, lambda value: is_number(value) and value > 0, "a number > 0")
-
-
-class DtypeCheck(Check[DtypeSettings]):
+class DtypeCheck(Check):
     """The call is repeated in lower precision."""
 
-    takes = DtypeSettings
+    options = ("dtypes", "bound", "inputs")
     needs = "Call a float32 model"
     verdict = "is not close to float32"
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences, together
-from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.checks.settings import PaddingSettings
+from pytest_tfdebug.invariance.checks.base import COMMON, Check
 from pytest_tfdebug.invariance.explain.culprit import locate
 from pytest_tfdebug.invariance.explain.diagnosis import Findings, diagnose, observations
 from pytest_tfdebug.invariance.explain.experiments import Leak, LeakRepeater
@@ -26,20 +25,21 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
+    from pytest_tfdebug.invariance.checks.settings import Settings
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.records import Culprit
 
 
-class PaddingCheck(Check[PaddingSettings]):
+class PaddingCheck(Check):
     """Each sequence is padded on each side by several lengths; rows that the test padded are run alone."""
 
-    takes = PaddingSettings
+    options = (*COMMON, "side", "lengths", "filler", "position_ids", "expect", "reason")
     needs = "Call a model with input_ids or inputs_embeds, or with pixels or frames and their mask"
     verdict = "is not invariant to padding"
     randomness = "gives another answer each time it is called"
 
-    def __init__(self, call: ObservedCall, settings: PaddingSettings) -> None:
+    def __init__(self, call: ObservedCall, settings: Settings) -> None:
         super().__init__(call, settings)
         self._promises_finite = model_traits.is_pretrained(call.model)
         #: Sequences that need position ids when they are padded on the left.

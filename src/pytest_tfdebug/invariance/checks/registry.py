@@ -1,32 +1,73 @@
-"""All checks by marker, and the verdict on all calls of a test."""
+"""All checks by name, what each can be given, and the verdict on all calls of a test."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_tfdebug.errors import InvarianceError
+from pytest_tfdebug.errors import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.checks.attention import AttentionCheck
 from pytest_tfdebug.invariance.checks.batch import BatchCheck
 from pytest_tfdebug.invariance.checks.cache import CacheCheck
 from pytest_tfdebug.invariance.checks.dtype import DtypeCheck
 from pytest_tfdebug.invariance.checks.padding import PaddingCheck
 from pytest_tfdebug.invariance.checks.save_load import SaveLoadCheck
+from pytest_tfdebug.invariance.checks.settings import Settings
+from pytest_tfdebug.marker_arguments import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.checks.base import Check
-    from pytest_tfdebug.invariance.checks.settings import Settings
 
-CHECKS: dict[str, type[Check[Any]]] = {
-    "padding_invariant": PaddingCheck,
-    "batch_invariant": BatchCheck,
-    "cache_invariant": CacheCheck,
-    "attention_invariant": AttentionCheck,
-    "save_load_invariant": SaveLoadCheck,
-    "dtype_close": DtypeCheck,
+CHECKS: dict[str, type[Check]] = {
+    "padding": PaddingCheck,
+    "batch": BatchCheck,
+    "cache": CacheCheck,
+    "attention": AttentionCheck,
+    "save_load": SaveLoadCheck,
+    "dtype": DtypeCheck,
 }
+#: The check of what a test loads, which repeats no call; it has hooks of its own.
+CLEAN_LOAD = "clean_load"
+_OPTIONS = {**{name: check.options for name, check in CHECKS.items()}, CLEAN_LOAD: ("allow",)}
+
+
+def title(name: str) -> str:
+    """Return how a check is asked for: ``padding_invariant`` has a marker of its own."""
+    return "padding_invariant" if name == "padding" else f"invariant({name!r})"
+
+
+def asked(
+    function: str, names: Sequence[object], given: Mapping[str, Any], args: Sequence[object] = ()
+) -> dict[str, Settings]:
+    """Return the settings of each check that was asked for.
+
+    Args:
+        function: The marker or function, for the message.
+        names: Names of checks.
+        given: Keyword arguments; each has to be one that some of the checks take.
+        args: Positional arguments that are no names: there is no place for them.
+
+    Raises:
+        TFDebugError: If there is no such check, or an argument is unknown or makes no sense; each has its line.
+    """
+    valid = ", ".join(_OPTIONS)
+    if not names:
+        raise TFDebugError(f"{function} needs the names of checks, as in 'batch', 'cache'; there are {valid}.")
+    wrong = [
+        f"{function} has no check {name!r}; there are {valid}.{did_you_mean(str(name), _OPTIONS)}"
+        for name in names
+        if name not in _OPTIONS
+    ]
+    options = dict.fromkeys(option for name in names for option in _OPTIONS.get(str(name), ()))
+    try:
+        settings = Settings.of(function, args, given, options or Settings.__dataclass_fields__)
+    except TFDebugError as error:
+        wrong += str(error).splitlines()
+    if wrong:
+        raise TFDebugError("\n".join(wrong))
+    return {str(name): settings for name in names}
 
 
 class Verdict(NamedTuple):
@@ -60,7 +101,7 @@ def judge(
     names = settings.inputs or {}
     unknown = _unknown(names, calls)
     if unknown:
-        raise InvarianceError(f"{name}: {unknown}")
+        raise InvarianceError(f"{title(name)}: {unknown}")
     repeats, notes, skipped = 0, [], list(refusals)
     for call in calls:
         outcome = CHECKS[name].run(call.under_names(names), settings)
@@ -85,7 +126,7 @@ def _unknown(names: Mapping[str, str], calls: Sequence[ObservedCall]) -> str:
 
 def _nothing(name: str, skipped: list[str], *, is_marker: bool) -> Iterator[str]:
     place = "this test" if is_marker else "the function"
-    yield f"{name} checked nothing: no model call of {place} could be repeated."
+    yield f"{title(name)} checked nothing: no model call of {place} could be repeated."
     reasons = list(dict.fromkeys(skipped))
     yield from (f"  {reason}" for reason in reasons)
     if not reasons:

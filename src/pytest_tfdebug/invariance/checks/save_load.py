@@ -1,4 +1,4 @@
-"""``save_load_invariant``: a model that was saved and loaded again gives the same answer, and misses no weight."""
+"""``save_load``: a model that was saved and loaded again gives the same answer, and misses no weight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.invariance.explain.culprit import recorded
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 
@@ -27,7 +26,7 @@ _ATTENTION = "_attn_implementation"
 _DIAGNOSIS = "a weight, buffer or attribute of the culprit is not saved, or is made anew when the model is loaded."
 
 
-class SaveLoadCheck(Check[Settings]):
+class SaveLoadCheck(Check):
     """The model is saved and loaded, and the call repeated with what was loaded."""
 
     needs = "Call a model that has save_pretrained"

@@ -1,11 +1,11 @@
-"""What a marker or an ``assert_*`` function takes."""
+"""What the markers and the ``assert_*`` functions take, each check a part of it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_whole_number, one_of, several
 from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
 
@@ -20,48 +20,58 @@ TOLERANCES = {
     "float16": Tolerance(1e-3, 1e-3, scaled=True, noise=2e-3),
     "bfloat16": Tolerance(1e-2, 1e-2, scaled=True, noise=1.6e-2),
 }
+#: Greatest relative L2 error of an output: about five times what eight random layers at a scale of 1 show (float16
+#: 1e-3, bfloat16 1e-2), and far below that of a wrong cast.
+BOUNDS = {"float16": 1e-2, "bfloat16": 5e-2}
+
+
+def _problem(pattern: str) -> str:
+    """Return what is wrong with a regular expression; empty if nothing is."""
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError) as error:
+        return f"allow={pattern!r} is not a regular expression ({error}); it is searched in each key."
+    return ""
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(name, str) for pair in value.items() for name in pair)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Arguments):
-    """What every check takes.
+    """What a check can be given; which of these one takes is in its ``options``.
 
     Args:
         rtol: Relative tolerance; by dtype when None.
         atol: Absolute tolerance in the tensor's units; by dtype when None.
         inputs: What transformers calls the inputs of a forward that has names of its own,
             ``{"tokens": "input_ids", "mask": "attention_mask"}``.
+        side: Where to pad: ``"right"``, ``"left"`` or ``"both"``. ``"both"`` does not pad models on the left that never
+            are in use: see :func:`pytest_tfdebug.invariance.repeat.sides_and_lengths.left_padding_refusal`.
+        lengths: Numbers of pads to add; None for 1, 7 and as many as make the padded length the next multiple of 32
+            and one more.
+        filler: Token at the new positions: ``"pad"``, ``"random"`` or an id.
+        position_ids: ``"auto"``, ``"never"`` or ``"always"`` give the forward position ids built from the mask.
+        expect: ``"same"``, or ``"varies"`` for a model that is not invariant to padding by design.
+        reason: Why it is not.
+        implementations: Of attention, to compare with ``"eager"``; None for every one that the model supports, that is
+            installed, and that runs on the model's device.
+        dtypes: ``"bfloat16"``, ``"float16"`` or both.
+        bound: Greatest relative L2 error of an output in these, ``norm(actual - expected) / norm(expected)``; None for
+            0.01 in float16 and 0.05 in bfloat16.
+        allow: Regular expressions that are searched in the name of each weight; one in which they are found may be
+            missing, unexpected or mismatched.
     """
 
     rtol: float | None = argument(None, is_number, "a number >= 0")
     atol: float | None = argument(None, is_number, "a number >= 0")
     inputs: Mapping[str, str] | None = argument(
         None,
-        lambda value: isinstance(value, dict) and all(isinstance(name, str) for pair in value.items() for name in pair),
+        _are_names,
         "a dict of names, as in {'tokens': 'input_ids', 'mask': 'attention_mask'}",
         lambda value: dict(value) if isinstance(value, Mapping) else value,
     )
-
-    def tolerances(self) -> Tolerances:
-        """Return the tolerance of every tensor."""
-        return Tolerances(self.rtol, self.atol, tuple(TOLERANCES.items()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaddingSettings(Settings):
-    """What ``padding_invariant`` takes.
-
-    Args:
-        side: ``"right"``, ``"left"`` or ``"both"``. ``"both"`` does not pad models on the left that never are in use:
-            see :func:`pytest_tfdebug.invariance.repeat.sides_and_lengths.left_padding_refusal`.
-        lengths: Numbers of pads to add; None for 1, 7 and as many as make the padded length the next
-            multiple of 32 and one more.
-        filler: Token at the new positions: ``"pad"``, ``"random"`` or an id.
-        position_ids: ``"auto"``, ``"never"`` or ``"always"`` give the forward position ids built from the mask.
-        expect: ``"same"``, or ``"varies"`` for a model that is not invariant by design.
-        reason: Why it is not.
-    """
-
     side: str = one_of("both", "right", "left", "both")
     lengths: tuple[int, ...] | None = argument(
         None,
@@ -75,8 +85,28 @@ class PaddingSettings(Settings):
     position_ids: str = one_of("auto", "auto", "never", "always")
     expect: str = one_of("same", "same", "varies")
     reason: str | None = argument(None, lambda value: isinstance(value, str), "a text")
+    implementations: tuple[str, ...] | None = argument(
+        None,
+        lambda value: bool(value) and all(isinstance(name, str) for name in value),
+        "a name or several, as in ('sdpa',)",
+        several,
+    )
+    dtypes: tuple[str, ...] = argument(
+        ("bfloat16", "float16"),
+        lambda value: bool(value) and all(name in BOUNDS for name in value),
+        f"one of {', '.join(map(repr, BOUNDS))}",
+        lambda value: tuple(str(name).removeprefix("torch.") for name in several(value)),
+    )
+    bound: float | None = argument(None, lambda value: is_number(value) and value > 0, "a number > 0")
+    allow: tuple[str, ...] = argument((), lambda _: True, "a regular expression or several", several)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def contradictions(self) -> list[str]:
+        """Return what is wrong with values that each make sense, in sentences."""
+        wrong = [problem for problem in map(_problem, self.allow) if problem]
         if self.expect == "varies" and not self.reason:
-            raise TFDebugError("expect='varies' needs reason=: say why the model is not invariant to padding.")
+            wrong.append("expect='varies' needs reason=: say why the model is not invariant to padding.")
+        return wrong
+
+    def tolerances(self) -> Tolerances:
+        """Return the tolerance of every tensor."""
+        return Tolerances(self.rtol, self.atol, tuple(TOLERANCES.items()))

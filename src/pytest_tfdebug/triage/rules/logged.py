@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_tfdebug.triage.rule import LogRule
 
-_MARK_CLEAN_LOAD = "mark the test with @pytest.mark.clean_load: it fails by itself on such a load"
+_MARK_CLEAN_LOAD = 'mark the test with @pytest.mark.invariant("clean_load"): it fails by itself on such a load'
 _MARK_PADDING_INVARIANT = "mark the test with @pytest.mark.padding_invariant: the same answer with and without padding"
 
 LOG_RULES = (

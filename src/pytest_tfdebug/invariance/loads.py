@@ -1,4 +1,4 @@
-"""Marker ``clean_load``: a model that loads with missing, unexpected or mismatched weights fails the test.
+"""``invariant("clean_load")``: a model that loads with missing, unexpected or mismatched weights fails the test.
 
 transformers only logs it and returns the model. Here every ``from_pretrained`` of the run is asked for its loading
 info, so a silenced log hides nothing. A marked test that loads nothing fails too.
@@ -11,43 +11,26 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_tfdebug.check_record import CheckRecord, LoadRecord
-from pytest_tfdebug.errors import CleanLoadError, TFDebugError
-from pytest_tfdebug.marker_arguments import Arguments, argument, marked, several
+from pytest_tfdebug.errors import CleanLoadError
+from pytest_tfdebug.invariance.checks.registry import CLEAN_LOAD, asked
 from pytest_tfdebug.publish.note import calling_line, note, raised
-from pytest_tfdebug.triage.load_text import load_text
+from pytest_tfdebug.report.check_text import CheckText, next_step
+from pytest_tfdebug.triage import text
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.check_record import Lines
 
-MARKER = "clean_load"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Allowed(Arguments):
-    """What ``clean_load`` takes.
-
-    Args:
-        allow: Regular expressions that are searched in each key; a key in which one is found may be missing,
-            unexpected or mismatched.
-    """
-
-    allow: tuple[str, ...] = argument((), lambda _: True, "a regular expression or several", several)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        try:
-            for pattern in self.allow:
-                re.compile(pattern)
-        except (re.error, TypeError) as error:
-            told = f"allow={pattern!r} is not a regular expression ({error}); it is searched in each key."
-            raise TFDebugError(told) from error
+_ADVICE = (
+    "Load it with the class that saved it, or allow keys with @pytest.mark.invariant(\"clean_load\", allow=['regex'])."
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +57,8 @@ class Load:
 
 
 _NOTHING = (
-    "clean_load checked nothing: no transformers model was loaded with from_pretrained in this test or its fixtures.\n"
+    "invariant('clean_load') checked nothing: no transformers model was loaded with from_pretrained in this test or "
+    "its fixtures.\n"
     "Load the model in the test or in a fixture (not at import), or remove the marker."
 )
 
@@ -115,10 +99,9 @@ class Hooks:
             return (yield)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+    def pytest_runtest_setup(self) -> None:
         """Begin a test."""
         self._loads.clear()
-        marked(item, MARKER, Allowed)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
@@ -134,9 +117,9 @@ class Hooks:
         """Fail a marked test that passed on an unclean load, or without any."""
         __tracebackhide__ = True
         result = yield
-        allowed = marked(item, MARKER, Allowed)
+        allowed = _allowed(item)
         if allowed is not None:
-            loads = [load.without(allowed.allow) for load in (*self._loads, *self._of_fixtures(item))]
+            loads = [load.without(allowed) for load in (*self._loads, *self._of_fixtures(item))]
             unclean = [load for load in dict.fromkeys(loads) if not load.is_clean]
             error = _error(loads, unclean)
             note(item, _record(item.nodeid, loads, "" if error is None else str(error)))
@@ -155,6 +138,12 @@ class Hooks:
         ]
 
 
+def _allowed(item: pytest.Item) -> tuple[str, ...] | None:
+    """Return which keys need not fit in a test; None for one that does not ask."""
+    marker = next((marker for marker in item.iter_markers("invariant") if CLEAN_LOAD in marker.args), None)
+    return None if marker is None else asked(marker.name, marker.args, marker.kwargs)[CLEAN_LOAD].allow
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the hooks with the state of this run."""
     config.pluginmanager.register(Hooks(), "tfdebug-clean-load")
@@ -165,7 +154,7 @@ def _error(loads: list[Load], unclean: list[Load]) -> CleanLoadError | None:
     if not loads:
         return CleanLoadError(_NOTHING)
     if unclean:
-        return CleanLoadError(load_text([load.record for load in unclean], unclean[0].at))
+        return CleanLoadError(_text([load.record for load in unclean], unclean[0].at))
     return None
 
 
@@ -176,7 +165,7 @@ def _record(test: str, loads: list[Load], failure: str) -> CheckRecord:
     passed = f"{models} loaded clean: every weight went where it belongs."
     headline = failure.partition("\n")[0] or passed
     return CheckRecord(
-        test, MARKER, "failed" if failure else "passed", headline, model=models, text=failure, loads=kept
+        test, CLEAN_LOAD, "failed" if failure else "passed", headline, model=models, text=failure, loads=kept
     )
 
 
@@ -192,3 +181,38 @@ def _mismatch(entry: str | tuple[str, Any, Any]) -> str:
         return entry
     key, theirs, ours = entry
     return f"{key} (checkpoint {tuple(theirs)}, model {tuple(ours)})"
+
+
+def _text(unclean: Sequence[LoadRecord], at: Lines | None) -> CheckText:
+    """Return the text on loads that are not clean; its first line names the first load.
+
+    Args:
+        unclean: What was loaded, and the keys that do not fit.
+        at: The line of the first load.
+    """
+    first, *others = unclean
+    where = f"{PurePath(at.file).name}:{at.first} in " if at is not None else ""
+    return CheckText(
+        f"{where}{first.model}: is not clean: {_counts(first)} weights",
+        why=(f"{_sentence(first)}.",),
+        advice=tuple(next_step(_ADVICE)),
+        figures=(*_keys(first), *(line for load in others for line in (f"  {_sentence(load)}:", *_keys(load)))),
+    )
+
+
+def _counts(load: LoadRecord) -> str:
+    return f"{len(load.missing)} missing, {len(load.unexpected)} unexpected, {len(load.mismatched)} mismatched"
+
+
+def _sentence(load: LoadRecord) -> str:
+    return f"{load.model} loaded from {text.value(load.source)} is not clean: {_counts(load)} weights"
+
+
+def _keys(load: LoadRecord) -> Iterator[str]:
+    for label, keys in (
+        ("missing, random now", load.missing),
+        ("unexpected, left out", load.unexpected),
+        ("mismatched, random now", load.mismatched),
+    ):
+        if keys:
+            yield f"  {label}: {text.listing(list(keys))}"
