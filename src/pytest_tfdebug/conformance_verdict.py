@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from pytest_tfdebug.options import CONFORMANCE
 
-State = Literal["passes", "varies", "accepted", "does not apply", "fails"]
+State = Literal["passes", "varies", "does not apply", "fails"]
 
 
 class Verdict(NamedTuple):
@@ -16,8 +16,7 @@ class Verdict(NamedTuple):
     Args:
         model: Class of the model.
         promise: Name of the promise.
-        state: ``passes``; ``varies`` by design, as declared; is ``accepted`` to fail, by the file of
-            ``--tf-conformance-known``; ``does not apply``; ``fails``.
+        state: ``passes``; ``varies`` by design, as declared; ``does not apply``; ``fails``.
         text: Why it varies or does not apply, or the first line of the failure, or what is worth saying of a pass.
         culprit: Module path of the culprit of a failure; empty where that is not known.
     """

@@ -131,19 +131,6 @@ FLAGS = (
         is_switch=True,
     ),
     Flag(
-        "conformance_known",
-        "--tf-conformance-known",
-        "file with the promises that models are known to break, as --tf-conformance-accept writes it",
-        metavar="FILE",
-        is_path=True,
-    ),
-    Flag(
-        "conformance_accept",
-        "--tf-conformance-accept",
-        "write what breaks a promise now into the file of --tf-conformance-known, and do not fail for it",
-        is_switch=True,
-    ),
-    Flag(
         "run_skipped",
         "--tf-run-skipped",
         "run skipped tests once more without their skips, and list those that pass now: skips that always hold "
@@ -229,8 +216,6 @@ class Options(NamedTuple):
     device: str
     sync_cuda: bool
     watch_masks: bool
-    conformance_known: str | None
-    conformance_accept: bool
     run_skipped: str | None
 
     @classmethod

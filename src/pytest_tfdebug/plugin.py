@@ -66,8 +66,6 @@ def pytest_configure(config: pytest.Config) -> None:
         _register(config, "pytest_tfdebug.triage.show_environment")
     if chosen.watch_masks:
         _register(config, _INVARIANCE)
-    if chosen.conformance_accept:
-        _register(config, "pytest_tfdebug.conform.accepted")
     if chosen.run_skipped:
         _register(config, "pytest_tfdebug.run_skipped.hooks")
     is_told = chosen.html or chosen.json or os.environ.get("GITHUB_ACTIONS") == "true"

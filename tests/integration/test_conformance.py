@@ -1,7 +1,6 @@
 """All promises of a model class by one line, on tiny models of transformers."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from transformers import (
 )
 
 import pytest_tfdebug
-from pytest_tfdebug.conform.__main__ import main
 from pytest_tfdebug.conform.judge import judge
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
@@ -176,6 +174,38 @@ def test_a_model_that_raises_in_another_dtype_breaks_that_promise_at_a_line():
     assert "The repeated call raised RuntimeError: " in finding.failure
 
 
+class Clamps(torch.nn.Module):
+    def forward(self, ids):
+        return ids.clamp_(max=7)
+
+
+class Careless(LlamaForCausalLM):
+    def __init__(self, config):
+        super().__init__(config)
+        self.clamps = Clamps()
+
+    def forward(self, input_ids=None, **kwargs):
+        return super().forward(self.clamps(input_ids), **kwargs)
+
+
+def test_a_model_that_writes_into_its_inputs_is_found_with_the_module():
+    finding = found(Careless, "inputs")
+
+    assert finding.failure.splitlines()[0] == "Careless changes what it was given: ['input_ids'], in clamps (Clamps)."
+    assert finding.culprit.path == "clamps"
+
+
+def test_a_model_that_cannot_be_built_is_told_in_a_line():
+    class Unbuilt(LlamaForCausalLM):
+        def __init__(self, config):
+            raise ValueError(f"no such width: {config.hidden_size}")
+
+    with pytest.raises(pytest_tfdebug.TFDebugError) as caught:
+        found(Unbuilt, "batch")
+
+    assert str(caught.value) == "Unbuilt cannot be built from its configuration: ValueError: no such width: 16"
+
+
 def test_a_model_that_cannot_be_called_is_an_error_and_no_verdict():
     with pytest.raises(pytest_tfdebug.TFDebugError, match=r"cannot be called with pixels: .*\nGive inputs="):
         judge(Subject.of(LlamaForCausalLM, LLAMA, {"pixels": IDS}), BY_NAME["batch"])
@@ -324,28 +354,6 @@ def test_each_class_of_a_test_suite_is_held_to_each_promise(suite):
     assert result.parseoutcomes()["skipped"] == 1  # no golden for any class
 
 
-def test_what_breaks_a_promise_today_is_accepted_and_has_to_go_on_breaking_it(suite):
-    known = ("--tf-conformance-known=known.json",)
-
-    assert run(suite, *known, "--tf-conformance-accept").ret == 0
-    written = json.loads(Path("known.json").read_text())
-    accepted = run(suite, *known)
-    Path("known.json").write_text(json.dumps({**written, "use_cache": {"GPT2LMHeadModel": "no longer"}}))
-    stale = run(suite, *known)
-
-    assert list(written) == ["batch"]
-    assert "depends on its batch" in written["batch"]["Leaky"]
-    assert accepted.ret == 0
-    accepted.stdout.fnmatch_lines(["Leaky*known  -      -", "*1 known to be broken*0 broken."])
-    stale.stdout.fnmatch_lines(["*Take GPT2LMHeadModel out of the file of --tf-conformance-known."])
-
-
-def test_accepting_needs_the_name_of_a_file(suite):
-    result = run(suite, "--tf-conformance-accept")
-
-    result.stderr.fnmatch_lines(["*name it with --tf-conformance-known=FILE."])
-
-
 def test_a_golden_that_exists_is_one_promise_more(suite):
     recorded = run(suite, "--tf-golden=missing", "-k", "golden")
     checked = run(suite, "-k", "golden")
@@ -361,74 +369,6 @@ def test_the_tests_run_without_pytest_too():
 
     assert result.testsRun == 1
     assert result.wasSuccessful()
-
-
-CONFIG = {"model_type": "mine", "vocab_size": 64, "num_hidden_layers": 40, "hidden_size": 4096}
-CODE = """
-from transformers import LlamaConfig, LlamaForCausalLM
-
-class MineConfig(LlamaConfig):
-    model_type = "mine"
-
-class MineForCausalLM(LlamaForCausalLM):
-    config_class = MineConfig
-
-"""
-
-
-@pytest.fixture
-def checkout(tmp_path):
-    where = {"AutoConfig": "modeling_mine.MineConfig", "AutoModelForCausalLM": "modeling_mine.MineForCausalLM"}
-    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "auto_map": where}))
-    (tmp_path / "modeling_mine.py").write_text(CODE)
-    return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def _progress_bars_as_before(monkeypatch):
-    """Let the command, which turns them off in a process of its own, leave them as they are in this one."""
-    monkeypatch.setattr(transformers.logging, "disable_progress_bar", lambda: None)
-
-
-def conform(checkout, *arguments):
-    environment = {**os.environ, "HF_HOME": str(checkout / "home"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "pytest_tfdebug.conform", str(checkout), *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
-
-
-def test_code_of_a_checkout_runs_only_where_that_is_said(checkout, capsys):
-    refused = main([str(checkout)])
-    told = capsys.readouterr().err
-    done = conform(checkout, "--trust-remote-code")
-
-    assert refused == 2
-    assert "has code of its own (modeling_mine.py), and this command would run it with your rights." in told
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"Running the model code of {checkout}." in done.stderr
-    assert "MineForCausalLM ok" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("config", "options", "told"),
-    [
-        (None, [], "{checkout} has no config.json. Name a directory that has one, or a repository of the hub."),
-        (
-            {"model_type": "nosuch"},
-            [],
-            "config.json of {checkout} cannot be used: The checkpoint you are trying to load",
-        ),
-        (CONFIG, ["--known", "none.json"], "none.json does not exist."),
-    ],
-    ids=["no-config", "unknown-type", "no-known"],
-)
-def test_what_cannot_be_looked_at_is_said_in_a_line(tmp_path, capsys, config, options, told):
-    if config is not None:
-        (tmp_path / "config.json").write_text(json.dumps(config))
-
-    ended = main([str(tmp_path), *options])
-
-    assert ended == 2
-    assert capsys.readouterr().err.startswith(told.format(checkout=tmp_path))
 
 
 def test_a_controller_reads_verdicts_without_heavy_modules():

@@ -43,29 +43,27 @@ def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promis
     return found
 
 
-def judge(subject: Subject, promise: Promise, reason: str = "", known: str = "") -> Verdict:
+def judge(subject: Subject, promise: Promise, reason: str = "") -> Verdict:
     """Hold a model to a promise.
 
     Args:
         subject: The model.
         promise: The promise.
         reason: Why the model varies by design; empty if it has to keep the promise.
-        known: How it is known to break the promise, though not by design; empty if it is not.
 
     Raises:
         ConformanceError: If the model breaks the promise, or is declared to and does not.
     """
-    finding, name, excuse = promise.find(subject), subject.name, reason or known
+    finding, name = promise.find(subject), subject.name
     culprit = finding.culprit.path if finding.culprit is not None else ""
     if finding.absent:
         return Verdict(name, promise.name, "does not apply", finding.absent)
-    if excuse and finding.failure:
-        return Verdict(name, promise.name, "varies" if reason else "accepted", excuse, culprit)
-    if excuse:
-        told = f"{name} is declared to break the promise of {promise.name} ({excuse}) and keeps it."
-        place = f"varies[{promise.name!r}]" if reason else "the file of --tf-conformance-known"
+    if reason and finding.failure:
+        return Verdict(name, promise.name, "varies", reason, culprit)
+    if reason:
+        told = f"{name} is declared to break the promise of {promise.name} ({reason}) and keeps it."
         verdict = Verdict(name, promise.name, "fails", told)
-        raise ConformanceError(f"{told}\nTake {name} out of {place}.", verdict, finding)
+        raise ConformanceError(f"{told}\nTake {name} out of varies[{promise.name!r}].", verdict, finding)
     if finding.failure:
         verdict = Verdict(name, promise.name, "fails", finding.failure.partition("\n")[0], culprit)
         told = f"To declare that by design: varies={{{promise.name!r}: {{{name!r}: 'the reason'}}}}"

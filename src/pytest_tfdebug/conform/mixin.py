@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from pytest_tfdebug.conform.accepted import known
 from pytest_tfdebug.conform.inputs import default_inputs
 from pytest_tfdebug.conform.judge import declared, judge
 from pytest_tfdebug.conform.promises import PROMISES
@@ -16,7 +15,6 @@ from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.conform.tester_inputs import prepared
 from pytest_tfdebug.conform.told import tell
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
-from pytest_tfdebug.options import Options
 from pytest_tfdebug.running import RUNNING
 
 if TYPE_CHECKING:
@@ -68,20 +66,14 @@ def _judged(subject: Subject, promise: Promise, reason: str) -> Verdict:
     """Hold a model to a promise, and leave the verdict with the running test.
 
     Raises:
-        ConformanceError: If the model breaks the promise, and that is neither declared nor accepted.
+        ConformanceError: If the model breaks the promise, and that is not declared.
     """
     __tracebackhide__ = True
-    item = RUNNING.item
-    is_accepting = item is not None and Options.of(item.config).conformance_accept
-    broken = known(item.config).get(promise.name, {}) if item is not None and not is_accepting else {}
     try:
-        verdict = judge(subject, promise, reason, broken.get(subject.name, ""))
+        verdict = judge(subject, promise, reason)
     except ConformanceError as error:
-        if is_accepting and not reason:
-            verdict = error.verdict._replace(state="accepted")
-        else:
-            tell(error.verdict, error)
-            raise
+        tell(error.verdict, error)
+        raise
     tell(verdict)
     return verdict
 

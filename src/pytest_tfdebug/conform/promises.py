@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.conform import gradients, stored_golden, weights
+from pytest_tfdebug.conform import answers, gradients, weights
 from pytest_tfdebug.conform.finding import Finding
-from pytest_tfdebug.conform.use_cache import UseCacheCheck
 from pytest_tfdebug.errors import ActivationOverflowError
-from pytest_tfdebug.invariance.checks.attention import AttentionCheck
-from pytest_tfdebug.invariance.checks.batch import BatchCheck
-from pytest_tfdebug.invariance.checks.cache import CacheCheck
-from pytest_tfdebug.invariance.checks.dtype import DtypeCheck
-from pytest_tfdebug.invariance.checks.padding import PaddingCheck
-from pytest_tfdebug.invariance.checks.save_load import SaveLoadCheck
+from pytest_tfdebug.invariance.checks.registry import CHECKS
 from pytest_tfdebug.invariance.checks.settings import TOLERANCES, Settings
 from pytest_tfdebug.overflow.guard import overflow_guard
 from pytest_tfdebug.redaction import redact
@@ -102,6 +96,10 @@ def _is_rounding(kind: type[Check], subject: Subject) -> bool:
     return bool(outcome.repeats) and not outcome.failure
 
 
+def _repeats(name: str) -> Callable[[Subject], Finding]:
+    return partial(_check, CHECKS[name])
+
+
 def _overflow(subject: Subject) -> Finding:
     model = subject.model
     try:
@@ -115,32 +113,20 @@ def _overflow(subject: Subject) -> Finding:
 
 
 PROMISES: tuple[Promise, ...] = (
+    Promise("padding", "gives the same answer with and without padding", _repeats("padding"), has_other_shapes=True),
+    Promise("batch", "gives each row the answer that it has in its batch", _repeats("batch"), has_other_shapes=True),
+    Promise("cache", "decodes to the answer of the full forward", _repeats("cache"), has_other_shapes=True),
     Promise(
-        "padding",
-        "gives the same answer with and without padding",
-        partial(_check, PaddingCheck),
-        has_other_shapes=True,
+        "use_cache", "gives the same answer whether it fills a cache or not", partial(_check, answers.UseCacheCheck)
     ),
-    Promise(
-        "batch",
-        "gives each row alone the answer that it has in its batch",
-        partial(_check, BatchCheck),
-        has_other_shapes=True,
-    ),
-    Promise(
-        "cache",
-        "decodes with its cache to the answer of the full forward",
-        partial(_check, CacheCheck),
-        has_other_shapes=True,
-    ),
-    Promise("use_cache", "gives the same answer whether it fills a cache or not", partial(_check, UseCacheCheck)),
-    Promise("attention", "gives the same answer under each attention", partial(_check, AttentionCheck)),
-    Promise("save_load", "is the same after it was saved and loaded", partial(_check, SaveLoadCheck), weights.saves),
+    Promise("attention", "gives the same answer under each attention", _repeats("attention")),
+    Promise("save_load", "is the same after it was saved and loaded", _repeats("save_load"), weights.saves),
     Promise("clean_load", "loads its own checkpoint without missing weights", weights.clean_load, weights.saves),
     Promise("init", "keeps loaded weights when it initialises new ones", weights.kept_by_init, weights.saves),
     Promise("tied", "ties the weights that its configuration ties", weights.tied, weights.ties),
-    Promise("dtype", "stays close to its answer in bfloat16 and float16", partial(_check, DtypeCheck)),
+    Promise("dtype", "stays close to its answer in bfloat16 and float16", _repeats("dtype")),
     Promise("overflow", "gives finite values", _overflow),
+    Promise("inputs", "leaves what it is given as it is", answers.leaves_inputs),
     Promise("gradients", "gives a gradient to each parameter that it uses", gradients.each_has_one),
-    Promise("golden", "gives what its golden holds", stored_golden.agrees, stored_golden.exists),
+    Promise("golden", "gives what its golden holds", answers.agrees_with_golden, answers.has_golden),
 )

@@ -72,7 +72,11 @@ class Subject:
     def _new(self) -> Any:  # noqa: ANN401 - as above
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            return self.build().eval()
+            try:
+                return self.build().eval()
+            except Exception as error:
+                why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+                raise TFDebugError(f"{self.name} cannot be built from its configuration: {why}") from error
 
     @cached_property
     def call(self) -> ObservedCall:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+import pytest
+
 from pytest_tfdebug.check_record import CheckRecord
+from pytest_tfdebug.errors import ConformanceError
 from pytest_tfdebug.parity.forward_record import culprit_record
 from pytest_tfdebug.publish.note import note, wants_details
 from pytest_tfdebug.running import RUNNING
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.conformance_verdict import Verdict
-    from pytest_tfdebug.errors import ConformanceError
+    from collections.abc import Generator
 
-_HOOKS = "pytest_tfdebug.conform.hooks"
+    from pytest_tfdebug.conformance_verdict import Verdict
 
 
 def tell(verdict: Verdict, error: ConformanceError | None = None) -> None:
@@ -23,8 +25,8 @@ def tell(verdict: Verdict, error: ConformanceError | None = None) -> None:
     item = RUNNING.item
     if item is None:
         return
-    if not item.config.pluginmanager.has_plugin(_HOOKS):
-        item.config.pluginmanager.register(import_module(_HOOKS), _HOOKS)
+    if not item.config.pluginmanager.has_plugin(__name__):
+        item.config.pluginmanager.register(sys.modules[__name__], __name__)
     item.user_properties.append(verdict.to_property())
     if verdict.state == "does not apply":
         return
@@ -41,3 +43,15 @@ def tell(verdict: Verdict, error: ConformanceError | None = None) -> None:
             text=str(error) if wants_details(item.config) else "",
         )
     note(item, record)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show only the report of a broken promise, and its first line in the summary."""
+    report = yield
+    if call.excinfo is not None and isinstance(call.excinfo.value, ConformanceError):
+        shown = call.excinfo.getrepr(style="value")
+        if shown.reprcrash is not None:
+            shown.reprcrash.message = str(call.excinfo.value)
+        report.longrepr = shown
+    return report

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.conformance_verdict import Verdict
 
 #: State of a verdict -> its cell; the worst state is last.
-_CELLS = {"does not apply": "-", "passes": "ok", "varies": "varies", "accepted": "known", "fails": "FAILS"}
+_CELLS = {"does not apply": "-", "passes": "ok", "varies": "varies", "fails": "FAILS"}
 #: Models that are listed, those that break a promise first; the rest are counted.
 _SHOWN = 40
 _NARROWEST = max(map(len, _CELLS.values()))
@@ -48,6 +48,5 @@ def render_table(verdicts: Sequence[Verdict]) -> Iterator[str]:
             yield f"{each.model} varies by design, {each.promise}: {each.text}"
     states = Counter(each.state for each in cells.values())
     told = [f"{states['passes']} promises kept", f"{states['varies']} vary by design"]
-    told += [f"{states['accepted']} known to be broken"] if states["accepted"] else []
     told += [f"{states['does not apply']} do not apply", f"{states['fails']} broken"]
     yield f"{counted(len(models), 'model')}: {', '.join(told)}."
