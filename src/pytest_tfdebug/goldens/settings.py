@@ -76,6 +76,7 @@ class CheckSettings:
         kept: What is kept of a forward that is recorded.
         own_globs: Globs of the tolerances that the check or its marker gives: each must match a module.
         ini_globs: Globs of the ini file's tolerances, which hold for other tests too.
+        explain_seconds: How long changes are tried after a failure, to prove what is wrong; None for five, 0 for none.
     """
 
     tolerances: Tolerances
@@ -88,6 +89,7 @@ class CheckSettings:
     kept: Kept = Kept()
     own_globs: tuple[str, ...] = ()
     ini_globs: tuple[str, ...] = ()
+    explain_seconds: float | None = None
 
 
 def settle(
