@@ -149,6 +149,32 @@ def test_a_difference_that_is_gone_in_float64_is_rounding_and_is_noted():
     assert outcome.notes == ["Magnifying magnifies the rounding of float32 (input_ids padded by 1 on the right)"]
 
 
+class AtTheTolerance(torch.nn.Module):
+    """Changes with padding by a share of what float32 allows, and by a little more or less where it is float32."""
+
+    def __init__(self, share, rounding):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.share, self.rounding = share, rounding
+
+    def forward(self, input_ids):
+        rounding = self.rounding if self.weight.dtype == torch.float32 else 0.0
+        change = 2e-5 * (self.share + rounding) * (input_ids.shape[1] > 3)
+        return self.weight + change * torch.ones(*input_ids.shape, 8)
+
+
+@pytest.mark.parametrize("rounding", [-0.15, 0.0, 0.15])
+def test_a_verdict_does_not_hang_on_how_a_kernel_rounds(rounding):
+    inputs = {"input_ids": torch.tensor([[3, 4, 5]])}
+    allowed, excessive = (AtTheTolerance(share, rounding) for share in (0.95, 1.05))
+
+    assert_padding_invariant(allowed, inputs, lengths=1)
+    with pytest.raises(InvarianceError, match="is not invariant to padding"):
+        assert_padding_invariant(excessive, inputs, lengths=1)
+    with pytest.raises(InvarianceError, match="is not invariant to padding"):
+        assert_padding_invariant(allowed, inputs, lengths=1, rtol=0.0, atol=1e-5)
+
+
 def test_a_first_token_that_is_the_pad_token_passes():
     model, inputs = padding_models.build("gpt2")
     ids = inputs["input_ids"].clamp(min=3)

@@ -35,6 +35,10 @@ class Tolerance(NamedTuple):
     noise: float = 0.0
     least_scale: float = 1.0
 
+    def times(self, share: float) -> Tolerance:
+        """Return a share of what is allowed."""
+        return self._replace(rtol=share * self.rtol, atol=share * self.atol, noise=share * self.noise)
+
     def absolute(self, rms: float) -> float:
         """Return the absolute tolerance for an expected tensor of this root mean square."""
         return self.atol * max(self.least_scale, rms) if self.scaled and math.isfinite(rms) else self.atol
@@ -117,6 +121,11 @@ class Tolerances:
     def globs(self) -> tuple[str, ...]:
         """The module-path globs of the overrides, those of weaker places left out."""
         return tuple(key for key, _ in self.overrides if key not in DEFAULTS)
+
+    def times(self, share: float) -> Tolerances:
+        """Return a share of what is allowed, of defaults by dtype."""
+        overrides = tuple((dtype, allowed.times(share)) for dtype, allowed in self.overrides)
+        return replace(self, overrides=overrides)
 
     def of(self, path: str, dtype: str, floor: float | None = None) -> Tolerance:
         """Return the tolerance of a tensor of ``dtype`` at a module path."""

@@ -58,9 +58,9 @@ class AttentionCheck(Check):
                 continue
             inputs = self.call.inputs
             repetition = Repetition(f"{name} against {_REFERENCE}", inputs, self.unpadded, inputs)
-            mismatch = self.compare(repetition.label, reference, actual, repetition.alignment)
             answers = partial(self._answer, name=_REFERENCE), partial(self._answer, name=name)
-            if mismatch is not None and not self.is_noise(repetition, mismatch, answers):
+            mismatch = self.compare(repetition, (reference, actual), answers)
+            if mismatch is not None:
                 told = f"{name} attention computes something else than {_REFERENCE}: scale, mask, softcap or dropout."
                 self.fail(repetition, mismatch, told, partial(self._traces, name))
                 return

@@ -11,11 +11,13 @@ import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
+from pytest_tfdebug.invariance.checks.settings import TOLERANCES
 from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
 from pytest_tfdebug.invariance.explain.culprit import Located, locate
 from pytest_tfdebug.invariance.explain.raising_place import raising_place
-from pytest_tfdebug.invariance.explain.rounding import is_rounding
+from pytest_tfdebug.invariance.explain.rounding import mismatches_in_float64
+from pytest_tfdebug.parity.tolerance import Tolerances
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.invariance import change_text, render_output
 
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
 
 #: Relative L2 error up to which a difference may come from rounding.
 _SMALL = 1e-4
+#: Share of what is allowed above which a difference of float32 is measured in float64; rounding is a tenth.
+_NEAR = 0.75
+#: Share of what is allowed above which a difference in float64 is worth a note.
+_CLOSE = 0.9
+#: What may differ in float32, for the same tensors in float64.
+_IN_FLOAT64 = Tolerances(overrides=(("float64", TOLERANCES["float32"]),))
 #: Options of a check that compares elements.
 COMMON = ("rtol", "atol", "inputs")
 
@@ -127,23 +135,54 @@ class Check(ABC):
         )
         return expected, actual
 
-    def compare(self, label: str, expected: Leaves, actual: Leaves, at: Alignment, **how: bool) -> Mismatch | None:
+    def compare(
+        self,
+        made: Repetition,
+        outputs: tuple[Leaves, Leaves],
+        answers: tuple[Answer, Answer] | None = None,
+        **how: bool,
+    ) -> Mismatch | None:
         """Compare two outputs. If they have nothing to compare, that is noted and is no failure.
 
+        Kernels round, and each machine's do it in their own way. So a small difference of float32 that is near what is
+        allowed, or above it, is measured in float64, where every machine finds the same.
+
         Args:
-            label: What was repeated.
-            expected: The expected output.
-            actual: The output of the repeated call.
-            at: Where the expected tensors lie in the actual ones.
+            made: What was repeated.
+            outputs: The expected output, and that of the repeated call.
+            answers: What gives both, to be asked in float64; None where float64 has nothing to say.
             **how: As for :func:`first_mismatch`.
         """
+        expected, actual = outputs
         try:
-            mismatch = first_mismatch(expected, actual, at, self.tolerances, **how)
+            near = first_mismatch(expected, actual, made.alignment, self.tolerances.times(_NEAR), **how)
         except NothingToCompareError as error:
-            self.skip(f"{label}: {error}")
+            self.skip(f"{made.label}: {error}")
             return None
         self.outcome.repeats += 1
-        return mismatch
+        mismatch = near and first_mismatch(expected, actual, made.alignment, self.tolerances, **how)
+        if near is None or answers is None or not self._may_round(mismatch or near):
+            return mismatch
+        allowed = _IN_FLOAT64, _IN_FLOAT64.times(_CLOSE)
+        exact = mismatches_in_float64(self.call.model, made, answers, allowed, **how)
+        if exact is None:
+            return mismatch
+        beyond, close = exact
+        if beyond is not None:
+            return mismatch or beyond
+        name = type(self.model).__name__
+        if close is not None:
+            self.outcome.notes.append(f"{name} changes by almost as much as is allowed ({made.label})")
+        elif mismatch is not None:
+            self.outcome.notes.append(f"{name} magnifies the rounding of float32 ({made.label})")
+        return None
+
+    def _may_round(self, mismatch: Mismatch) -> bool:
+        """Tell whether a difference may be one of rounding; a tolerance that was asked for holds all the same."""
+        metrics = mismatch.leaf.metrics if mismatch.leaf is not None else None
+        held = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
+        is_small = metrics is not None and metrics.relative_l2 <= _SMALL
+        return is_small and held == {torch.float32} and (self.settings.rtol, self.settings.atol) == (None, None)
 
     def raised(self, error: Exception, model: torch.nn.Module | None = None) -> Mismatch:
         """Return an exception of a repeated call as a mismatch, with the line that raised it.
@@ -183,28 +222,6 @@ class Check(ABC):
         self.outcome.repeats = 0
         self.skip(f"{call.name} {self.randomness}, as with dropout in training mode: call model.eval() first")
         return True
-
-    def is_noise(self, made: Repetition, mismatch: Mismatch, answers: tuple[Answer, Answer] | None = None) -> bool:
-        """Tell whether a small difference in float32 is gone in float64, and note it if so.
-
-        Some models (CLIPSeg with large activations) magnify the rounding of float32 beyond any tolerance.
-
-        Args:
-            made: The repetition that differs.
-            mismatch: The first output that differs.
-            answers: What gives the expected answer and what the actual one, where it takes more than other inputs.
-        """
-        if (self.settings.rtol, self.settings.atol) != (None, None):
-            return False
-        metrics = mismatch.leaf.metrics if mismatch.leaf is not None else None
-        held = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
-        if metrics is None or not metrics.relative_l2 <= _SMALL or held != {torch.float32}:
-            return False
-        answers = answers or (self.call.leaves, self.call.leaves)
-        is_gone = is_rounding(self.call.model, made, answers, self.tolerances)
-        if is_gone:
-            self.outcome.notes.append(f"{type(self.model).__name__} magnifies the rounding of float32 ({made.label})")
-        return is_gone
 
     def fail(self, repetition: Repetition, mismatch: Mismatch, diagnosis: str, traces: TracePair | None = None) -> None:
         """Report a difference, unless the call gives another answer each time anyway.

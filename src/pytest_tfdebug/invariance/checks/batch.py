@@ -57,8 +57,8 @@ class BatchCheck(Check):
             except Exception as error:  # noqa: BLE001 - rows that share an image cannot be told apart, say
                 self.skip(f"{self.call.name} cannot be asked that way: {repetition.label} ({self.raised(error).error})")
                 return None
-            mismatch = self.compare(repetition.label, *outputs, repetition.alignment)
-            if mismatch is not None and not self.is_noise(repetition, mismatch):
+            mismatch = self.compare(repetition, outputs, (self.call.leaves, self.call.leaves))
+            if mismatch is not None:
                 return repetition, mismatch
         return None
 

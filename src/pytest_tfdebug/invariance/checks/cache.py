@@ -94,10 +94,12 @@ class CacheCheck(Check):
             if not own:
                 self.skip(f"{call.name}: nothing that it returns runs along its tokens")
                 return True
-            different = self.compare(label, own, expected, at, with_caches=False)
-            made = Repetition(label, decoding.inputs, at, piece, recorded="")
+            whole = Repetition(label, decoding.inputs, at, decoding.inputs, recorded="")
             done = [cut for cut in cuts if cut <= end]
-            if different is not None and not self._is_gone(made, different, decoding, done):
+            last = partial(self._last_of, decoding=decoding, cuts=done, at=at)
+            different = self.compare(whole, (own, expected), (last, self.call.leaves), with_caches=False)
+            if different is not None:
+                made = replace(whole, expected_inputs=piece)
                 self._explain(made, different, None if state is not None else decoding.plain(piece, first, end))
                 return True
             state = self._state(decoding, output)
@@ -109,12 +111,6 @@ class CacheCheck(Check):
     def _state(self, decoding: Decoding, output: object) -> object:
         """Return the cache that a call gave back, or None."""
         return getattr(output, self.call.own_names.get(decoding.cache, decoding.cache), None)
-
-    def _is_gone(self, made: Repetition, mismatch: Mismatch, decoding: Decoding, cuts: list[int]) -> bool:
-        """Tell whether a difference is rounding: decode again up to it, all in float64."""
-        whole = replace(made, expected_inputs=decoding.inputs)
-        last = partial(self._last_of, decoding=decoding, cuts=cuts, at=made.alignment)
-        return self.is_noise(whole, mismatch, (last, self.call.leaves))
 
     def _last_of(
         self, inputs: Mapping[str, Any], model: torch.nn.Module, decoding: Decoding, cuts: list[int], at: Alignment
@@ -135,7 +131,7 @@ class CacheCheck(Check):
         """
         if prefill is not None:
             own = _along_tokens(self.call.again(prefill), self.call.leaves(made.inputs), made.alignment)
-            if self.compare(made.label, own, self.call.leaves(made.inputs), made.alignment) is not None:
+            if self.compare(made, (own, self.call.leaves(made.inputs))) is not None:
                 if model_traits.is_causal(self.model):
                     self.fail(made, mismatch, _NOT_CAUSAL)
                     return

@@ -155,10 +155,8 @@ class PaddingCheck(Check):
             self._refused.add(sequence.name)
             self.skip(f"{self.call.name} cannot be asked that way: {made.label} ({raised.error})")
             return None
-        expected, actual = outputs
         how = {"promises_finite": self._promises_finite, "with_caches": with_caches}
-        mismatch = self.compare(made.label, expected, actual, made.alignment, **how)
-        return None if mismatch is not None and self.is_noise(made, mismatch) else mismatch
+        return self.compare(made, outputs, (self.call.leaves, self.call.leaves), **how)
 
     def _explain(self, leak: Leak) -> None:
         sequence, settings, call = leak.sequence, self.settings, self.call

@@ -45,7 +45,7 @@ class SaveLoadCheck(Check):
             return
         repetition = Repetition("the loaded model against the saved one", call.inputs, self.unpadded, call.inputs)
         actual = call.leaves(call.inputs, loaded)
-        mismatch = self.compare(repetition.label, self.expected, actual, repetition.alignment)
+        mismatch = self.compare(repetition, (self.expected, actual))
         if mismatch is not None:
 
             def traces() -> tuple[Trace, Trace]:

@@ -1,4 +1,4 @@
-"""Whether two answers differ by the rounding of float32 alone."""
+"""Two answers as they are in float64, so that no verdict hangs on how the kernels of a machine round."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pytest_tfdebug.invariance.compare.outputs import first_mismatch
 from pytest_tfdebug.tracing.float64 import in_float64
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     import torch
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
+    from pytest_tfdebug.invariance.compare.outputs import Mismatch
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.parity.tolerance import Tolerances
 
@@ -22,24 +23,29 @@ if TYPE_CHECKING:
     Answer = Callable[[Mapping[str, Any], torch.nn.Module], Leaves]
 
 
-def is_rounding(
-    model: torch.nn.Module, made: Repetition, answers: tuple[Answer, Answer], tolerances: Tolerances
-) -> bool:
-    """Tell whether both answers of a repetition agree in float64; False for a model that does not run in it.
+def mismatches_in_float64(
+    model: torch.nn.Module,
+    made: Repetition,
+    answers: tuple[Answer, Answer],
+    allowed: Sequence[Tolerances],
+    **how: bool,
+) -> list[Mismatch | None] | None:
+    """Compare both answers of a repetition in float64; None for a model that does not run in it.
 
     Args:
         model: The model of the observed call, inside ``call.restored()``.
-        made: The repetition that differs in float32.
+        made: The repetition.
         answers: What gives the expected answer, and what the actual one.
-        tolerances: The tolerance of every tensor.
+        allowed: What may differ, of float64, for each of the comparisons.
+        **how: As for :func:`first_mismatch`.
     """
     inputs = made.expected_inputs, made.inputs
     try:
         with in_float64(model_traits.unwrapped(model), (inputs, {})) as (wide, (widened, _)):
             expected, actual = (answer(each, wide) for answer, each in zip(answers, widened, strict=True))
-        return first_mismatch(expected, actual, made.alignment, tolerances) is None
+        return [first_mismatch(expected, actual, made.alignment, each, **how) for each in allowed]
     except Exception:  # noqa: BLE001 - whatever it raises, float64 says nothing
-        return False
+        return None
 
 
 def in_dtype(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
