@@ -1,0 +1,69 @@
+"""Operators that are wrong in a lower dtype: the fault is torch's kernel, and not the model that calls it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from pytest_tfdebug.invariance.explain.rounding import in_dtype
+from pytest_tfdebug.tracing.sites import calling_line, shown_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: What a kernel of lower precision may round.
+_LOWER = (torch.float16, torch.bfloat16)
+
+
+class RightKernels(TorchDispatchMode):
+    """Takes what an operator gives in float32, from what it is given and rounded once, where its own answer is far off.
+
+    Args:
+        error_of: Returns how far the second of two tensors is from the first.
+        bound: How far it may be.
+
+    Attributes:
+        wrong: Operator -> how far it was off at most, and the line that called it then.
+    """
+
+    def __init__(self, error_of: Callable[[torch.Tensor, torch.Tensor], float], bound: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # of torch
+        self._error_of, self._bound = error_of, bound
+        self.wrong: dict[str, tuple[float, str]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        leaves, form = tree_flatten(func(*args, **(kwargs or {})))
+        places = [place for place, leaf in enumerate(leaves) if getattr(leaf, "dtype", None) in _LOWER]
+        if places and _only_computes(func):
+            widen = partial(tree_map, _widened)
+            exact, _ = tree_flatten(func(*widen(args), **widen(kwargs or {})))
+            for place in places:
+                rounded = exact[place].to(leaves[place].dtype)
+                error = self._error_of(rounded, leaves[place])
+                if not error <= self._bound:
+                    known = self.wrong.get(str(func), (0.0, ""))
+                    self.wrong[str(func)] = max(known, (error, shown_line(calling_line())))
+                    leaves[place] = rounded
+        return tree_unflatten(leaves, form)
+
+    def __str__(self) -> str:
+        """The operators, the one that is furthest off first."""
+        ranked = sorted(self.wrong.items(), key=lambda item: -item[1][0])
+        return ", ".join(
+            f"{name}{f' ({line})' if line else ''} is off by {error:.3g}" for name, (error, line) in ranked
+        )
+
+
+def _only_computes(func: Any) -> bool:  # noqa: ANN401 - an operator
+    """Tell whether an operator gives the same each time, in tensors of its own, and changes none."""
+    schema = func._schema  # noqa: SLF001
+    is_random = torch.Tag.nondeterministic_seeded in func.tags
+    return not (schema.is_mutable or is_random or any(each.alias_info is not None for each in schema.returns))
+
+
+def _widened(value: Any) -> Any:  # noqa: ANN401 - an argument of an operator
+    return in_dtype(value, torch.float32) if isinstance(value, torch.Tensor) and value.dtype in _LOWER else value
