@@ -45,8 +45,7 @@ class UseCacheCheck(Check):
             return
         off, on = ({**call.inputs, _USE_CACHE: value} for value in (False, True))
         repetition = Repetition("use_cache=True against use_cache=False", on, self.unpadded, off, recorded="")
-        expected, actual = self.outputs(repetition)
-        mismatch = self.compare(repetition.label, expected, actual, repetition.alignment, with_caches=False)
+        mismatch = self.compare(repetition, self.outputs(repetition), with_caches=False)
         if mismatch is not None:
             self.fail(repetition, mismatch, _CACHE_FILLED)
 
