@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 import pytest_tfdebug
 from bugs import BUGS  # type: ignore[import-not-found]  # the folder is put on the path above
 from models import IS_V5, build  # type: ignore[import-not-found]
-from pytest_tfdebug.tracing.budget import bounded
+from pytest_tfdebug.tracing.samples import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ def ours(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any],
 def within_64_kb(right: torch.nn.Module, wrong: torch.nn.Module, inputs: dict[str, Any], bug: Any) -> str | None:  # noqa: ANN401
     """Return the module that this package names, if the kind is right too, from a golden of 64 kB."""
     recorded = pytest_tfdebug.trace(right, **inputs)
-    held = replace(bounded(recorded, 64_000), again=recorded.again)
+    held = replace(sampled(recorded), again=recorded.again)
     report = pytest_tfdebug.compare(held, pytest_tfdebug.trace(wrong, **inputs), internal="fail")
     return report.culprit.path if report.culprit is not None and _is_kind(report.culprit.kind, bug) else None
 

@@ -1,6 +1,6 @@
-"""A golden of a large model within the default budget: its size, and whether it names what a whole golden names.
+"""A golden of a large model: its size, and whether it names what a whole golden names.
 
-A Llama of 12 layers is recorded twice, bounded and whole; then each bug of the catalogue's Llama, and a few faults deep
+A Llama of 12 layers is recorded twice, sampled and whole; then each bug of the catalogue's Llama, and a few faults deep
 inside, goes into the model and is held to both. ``--layers``, ``--hidden`` and ``--tokens`` make it smaller;
 ``--by-calls`` leaves out the table of operators, which is the same in both and takes most of the time.
 """
@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 
 import pytest_tfdebug
 from bugs import BUGS  # type: ignore[import-not-found]  # the folder is put on the path above
-from pytest_tfdebug.tracing.budget import shown_size
+from pytest_tfdebug.tracing.codec import shown_size
+from pytest_tfdebug.tracing.samples import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,7 +98,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("layers", 12), ("hidden", 1024), ("tokens", 512)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--budget", default="1 MB")
     parser.add_argument("--by-calls", action="store_true")
     given = parser.parse_args()
     model, inputs = build(given.layers, given.hidden, given.tokens)
@@ -105,7 +105,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "golden.safetensors"
         started = time.process_time()
-        full.save(path, budget=given.budget)
+        sampled(full).save(path)
         print(f"{shown_size(path.stat().st_size)}, written in {time.process_time() - started:.1f} s of processor time")
         held: Trace = pytest_tfdebug.Trace.load(path)
         if given.by_calls:

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 import pytest_tfdebug
 from bugs import BUGS  # type: ignore[import-not-found]  # the folder is put on the path above
 from models import ARCHITECTURES, IS_V5, build  # type: ignore[import-not-found]
-from pytest_tfdebug.tracing.budget import bounded
 from pytest_tfdebug.tracing.floors import measure_floors
+from pytest_tfdebug.tracing.samples import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ def _reference(name: str) -> tuple[torch.nn.Module, dict[str, Any], pytest_tfdeb
     model, inputs = build(name)
     recorded = pytest_tfdebug.trace(model, **inputs)
     measure_floors(recorded)
-    golden = replace(bounded(recorded, 64_000), again=None)  # whether it fails is asked, not in which line
+    golden = replace(sampled(recorded), again=None)  # whether it fails is asked, not in which line
     return model, inputs, recorded, golden
 
 

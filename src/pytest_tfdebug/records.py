@@ -95,8 +95,6 @@ class Digest:
         norm: Root of the sum of the squares of its finite elements.
         tops: The largest elements of its rows, in its dtype, ``(tops,)``; empty for most tensors.
         top_places: Where these stand, in the order of the elements, int64.
-        added: Axis and start of the part that the elements are taken from, where a step added it to a cache; None where
-            they are taken from the whole tensor.
     """
 
     elements: Tensor
@@ -104,7 +102,6 @@ class Digest:
     norm: float
     tops: Tensor
     top_places: Tensor
-    added: tuple[int, int] | None = None
 
 
 class Part(NamedTuple):

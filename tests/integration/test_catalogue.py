@@ -15,9 +15,9 @@ import pytest_tfdebug
 from bugs import BUGS, Bug
 from models import ARCHITECTURES, IS_V5, build
 from pytest_tfdebug.parity.drift import assess
-from pytest_tfdebug.tracing.budget import bounded
 from pytest_tfdebug.tracing.floors import measure_floors
 from pytest_tfdebug.tracing.rerun import Recorded
+from pytest_tfdebug.tracing.samples import sampled
 
 
 @functools.cache
@@ -25,7 +25,7 @@ def reference(architecture: str):
     model, inputs = build(architecture)
     recorded = pytest_tfdebug.trace(model, **inputs)
     measure_floors(recorded)
-    return model, inputs, replace(bounded(recorded, 64_000), again=Recorded(recorded.again.values()))
+    return model, inputs, replace(sampled(recorded), again=Recorded(recorded.again.values()))
 
 
 def catalogue():

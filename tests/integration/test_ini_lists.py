@@ -43,7 +43,7 @@ def test_a_switch_that_is_neither_on_nor_off_is_refused(run):
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
-@pytest.mark.parametrize("key", ["tf_golden_budget", "tf_golden", "tf_golden_dir"])
+@pytest.mark.parametrize("key", ["tf_golden_store", "tf_golden", "tf_golden_dir"])
 def test_a_list_where_one_value_belongs_is_refused(run, key):
     result = run(f'{key} = ["check", "off"]')
 

@@ -136,7 +136,7 @@ def test_a_file_of_another_program_is_said_to_be(tmp_path, metadata):
     assert read_extra(tmp_path / "t") is None
 
 
-@pytest.mark.parametrize("version", [3, 99, 0, "1", None, True, 1.0])
+@pytest.mark.parametrize("version", [1, 3, 99, 0, "1", None, True, 1.0])
 def test_a_format_that_is_not_known_is_refused_with_what_to_do(tmp_path, stored, version):
     _, tensors, document = stored
     rewritten(tmp_path / "t", document, tensors, format=version)
@@ -148,7 +148,7 @@ def test_a_format_that_is_not_known_is_refused_with_what_to_do(tmp_path, stored,
     )
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format":1}', "[" * 100_000, '{"format":1,"extra":[]}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000])
 def test_damaged_metadata_is_said_to_be(tmp_path, text):
     save_file({"w": torch.ones(2)}, tmp_path / "t", metadata={"tfdebug": text})
 

@@ -10,8 +10,8 @@ from torch import nn
 import pytest_tfdebug
 from pytest_tfdebug import TFDebugError, Trace
 from pytest_tfdebug.parity.tolerance import FLOORS
-from pytest_tfdebug.tracing.budget import bounded
 from pytest_tfdebug.tracing.floors import measure_floors
+from pytest_tfdebug.tracing.samples import sampled
 
 HIDDEN = torch.linspace(-1, 1, 4 * 16 * 64).view(4, 16, 64).sin()
 EPS = torch.finfo(torch.float32).eps
@@ -58,7 +58,7 @@ def test_a_floor_is_the_distance_from_the_exact_forward(model):
 
 def test_digests_have_the_floors_of_whole_tensors(model):
     whole, kept = (pytest_tfdebug.trace(model, HIDDEN) for _ in range(2))
-    kept = replace(bounded(kept, 10_000), again=kept.again)
+    kept = replace(sampled(kept), again=kept.again)
 
     measure_floors(whole)
     measure_floors(kept)

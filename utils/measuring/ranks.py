@@ -57,7 +57,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
                 traced,
                 work.model,
                 "bench",
-                kept=Kept(budget=None, max_size=None),
+                kept=Kept("full", max_size=None),
             )
             here = _runs(work, place.kept)
             with _on_ranks(name, place.kept) as there:

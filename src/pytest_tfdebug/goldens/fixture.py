@@ -102,7 +102,7 @@ class Goldens:
                 with an :class:`InternalWarning`, ``"fail"`` fails.
             min_coverage: Share of the golden's calls, from 0 to 1, below which a check that passes gives a
                 :class:`CoverageWarning`.
-            store: ``"bounded"`` keeps of a forward what fits into ``tf_golden_budget``, ``"full"`` every element.
+            store: ``"values"`` keeps a sample of each tensor and the sums of all its elements, ``"full"`` all elements.
             redact: Names of string inputs whose text is left out of the golden; True for all of them.
             variant: Which of the test's goldens: ``"device"``, ``"dtype"`` or a name (``test_port@cuda.safetensors``).
                 Without it, the one for the model's device or dtype if there is one. A check takes the plain golden
@@ -132,7 +132,6 @@ class Goldens:
             ini_tolerance=self._options.golden_tolerance,
             ini_store={
                 "store": self._options.golden_store,
-                "budget": self._options.golden_budget,
                 "max_size": self._options.golden_max_size,
             },
         )

@@ -13,7 +13,7 @@ from pytest_tfdebug.goldens.paths import shown
 from pytest_tfdebug.goldens.progress import Progress
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.store import Written, save
-from pytest_tfdebug.tracing.budget import shown_size
+from pytest_tfdebug.tracing.codec import shown_size
 from pytest_tfdebug.tracing.ranks import present_group
 from pytest_tfdebug.tracing.selection import selection
 from pytest_tfdebug.tracing.trace import recorded_forward
@@ -74,7 +74,7 @@ def record(
         picked,
         tell,
         method=called.method,
-        budget=settings.kept.budget if group is None else None,
+        is_sampled=settings.kept.store == "values" and group is None,
         group=group,
     )
     weights = None if group is None else fingerprint_on_ranks(model, group)
@@ -98,8 +98,8 @@ def record(
 
 def _warn_of_size(told: str, kept: Kept) -> None:
     advice = (
-        'without store="full" a golden takes about tf_golden_budget'
-        if kept.budget is None
+        'without store="full" a golden keeps a sample of each tensor'
+        if kept.store == "full"
         else "the model's inputs are kept whole: smaller ones make a smaller golden"
     )
     warnings.warn(GoldenSizeWarning(f"{told}: large for a file to commit; {advice}."), stacklevel=4)

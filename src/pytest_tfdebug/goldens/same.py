@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.tracing.digest import digest_of, shortened
-from pytest_tfdebug.tracing.document import FORMAT, outline
+from pytest_tfdebug.tracing.digest import digest_of
+from pytest_tfdebug.tracing.document import outline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,10 +33,10 @@ def is_same(old: TraceFile, trace: Trace, extra: Mapping[str, Any]) -> bool:
 
     Args:
         old: The golden.
-        trace: The forward, with all elements or what :mod:`~pytest_tfdebug.tracing.streaming` has left of them.
+        trace: The forward, with all elements or what :mod:`~pytest_tfdebug.tracing.samples` keeps of them.
         extra: What would be written beside it.
     """
-    if old.version != FORMAT or any(old.extra.get(key) != extra[key] for key in _EXTRA):
+    if any(old.extra.get(key) != extra[key] for key in _EXTRA):
         return False
     if _tree(old.trace) != _tree(trace):
         return False
@@ -64,24 +63,16 @@ def _is_same_record(one: TensorRecord, other: TensorRecord) -> bool:
     if one.digest is not None:
         kept, count = one.digest, one.digest.elements.numel()
         if other.tensor is not None:
-            return _is_same_digest(kept, digest_of(other.tensor, count, at=kept.top_places, added=kept.added))
-        return other.digest is not None and _is_same_digest(kept, _like(kept, other.digest, other))
+            return _is_same_digest(kept, digest_of(other.tensor, count, at=kept.top_places))
+        return other.digest is not None and _is_same_digest(kept, other.digest)
     if one.tensor is None or other.tensor is None:
         return one.held is other.held
     return _has_same_bytes(one.tensor, other.tensor)
 
 
-def _like(kept: Digest, made: Digest, record: TensorRecord) -> Digest:
-    """Return a digest with as many elements as another one."""
-    axis, start = made.added or (0, 0)
-    part = math.prod(size - (start if place == axis else 0) for place, size in enumerate(record.shape))
-    return shortened(made, kept.elements.numel(), part * (2 if record.dtype.startswith("complex") else 1))
-
-
 def _is_same_digest(one: Digest, other: Digest) -> bool:
     return (
-        one.added == other.added
-        and torch.allclose(one.sums.double(), other.sums.double(), rtol=_ROUNDING, atol=_ROUNDING * one.norm)
+        torch.allclose(one.sums.double(), other.sums.double(), rtol=_ROUNDING, atol=_ROUNDING * one.norm)
         and _has_same_bytes(one.elements, other.elements)
         and _has_same_bytes(one.tops, other.tops)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -11,7 +12,6 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.marker_arguments import refuse_unknown
 from pytest_tfdebug.parity.internal import checked_internal
 from pytest_tfdebug.parity.tolerance import Tolerances, checked_by, layered, tolerances
-from pytest_tfdebug.tracing.budget import DEFAULT, parse_size
 from pytest_tfdebug.tracing.globs import checked
 
 if TYPE_CHECKING:
@@ -36,10 +36,12 @@ KEYWORDS = (
     "store",
     "redact",
 )
-#: What a golden keeps: what fits into its budget, or every element.
-Store = Literal["bounded", "full"]
+#: What a golden keeps: a sample of each tensor and the values of its operators, or every element.
+Store = Literal["values", "full"]
 #: Share of a golden's calls below which a check that passes warns.
 MIN_COVERAGE = 0.5
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?b|)\s*", re.IGNORECASE)
 #: Bytes above which a golden is not written: GitHub refuses files of more than 100 MiB.
 MAX_SIZE = 100_000_000
 
@@ -49,13 +51,13 @@ class Kept:
     """What is kept of a forward that is recorded.
 
     Args:
-        budget: About how many bytes the golden may take; None to keep every element.
+        store: A sample of each tensor, or every element.
         max_size: Bytes above which it is not written.
         redact: Names of string inputs whose text is left out; True for all of them.
         has_floors: Whether the forward is made once more in float64, and the floor of each tensor kept.
     """
 
-    budget: int | None = DEFAULT
+    store: Store = "values"
     max_size: int | None = MAX_SIZE
     redact: bool | tuple[str, ...] = ()
     has_floors: bool = False
@@ -76,7 +78,6 @@ class CheckSettings:
         kept: What is kept of a forward that is recorded.
         own_globs: Globs of the tolerances that the check or its marker gives: each must match a module.
         ini_globs: Globs of the ini file's tolerances, which hold for other tests too.
-        explain_seconds: How long changes are tried after a failure, to prove what is wrong; None for five, 0 for none.
     """
 
     tolerances: Tolerances
@@ -89,7 +90,6 @@ class CheckSettings:
     kept: Kept = Kept()
     own_globs: tuple[str, ...] = ()
     ini_globs: tuple[str, ...] = ()
-    explain_seconds: float | None = None
 
 
 def settle(
@@ -111,7 +111,7 @@ def settle(
         ini_min_coverage: Text of the ini key, a number from 0 to 1.
         ini_internal: Text of the ini key, ``warn`` or ``fail``.
         ini_tolerance: Text of the ini key, ``dtype`` or ``fp64``.
-        ini_store: Texts of the ini keys ``store``, ``budget`` and ``max_size``.
+        ini_store: Texts of the ini keys ``store`` and ``max_size``.
 
     Raises:
         pytest.UsageError: If the marker has positional or unknown arguments, or the ini text cannot be read.
@@ -138,6 +138,19 @@ def settle(
     )
 
 
+def parse_size(text: object, name: str) -> int:
+    """Return the bytes that ``"1 MB"``, ``"64 kB"`` or a number stands for.
+
+    Raises:
+        TFDebugError: If it is no size; the message begins with ``name``.
+    """
+    found = _SIZE.fullmatch(str(text)) if isinstance(text, (str, int)) and not isinstance(text, bool) else None
+    size = int(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
+    if size <= 0:
+        raise TFDebugError(f'{name} {text!r} is not a size such as "1 MB" or "64 kB".')
+    return size
+
+
 def _of_ini(min_coverage: str | None, internal: str | None, tolerance: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {"internal": internal or "warn", "tolerance": tolerance or "dtype"}
     try:
@@ -152,14 +165,13 @@ def _of_ini(min_coverage: str | None, internal: str | None, tolerance: str | Non
 
 def _kept(store: Store | None, redact: Any, ini: Mapping[str, str | None]) -> Kept:  # noqa: ANN401 - checked before
     try:
-        chosen = store or ini.get("store") or "bounded"
+        chosen = store or ini.get("store") or "values"
         _check({"store": chosen})
-        budget = parse_size(ini.get("budget") or DEFAULT, "budget =")
         max_size = parse_size(ini.get("max_size") or MAX_SIZE, "max_size =")
     except TFDebugError as error:
         raise pytest.UsageError(f"tf_golden_{error}") from error
     names = (redact,) if isinstance(redact, str) else redact if isinstance(redact, bool) else tuple(redact or ())
-    return Kept(None if chosen == "full" else budget, max_size, names)
+    return Kept("full" if chosen == "full" else "values", max_size, names)
 
 
 def _check(given: Mapping[str, Any]) -> None:

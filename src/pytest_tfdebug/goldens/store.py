@@ -13,12 +13,10 @@ from pytest_tfdebug.goldens.settings import Kept
 from pytest_tfdebug.parity.compare import compare
 from pytest_tfdebug.records import FORMS
 from pytest_tfdebug.redaction import redact
-from pytest_tfdebug.tracing.budget import shown_size
-from pytest_tfdebug.tracing.codec import TraceFile, read, write
-from pytest_tfdebug.tracing.document import FORMAT
+from pytest_tfdebug.tracing.codec import TraceFile, read, shown_size, write
 from pytest_tfdebug.tracing.floors import measure_floors
 from pytest_tfdebug.tracing.redact import redacted, string_inputs
-from pytest_tfdebug.tracing.room import within
+from pytest_tfdebug.tracing.samples import sampled
 from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values_file import encode_values
 
@@ -95,7 +93,7 @@ def save(
         "test": redact(test),
         "weights": fingerprint(model) if weights is None else weights,
         "provenance": provenance(model),
-        "kept": {"budget": kept.budget, **({"floors": True} if kept.has_floors else {})},
+        "kept": {"store": kept.store, **({"floors": True} if kept.has_floors else {})},
     }
     new = redacted(trace, kept.redact)
     try:
@@ -106,7 +104,7 @@ def save(
     if old is not None and is_same(old, new, extra):
         return Written("unchanged", size=path.stat().st_size)
     existed = path.exists()
-    review = tuple(_review(old, trace)) if old is not None else (problem,) if problem else ()
+    review = tuple(_review(old.trace, trace)) if old is not None else (problem,) if problem else ()
     old = None  # the old file is mapped into memory: let it go before it is replaced
     floors: Iterable[str] = ()
     if kept.has_floors:
@@ -120,8 +118,8 @@ def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, tell: Ca
     tell("its operators")
     values = trace.again.values() if trace.again is not None else None
     table = None if values is None else encode_values(values)
-    if kept.budget is not None:
-        trace = within(trace, kept.budget, table, extra)
+    if kept.store == "values":
+        trace = sampled(trace)
     tell(f"writing {path.name}")
     return write(path, trace, extra, table, max_size=kept.max_size)
 
@@ -135,9 +133,8 @@ def _told(trace: Trace, size: int) -> list[str]:
     return [shown_size(size), f"it holds the text of {names}, readable by anyone; redact={[*texts]!r} leaves it out"]
 
 
-def _review(old_file: TraceFile, new: Trace) -> list[str]:
+def _review(old: Trace, new: Trace) -> list[str]:
     """Say which tensors moved most, so that an update can be reviewed by its numbers."""
-    old = old_file.trace
     try:
         report = compare(old, new, internal="fail")
     except TFDebugError:
@@ -158,8 +155,6 @@ def _review(old_file: TraceFile, new: Trace) -> list[str]:
     old_names, new_names = {call.name for call in old.calls}, {call.name for call in new.calls}
     if old_names != new_names:
         lines.append(f"{len(old_names - new_names)} calls gone, {len(new_names - old_names)} new")
-    if not lines and old_file.version < FORMAT:
-        lines.append(f"tensors are equal; format {old_file.version} became {FORMAT}")
     if not lines:
         lines.append("tensors are equal; weights, test, call sites or what is kept of the tensors changed")
     return lines

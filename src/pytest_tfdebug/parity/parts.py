@@ -70,8 +70,8 @@ def _digest(held: torch.Tensor, part: Part, expected: TensorRecord) -> PartDiges
     """Return what a rank has of the digest of a whole tensor."""
     kept = expected.digest
     if kept is None:
-        return PartDigest(part, *digest_of_part(held, part, min(_ELEMENTS, max(1, held.numel())), None, None))
-    return PartDigest(part, *digest_of_part(held, part, kept.elements.numel(), kept.top_places, kept.added))
+        return PartDigest(part, *digest_of_part(held, part, min(_ELEMENTS, max(1, held.numel())), None))
+    return PartDigest(part, *digest_of_part(held, part, kept.elements.numel(), kept.top_places))
 
 
 def put_together(parts: Sequence[PartDigest], form: LeafComparison, expected: TensorRecord) -> TensorRecord:
@@ -94,7 +94,7 @@ def put_together(parts: Sequence[PartDigest], form: LeafComparison, expected: Te
             whole[owned] += own[owned]
     sums = torch.stack([each.digest.sums for each in distinct]).sum(0)
     norm = float(torch.linalg.vector_norm(sums.double()))  # on average that of all elements
-    digest = Digest(elements, sums.to(first.sums.dtype), norm, tops, first.top_places, first.added)
+    digest = Digest(elements, sums.to(first.sums.dtype), norm, tops, first.top_places)
     holes = int((~torch.isfinite(elements)).sum()) if elements.is_floating_point() else 0
     known = expected.statistics or Statistics(-norm, norm, math.nan, math.nan, 0)
     return TensorRecord(form.leaf, form.shape, form.dtype, None, known._replace(non_finite=holes), digest)

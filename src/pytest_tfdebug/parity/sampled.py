@@ -53,7 +53,7 @@ def measure_digest(
         return None
     if expected.dtype.startswith("complex") != actual.is_complex():
         return False, None
-    own = digest_of(actual, kept.elements.numel(), at=kept.top_places, added=kept.added, with_norm=False)
+    own = digest_of(actual, kept.elements.numel(), at=kept.top_places, with_norm=False)
     if _is_equal(kept, own):
         return True, None
 
@@ -84,12 +84,8 @@ def measure_digests(
     if own is None:
         return None
     if kept is None and expected.tensor is not None:
-        kept = digest_of(expected.tensor, own.elements.numel(), at=own.top_places, added=own.added)
-    if (
-        kept is None
-        or kept.added != own.added
-        or expected.dtype.startswith("complex") != actual.dtype.startswith("complex")
-    ):
+        kept = digest_of(expected.tensor, own.elements.numel(), at=own.top_places)
+    if kept is None or expected.dtype.startswith("complex") != actual.dtype.startswith("complex"):
         return None
     count = min(kept.elements.numel(), own.elements.numel())
     tops = kept.top_places if torch.equal(kept.top_places, own.top_places) else kept.top_places[:0]
@@ -232,7 +228,7 @@ class _Looked:
         sampled = self._elements.sampled
         if place >= sampled:
             return index_of(int(self._kept.top_places[place - sampled]), self._shape)
-        return place_of(place, self._shape, sampled, self._kept.added)
+        return place_of(place, self._shape, sampled)
 
     def _largest(
         self, size: torch.Tensor, torn: torch.Tensor, bound: torch.Tensor

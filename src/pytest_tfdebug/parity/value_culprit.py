@@ -39,13 +39,12 @@ _TOLD: dict[str, str] = {
     "broadcast": "combines operands whose shapes broadcast to more elements than the reference has: one of them is "
     "laid out in another way.",
     "taken": "takes another part of a fused tensor than the reference.",
-    "proved": "does otherwise here than the reference.",
     "unknown": "computes values that the reference never does, and the reference does this in another way.",
 }
 
 
 #: What is wrong in these ways was compared on all sides; the others leave open which of several lines it is.
-_SURE: frozenset[Fault] = frozenset({"replaced", "operand", "applied", "left-out", "taken", "proved"})
+_SURE: frozenset[Fault] = frozenset({"replaced", "operand", "applied", "left-out", "taken"})
 
 
 @dataclass
@@ -113,7 +112,7 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> E
     )
     if finding is None:
         return Explained(None, bool(pairs.agreeing or pairs.differing), seen, total, pair=pair)
-    culprit = culprit_of(finding, pair)
+    culprit = _culprit(finding, pair, actual)
     notes = list(pair.weights.conventions(finding.weights))
     return Explained(culprit, is_known=True, compared=seen, expected=total, notes=notes, finding=finding, pair=pair)
 
@@ -129,9 +128,8 @@ def _outputs(table: Values) -> list[int]:
     return found
 
 
-def culprit_of(finding: Finding, pair: ForwardPair) -> Culprit:
-    """Return what a finding says, as the record that a report shows."""
-    call, actual = finding.call, pair.port.table
+def _culprit(finding: Finding, pair: ForwardPair, actual: Values) -> Culprit:
+    call = finding.call
     source = _source(finding, call, pair)
     reference = _reference(finding, pair)
     return Culprit(

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.tracing.bounds import TooLargeError, check_header
-from pytest_tfdebug.tracing.budget import shown_size
 from pytest_tfdebug.tracing.checksums import verify, with_checksums
 from pytest_tfdebug.tracing.document import FORMAT, decode, encode
 from pytest_tfdebug.tracing.packing import packed, unpacked
@@ -47,12 +46,10 @@ class TraceFile:
     Args:
         trace: The trace; its tensors are mapped from the file.
         extra: What the writer added: provenance, fingerprints, tolerances.
-        version: Of its format.
     """
 
     trace: Trace
     extra: dict[str, Any] = field(default_factory=dict)
-    version: int = FORMAT
 
 
 def write(
@@ -101,6 +98,14 @@ def write(
     return size
 
 
+def shown_size(size: int) -> str:
+    """Return a number of bytes as people write it: ``83 kB``, ``1.8 GB``."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{max(1, round(size / 1000))} kB"
+
+
 @contextmanager
 def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
     """Let nothing be written that would not be read.
@@ -118,7 +123,7 @@ def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
-    """Read a trace, of this format or an earlier one.
+    """Read a trace.
 
     Args:
         path: The file.
@@ -130,24 +135,24 @@ def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
     """
     file = Path(path)
     text, tensors = _open(file)
-    header, version = _header(file, text, tensors)
+    _check_header(file, text, tensors)
     try:
-        document = header if version == 1 else unpacked(tensors.pop(_DOCUMENT))
+        document = unpacked(tensors.pop(_DOCUMENT))
         extra = document["extra"]
         if not isinstance(extra, dict):
             raise TypeError(f"'extra' is {type(extra).__name__}")
         values = decode_values(tensors)
         trace = decode(document, tensors, kind)
         trace.again = None if values is None else Recorded(values)
-        return TraceFile(trace, extra, version)
+        return TraceFile(trace, extra)
     except GoldenError as error:
         raise GoldenError(f"{file}: {error}") from error
     except _DAMAGED as error:
         raise GoldenError(f"{file} has damaged {_KEY!r} metadata: {type(error).__name__}: {error}.") from error
 
 
-def _header(file: Path, text: str | None, tensors: dict[str, torch.Tensor]) -> tuple[dict[str, Any], int]:
-    """Return the header of a file and the version of its format, once its checksums were found right."""
+def _check_header(file: Path, text: str | None, tensors: dict[str, torch.Tensor]) -> None:
+    """Hold the header of a file to its format, and the tensors to their checksums."""
     if text is None and _DOCUMENT in tensors:
         raise GoldenError(f"{file} is damaged: it has no {_KEY!r} metadata.\nTake it from version control once more.")
     if text is None:
@@ -157,17 +162,15 @@ def _header(file: Path, text: str | None, tensors: dict[str, torch.Tensor]) -> t
         version = header["format"]
     except _DAMAGED as error:
         raise GoldenError(f"{file} has damaged {_KEY!r} metadata: {error}.") from error
-    if type(version) is not int or not 1 <= version <= FORMAT:
+    if version != FORMAT or type(version) is not int:
         raise GoldenError(
             f"{file} has format version {version!r}; this version of pytest-tfdebug reads up to {FORMAT}.\n"
             "Upgrade pytest-tfdebug, or record the file again with the version in use."
         )
-    if version > 1:
-        try:
-            verify(header, tensors)
-        except GoldenError as error:
-            raise GoldenError(f"{file} {error}") from error
-    return header, version
+    try:
+        verify(header, tensors)
+    except GoldenError as error:
+        raise GoldenError(f"{file} {error}") from error
 
 
 def read_extra(path: str | os.PathLike[str]) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """What is kept of a tensor that is not kept whole: elements at seeded places, and sums that every element goes into.
 
 Places and signs follow from the number of elements alone, so that nothing but the numbers is stored, a port's tensor is
-looked at in the same places, and a smaller digest holds the first elements of a larger one. The sums are an AMS sketch
+looked at in the same places. The sums are an AMS sketch
 (Alon, Matias, Szegedy 1996, "The space complexity of approximating the frequency moments"): with random signs the
 squares of the differences of the sums add up, on average, to the squares of the differences of all elements.
 """
@@ -9,7 +9,6 @@ squares of the differences of the sums add up, on average, to the squares of the
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,6 @@ from pytest_tfdebug.records import Digest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Elements that are kept of every tensor, however little room there is.
-FEWEST = 64
 #: Sums of a tensor of floating point, and of one whose elements are equal or not.
 BUCKETS, EXACT_BUCKETS = 32, 4
 #: Elements of a piece that is widened at once.
@@ -40,9 +37,7 @@ def digest_of(
     kept: int,
     *,
     at: torch.Tensor | None = None,
-    added: tuple[int, int] | None = None,
     with_norm: bool = True,
-    is_stored: bool = True,
 ) -> Digest:
     """Return the digest of a tensor, on the CPU.
 
@@ -50,66 +45,37 @@ def digest_of(
         tensor: Any strided tensor.
         kept: How many of its elements are kept.
         at: Places of further elements, the largest of the rows; see :func:`top_places`.
-        added: Axis and start of the part that the elements are taken from.
         with_norm: Compute the norm; it is NaN otherwise.
-        is_stored: Give the sums the dtype in which they are stored.
     """
     sums, norm = _sums_and_norm(tensor) if with_norm else (signed_sums(tensor), math.nan)
     at = torch.empty(0, dtype=torch.int64) if at is None else at
     tops = _picked(_flat(tensor), at)
-    digest = Digest(elements_of(tensor, kept, added).cpu(), sums.cpu(), norm, tops.cpu(), at.cpu(), added)
-    return stored(digest, tensor.dtype) if is_stored else digest
+    return Digest(elements_of(tensor, kept).cpu(), stored(sums, tensor.dtype).cpu(), norm, tops.cpu(), at.cpu())
 
 
-def stored(digest: Digest, dtype: torch.dtype) -> Digest:
-    """Return the digest of a tensor of a dtype with its sums as they are stored: float32, where that reaches."""
-    sums = digest.sums
+def stored(sums: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the sums of a tensor of a dtype as they are stored: float32, where that reaches."""
     is_narrow = sums.dtype == torch.float64 and dtype not in (torch.float64, torch.complex128)
-    return replace(digest, sums=sums.float()) if is_narrow and bool((sums.abs() < _FLOAT32_MAX).all()) else digest
+    return sums.float() if is_narrow and bool((sums.abs() < _FLOAT32_MAX).all()) else sums
 
 
-def shortened(digest: Digest, kept: int, total: int) -> Digest:
-    """Return a digest with the elements that it would have if fewer had been kept.
-
-    Args:
-        digest: The digest.
-        kept: How many elements, at most.
-        total: Number of elements that they are taken from.
-    """
-    elements = digest.elements
-    if kept >= len(elements):
-        return digest
-    return replace(digest, elements=elements[places(total, kept)] if len(elements) == total else elements[:kept])
-
-
-def part_of(tensor: torch.Tensor, added: tuple[int, int] | None) -> torch.Tensor:
-    """Return the part of a tensor that a step added to it: from a place along an axis on; all of it without one."""
-    return tensor if added is None else tensor.narrow(added[0], added[1], tensor.shape[added[0]] - added[1])
-
-
-def elements_of(tensor: torch.Tensor, kept: int, added: tuple[int, int] | None = None) -> torch.Tensor:
+def elements_of(tensor: torch.Tensor, kept: int) -> torch.Tensor:
     """Return the elements of a tensor at its first seeded places; all of them, in order, where there are no more."""
-    part = _flat(part_of(tensor, added))
-    return part if kept >= part.numel() else _picked(part, places(part.numel(), kept))
+    flat = _flat(tensor)
+    return flat if kept >= flat.numel() else _picked(flat, places(flat.numel(), kept))
 
 
-def place_of(position: int, shape: tuple[int, ...], kept: int, added: tuple[int, int] | None) -> tuple[int, ...]:
+def place_of(position: int, shape: tuple[int, ...], kept: int) -> tuple[int, ...]:
     """Return the index in a tensor of one of the elements of its digest.
 
     Args:
         position: Which of its elements.
         shape: The tensor's shape; complex numbers are pairs.
         kept: Number of its elements.
-        added: As in the digest.
     """
-    axis, start = added or (0, 0)
-    part = tuple(size - (start if place == axis and added else 0) for place, size in enumerate(shape))
-    total = math.prod(part)
+    total = math.prod(shape)
     place = position if kept >= total else int(places(total, kept)[position])
-    index = [int(each) for each in np.unravel_index(place, part)]
-    if added:
-        index[axis] += start
-    return tuple(index)
+    return tuple(int(each) for each in np.unravel_index(place, shape))
 
 
 @lru_cache(maxsize=256)

@@ -40,9 +40,7 @@ class _Run(NamedTuple):
     length: int
 
 
-def digest_of_part(
-    held: torch.Tensor, part: Part, kept: int, at: torch.Tensor | None, added: tuple[int, int] | None
-) -> tuple[Digest, torch.Tensor]:
+def digest_of_part(held: torch.Tensor, part: Part, kept: int, at: torch.Tensor | None) -> tuple[Digest, torch.Tensor]:
     """Return the digest of a whole tensor with zeros for what is not held, and which of its elements and tops are.
 
     Args:
@@ -50,13 +48,12 @@ def digest_of_part(
         part: Where it lies.
         kept: How many elements of the whole are kept.
         at: Places of further elements in the whole.
-        added: Axis and start of the part of the whole that the elements are taken from.
     """
     at = torch.empty(0, dtype=torch.int64) if at is None else at
     run = _run(tuple(held.shape), part, 2 if held.is_complex() else 1)
     is_inexact = held.is_floating_point() or held.is_complex()
-    if run is None or added is not None or not is_inexact or any(size % BUCKETS for size in run[1:]):
-        return _padded(held, part, kept, at, added)
+    if run is None or not is_inexact or any(size % BUCKETS for size in run[1:]):
+        return _padded(held, part, kept, at)
     flat = (torch.view_as_real(held.resolve_conj()) if held.is_complex() else held).detach().reshape(-1)
     total = run.times * run.period
     signs = row_signs(total // BUCKETS).view(run.times, -1)
@@ -64,7 +61,7 @@ def digest_of_part(
     sums = float_sums(flat, signs[:, first : first + run.length // BUCKETS].reshape(-1))
     elements, owned = _taken(flat, *_places_in(run, min(kept, total)))
     tops, owned_tops = _taken(flat, *_inside(run, at))
-    digest = stored(Digest(elements, sums.cpu(), math.nan, tops, at), held.dtype)
+    digest = Digest(elements, stored(sums, held.dtype).cpu(), math.nan, tops, at)
     return digest, torch.cat((owned, owned_tops))
 
 
@@ -99,9 +96,7 @@ def _taken(flat: torch.Tensor, here: torch.Tensor, inside: torch.Tensor) -> tupl
     return taken, inside
 
 
-def _padded(
-    held: torch.Tensor, part: Part, kept: int, at: torch.Tensor, added: tuple[int, int] | None
-) -> tuple[Digest, torch.Tensor]:
+def _padded(held: torch.Tensor, part: Part, kept: int, at: torch.Tensor) -> tuple[Digest, torch.Tensor]:
     whole, owner = held, torch.ones(part.shape, dtype=torch.bool)
     if part.shape != tuple(held.shape):
         whole, owner = held.new_zeros(part.shape), torch.zeros(part.shape, dtype=torch.bool)
@@ -109,5 +104,5 @@ def _padded(
         within(owner, part, held.shape).fill_(True)  # noqa: FBT003 - torch's own
     if held.is_complex():
         owner = torch.stack((owner, owner), -1)
-    digest = digest_of(whole, kept, at=at, added=added, with_norm=False)
-    return digest, torch.cat((elements_of(owner, kept, added), owner.reshape(-1)[at]))
+    digest = digest_of(whole, kept, at=at, with_norm=False)
+    return digest, torch.cat((elements_of(owner, kept), owner.reshape(-1)[at]))

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.records import Call, Site, SourceRange, Statistics, TensorRecord, Write
-from pytest_tfdebug.tracing.stored_tensors import TensorReader, TensorWriter, named_tensor
+from pytest_tfdebug.records import Call, Site, SourceRange, TensorRecord, Write
+from pytest_tfdebug.tracing.stored_tensors import TensorReader, TensorWriter
 from pytest_tfdebug.tracing.typed import each, optional, texts, typed
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.tracing.trace import Trace
 
-#: Version of the document; a reader refuses a newer one.
+#: Version of the document; a reader refuses another one.
 FORMAT = 2
 #: Calls that a file may hold: more take longer to read than anyone waits for a golden.
 MOST_CALLS = 20_000
@@ -70,7 +70,7 @@ def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor], kind: typ
     """Return the trace that a document and its tensors describe.
 
     Args:
-        document: That of a file of this format, or of format 1, which has the form of each tensor beside each leaf.
+        document: That of a file.
         tensors: Those of the file, by name.
         kind: The class ``Trace``.
 
@@ -94,8 +94,6 @@ def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor], kind: typ
 
 
 def _leaf_reader(document: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Callable[[list[Any]], TensorRecord]:
-    if "tensors" not in document:
-        return lambda entry: _decode_old_leaf(entry, tensors)
     floors = optional(list, document.get("floors"))
     placements = typed(dict, document.get("placements", {}))
     reader = TensorReader(typed(list, document["tensors"]), tensors, floors, placements)
@@ -203,15 +201,3 @@ def _decode_leaves(entries: object, read: Callable[[list[Any]], TensorRecord]) -
 def _decode_write(entry: list[Any], read: Callable[[list[Any]], TensorRecord]) -> Write:
     before, leaf = entry
     return Write(read(typed(list, leaf)), optional(int, before))
-
-
-def _decode_old_leaf(entry: list[Any], tensors: dict[str, torch.Tensor]) -> TensorRecord:
-    leaf, shape, dtype, name, summary = entry
-    sizes = tuple(typed(int, size) for size in typed(list, shape))
-    record = TensorRecord(typed(str, leaf), sizes, typed(str, dtype), None)
-    if summary is not None:
-        *numbers, non_finite = each((float, float, float, float, int), summary)
-        record.statistics = Statistics._make([*map(float, numbers), non_finite])
-    if name is not None:
-        record.tensor = named_tensor(typed(str, name), record, tensors)
-    return record

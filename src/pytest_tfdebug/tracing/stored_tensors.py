@@ -84,8 +84,6 @@ class TensorWriter:
         }
         if len(digest.tops):
             where["tops"] = [self._put(digest.tops), self._put(digest.top_places), len(digest.tops)]
-        if digest.added is not None:
-            where["added"] = list(digest.added)
         return where
 
     def _put(self, tensor: torch.Tensor) -> int:
@@ -134,7 +132,7 @@ class TensorReader:
         sizes, dtype, where = entry
         record = TensorRecord("", tuple(typed(int, size) for size in typed(list, sizes)), typed(str, dtype), None)
         if isinstance(where, str):
-            record.tensor = named_tensor(where, record, self._tensors)
+            record.tensor = _named_tensor(where, record, self._tensors)
         elif where is not None:
             record.digest, record.statistics = self._digest(record, typed(dict, where))
         return record
@@ -145,26 +143,21 @@ class TensorReader:
         sums = each((str, int, int), where["sums"])
         *numbers, non_finite, norm = self._part("float64", where["numbers"], _NUMBERS).tolist()
         tops, places, rows = each((int, int, int), where["tops"]) if "tops" in where else (0, 0, 0)
-        added = tuple(each((int, int), where["added"])) if "added" in where else None
         total = math.prod(record.shape) * (2 if record.dtype in COMPLEX else 1)
         top_places = self._part("int64", places, rows) if rows else torch.empty(0, dtype=torch.int64)
-        axis, start = added or (0, 0)
         if (
             total <= 0
             or count <= 0
             or (rows and not 0 <= int(top_places.min()) <= int(top_places.max()) < total)
-            or (added and not (0 <= axis < len(record.shape) and 0 < start < record.shape[axis]))
+            or "added" in where  # the elements of a part, as they were kept of caches once
             or (sums[0], sums[2]) not in _sums_of(dtype)
             or not (math.isfinite(norm) and norm >= 0 and math.isfinite(non_finite))
         ):
             raise ValueError(f"the digest of a tensor of shape {list(record.shape)} is not of its form")
         elements = self._part(dtype, kept, count)
-        part = total // record.shape[axis] * (record.shape[axis] - start) if added else total
-        if count > part:
-            raise ValueError(f"a digest keeps {count} of {part} elements")
-        digest = Digest(
-            elements, self._part(*sums), norm, self._part(dtype, tops, rows), top_places, added and (axis, start)
-        )
+        if count > total:
+            raise ValueError(f"a digest keeps {count} of {total} elements")
+        digest = Digest(elements, self._part(*sums), norm, self._part(dtype, tops, rows), top_places)
         return digest, Statistics._make([*numbers, int(non_finite)])
 
     def _part(self, dtype: str, start: object, count: int) -> torch.Tensor:
@@ -175,7 +168,7 @@ class TensorReader:
         return row[first : first + count]
 
 
-def named_tensor(name: str, record: TensorRecord, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+def _named_tensor(name: str, record: TensorRecord, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
     """Return a tensor of the file that stands under a name of its own.
 
     Raises:

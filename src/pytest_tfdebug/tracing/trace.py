@@ -12,17 +12,16 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.records import Write
-from pytest_tfdebug.tracing.budget import parse_size
 from pytest_tfdebug.tracing.capture import Captures, tensor_record
 from pytest_tfdebug.tracing.ranks import record_here
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.rerun import Recorded, Rerun
+from pytest_tfdebug.tracing.samples import Samples
 from pytest_tfdebug.tracing.selection import Level, Selection, selection
 from pytest_tfdebug.tracing.signatures import forward_parameters
 from pytest_tfdebug.tracing.skeleton import skeleton
 from pytest_tfdebug.tracing.state import preserved
 from pytest_tfdebug.tracing.statistics import summarize
-from pytest_tfdebug.tracing.streaming import Stream
 
 if TYPE_CHECKING:
     import os
@@ -47,7 +46,6 @@ class Trace:
         modules: Every module path of the model, called or not, the root left out.
         unrecorded: Those of them that ``include``, ``exclude`` or ``level`` left out, or that could not be seen.
         again: What its operators computed: recorded, or by one more forward while the model is alive.
-        is_streamed: Whether it holds of most tensors what :mod:`.streaming` has left of them.
 
     Examples:
         >>> trace = pytest_tfdebug.trace(model, input_ids=ids)  # doctest: +SKIP
@@ -62,7 +60,6 @@ class Trace:
     modules: tuple[str, ...] = ()
     unrecorded: tuple[str, ...] = ()
     again: Rerun | Recorded | None = field(default=None, repr=False)
-    is_streamed: bool = field(default=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -106,27 +103,23 @@ class Trace:
         self._summarize()
         return table(trace_rows(self.calls), COLUMNS)
 
-    def save(self, path: str | os.PathLike[str], *, budget: str | int | None = None) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace to a safetensors file, atomically; ``Trace.load`` reads it back.
 
         Args:
             path: The file.
-            budget: About how much it may take, ``"1 MB"`` or bytes: inputs are then kept whole, outputs in part, and of
-                the rest digests, as in a golden. Without one every element is kept.
 
         Raises:
             GoldenError: If the file cannot be written.
-            TFDebugError: If ``budget`` is no size.
         """
         from pytest_tfdebug.tracing.codec import write
         from pytest_tfdebug.tracing.replacing import sweep
-        from pytest_tfdebug.tracing.room import within
         from pytest_tfdebug.tracing.values_file import encode_values
 
         sweep(Path(path).parent)
         values = self.again.values() if self.again is not None else None
         table = None if values is None else encode_values(values)
-        write(path, self if budget is None else within(self, parse_size(budget, "budget"), table), table=table)
+        write(path, self, table=table)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
@@ -157,17 +150,17 @@ class Trace:
 
 
 class _Keeper:
-    """The consumer that keeps everything, or what a file of a given size may hold."""
+    """The consumer that keeps everything, or what a golden keeps."""
 
     def __init__(
         self,
         model: torch.nn.Module,
         trace: Trace,
         on_call: Callable[[Trace, Call], None] | None = None,
-        stream: Stream | None = None,
+        samples: Samples | None = None,
         group: Group | None = None,
     ) -> None:
-        self._trace, self._on_call, self._stream, self._group = trace, on_call, stream, group
+        self._trace, self._on_call, self._samples, self._group = trace, on_call, samples, group
         self._captures = Captures(chain(model.parameters(), model.buffers()))
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -188,8 +181,8 @@ class _Keeper:
         """Nothing to keep: the call's error is on the call."""
 
     def _keep(self, call: Call, leaves: list[Leaf], role: str) -> tuple[TensorRecord, ...]:
-        if self._stream is not None:
-            return tuple(self._stream.take(call, leaf, role) for leaf in leaves)
+        if self._samples is not None:
+            return tuple(self._samples.take(call, leaf, role) for leaf in leaves)
         if self._group is not None:
             return tuple(record_here(leaf, self._captures.take) for leaf in leaves)
         return tuple(tensor_record(leaf, self._captures.take(leaf.tensor)) for leaf in leaves)
@@ -268,7 +261,7 @@ def recorded_forward(
     on_call: Callable[[Trace, Call], None] | None = None,
     *,
     method: str = "forward",
-    budget: int | None = None,
+    is_sampled: bool = False,
     group: Group | None = None,
 ) -> Trace:
     """Run one forward without gradients and record it; see :func:`trace`.
@@ -280,22 +273,18 @@ def recorded_forward(
         picked: Which modules are recorded.
         on_call: Told of each call as it begins.
         method: What is called.
-        budget: Bytes of the file that it goes into: each tensor is reduced to what that may hold once the forward lets
-            it go. None to keep every element.
+        is_sampled: Whether each tensor is reduced to what a golden keeps of it, as it is seen.
         group: The ranks that make it, where it is one of several: of each tensor what this one holds is recorded.
     """
     again = Rerun(model, args, kwargs, method)
-    stream = None if budget is None else Stream(budget, chain(model.parameters(), model.buffers()))
+    samples = Samples(chain(model.parameters(), model.buffers())) if is_sampled else None
     with (
         preserved(model),
         torch.no_grad(),
-        _recording(model, picked, on_call, stream, group) as (recorded, recorder),
+        _recording(model, picked, on_call, samples, group) as (recorded, recorder),
     ):
         recorder.run(method, args, kwargs)
     recorded.again = again
-    if stream is not None:
-        stream.finish()
-        recorded.is_streamed = True
     return recorded
 
 
@@ -327,11 +316,11 @@ def _recording(
     model: torch.nn.Module,
     picked: Selection,
     on_call: Callable[[Trace, Call], None] | None = None,
-    stream: Stream | None = None,
+    samples: Samples | None = None,
     group: Group | None = None,
 ) -> Iterator[tuple[Trace, Recorder]]:
     recorded = Trace("")
-    keeper = _Keeper(model, recorded, on_call, stream, group)
+    keeper = _Keeper(model, recorded, on_call, samples, group)
     recorder = Recorder(model, keeper, picked, keeper.wrote)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)

@@ -159,7 +159,7 @@ def _whole(record: TensorRecord) -> torch.Tensor | None:
 def _kept_of(record: TensorRecord, axis: int, start: int, length: int) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return the elements of a part that a digest keeps, and their places in the part; None where it keeps none."""
     digest: Digest | None = record.digest
-    if digest is None or digest.added is not None:
+    if digest is None:
         return None
     total, shape = prod(record.shape), record.shape
     count = digest.elements.numel()

@@ -1,4 +1,4 @@
-"""A recording that reduces each tensor once it was let go keeps what a recording of everything would have kept."""
+"""A recording that reduces each tensor as it is seen keeps what is kept of a recording of everything."""
 
 import gc
 
@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from models import build
+from pytest_tfdebug import record
 from pytest_tfdebug.goldens.same import is_same
-from pytest_tfdebug.tracing.budget import bounded
 from pytest_tfdebug.tracing.codec import TraceFile
 from pytest_tfdebug.tracing.document import encode
+from pytest_tfdebug.tracing.samples import KEPT, sampled
 from pytest_tfdebug.tracing.selection import Selection
 from pytest_tfdebug.tracing.trace import recorded_forward
 
@@ -68,18 +69,17 @@ FORWARDS = {
 }
 
 
-def recorded(forward, budget=None):
+def recorded(forward, *, is_sampled=False):
     model, inputs, method = forward
-    return recorded_forward(model, (), dict(inputs), Selection(), method=method, budget=budget)
+    return recorded_forward(model, (), dict(inputs), Selection(), method=method, is_sampled=is_sampled)
 
 
-@pytest.mark.parametrize("budget", [1_000_000, 15_000, 1])
 @pytest.mark.parametrize("name", FORWARDS)
-def test_a_stream_keeps_what_a_whole_recording_would(name, budget):
+def test_what_is_reduced_as_it_is_seen_is_what_is_kept_of_all(name):
     forward = FORWARDS[name]()
 
     (tensors, document), (wanted, told) = (
-        encode(bounded(trace, budget)) for trace in (recorded(forward, budget), recorded(forward))
+        encode(trace) for trace in (recorded(forward, is_sampled=True), sampled(recorded(forward)))
     )
 
     assert document == told
@@ -90,16 +90,32 @@ def test_a_stream_keeps_what_a_whole_recording_would(name, budget):
 
 
 @pytest.mark.parametrize("name", FORWARDS)
-def test_what_a_stream_has_left_is_the_golden_that_it_became(name):
+def test_the_same_forward_is_the_golden_that_it_became(name):
     forward, extra = FORWARDS[name](), {"test": "", "weights": {}, "kept": {}}
-    golden = TraceFile(bounded(recorded(forward, 30_000), 20_000), extra)
+    golden = TraceFile(recorded(forward, is_sampled=True), extra)
 
-    assert is_same(golden, recorded(forward, 30_000), extra)
+    assert is_same(golden, recorded(forward, is_sampled=True), extra)
 
     model, inputs, method = forward
     with torch.no_grad():
         next(model.parameters()).view(-1)[0] += 1e-3
-    assert not is_same(golden, recorded((model, inputs, method), 30_000), extra)
+    assert not is_same(golden, recorded((model, inputs, method), is_sampled=True), extra)
+
+
+def test_of_a_cache_that_a_step_was_given_by_the_one_before_no_more_is_kept_than_of_any_tensor():
+    model, inputs, _ = of_fixture("gpt2")
+    with record(model) as steps, torch.no_grad():
+        first = model(**inputs, use_cache=True)
+        model(input_ids=inputs["input_ids"][:, :1], past_key_values=first.past_key_values, use_cache=True)
+
+    held = sampled(steps)
+
+    roots = [call for call in held.calls if call.parent is None]
+    assert len(roots) == 2
+    given = [record_ for record_ in roots[1].inputs if "past_key_values" in record_.leaf]
+    assert given
+    assert all(record_.digest is not None or record_.tensor.numel() <= KEPT for record_ in given)
+    assert roots[1].inputs[0].tensor is not None
 
 
 def _most_held(depth):
@@ -114,7 +130,7 @@ def _most_held(depth):
         held = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in alive}
         most = max(most, sum(size for place, size in held.items() if place not in own))
 
-    recorded_forward(model, (HIDDEN,), {}, Selection(), look, budget=4_000)
+    recorded_forward(model, (HIDDEN,), {}, Selection(), look, is_sampled=True)
     return most
 
 
