@@ -350,6 +350,7 @@ class CheckRecord:
         tokens: Tokens by modules.
         headroom: Modules, tightest first; after a fault in the order of the forward.
         loads: What was loaded.
+        outputs: How each output of the reference was compared.
     """
 
     test: str
@@ -376,6 +377,7 @@ class CheckRecord:
     tokens: TokenGrid | None = None
     headroom: tuple[HeadroomRecord, ...] = ()
     loads: tuple[LoadRecord, ...] = ()
+    outputs: tuple[str, ...] = ()
 
     @property
     def slug(self) -> str:

@@ -146,10 +146,6 @@ INI = (
         "tolerances of golden checks, a line each: '<dtype or module glob>: <rtol> <atol>', as in 'float32: 1e-4 1e-5'",
     ),
     (
-        "tf_golden_min_coverage",
-        "share of a golden's calls below which a passing check warns, from 0 to 1 (default: 0.5)",
-    ),
-    (
         "tf_golden_tolerance",
         "where golden checks get their tolerance from: the dtype (dtype, the default) or a forward in float64 (fp64)",
     ),
@@ -168,8 +164,8 @@ CONFORMANCE = "tfdebug_conformance"
 
 MARKERS: dict[str, str] = {
     "tf_golden": (
-        "tf_golden(*, rtol, atol, tolerances, tolerance, rename, include, exclude, level, internal, min_coverage, "
-        "store, redact): defaults of golden checks."
+        "tf_golden(*, rtol, atol, tolerances, tolerance, rename, include, exclude, level, internal, store, "
+        "redact): defaults of golden checks."
     ),
     "tf_ranks": (
         "tf_ranks(count, *, timeout=300): run the test on so many processes, in a process group of torch.distributed."
@@ -202,7 +198,6 @@ class Options(NamedTuple):
     html: str | None
     json: str | None
     golden_tolerances: str | None
-    golden_min_coverage: str | None
     golden_tolerance: str | None
     golden_internal: str | None
     golden_store: str | None

@@ -292,6 +292,8 @@ class LeafComparison:
         part: What this rank has to tell the others of it, where these must be heard before it can be judged.
         ranks: The ranks on which they differ, of a forward on several.
         is_summand: Whether the ranks hold parts of a sum that nothing has added up.
+        how: Of an output of the model: how it was found, or why it need not be; empty for one that is not
+            compared, None for any other tensor.
     """
 
     direction: Direction
@@ -305,6 +307,7 @@ class LeafComparison:
     part: PartDigest | None = field(default=None, repr=False, compare=False)
     ranks: tuple[int, ...] = ()
     is_summand: bool = False
+    how: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a check that passes says: what it covered, and what differs inside. ``min_coverage=``, ``internal=``."""
+"""What a check that passes says: what it covered, and what differs inside. ``internal=``."""
 
 import pytest
 import torch  # noqa: F401 - pytester unloads what a run inside this process has loaded
@@ -75,7 +75,7 @@ def test_a_pass_says_what_was_compared(run):
     result = run("inner", "drifting", "port", bug="1e-6")
 
     result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["3 goldens: 7 of 8 calls compared, worst 0.* of tolerance at *"])
+    result.stdout.fnmatch_lines(["3 goldens: 6 of 8 calls compared, worst 0.* of tolerance at *"])
 
 
 def test_workers_of_xdist_say_it_together(run):
@@ -109,42 +109,6 @@ def test_a_root_that_returns_no_tensor_is_a_warning(run):
             "  torch.utils._pytree.register_pytree_node.",
         ]
     )
-
-
-def test_little_coverage_is_a_warning_that_says_what_to_type(run):
-    result = run("port", arguments=", min_coverage=0.8")
-
-    result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(
-        [
-            "*CoverageWarning: The check of Port passed and compared 2 of 3 calls of its golden.",
-            "    That is a share of 0.67; min_coverage is 0.8.",
-            (
-                '  Pass rename={"port.path": "reference.path"} to pair more modules, or min_coverage=0.66 if this is all '
-                "there is to compare."
-            ),
-        ]
-    )
-
-
-def test_without_values_the_warning_says_so(run):
-    result = run("port", options=("--tf-explain=off",))
-
-    result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(
-        ["  Run without --tf-explain=off, which pairs modules by their values, or pass min_coverage=0.33 *"]
-    )
-
-
-@pytest.mark.parametrize("place", ["marker", "ini"])
-def test_the_least_coverage_comes_from_the_marker_or_the_ini_file(run, pytester, place):
-    if place == "ini":
-        pytester.makeini("[pytest]\ntf_golden_min_coverage = 0.7\n")
-
-    result = run("port", marker="@pytest.mark.tf_golden(min_coverage=0.7)" if place == "marker" else "")
-
-    result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(["    That is a share of 0.67; min_coverage is 0.7."])
 
 
 def test_a_difference_that_changes_no_output_is_a_warning(run):

@@ -152,7 +152,7 @@ def test_a_changed_port_fails_names_its_lines_and_is_accepted_by_an_update(pytes
         [
             "*port.py:12 in blocks.0 (Block): *",
             "*'blocks.0.up' and 'blocks.0.down'.",
-            "*Next: mend the port; the golden is its reference's.",
+            "*Next: fix the port; do not update the golden.",
             "*Tensor: input [[]0] of 'blocks.0.down', shape (2, 3, 16), float32",
             "*Mismatched elements: * / 96 (*%)",
             "*Drift (*",

@@ -287,7 +287,7 @@ def test_a_port_is_held_to_a_reference_that_only_runs_to_record(project):
     path = project.path / "test_one.py"
     path.write_text(path.read_text().replace("return x + self.lower", "return x - self.lower"))
     failed = project.runpytest_inprocess()
-    failed.stdout.fnmatch_lines(["E  *test_one.py:* in Port (Port): *", "*mend the port*"])
+    failed.stdout.fnmatch_lines(["E  *test_one.py:* in Port (Port): *", "*fix the port*"])
 
 
 def test_a_reference_that_is_no_model_is_refused(project):

@@ -36,6 +36,7 @@ class Case:
         port_args: Positional arguments of the port.
         port_kwargs: Keyword arguments of the port.
         arranged: Takes the main output from what the port returns, laid out as the reference's.
+        outputs: Which output of the port is which of the reference's, where that has to be said.
     """
 
     reference: nn.Module
@@ -45,6 +46,7 @@ class Case:
     port_args: tuple[Any, ...] = ()
     port_kwargs: dict[str, Any] = field(default_factory=dict)
     arranged: Callable[[Any], torch.Tensor] = main_tensor
+    outputs: dict[str, str] | None = None
 
     def reference_output(self) -> torch.Tensor:
         """Return the main output of the reference."""

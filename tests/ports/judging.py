@@ -103,7 +103,7 @@ def compared(case: Case, rename: dict[str, str] | None = None) -> Any:
     """Return the report on a pair of models."""
     expected = pytest_tfdebug.trace(case.reference, *case.reference_args, **case.reference_kwargs)
     actual = pytest_tfdebug.trace(case.port, *case.port_args, **case.port_kwargs)
-    return pytest_tfdebug.compare(expected, actual, rename=rename)
+    return pytest_tfdebug.compare(expected, actual, rename=rename, outputs=case.outputs)
 
 
 def judged(port: Port, bug: Bug) -> Outcome:

@@ -171,10 +171,10 @@ def with_weights_of(reference, port):
     return port
 
 
-def report_of(reference, port):
+def report_of(reference, port, outputs=None):
     fill(reference, seed=0)
     ids = torch.arange(12).reshape(2, 6)
-    return compare(trace(reference, ids), trace(with_weights_of(reference, port), ids))
+    return compare(trace(reference, ids), trace(with_weights_of(reference, port), ids), outputs=outputs)
 
 
 def shown_of(culprit):
@@ -296,7 +296,8 @@ class WithTrunk(Port):
 
 
 def test_pieces_of_what_the_reference_returns_whole_are_no_fault_unless_they_are_others():
-    assert report_of(Reference(), WithTrunk()).culprit is None
+    pieces = {"begin": "last[:, 0]", "rest": "last[:, 1:]"}
+    assert report_of(Reference(), WithTrunk(), pieces).culprit is None
 
     culprit = report_of(Reference(), WithTrunk(first=2)).culprit
 
@@ -621,17 +622,21 @@ class RecurrentPort(nn.Module):
         return self.out(h), *mixed
 
 
-def recurrent_report(forgets):
+def recurrent_report(forgets, outputs=None):
     reference, ids = fill(RecurrentReference(), seed=0), torch.arange(12).reshape(2, 6)
     port = RecurrentPort(reference, forgets)
-    return compare(trace(reference, ids), trace(port, ids))
+    return compare(trace(reference, ids), trace(port, ids), outputs=outputs)
 
 
 def test_outputs_of_other_names_are_laid_side_by_side_past_what_one_side_alone_returns():
-    report = recurrent_report("")
+    report = recurrent_report("", outputs={"[0]": "logits"})
 
     assert report.culprit is None
-    assert report.coverage.root
+    assert [told.split()[0] for told in report.output_notes if "element by element" in told] == [
+        "logits",
+        "states[0]",
+        "states[1]",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -803,11 +808,11 @@ def test_a_parameter_that_is_cut_otherwise_is_not_blamed_for_a_sum_before_it():
     assert "# BUG" in linecache.getline(culprit.source.file, culprit.source.first)
 
 
-def report_on(reference, port, *inputs):
+def report_on(reference, port, *inputs, outputs=None):
     """Return the report on a port that has the parameters of its reference, in the same order."""
     fill(reference, seed=0)
     port.load_state_dict(dict(zip(port.state_dict(), reference.state_dict().values(), strict=True)))
-    return compare(trace(reference, *inputs), trace(port, *inputs))
+    return compare(trace(reference, *inputs), trace(port, *inputs), outputs=outputs)
 
 
 def states(length=6):
@@ -835,12 +840,12 @@ class ReturnsAMask(Forecast):
         return self.norm(self.mix(self.embed(x / x.std()))), (x > 0)[..., 0]
 
 
-@pytest.mark.parametrize("port", [ReturnsMore(), ReturnsAMask()])
-def test_what_a_port_returns_beside_its_result_is_not_held_to_what_the_reference_returns_beside_it(port):
+@pytest.mark.parametrize(("port", "own"), [(ReturnsMore(), "[0][1]"), (ReturnsAMask(), "[0]")])
+def test_what_a_port_returns_beside_its_result_is_not_held_to_what_the_reference_returns_beside_it(port, own):
     report = report_on(Forecast(), port, states())
 
-    assert report.culprit is None
-    assert report.coverage.root
+    assert "compared with the reference's 'scale' (): not compared." in report.culprit.explanation
+    assert report_on(Forecast(), port, states(), outputs={own: "last"}).ok
 
 
 class HandsOn(nn.Module):

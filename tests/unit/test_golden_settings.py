@@ -79,34 +79,18 @@ def test_a_bad_marker_is_a_usage_error(marker, text):
 
 
 def test_what_passes_is_settled_like_the_rest():
-    test = item({"internal": "fail", "min_coverage": 0.0})
-    ini = {"ini_min_coverage": "0.9", "ini_internal": "fail"}
-
     def settled(test, arguments, **ini):
-        found = settle(test, arguments, None, **ini)
-        return found.internal, found.min_coverage
+        return settle(test, arguments, None, **ini).internal
 
-    assert settled(item(), {}) == ("warn", 0.5)
-    assert settled(item(), {}, **ini) == ("fail", 0.9)
-    assert settled(item(), {}, ini_min_coverage="0") == ("warn", 0.0)
-    assert settled(test, {}, ini_min_coverage="0.9") == ("fail", 0.0)
-    assert settled(test, {"internal": "warn", "min_coverage": 1}) == ("warn", 1)
-
-
-@pytest.mark.parametrize("share", [2, -0.1, "half", float("nan")])
-def test_a_least_coverage_is_a_share(share):
-    with pytest.raises(TFDebugError) as caught:
-        settle(item(), {"min_coverage": share}, None)
-
-    assert str(caught.value) == f"min_coverage={share!r} is not a number from 0 to 1."
+    assert settled(item(), {}) == "warn"
+    assert settled(item(), {}, ini_internal="fail") == "fail"
+    assert settled(item({"internal": "fail"}), {"internal": "warn"}, ini_internal="fail") == "warn"
 
 
 def test_bad_values_of_the_marker_and_the_ini_file_are_usage_errors():
     told = [
         (item({"internal": "no"}), {}, "tf_golden: internal='no' is not one of 'warn', 'fail'."),
         (item(), {"ini_internal": "no"}, "tf_golden_internal='no' is not one of 'warn', 'fail'."),
-        (item(), {"ini_min_coverage": "no"}, "tf_golden_min_coverage = 'no' is not a number from 0 to 1."),
-        (item(), {"ini_min_coverage": "7"}, "tf_golden_min_coverage=7.0 is not a number from 0 to 1."),
     ]
     for test, ini, message in told:
         with pytest.raises(pytest.UsageError) as caught:

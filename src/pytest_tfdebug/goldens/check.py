@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
 from pytest_tfdebug.goldens.held_model import compare_with
-from pytest_tfdebug.goldens.modes import missing, to_accept
+from pytest_tfdebug.goldens.modes import golden_mode, missing
+from pytest_tfdebug.goldens.next_step import PENDING, next_step
 from pytest_tfdebug.goldens.on_ranks import once, sharing_group
 from pytest_tfdebug.goldens.part import part_of
 from pytest_tfdebug.goldens.pass_warnings import warnings_of
@@ -106,7 +107,7 @@ class Check:
             fresh, pending, group = anew(called, inputs), self._load(self.place.pending), sharing_group(self.root)
             beside = compare_with(pending, self.model, fresh, self.settings, is_explained=False, group=group)
             once(group, lambda: note_errors(self.place, report, beside))
-        for warning in warnings_of(report, type(self.model).__name__, self.settings, is_explained=self._is_explained):
+        for warning in warnings_of(report, type(self.model).__name__):
             warnings.warn(warning, stacklevel=3)
         if not report.ok:
             self._advise(report, called)
@@ -143,6 +144,9 @@ class Check:
         if self.settings.kept.has_floors and not (isinstance(kept, dict) and kept.get("floors")):
             name = shown(str(place), self.item.config)
             raise GoldenError(f'{name} holds no floors: it was recorded without tolerance="fp64".\n{again}')
+        if isinstance(kept, dict) and kept.get("positions") and self.settings.rules.positions is None:
+            name = shown(str(place), self.item.config)
+            raise GoldenError(f"{name} was recorded with positions=: give the check the same.\n{again}")
         return golden
 
     def _check_rules(self, golden: TraceFile) -> None:
@@ -158,7 +162,8 @@ class Check:
         config = self.item.config
         GoldenSession.of(config).note_environment(self.model)
         report.subject = f"The {'port' if self.has_reference else 'model'} differs from its golden"
-        report.advice = to_accept(config, is_reference=self.has_reference)
+        is_pending = golden_mode(config) == "pending"
+        report.advice = PENDING if is_pending else next_step(report, is_reference=self.has_reference)
         if self._runs_alone:
             told = write_repro(self.item, "parity", self.model, called.args, called.kwargs)
             report.repro += (f"  {line}" for line in told.splitlines())
@@ -183,4 +188,5 @@ def _outcome(path: str, test: str, report: ParityReport, note: str) -> Outcome:
         coverage.expected,
         None if worst is None else worst.share,
         "" if worst is None else worst.path,
+        "; ".join(report.output_notes),
     )

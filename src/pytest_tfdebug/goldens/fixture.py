@@ -64,10 +64,11 @@ class Goldens:
         exclude: str | Iterable[str] | None = None,
         level: Level | None = None,
         port_inputs: Mapping[str, Any] | tuple[Any, ...] | None = None,
+        outputs: Mapping[str, str] | None = None,
+        positions: Any = None,  # noqa: ANN401 - a mask, or anything that a tensor is indexed with
         method: str = "forward",
         root: str | None = None,
         internal: Internal | None = None,
-        min_coverage: float | None = None,
         store: Store | None = None,
         redact: bool | str | tuple[str, ...] | None = None,
         variant: str | None = None,
@@ -95,13 +96,15 @@ class Goldens:
             level: ``"all"`` modules, ``"leaves"`` or ``"layers"``.
             port_inputs: The port's own inputs, where its forward takes others than the reference: a dict of keyword
                 inputs or a tuple of positional ones. ``args`` and ``kwargs`` are then those of the reference.
+            outputs: Path of an output of the port -> path of the reference's: ``{"audio": "audio_values"}``, ``{"":
+                "logits"}`` for a port that returns a tensor; see :func:`pytest_tfdebug.compare`.
+            positions: Which positions of the outputs count: a mask of their leading axes (an attention mask: real
+                tokens), or an index. Recorded and checked with the same.
             method: What to call instead of the forward, on both sides: ``"encode"``, ``"get_image_features"``.
             root: Path of the reference's module that the model is, where it is a part of it: a pipeline stage, a layer.
                 Its inputs are then ``port_inputs``, and it is held to what the golden has of that module.
             internal: What becomes of a model whose outputs agree while something inside does not: ``"warn"`` passes
                 with an :class:`InternalWarning`, ``"fail"`` fails.
-            min_coverage: Share of the golden's calls, from 0 to 1, below which a check that passes gives a
-                :class:`CoverageWarning`.
             store: ``"values"`` keeps a sample of each tensor and the sums of all its elements, ``"full"`` all elements.
             redact: Names of string inputs whose text is left out of the golden; True for all of them.
             variant: Which of the test's goldens: ``"device"``, ``"dtype"`` or a name (``test_port@cuda.safetensors``).
@@ -127,7 +130,6 @@ class Goldens:
             self._item,
             own,
             self._options.golden_tolerances,
-            ini_min_coverage=self._options.golden_min_coverage,
             ini_internal=self._options.golden_internal,
             ini_tolerance=self._options.golden_tolerance,
             ini_store={

@@ -80,6 +80,7 @@ def compare_with(
     report = conclude(comparator, tuple(forwards.notes), second_look, under_rules, internal=settings.internal)
     if not report.ok:
         if called.other is not None:
+            report.has_own_inputs = True
             report.culprit = _of_inputs(*called.other, root_name(model))
         report.facts += _circumstances(golden_file, model, report, renamer(settings.rename), group)
     if not report.ok and in_detail and group is None:
@@ -113,6 +114,8 @@ class _Forwards:
         self.again = Rerun(model, called.args, called.kwargs, called.method)
         self.notes = [*golden_file.trace.notes, *filter(None, [called.note])]
         self._expected, self._named = golden_file.trace, with_input_names(golden_file.trace, called.names)
+        kept = golden_file.extra.get("kept")
+        self._rules = replace(settings.rules, are_recorded=isinstance(kept, dict) and bool(kept.get("positions")))
         self._model, self._method, self._settings, self._group = model, called.method, settings, group
 
     def held_under(
@@ -143,6 +146,7 @@ class _Forwards:
             aliases=modules.aliases,
             unrecorded=unrecorded,
             group=self._group,
+            rules=self._rules,
         )
         recorder = Recorder(self._model, comparator, picked, comparator.wrote)
         with preserved(self._model), torch.no_grad(), recorder:
@@ -238,4 +242,8 @@ def _circumstances(
     report.changed, report.other_weights = since, wrong
     lines += [f"Changed since it was recorded: {'; '.join(since)}."] if since else []
     is_told = report.by_values or (culprit is not None and culprit.kind == "dtype")
-    return lines if is_told else [*lines, str(assess(report, since, wrong))]
+    if is_told:
+        return lines
+    assessed = assess(report, since, wrong)
+    report.is_drift = assessed.finding == "drift"
+    return [*lines, str(assessed)]

@@ -63,12 +63,3 @@ def _places(config: pytest.Config) -> str:
     flags = {"--tf-golden-dir": "tf_golden_dir", "--tf-golden-variant": "tf_golden_variant"}
     given = {flag: config.getoption(dest) for flag, dest in flags.items()}
     return "".join(f" {quote(f'{flag}={redact(value)}')}" for flag, value in given.items() if value)
-
-
-def to_accept(config: pytest.Config, *, is_reference: bool) -> str:
-    """Say what to do about new values: a reference's golden is right, and that of the model itself may be replaced."""
-    if golden_mode(config) == "pending":
-        return "To accept the new values, run: python -m pytest_tfdebug.review"
-    if is_reference:
-        return "Mend the port; the golden is its reference's."
-    return f"To accept the new values, run with {_FLAG}=update."

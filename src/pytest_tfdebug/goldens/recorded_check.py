@@ -62,6 +62,7 @@ def parity_record(
         golden=golden,
         advice=report.advice,
         notes=tuple(report.notes),
+        outputs=tuple(report.output_notes),
         rename=dict(report.suggested),
         changed=tuple(report.changed),
         weights=tuple(report.other_weights),

@@ -76,6 +76,7 @@ def record(
         method=called.method,
         is_sampled=settings.kept.store == "values" and group is None,
         group=group,
+        kept_output=None if settings.rules.positions is None else settings.rules.masked,
     )
     weights = None if group is None else fingerprint_on_ranks(model, group)
     recorded = recorded if group is None else gathered(recorded, group)

@@ -50,6 +50,7 @@ class Outcome:
         expected: Calls of the golden.
         share: Greatest share of its tolerance that a tensor which agrees has used; None where no tensor was compared.
         worst: Module path of that tensor.
+        outputs: How each output of the reference was compared.
     """
 
     path: str
@@ -61,6 +62,7 @@ class Outcome:
     expected: int = 0
     share: float | None = None
     worst: str = ""
+    outputs: str = ""
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.marker_arguments import refuse_unknown
 from pytest_tfdebug.parity.internal import checked_internal
+from pytest_tfdebug.parity.outputs import OutputRules
 from pytest_tfdebug.parity.tolerance import Tolerances, checked_by, layered, tolerances
 from pytest_tfdebug.tracing.globs import checked
 
@@ -32,14 +33,11 @@ KEYWORDS = (
     "exclude",
     "level",
     "internal",
-    "min_coverage",
     "store",
     "redact",
 )
 #: What a golden keeps: a sample of each tensor and the values of its operators, or every element.
 Store = Literal["values", "full"]
-#: Share of a golden's calls below which a check that passes warns.
-MIN_COVERAGE = 0.5
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?b|)\s*", re.IGNORECASE)
 #: Bytes above which a golden is not written: GitHub refuses files of more than 100 MiB.
@@ -55,12 +53,14 @@ class Kept:
         max_size: Bytes above which it is not written.
         redact: Names of string inputs whose text is left out; True for all of them.
         has_floors: Whether the forward is made once more in float64, and the floor of each tensor kept.
+        has_positions: Whether the model's outputs are kept with zeros where their positions do not count.
     """
 
     store: Store = "values"
     max_size: int | None = MAX_SIZE
     redact: bool | tuple[str, ...] = ()
     has_floors: bool = False
+    has_positions: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class CheckSettings:
         exclude: Globs to leave out.
         level: Which modules to record.
         internal: What becomes of equal outputs with differences inside.
-        min_coverage: Share of the golden's calls below which a check that passes warns.
         kept: What is kept of a forward that is recorded.
+        rules: What is said of the model's outputs.
         own_globs: Globs of the tolerances that the check or its marker gives: each must match a module.
         ini_globs: Globs of the ini file's tolerances, which hold for other tests too.
     """
@@ -86,8 +86,8 @@ class CheckSettings:
     exclude: str | Iterable[str]
     level: Level
     internal: Internal = "warn"
-    min_coverage: float = MIN_COVERAGE
     kept: Kept = Kept()
+    rules: OutputRules = field(default_factory=OutputRules)
     own_globs: tuple[str, ...] = ()
     ini_globs: tuple[str, ...] = ()
 
@@ -97,7 +97,6 @@ def settle(
     arguments: Mapping[str, Any],
     ini_tolerances: str | None,
     *,
-    ini_min_coverage: str | None = None,
     ini_internal: str | None = None,
     ini_tolerance: str | None = None,
     ini_store: Mapping[str, str | None] | None = None,
@@ -108,7 +107,6 @@ def settle(
         item: The running test.
         arguments: The check's own arguments by name; None means not given.
         ini_tolerances: Text of the ini key, lines of ``<dtype or glob>: <rtol> <atol>``.
-        ini_min_coverage: Text of the ini key, a number from 0 to 1.
         ini_internal: Text of the ini key, ``warn`` or ``fail``.
         ini_tolerance: Text of the ini key, ``dtype`` or ``fp64``.
         ini_store: Texts of the ini keys ``store`` and ``max_size``.
@@ -120,7 +118,7 @@ def settle(
     marked = _of_marker(item)
     chosen = {key: arguments[key] if arguments.get(key) is not None else marked.get(key) for key in KEYWORDS}
     given, by_marker = (tolerances(*map(place.get, ("rtol", "atol", "tolerances"))) for place in (arguments, marked))
-    of_ini = _of_ini(ini_min_coverage, ini_internal, ini_tolerance)
+    of_ini = _of_ini(ini_internal, ini_tolerance)
     _check(arguments)
     by = chosen["tolerance"] or of_ini["tolerance"]
     by_ini = replace(tolerances(overrides=parse_tolerances(ini_tolerances)), by=by)
@@ -131,8 +129,12 @@ def settle(
         chosen["exclude"] or (),
         chosen["level"] or "all",
         chosen["internal"] or of_ini["internal"],
-        of_ini["min_coverage"] if chosen["min_coverage"] is None else chosen["min_coverage"],
-        replace(_kept(chosen["store"], chosen["redact"], ini_store or {}), has_floors=by == "fp64"),
+        replace(
+            _kept(chosen["store"], chosen["redact"], ini_store or {}),
+            has_floors=by == "fp64",
+            has_positions=arguments.get("positions") is not None,
+        ),
+        OutputRules(arguments.get("outputs"), arguments.get("positions")),
         (*given.globs, *by_marker.globs),
         by_ini.globs,
     )
@@ -151,13 +153,10 @@ def parse_size(text: object, name: str) -> int:
     return size
 
 
-def _of_ini(min_coverage: str | None, internal: str | None, tolerance: str | None) -> dict[str, Any]:
+def _of_ini(internal: str | None, tolerance: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {"internal": internal or "warn", "tolerance": tolerance or "dtype"}
     try:
-        found["min_coverage"] = float(min_coverage or MIN_COVERAGE)
         _check(found)
-    except ValueError as error:
-        raise pytest.UsageError(f"tf_golden_min_coverage = {min_coverage!r} is not a number from 0 to 1.") from error
     except TFDebugError as error:
         raise pytest.UsageError(f"tf_golden_{error}") from error
     return found
@@ -175,7 +174,7 @@ def _kept(store: Store | None, redact: Any, ini: Mapping[str, str | None]) -> Ke
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    """Refuse values of ``internal``, ``tolerance``, ``min_coverage``, ``store`` and ``redact`` that make no sense.
+    """Refuse values of ``internal``, ``tolerance``, ``store`` and ``redact`` that make no sense.
 
     Raises:
         TFDebugError: As said.
@@ -184,9 +183,6 @@ def _check(given: Mapping[str, Any]) -> None:
         checked_internal(given["internal"])
     if given.get("tolerance") is not None:
         checked_by(given["tolerance"])
-    share = given.get("min_coverage")
-    if share is not None and not (isinstance(share, (int, float)) and 0 <= share <= 1):
-        raise TFDebugError(f"min_coverage={share!r} is not a number from 0 to 1.")
     store, redact = given.get("store"), given.get("redact")
     if store is not None and store not in get_args(Store):
         raise TFDebugError(f"store={store!r} is not one of {', '.join(map(repr, get_args(Store)))}.")

@@ -93,7 +93,7 @@ def save(
         "test": redact(test),
         "weights": fingerprint(model) if weights is None else weights,
         "provenance": provenance(model),
-        "kept": {"store": kept.store, **({"floors": True} if kept.has_floors else {})},
+        "kept": {"store": kept.store, **_marks(kept)},
     }
     new = redacted(trace, kept.redact)
     try:
@@ -112,6 +112,11 @@ def save(
         floors = measure_floors(new).lines()
     size = _write(path, new, extra, kept, tell)
     return Written("changed" if existed else "new", (*review, *_told(new, size), *floors), size)
+
+
+def _marks(kept: Kept) -> dict[str, bool]:
+    """Return what a check has to know of a golden: whether it has floors, and whether some positions were left out."""
+    return {mark: True for mark, holds in (("floors", kept.has_floors), ("positions", kept.has_positions)) if holds}
 
 
 def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, tell: Callable[[str], None]) -> int:

@@ -57,6 +57,9 @@ def covered(config: pytest.Config) -> Iterator[str]:
         share, path = max(measured)
         line += f", worst {share:.2g} of tolerance" + (f" at {path}" if share else "")
     yield line
+    if config.get_verbosity() > 0:
+        for told, count in Counter(item.outputs for item in passed if item.outputs).items():
+            yield f"  Outputs: {told} ({counted(count, 'golden')})"
     for note, count in Counter(item.note for item in passed if item.note).items():
         yield f"  {note.removesuffix('.')} ({counted(count, 'golden')})"
 

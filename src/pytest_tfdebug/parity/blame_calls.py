@@ -37,6 +37,8 @@ from pytest_tfdebug.parity.failing_tensors import (
 )
 from pytest_tfdebug.parity.guilty_inputs import GuiltyInputs
 from pytest_tfdebug.parity.other_dtype import blame_dtype
+from pytest_tfdebug.parity.outputs import is_uncompared
+from pytest_tfdebug.parity.uncompared import blame_uncompared
 from pytest_tfdebug.records import FAILING, Culprit, Divergence
 from pytest_tfdebug.tracing.glue import glue_lines
 
@@ -131,6 +133,8 @@ def _blame_own(tree: CallTree, fault: Fault) -> Culprit:
     opaque = opaque_text(item.call.skeleton.get("outputs"))
     if item.call.parent is None and opaque is not None and is_without_outputs(item):
         return _blame_opaque(item.call, opaque, divergence)
+    if is_uncompared(fault.leaf) and not item.is_of_one_class and not is_without_outputs(item):
+        return blame_uncompared(tree.compared)
     if fault.leaf.problem == "missing" and fault.leaf.direction == "output":
         item = tree.lost_in(item)
     adapted = told_adapters(tree, item)
@@ -230,7 +234,8 @@ def _blame_inputs(roots: list[CallComparison]) -> Culprit:
     )
     given = ", ".join(f"{leaf.leaf} ({input_problem(leaf)})" for leaf in wrong[:3])
     explanation = (
-        f"The model was given other inputs than the expected forward: {given}. Nothing below the root can be judged."
+        f"The model was given other inputs than the expected forward: {given}. The inputs differ, so nothing else was "
+        "compared."
     )
     call = item.call
     divergence = _divergence(item, wrong[0])

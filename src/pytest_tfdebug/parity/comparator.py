@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.parity.metrics import compare_leaf
+from pytest_tfdebug.parity.outputs import OutputRules, hold_outputs
 from pytest_tfdebug.parity.pairing import CallPairing, in_cache, pair_inputs, pair_outputs
 from pytest_tfdebug.parity.parts import compare_on_rank, in_recorded_layout
 from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord, Write
@@ -69,6 +70,7 @@ class Comparator:
         tolerances: What is allowed.
         own_paths: Expected module path -> path of the actual model's module that stands for it.
         group: The ranks that make the forward, where it is one of several.
+        rules: What a user says of the model's outputs.
     """
 
     def __init__(
@@ -77,8 +79,11 @@ class Comparator:
         pairing: CallPairing,
         tolerances: Tolerances,
         own_paths: dict[str, str],
+        *,
         group: Group | None = None,
+        rules: OutputRules | None = None,
     ) -> None:
+        self._rules = rules or OutputRules()
         self._expected = expected
         self._pairing = pairing
         self.group = group
@@ -88,6 +93,7 @@ class Comparator:
         self._known = _Known()
         self._given: dict[int, set[tuple[int, int]]] = {}
         self._unwritten: dict[int, list[Write]] = {}
+        self._modules = {*own_paths.values()}
         self.result = Compared(expected=expected.calls, own_paths=own_paths)
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -170,9 +176,17 @@ class Comparator:
         left = self._unwritten.pop(call.index, comparison.expected.writes)
         comparison.writes += tuple((_one_sided("write", None, write.record), None) for write in left)
         if comparison.expected.outputs is not None:
-            pairs = pair_outputs(outputs, comparison.expected.outputs, partial(self._apart, call.path))
-            comparison.outputs = self._compare("output", call.path, pairs)
+            comparison.outputs = self._compared_outputs(comparison, outputs, comparison.expected.outputs)
             self._doubt_unless_right(call, comparison.expected, comparison.outputs)
+
+    def _compared_outputs(
+        self, item: CallComparison, actual: tuple[TensorRecord, ...], expected: tuple[TensorRecord, ...]
+    ) -> tuple[LeafComparison, ...]:
+        path = item.call.path
+        if self.group is None and item.call.parent is None and path not in self._modules:
+            is_strict = item.is_of_one_class and self._rules.paths is None
+            return hold_outputs(actual, expected, partial(self._leaf, "output", path), self._rules, is_strict=is_strict)
+        return self._compare("output", path, pair_outputs(actual, expected, partial(self._apart, path)))
 
     def _apart(self, path: str, actual: TensorRecord, expected: TensorRecord) -> float:
         """Return the relative difference of two outputs of a module; infinite where they cannot be subtracted."""

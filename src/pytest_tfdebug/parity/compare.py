@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,12 +14,14 @@ from pytest_tfdebug.parity.coverage import RecordedModules
 from pytest_tfdebug.parity.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
 from pytest_tfdebug.parity.measured import measured_coverage
 from pytest_tfdebug.parity.merge_ranks import merge_ranks, on_ranks
+from pytest_tfdebug.parity.outputs import OutputRules
 from pytest_tfdebug.parity.pairing import CallPairing
 from pytest_tfdebug.parity.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.rules import check_rules, paths_of
 from pytest_tfdebug.parity.tolerance import ToleranceBy, Tolerances, checked_by
 from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
+from pytest_tfdebug.parity.uncompared import told_outputs, what_to_write
 from pytest_tfdebug.parity.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.verdict import decide
 from pytest_tfdebug.records import Coverage
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.ranks import Group
 
 
-def compare(
+def compare(  # noqa: PLR0913 - keyword options
     expected: Trace,
     actual: Trace | Arrays,
     *,
@@ -45,6 +47,8 @@ def compare(
     tolerances: Mapping[str, tuple[float, float]] | None = None,
     internal: Internal = "warn",
     tolerance: ToleranceBy = "dtype",
+    outputs: Mapping[str, str] | None = None,
+    positions: Any = None,  # noqa: ANN401 - a mask, or anything that a tensor is indexed with
 ) -> ParityReport:
     """Compare a forward with the one it is held to and name the module that is to blame.
 
@@ -64,6 +68,12 @@ def compare(
             does not: ``"warn"`` passes with a note, ``"fail"`` names the culprit.
         tolerance: ``"fp64"`` allows eight times what arithmetic alone explains, in place of the defaults: the reference
             is run once more in float64, unless ``expected`` is a golden that was recorded so.
+        outputs: Path of an output of the port -> path of the reference's, as in ``{"audio": "audio_values"}``;
+            ``{"": "logits"}`` for a port that returns a tensor, ``{"patches": "last_hidden_state[:, 1:]"}`` for a
+            part. What it does not list is found by name, then by value, or left out; without it an output that is not
+            found fails.
+        positions: Which positions of the outputs count: a mask of their leading axes (an attention mask: real tokens),
+            or an index.
 
     Returns:
         The report.
@@ -88,10 +98,17 @@ def compare(
             raise TFDebugError("rename= tells the modules of two traces; arrays have no modules and need no names.")
         return hold_arrays(expected, actual, allowed)
     check_rules(rename, allowed.globs, paths_of(actual), paths_of(expected))
+    rules = OutputRules(outputs, positions)
 
     def held_under(names: Rename) -> Comparator:
         comparator = start_comparison(
-            expected, names, allowed, modules=actual.modules, aliases=actual.aliases, unrecorded=actual.unrecorded
+            expected,
+            names,
+            allowed,
+            modules=actual.modules,
+            aliases=actual.aliases,
+            unrecorded=actual.unrecorded,
+            rules=rules,
         )
         comparator.replay(coverage_of(expected).common(actual.calls, renamer(names)))
         return comparator
@@ -151,6 +168,7 @@ def start_comparison(
     aliases: dict[str, tuple[str, ...]],
     unrecorded: Collection[str] = (),
     group: Group | None = None,
+    rules: OutputRules | None = None,
 ) -> Comparator:
     """Return a comparator that holds a forward to a trace, to be fed by a recorder or a replay.
 
@@ -162,13 +180,16 @@ def start_comparison(
         aliases: Other paths of its shared modules.
         unrecorded: Those of its module paths that are not recorded.
         group: The ranks that make the forward, where it is one of several.
+        rules: What a user says of the model's outputs.
     """
     to_expected = renamer(rename)
     expected = replace(
         expected, calls=RecordedModules(modules, aliases, unrecorded, to_expected).common(expected.calls)
     )
     pairing = CallPairing(expected.calls, expected.aliases, aliases, to_expected, modules)
-    return Comparator(expected, pairing, allowed, {to_expected(path): path for path in modules}, group)
+    return Comparator(
+        expected, pairing, allowed, {to_expected(path): path for path in modules}, group=group, rules=rules
+    )
 
 
 def coverage_of(trace: Trace) -> RecordedModules:
@@ -215,7 +236,7 @@ def conclude(
     verdict, inside = tolerate_internal(verdict, compared) if internal == "warn" else (verdict, "")
     coverage = measured_coverage(compared)
     if verdict.is_compared and decided.look is not None and decided.look.expected:
-        coverage = Coverage(decided.look.compared, decided.look.expected, root=True)
+        coverage = Coverage(decided.look.compared, decided.look.expected, root=coverage.root)
     if not compared.tensors and verdict.culprit is None and not verdict.is_compared:
         actual, expected = len(compared.calls), len(compared.expected)
         raise TFDebugError(
@@ -234,4 +255,6 @@ def conclude(
         by_values=decided.look is not None,
         unpaired=compared.unpaired_expected,
         explained=looks[-1] if looks else None,
+        output_notes=told_outputs(compared),
+        advice=what_to_write(compared),
     )

@@ -177,7 +177,7 @@ def pair_outputs(
         expected: Those of the call that it is held to.
         apart: How far an actual leaf is from an expected one of the same shape.
     """
-    if {_key(record.leaf) for record in actual} & {_key(record.leaf) for record in expected}:
+    if {leaf_key(record.leaf) for record in actual} & {leaf_key(record.leaf) for record in expected}:
         for own, other in _pair(actual, expected, (_by_path, _by_path)):
             is_one = own is None or other is None or not _POSITION.match(own.leaf) or _is_mask(own) == _is_mask(other)
             yield from ((own, other),) if is_one else ((own, None), (None, other))
@@ -276,7 +276,7 @@ def _pair(
 
 
 def _by_path(record: TensorRecord) -> str:
-    return _key(record.leaf)
+    return leaf_key(record.leaf)
 
 
 def has_parameter(call: Call, leaf: str, other: Call) -> bool:
@@ -292,7 +292,7 @@ def has_parameter(call: Call, leaf: str, other: Call) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _key(leaf: str) -> str:
+def leaf_key(leaf: str) -> str:
     """Return a leaf path with attributes written as keys: ``.logits`` and ``['logits']`` are one name."""
     return _PART.sub(lambda part: f"[{part[1]!r}]" if part[1] else part[0], leaf)
 
@@ -301,5 +301,5 @@ def _key(leaf: str) -> str:
 def _by_name(leaf: str, parameters: tuple[str, ...]) -> str:
     match = _POSITION.match(leaf)
     if match and int(match[1]) < len(parameters):
-        return _key(f"['{parameters[int(match[1])]}']{leaf[match.end() :]}")
-    return _key(leaf)
+        return leaf_key(f"['{parameters[int(match[1])]}']{leaf[match.end() :]}")
+    return leaf_key(leaf)

@@ -32,12 +32,15 @@ class ParityReport:
         subject: Who differs from what, in a few words.
         advice: What to do about it, in a sentence; empty where nothing can be said.
         internal: What differs inside while every output agrees, in a sentence; empty where nothing does.
+        output_notes: How each output of the reference was compared, in a few words.
         coverage: How much of the expected forward was really compared.
         by_values: Whether modules share no names, so that values were compared and not calls.
         unpaired: Expected calls that the actual forward did not make, or that no name pairs.
         explained: What the values of both forwards say; None where nobody asked.
         changed: What differs in the environment since the expected side was recorded, as far as somebody looked.
         other_weights: Parameters that are not those of the expected side, likewise.
+        is_drift: Whether nothing jumps, and the environment is another than the expected side's.
+        has_own_inputs: Whether the forward under test was given other inputs on purpose.
         elements: A tensor that differs, element by element; only for a page or a file.
     """
 
@@ -52,12 +55,15 @@ class ParityReport:
     subject: str = "The forward differs from the expected one"
     advice: str = ""
     internal: str = ""
+    output_notes: list[str] = field(default_factory=list)
     coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, root=False))
     by_values: bool = False
     unpaired: list[Call] = field(default_factory=list, repr=False)
     explained: Explained | None = field(default=None, repr=False, compare=False)
     changed: list[str] = field(default_factory=list)
     other_weights: list[str] = field(default_factory=list)
+    is_drift: bool = False
+    has_own_inputs: bool = False
     elements: ElementGrid | None = field(default=None, repr=False, compare=False)
 
     @property

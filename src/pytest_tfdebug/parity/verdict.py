@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.blame_calls import Verdict, judge_calls
 from pytest_tfdebug.parity.module_names import suggested_rules
+from pytest_tfdebug.parity.uncompared import blame_uncompared, is_of_uncompared, outputs_fail, uncompared
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.slicing import branch_begin, class_around
 
@@ -60,11 +60,36 @@ def decide(
     verdict = judge_calls(compared)
     if verdict.culprit is not None and verdict.culprit.kind in ("inputs", "dtype"):
         return Decided(verdict, compared)
-    fails = _root_fails(compared)
+    fails = outputs_fail(compared)
     if _is_named(compared):
+        if not is_tolerated and fails is None and uncompared(compared) and is_of_uncompared(verdict.culprit):
+            look = second_look(None)
+            seen = look.culprit if look is not None else None
+            return Decided(verdict if seen is None else replace(verdict, culprit=seen), compared, look=look)
         told = verdict if is_tolerated else _in_lines(verdict, compared, second_look, fails=fails)
         return Decided(told, compared)
-    look = second_look(fails)
+    if fails is False:
+        return Decided(Verdict(notes=verdict.notes, is_compared=True), compared)
+    return _by_values(verdict, compared, second_look(fails), held_under, fails=fails)
+
+
+def _by_values(
+    verdict: Verdict,
+    compared: Compared,
+    look: Explained | None,
+    held_under: Callable[[dict[str, str]], Compared | None],
+    *,
+    fails: bool | None,
+) -> Decided:
+    """Return the verdict where names do not pair.
+
+    Args:
+        verdict: What calls say, as far as they have a partner.
+        compared: The calls, side by side.
+        look: What values say.
+        held_under: Makes the comparison under further names.
+        fails: Whether the outputs differ.
+    """
     named = {own: expected for expected, own in compared.own_paths.items()}
     rules = suggested_rules(look.pair, named) if verdict.culprit and look is not None and look.pair is not None else {}
     renamed = held_under(rules) if rules else None
@@ -72,24 +97,14 @@ def decide(
         inner = judge_calls(renamed)
         if inner.culprit is not None:
             return Decided(_in_lines(inner, renamed, lambda _fails: look, fails=fails), renamed, rules)
+    if fails is None and uncompared(compared) and (look is None or look.culprit is None):
+        return Decided(Verdict(culprit=blame_uncompared(compared), notes=verdict.notes), compared)
     if look is None or not look.is_known:
         return Decided(replace(verdict, notes=[*verdict.notes, *(look.notes if look is not None else ())]), compared)
     verdict.notes += look.notes
     if look.culprit is None:
         return Decided(verdict if fails else Verdict(notes=verdict.notes, is_compared=True), compared, look=look)
     return Decided(replace(verdict, culprit=look.culprit, is_compared=True), compared, look=look)
-
-
-def _root_fails(compared: Compared) -> bool | None:
-    """Tell whether the roots' outputs differ; None where none could be laid side by side, or the largest could not."""
-    leaves = [leaf for item in compared.calls if item.call.parent is None for leaf in item.outputs]
-    problems = {leaf.problem for leaf in leaves}
-    if not any(leaf.is_measured for leaf in leaves):
-        return None
-    expected = [leaf for leaf in leaves if leaf.problem != "extra" and "float" in leaf.dtype]
-    largest = max(expected, key=lambda leaf: prod(leaf.shape), default=None)
-    is_left = largest is not None and largest.problem == "missing" and "extra" in problems
-    return True if problems & {"values", "shape"} else None if is_left else False
 
 
 def _in_lines(

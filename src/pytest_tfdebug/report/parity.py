@@ -47,7 +47,8 @@ def parity_text(report: ParityReport) -> CheckText:
     rename = rename_argument(report.suggested)
     names = ("The modules have other names here; they were compared under", f"  {rename}") if rename else ()
     if culprit is None:
-        return CheckText(_agreement(report), advice=names, circumstances=around, repro=tuple(report.repro))
+        told = (f"Outputs: {'; '.join(report.output_notes)}.",) if report.output_notes else ()
+        return CheckText(_agreement(report), why=told, advice=names, circumstances=around, repro=tuple(report.repro))
     what, why = _told(culprit)
     where = f"{culprit.source} in " if culprit.source else ""
     ranks = f" {culprit.ranks}" if culprit.ranks else ""
@@ -66,12 +67,6 @@ def parity_text(report: ParityReport) -> CheckText:
 
 
 def _agreement(report: ParityReport) -> str:
-    if report.by_values:
-        coverage = report.coverage
-        return (
-            f"Parity: the outputs agree. No names are shared; {coverage.compared} of {coverage.expected} calls of the "
-            "reference return what is computed here too."
-        )
     calls = sum(item.expected is not None for item in report.calls)
     return f"Parity: {report.tensors} tensors of {calls} calls agree."
 

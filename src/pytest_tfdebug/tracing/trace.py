@@ -158,9 +158,12 @@ class _Keeper:
         trace: Trace,
         on_call: Callable[[Trace, Call], None] | None = None,
         samples: Samples | None = None,
+        *,
         group: Group | None = None,
+        kept_output: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
         self._trace, self._on_call, self._samples, self._group = trace, on_call, samples, group
+        self._kept_output = kept_output
         self._captures = Captures(chain(model.parameters(), model.buffers()))
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -171,7 +174,10 @@ class _Keeper:
             self._on_call(self._trace, call)
 
     def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
-        call.outputs = self._keep(call, leaves, "output")
+        kept = leaves
+        if self._kept_output is not None and call.parent is None and call.path == self._trace.model_class:
+            kept = [leaf._replace(tensor=self._kept_output(leaf.tensor)) for leaf in leaves]
+        call.outputs = self._keep(call, kept, "output")
         call.skeleton["outputs"] = skeleton(output, leaves)
 
     def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:
@@ -253,7 +259,7 @@ def trace(
     return recorded_forward(model, args, kwargs, selection(include, exclude, level), method=method)
 
 
-def recorded_forward(
+def recorded_forward(  # noqa: PLR0913 - what is run, and what is kept of it
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -263,6 +269,7 @@ def recorded_forward(
     method: str = "forward",
     is_sampled: bool = False,
     group: Group | None = None,
+    kept_output: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Trace:
     """Run one forward without gradients and record it; see :func:`trace`.
 
@@ -275,13 +282,14 @@ def recorded_forward(
         method: What is called.
         is_sampled: Whether each tensor is reduced to what a golden keeps of it, as it is seen.
         group: The ranks that make it, where it is one of several: of each tensor what this one holds is recorded.
+        kept_output: Returns what is recorded of an output of the model; None for all of it.
     """
     again = Rerun(model, args, kwargs, method)
     samples = Samples(chain(model.parameters(), model.buffers())) if is_sampled else None
     with (
         preserved(model),
         torch.no_grad(),
-        _recording(model, picked, on_call, samples, group) as (recorded, recorder),
+        _recording(model, picked, on_call, samples, group=group, kept_output=kept_output) as (recorded, recorder),
     ):
         recorder.run(method, args, kwargs)
     recorded.again = again
@@ -317,10 +325,12 @@ def _recording(
     picked: Selection,
     on_call: Callable[[Trace, Call], None] | None = None,
     samples: Samples | None = None,
+    *,
     group: Group | None = None,
+    kept_output: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Iterator[tuple[Trace, Recorder]]:
     recorded = Trace("")
-    keeper = _Keeper(model, recorded, on_call, samples, group)
+    keeper = _Keeper(model, recorded, on_call, samples, group=group, kept_output=kept_output)
     recorder = Recorder(model, keeper, picked, keeper.wrote)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)

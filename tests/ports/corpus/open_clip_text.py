@@ -28,7 +28,9 @@ def build(load):
     port.load_state_dict(converted(reference.state_dict()))
     ids = tokens(60)
     ids[0, 7] = ids[1, 10] = 63
-    return Case(reference, port.eval(), reference_kwargs={"input_ids": ids}, port_args=(ids,))
+    return Case(
+        reference, port.eval(), reference_kwargs={"input_ids": ids}, port_args=(ids,), outputs={"": "text_embeds"}
+    )
 
 
 NAMES = {

@@ -34,7 +34,7 @@ def build(load):
     mel = torch.randn(2, 8, 20, generator=torch.Generator().manual_seed(2))
     ids = tokens(64)
     kwargs = {"input_features": mel, "decoder_input_ids": ids, "use_cache": False}
-    return Case(reference, port, reference_kwargs=kwargs, port_args=(mel, ids))
+    return Case(reference, port, reference_kwargs=kwargs, port_args=(mel, ids), outputs={"": "logits"})
 
 
 NAMES = {

@@ -1,0 +1,104 @@
+"""``outputs=`` and ``positions=`` of a golden check, and what a pass says of how it compared outputs."""
+
+import pytest
+import torch  # noqa: F401 - pytester unloads what a run inside this process has loaded
+
+import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
+
+SUITE = """
+import os
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
+
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+
+def llama(vocabulary=64):
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(vocab_size=vocabulary, use_cache=False, **SIZES)).eval()
+
+def bert():
+    torch.manual_seed(0)
+    return BertModel(BertConfig(vocab_size=64, **SIZES)).eval()
+
+class Port(nn.Module):
+    def __init__(self, model, returned):
+        super().__init__()
+        self.own, self.returned = model, returned
+
+    def forward(self, input_ids, attention_mask=None):
+        return self.returned(self.own(input_ids, attention_mask))
+
+IDS = torch.arange(3, 27).reshape(2, 12)
+MASK = torch.ones_like(IDS)
+MASK[1, 8:] = 0
+WRONG = os.environ.get("WRONG")
+"""
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    """Record the golden of a check, and hold the model to it with ``WRONG`` set."""
+
+    def run_pytest(check, *options, wrong=""):
+        pytester.makepyfile(test_it=SUITE + f"def test_it(tf_golden):\n    tf_golden.check({check})\n")
+        recorded = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=update")
+        monkeypatch.setenv("WRONG", wrong)
+        return recorded, pytester.runpytest_inprocess("-p", "no:cacheprovider", *options)
+
+    return run_pytest
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "kept"), [(64, "element by element"), (40_000, r"by [0-9]* of its elements and sums over all")]
+)
+def test_a_pass_says_how_it_compared_the_outputs(run, vocabulary, kept):
+    check = f"Port(llama({vocabulary}), lambda out: out.logits), IDS, reference=lambda: llama({vocabulary})"
+
+    _, passed = run(check, "-v")
+    _, wrong = run(check.replace("out.logits", "out.logits.flip(1) if WRONG else out.logits"), wrong="yes")
+
+    passed.assert_outcomes(passed=1)
+    passed.stdout.re_match_lines([rf"  Outputs: logits {kept} \(by value\) \(1 golden\)"])
+    wrong.assert_outcomes(failed=1)
+
+
+def test_an_output_that_was_not_compared_fails_until_outputs_says_which_it_is(run):
+    check = "Port(bert(), lambda out: out.last_hidden_state), IDS, reference=bert"
+
+    recorded, _ = run(check)
+    _, named = run(check + ', outputs={"": "last_hidden_state"}')
+
+    recorded.assert_outcomes(failed=1)
+    recorded.stdout.fnmatch_lines(
+        [
+            "*in Port (Port): returns nothing that could be compared with the reference's 'pooler_output' (2, 32): not *",
+            '*outputs={"": "last_hidden_state"}. *',
+        ]
+    )
+    named.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("vocabulary", [64, 40_000])
+def test_positions_that_do_not_count_are_neither_recorded_nor_compared(run, vocabulary):
+    noisy = "out.logits + (torch.rand(2, 12, 1) * (1 - MASK[..., None]) if WRONG else 0)"
+    check = f"Port(llama({vocabulary}), lambda out: {noisy}), IDS, MASK, reference=lambda: llama({vocabulary})"
+
+    _, without = run(check, wrong="yes")
+    recorded, counted = run(check + ", positions=MASK", wrong="yes")
+    _, wrong = run(check.replace("1 - MASK", "MASK") + ", positions=MASK", wrong="yes")
+
+    without.assert_outcomes(failed=1)
+    recorded.assert_outcomes(passed=1)
+    counted.assert_outcomes(passed=1)
+    wrong.assert_outcomes(failed=1)
+
+
+def test_a_golden_of_some_positions_is_checked_with_the_same(run, pytester):
+    run("llama(), IDS, MASK, positions=MASK")
+    pytester.makepyfile(test_it=SUITE + "def test_it(tf_golden):\n    tf_golden.check(llama(), IDS, MASK)\n")
+
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*GoldenError: *was recorded with positions=: give the check the same."])

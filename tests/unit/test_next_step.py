@@ -1,0 +1,45 @@
+from types import SimpleNamespace
+
+import pytest
+
+from pytest_tfdebug.goldens.next_step import next_step
+
+FIX = "Fix the port; do not update the golden."
+MEANT = "if the change is meant, run with --tf-golden=update."
+
+
+def said(kind, *, is_reference=False, advice="", is_drift=False, has_own_inputs=False):
+    culprit = SimpleNamespace(kind=kind) if kind else None
+    known = {"culprit": culprit, "advice": advice, "is_drift": is_drift, "has_own_inputs": has_own_inputs}
+    return next_step(SimpleNamespace(**known), is_reference=is_reference)
+
+
+@pytest.mark.parametrize("kind", ["module", "glue", "not-called", "extra-call"])
+def test_wrong_code_is_fixed_in_the_port_and_accepted_of_the_model_itself(kind):
+    assert said(kind, is_reference=True) == FIX
+    assert said(kind) == "To accept the new values, run with --tf-golden=update."
+
+
+@pytest.mark.parametrize("is_reference", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("inputs", f"Use fixed inputs (seeded, or written out); {MEANT}"),
+        ("random", "Call .eval() on the model, or seed what it draws."),
+        ("dtype", f"Give the model its dtype back; {MEANT}"),
+    ],
+)
+def test_what_is_no_fault_of_the_code_never_says_to_fix_the_port(kind, told, is_reference):
+    assert said(kind, is_reference=is_reference) == told
+
+
+def test_the_more_special_advice_comes_first():
+    assert said("inputs", is_reference=True, has_own_inputs=True) == (
+        "Give port_inputs= the tensors of the reference's inputs."
+    )
+    assert said("weights", is_reference=True) == "Fix how the port's weights are loaded or converted."
+    assert said("weights").startswith("Give the model fixed weights: seed it, or pytest_tfdebug.fill(model); ")
+    assert said("glue", is_reference=True, is_drift=True) == (
+        "If the new environment explains it, run with --tf-golden=update."
+    )
+    assert said("module", is_reference=True, advice="Say which output is which.") == "Say which output is which."

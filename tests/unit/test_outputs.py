@@ -1,0 +1,186 @@
+"""Every output of a reference is held to one of the port's element by element, or the comparison does not pass."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel, DacConfig, DacModel, LlamaConfig, LlamaForCausalLM
+
+from pytest_tfdebug import TFDebugError, compare, trace
+
+IDS = torch.randint(3, 64, (2, 6), generator=torch.Generator().manual_seed(0))
+
+
+def llama():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=64, use_cache=False, **sizes)).eval()
+
+
+def bert():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return BertModel(BertConfig(vocab_size=64, **sizes)).eval()
+
+
+def codec():
+    torch.manual_seed(0)
+    sizes = {"encoder_hidden_size": 8, "decoder_hidden_size": 32, "hidden_size": 32, "codebook_dim": 4}
+    return DacModel(
+        DacConfig(downsampling_ratios=[2, 2], upsampling_ratios=[2, 2], n_codebooks=2, codebook_size=16, **sizes)
+    ).eval()
+
+
+class Wrapped(nn.Module):
+    """A port that computes as its reference does, and returns what a function makes of that."""
+
+    def __init__(self, model, returned):
+        super().__init__()
+        self.own, self.returned = model, returned
+
+    def forward(self, *args, **kwargs):
+        return self.returned(self.own(*args, **kwargs))
+
+
+def report_of(reference, returned, *args, outputs=None, positions=None, **inputs):
+    """Return the report on a port that returns what a function makes of its reference's outputs."""
+    expected, actual = (trace(model, *args, **inputs) for model in (reference, Wrapped(reference, returned)))
+    return compare(expected, actual, outputs=outputs, positions=positions)
+
+
+def test_a_codec_whose_decoder_returns_zeros_fails():
+    audio = torch.randn(1, 1, 64, generator=torch.Generator().manual_seed(0))
+    named = {"[0]": "audio_values", "[1]": "audio_codes"}
+
+    wrong = report_of(codec(), lambda out: (out.audio_values * 0, out.audio_codes), audio, outputs=named)
+    right = report_of(codec(), lambda out: (out.audio_values, out.audio_codes), audio, outputs=named)
+    silent = report_of(codec(), lambda out: (out.audio_values * 0, out.audio_codes), audio)
+
+    assert (wrong.ok, right.ok, silent.ok) == (False, True, False)
+    assert wrong.divergences[-1].comparison.expected.leaf == ".audio_values"
+
+
+@pytest.mark.parametrize("axis", [0, 1], ids=["time", "vocabulary"])
+def test_logits_in_another_order_fail_where_names_do_not_pair(axis):
+    wrong = report_of(llama(), lambda out: out.logits[0].flip(axis), IDS[:1])
+    right = report_of(llama(), lambda out: out.logits[0], IDS[:1])
+
+    assert not wrong.ok
+    assert right.ok
+    assert right.output_notes == ["logits element by element (by value, (6, 64) here)"]
+
+
+def test_one_wrong_row_fails_where_names_do_not_pair():
+    def one_row(out):
+        logits = out.logits.clone()
+        logits[1, 4] += 1e-4
+        return logits
+
+    assert not report_of(llama(), one_row, IDS).ok
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        (lambda out: out.logits.transpose(0, 1), "by value, (6, 2, 64) here, its axes in the order (1, 0, 2)"),
+        (
+            lambda out: out.logits.permute(2, 0, 1)[None],
+            "by value, (1, 64, 2, 6) here, its axes in the order (1, 2, 0)",
+        ),
+        (lambda out: out.logits.flatten(0, 1), "by value, (12, 64) here"),
+        (lambda out: {"scores": out.logits}, "by value scores"),
+    ],
+)
+def test_an_output_in_another_layout_is_compared_and_the_layout_is_told(returned, told):
+    report = report_of(llama(), returned, IDS)
+
+    assert report.ok
+    assert report.output_notes == [f"logits element by element ({told})"]
+    assert f"Outputs: {report.output_notes[0]}." in " ".join(str(report).split())
+
+
+def test_what_nothing_is_held_to_fails_and_says_what_to_write():
+    def returned(out):
+        return {"states": out.last_hidden_state, "spans": out.last_hidden_state[..., :7]}
+
+    report = report_of(bert(), returned, IDS)
+
+    lines = " ".join(str(report).split())
+    assert (report.ok, report.culprit.path, report.culprit.certain) == (False, "Wrapped", True)
+    assert report.culprit.explanation == (
+        "Wrapped returns nothing that could be compared with the reference's 'pooler_output' (2, 32): not compared. "
+        "Compared: last_hidden_state element by element (by value states). "
+        "It also returns 'spans' (2, 6, 7), which no output of the reference was found to be."
+    )
+    assert 'outputs={"states": "last_hidden_state", "spans": "pooler_output"}' in lines
+
+
+def test_what_outputs_does_not_list_is_left_out_and_said_to_be():
+    report = report_of(bert(), lambda out: out.last_hidden_state, IDS, outputs={"": "last_hidden_state"})
+
+    assert report.ok
+    assert report.output_notes[1] == "pooler_output not compared (left out by outputs=)"
+
+
+def test_parts_are_put_together():
+    def pieces(out):
+        return {"first": out.last_hidden_state[:, 0], "rest": out.last_hidden_state[:, 1:], "pooled": out.pooler_output}
+
+    parts = {"first": "last_hidden_state[:, 0]", "rest": "last_hidden_state[:, 1:]"}
+
+    assert report_of(bert(), pieces, IDS, outputs=parts).ok
+    with pytest.raises(TFDebugError, match=r"the parts of 'last_hidden_state' are 320 of its 384 elements"):
+        report_of(bert(), pieces, IDS, outputs={"rest": "last_hidden_state[:, 1:]"})
+    with pytest.raises(TFDebugError, match=r"'first' \(2, 32\) is not its \[:, 1:\]"):
+        report_of(bert(), pieces, IDS, outputs={"first": "last_hidden_state[:, 1:]"})
+
+
+def test_two_outputs_that_were_swapped_fail():
+    def swapped(out):
+        return {"last_hidden_state": out.hidden_states[0], "hidden_states": (out.last_hidden_state,)}
+
+    assert not report_of(bert(), swapped, IDS, output_hidden_states=True, outputs=None).ok
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        ({"logit": "logits"}, "outputs=: the port returns no 'logit'; it returns ''."),
+        ({"": "scores"}, "outputs=: the reference returns no 'scores'; it returns 'logits'."),
+        (["logits"], "outputs=\\['logits'\\] is not a dict of the port's outputs and the reference's"),
+    ],
+)
+def test_outputs_that_name_nothing_are_refused(outputs, said):
+    with pytest.raises(TFDebugError, match=said):
+        report_of(llama(), lambda out: out.logits, IDS, outputs=outputs)
+
+
+def test_only_the_positions_that_count_are_compared():
+    mask = torch.ones_like(IDS)
+    mask[1, 4:] = 0
+
+    def noise_at_padding(out):
+        return out.logits + torch.randn_like(out.logits) * (1 - mask[..., None])
+
+    def packed(out):
+        return out.logits[mask.bool()]
+
+    for returned in (noise_at_padding, packed):
+        assert not report_of(llama(), returned, IDS, attention_mask=mask).ok
+        assert report_of(llama(), returned, IDS, attention_mask=mask, positions=mask).ok
+    assert not report_of(llama(), lambda out: out.logits + 1, IDS, attention_mask=mask, positions=mask).ok
+    assert report_of(llama(), noise_at_padding, IDS, attention_mask=mask, positions=(slice(None), slice(None, 4))).ok
+
+
+def test_a_cache_that_a_port_does_not_return_is_said_not_to_be_compared():
+    report = report_of(llama(), lambda out: out.logits, IDS, use_cache=True)
+
+    assert report.ok
+    assert any("not compared (a cache that is not returned here)" in told for told in report.output_notes)
+
+
+def test_a_model_may_not_return_less_than_it_did():
+    model = bert()
+    expected = trace(model, IDS)
+    model.pooler = None
+
+    assert not compare(expected, trace(model, IDS)).ok
