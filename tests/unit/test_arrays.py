@@ -45,7 +45,7 @@ def computed(reference):
 
 
 def texts(report, *strengths):
-    return [lines.code for step in report.steps if step.strength in strengths for lines in step.lines]
+    return [it.lines.code for step in report.steps if step.strength in strengths for it in step.statements]
 
 
 def test_a_port_in_numpy_is_quiet_without_any_names(golden, computed):

@@ -51,14 +51,14 @@ def arrays_text(report: ArraysReport) -> CheckText:
 def _code(steps: list[Step]) -> Iterator[str]:
     for step in steps:
         yield f"  {_TOLD[step.strength]}"
-        for lines in step.lines[:_STATEMENTS]:
-            yield f"    {lines}"
+        for lines, via in step.statements[:_STATEMENTS]:
+            yield f"    {lines}{f', called at {via[-1]}' if via else ''}"
             text = code_of(lines)
             yield from (f"      {line}" for line in text[:_CODE])
             if len(text) > _CODE:
                 yield "          ..."
-        if len(step.lines) > _STATEMENTS:
-            yield f"    and {counted(len(step.lines) - _STATEMENTS, 'statement')} more"
+        if len(step.statements) > _STATEMENTS:
+            yield f"    and {counted(len(step.statements) - _STATEMENTS, 'statement')} more"
 
 
 def _why(last: Place | None, first: Place | None) -> Iterator[str]:

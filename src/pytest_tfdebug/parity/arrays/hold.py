@@ -76,6 +76,13 @@ def _compare(reference: Reference, held: list[Array], outputs: list[Output], tol
             output.array = output.comparison = None  # an array of its shape, and not this output
         else:
             wrong.add(output.value)
+    if not wrong and held[last].is_open:  # what the runtime returns is not what it should be, though it had that before
+        given_back = next((output for output in reversed(outputs) if output.differs_from(last, tolerances)), None)
+        return set() if given_back is None else {given_back.value}
+    same = wrong | {reference.moved[index] for index in wrong if index in reference.moved}
+    for array in held:  # elements say more than moments
+        if not same.isdisjoint(array.partners):
+            array.how, array.partners = "", ()
     return wrong
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _ROUNDING = 1.5e-6
 #: A pair after the first array without one must be as near as those before: within this many times the farthest.
 _AS_NEAR = 4.0
+#: Moments of tensors that are multiples of one another agree as far as this.
+_EQUAL = 4e-6
 #: A wrong array is a form of a value that is no farther than this, and this many times nearer than the first open one.
 _SIMILAR, _NEARER = 0.1, 3.0
 #: How closely the place is known: a statement or leaf module; up to where modules hand on a tensor of that size; up to
@@ -40,6 +42,7 @@ class Interval:
         steps: For each strength, the values that may be wrong, those of the strength before left out.
         before: Values that only seem right: what is inferred of them, or their order, was not seen.
         open: Every value that the outputs need and nothing vouches for.
+        factor: How many times the bound the first array is, where it is a multiple of it; 0 where it is not.
     """
 
     first: Array | None
@@ -48,6 +51,7 @@ class Interval:
     steps: dict[Strength, list[int]] = field(default_factory=dict)
     before: list[int] = field(default_factory=list)
     open: set[int] = field(default_factory=set)
+    factor: float = 0.0
 
 
 def find_interval(reference: Reference, arrays: Sequence[Array], wrong: Collection[int] = ()) -> Interval | None:
@@ -68,22 +72,36 @@ def find_interval(reference: Reference, arrays: Sequence[Array], wrong: Collecti
     found.open = is_open
     ends: dict[Strength, int] = {"statement": found.bound}
     if found.first is not None:
-        latest = _latest(reference, sorted(is_open), arrays[arrays.index(found.first) :], found.bound)
-        of_size = [
-            i for i in sorted(is_open) if found.bound <= i <= latest and reference.has_size(i, found.first.print)
-        ]
-        found.bound = _likeliest(reference, of_size, found.first)
-        after = [i for i in of_size if i >= found.bound]
-        edge = next((i for i in after if i in reference.edges), found.bound)
-        ends = {"statement": found.bound, "module": edge, "latest": latest}
+        ends = _ends(reference, found, arrays[arrays.index(found.first) :], sorted(is_open))
     shown: set[int] = set()
     for strength, end in ends.items():
         upto = reference.statement(reference.at(end)) if strength == "statement" else {end}
-        more = reference.ancestors(upto) & is_open - shown
+        more = (reference.ancestors(upto) & is_open | ({end} if found.factor else set())) - shown
         found.steps[strength] = sorted(more)
         shown |= more
     found.before = _before(reference, arrays, found.steps["statement"], good)
     return found
+
+
+def _ends(reference: Reference, found: Interval, arrays: Sequence[Array], places: Sequence[int]) -> dict[Strength, int]:
+    """Settle which value the first array stands for, and return up to which value each strength goes.
+
+    Args:
+        reference: The reference.
+        found: The interval, whose bound is the first value of that size; it becomes the likeliest.
+        arrays: The first array and those after it.
+        places: The open values.
+    """
+    array = arrays[0]
+    latest = _latest(reference, places, arrays, found.bound)
+    of_size = [i for i in places if found.bound <= i <= latest and reference.has_size(i, array.print)]
+    found.bound = _likeliest(reference, of_size, array)
+    multiples = reference.multiples(array.print, _EQUAL)
+    if multiples:
+        found.bound = next((i for i in multiples if i in places), min(multiples))
+        found.factor = multiples[found.bound]
+    edge = next((i for i in of_size if i >= found.bound and i in reference.edges), found.bound)
+    return {"statement": found.bound, "module": edge, "latest": latest}
 
 
 def vouched(reference: Reference, arrays: Sequence[Array], wrong: Collection[int] = ()) -> set[int]:
@@ -126,7 +144,7 @@ def _first_open(reference: Reference, arrays: Sequence[Array], places: Sequence[
             last = array
             continue
         after = min(last.partners) if last is not None else -1
-        bound = next((i for i in places if i > after and reference.has_size(i, array.print)), None)
+        bound = next((i for i in places if i >= after and reference.has_size(i, array.print)), None)
         if array.is_open and bound is not None:
             source = last.partners if last is not None else ()
             if not _is_passed(reference, arrays[place + 1 :], source, bound):

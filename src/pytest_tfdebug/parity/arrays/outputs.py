@@ -31,7 +31,8 @@ class Output:
     Args:
         record: What is kept of it.
         value: Its index among the reference's values.
-        candidates: Arrays that may be it, by their place: the last of each shape, and those with its fingerprint.
+        candidates: Arrays that may be it, by place: those with its fingerprint, and of others the last of a shape.
+        spare: Place of the last of each shape that has not its fingerprint.
         array: Place of the array that it was compared with; None where there is none.
         comparison: How they compare.
         crop: What part was compared, in words; empty for all of it.
@@ -40,6 +41,7 @@ class Output:
     record: TensorRecord
     value: int
     candidates: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
+    spare: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False)
     array: int | None = None
     comparison: LeafComparison | None = None
     crop: str = ""
@@ -60,9 +62,9 @@ class Output:
         if next(_parts(self.record, tuple(tensor.shape)), None) is None:
             return
         if not is_partner:
-            same = [at for at, held in self.candidates.items() if held.shape == tensor.shape and at >= 0]
-            for at in same:
-                del self.candidates[at]
+            shape = tuple(tensor.shape)
+            self.candidates.pop(self.spare.get(shape, -1), None)
+            self.spare[shape] = place
         self.candidates[place] = tensor.clone()
 
     def compare(self, tolerances: Tolerances, last: int) -> None:
@@ -81,6 +83,15 @@ class Output:
                 if found.problem and part.crop and not is_crop_of_places:
                     continue
                 self.array, self.comparison, self.crop = place, found, part.crop
+
+    def differs_from(self, place: int, tolerances: Tolerances) -> bool:
+        """Hold it to the array at a place instead; tell whether that has its shape and differs."""
+        tensor = self.candidates.get(place)
+        part = None if tensor is None else next(_parts(self.record, tuple(tensor.shape)))
+        if tensor is None or part is None or part.crop:
+            return False
+        self.array, self.crop, self.comparison = place, "", part.compare(tensor, self.record, tolerances)
+        return not self.agrees
 
 
 @dataclass(frozen=True)

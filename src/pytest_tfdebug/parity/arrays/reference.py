@@ -16,6 +16,8 @@ from pytest_tfdebug.tracing.fingerprints import Fingerprint, distance
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    import numpy.typing as npt
+
     from pytest_tfdebug.tracing.operators import Value, Values
 
 #: Tensors of fewer elements say too little of where they come from.
@@ -24,6 +26,8 @@ FEW = 4
 _SIBLINGS, _TURNS = 12, 300
 #: Fingerprints of the same elements differ by less: sums in another order.
 _EQUAL = 1e-6
+#: A factor that is nearer to 1 is rounding.
+_NO_FACTOR = 1e-5
 #: Origins of what was there before the forward.
 _GIVEN = frozenset({"parameter", "buffer", "input", "constant"})
 
@@ -81,6 +85,18 @@ class Reference:
             return (), math.inf
         found = distances_from(np.array(held.moments), self._moments[near])
         return tuple(near[found <= tolerance].tolist()), float(found.min())
+
+    def multiples(self, held: Fingerprint, tolerance: float) -> dict[int, float]:
+        """Return the values of its size that an array is a multiple of, and the factor."""
+        found: dict[int, float] = {}
+        near = np.flatnonzero(self._says & (self.counts == held.elements) & (self._finite == held.finite))
+        if len(near) and held.rms:
+            theirs = self._moments[near] / self._moments[near, 2:3]
+            for sign in (1.0, -1.0):
+                distances = distances_from(_signed(np.array(held.moments) / held.rms, sign), theirs)
+                factors = sign * held.rms / self._moments[near, 2]
+                found |= {int(near[k]): float(factors[k]) for k in np.flatnonzero(distances <= tolerance)}
+        return {index: factor for index, factor in found.items() if abs(factor - 1) > _NO_FACTOR}
 
     def is_weight(self, held: Fingerprint, tolerance: float) -> bool:
         """Tell whether an array is a parameter of the reference, or its transpose."""
@@ -147,6 +163,12 @@ class Reference:
     def only_moved(self, indices: Collection[int]) -> bool:
         """Tell whether some values are those of others, in another place or number."""
         return all(self.values[index].is_moved for index in indices)
+
+
+def _signed(moments: npt.NDArray[np.float64], sign: float) -> npt.NDArray[np.float64]:
+    """Return the moments of a tensor, or of that times -1."""
+    mean, size, rms, third, fourth, low, high = moments
+    return moments if sign > 0 else np.array([-mean, size, rms, -third, fourth, -high, -low])
 
 
 def says(held: Fingerprint) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.arrays.outputs import shown
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.records import Coverage, Culprit, SourceRange
+from pytest_tfdebug.tracing.operators import Line
 from pytest_tfdebug.tracing.slicing import statement_lines, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import pandas as pd
 
@@ -21,10 +22,22 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.arrays.reference import Reference
     from pytest_tfdebug.records import Kind, LeafComparison
     from pytest_tfdebug.report.check_text import CheckText
-    from pytest_tfdebug.tracing.operators import Line, Value
+    from pytest_tfdebug.tracing.operators import Value
 
 #: Columns of a report's table.
 _COLUMNS = ("label", "shape", "dtype", "how", "distance")
+
+
+class Statement(NamedTuple):
+    """A statement of the reference.
+
+    Args:
+        lines: Its lines, with their text.
+        via: The lines that led to it, innermost first, where it is in a helper.
+    """
+
+    lines: SourceRange
+    via: tuple[SourceRange, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,11 +46,11 @@ class Step:
 
     Args:
         strength: How closely that is known: ``"before"``, ``"statement"``, ``"module"`` or ``"latest"``.
-        lines: The lines, in the order of computation.
+        statements: The statements, in the order of computation, those of constants (masks, positions) last.
     """
 
     strength: str
-    lines: tuple[SourceRange, ...]
+    statements: tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
@@ -108,8 +121,10 @@ def report_of(
     culprit, steps = None, []
     if interval is not None:
         by_strength = [("before", interval.before), *interval.steps.items()]
-        steps = [Step(name, tuple(_lines(reference, found))) for name, found in by_strength if found]
-        culprit = _culprit(reference, interval, steps)
+        steps = [
+            Step(name, tuple(_statements(reference, found, interval.bound))) for name, found in by_strength if found
+        ]
+        culprit = _culprit(reference, interval)
     calls = {call.index for call in reference.side.table.calls}
     seen = {reference.at(index).call for array in arrays for index in array.partners}
     return ArraysReport(
@@ -128,11 +143,10 @@ def report_of(
     )
 
 
-def _culprit(reference: Reference, interval: Interval, steps: Sequence[Step]) -> Culprit:
+def _culprit(reference: Reference, interval: Interval) -> Culprit:
     value = reference.at(interval.bound)
     call = reference.side.call_of(value)
-    lines = next((step.lines for step in steps if step.strength == "statement"), ())
-    own = lines[-1] if lines else call.source
+    own = next((found.lines for found in _statements(reference, [interval.bound], interval.bound)), call.source)
     label = f"{interval.first.label!r}" if interval.first is not None else "No array"
     kind: Kind = "module" if call.index not in reference.side.callers else "glue"
     return Culprit(call.path, kind, None, f"{label} is not what these lines compute.", call.class_name, None, own)
@@ -151,23 +165,35 @@ def _in_words(reference: Reference, value: Value) -> str:
     return f"{what} of {call.name}, shape {value.shape}"
 
 
-def _lines(reference: Reference, indices: Iterable[int]) -> Iterator[SourceRange]:
-    """Yield the statements that asked for some values, neighbours as one, each once."""
-    found: dict[tuple[str, int, int], SourceRange] = {}
-    for index in indices:
-        for line in reference.at(index).lines[:1] or _called_at(reference, reference.at(index)):
-            first, last = (line.first, line.last) if line.text else statement_lines(line.file, line.line)
-            text = line.text or text_of(line.file, first, last)
-            found.setdefault((line.file, first, last), SourceRange(line.file, first, last, text))
+def _statements(reference: Reference, indices: Sequence[int], bound: int) -> Iterator[Statement]:
+    """Yield the statements that asked for some values, each once.
+
+    How a constant is made is told by the line that a reader of the bound's forward and of those around it comes upon.
+    """
+    around = [call.index for call in reference.side.around(reference.at(bound).call)]
+    found: dict[SourceRange, Statement] = {}
+    for index in sorted(indices, key=lambda index: (not reference.side.weighted[index], index)):
+        value = reference.at(index)
+        lines = value.lines
+        if not reference.side.weighted[index]:
+            lines = _called_at(reference, value, around) or lines[-1:]
+        shown = [_range(line) for line in lines or _called_at(reference, value, ())]
+        if shown:
+            found.setdefault(shown[0], Statement(shown[0], tuple(shown[1:])))
     yield from found.values()
 
 
-def _called_at(reference: Reference, value: Value) -> tuple[Line, ...]:
-    """Return the line that called a module whose forward has no source of its own: one of torch."""
-    from pytest_tfdebug.tracing.operators import Line
+def _range(line: Line) -> SourceRange:
+    first, last = (line.first, line.last) if line.text else statement_lines(line.file, line.line)
+    return SourceRange(line.file, first, last, line.text or text_of(line.file, first, last))
 
+
+def _called_at(reference: Reference, value: Value, within: Collection[int]) -> tuple[Line, ...]:
+    """Return the line that called the module of a value, as it stands in one of some calls, if any are given."""
     for call in reference.side.around(value.call):
+        if call.index in within:
+            return ()
         site = call.inner_site or call.site
-        if site is not None:
+        if site is not None and (not within or call.parent in within):
             return (Line(site.file, site.line, site.function, site.line, site.end_line, site.code),)
     return ()
