@@ -64,6 +64,15 @@ def _files_as_written(monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_proofs():
+    """Try no changes of models that fail: it takes seconds for each, and tests/unit/test_proof.py is about it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "torch" in sys.modules:
+            patch.setattr("pytest_tfdebug.parity.explain.proof.SECONDS", 0)
+        yield
+
+
 @pytest.fixture
 def one_thread():
     """Let torch compute on one thread."""

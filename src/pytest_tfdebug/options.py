@@ -152,6 +152,10 @@ INI = (
     ("tf_golden_internal", "what becomes of equal outputs with differences inside: warn (default) or fail"),
     ("tf_golden_store", "what a golden keeps: a sample of each tensor (values, the default) or all (full)"),
     ("tf_golden_max_size", "size above which a golden is not written (default: 100 MB)"),
+    (
+        "tf_explain_seconds",
+        "how long a failed check is run again with changes of one place, to prove what is wrong (default: 5; 0: never)",
+    ),
 )
 
 #: Keys of several lines: in pyproject.toml a list.
@@ -202,6 +206,7 @@ class Options(NamedTuple):
     golden_internal: str | None
     golden_store: str | None
     golden_max_size: str | None
+    explain_seconds: str | None
     triage: str
     env: bool
     offline: bool
@@ -222,6 +227,24 @@ class Options(NamedTuple):
         return cls(
             **values, **{key.removeprefix("tf_"): _ini(config, key, "\n" if key in LINES else None) for key, _ in INI}
         )
+
+
+def explain_seconds(config: pytest.Config) -> float | None:
+    """Return how long a failed check is run again with changes; None where nothing is said.
+
+    Raises:
+        pytest.UsageError: If that is no number of seconds.
+    """
+    import pytest
+
+    text = Options.of(config).explain_seconds
+    try:
+        seconds = None if text is None else float(text)
+    except ValueError:
+        seconds = -1.0
+    if seconds is not None and not seconds >= 0:
+        raise pytest.UsageError(f"tf_explain_seconds = {text!r} is not a number of seconds >= 0.")
+    return seconds
 
 
 def register(parser: pytest.Parser) -> None:

@@ -47,6 +47,8 @@ DECORATORS = """
     def heavy(test_case):
         return slow(require_gpu(test_case))
 
+    skip_all = pytest.mark.skip(reason="why")
+
     def broken(reason):
         return unittest.skip(f"broken: {reason}")
 """

@@ -216,6 +216,7 @@ def test_the_baseline_catches_new_skips_and_counts_gone_and_changed_ones(small, 
     assert out.splitlines() == [
         "New skips : 1",
         " - test_forward of beth: fresh  (BTest, tests/models/beth/test_modeling_beth.py:8)",
+        "   2 of 3 models skip this one; 2 say why",
         "Changed reasons : 1",
         " - test_forward of aleph: Aleph is first -> another reason  (ATest, tests/models/aleph/test_modeling_aleph.py:8)",
         "Gone skips : 1",
@@ -263,7 +264,7 @@ def test_the_ratchet_as_annotations(small, run, tmp_path):
     assert code == 1
     assert out == (
         "::error file=tests/models/beth/test_modeling_beth.py,line=8,title=New skip%3A test_forward"
-        "::beth (BTest): 100%25 new,%0Areally\n"
+        "::beth (BTest): 100%25 new,%0Areally; 3 of 3 models skip this one; 2 say why\n"
     )
 
 

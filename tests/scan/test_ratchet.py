@@ -6,7 +6,8 @@ import time
 import pytest
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.ratchet.baseline import changes, load
+from pytest_tfdebug.scan.ratchet.baseline import changes
+from pytest_tfdebug.scan.ratchet.saved import load
 
 HEAD = "import unittest\nfrom ...test_modeling_common import ModelTesterMixin\n\n"
 CLASS = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
@@ -137,7 +138,10 @@ def test_changes_in_the_form_that_is_asked_for(small, ratchet, form):
         )
     elif form == "markdown":
         assert out.splitlines()[2:] == [
-            "| new | `test_forward` | gimel | a\\|b | tests/models/gimel/test_modeling_gimel.py:5 |"
+            (
+                "| new | `test_forward` | gimel | a\\|b | tests/models/gimel/test_modeling_gimel.py:5 | "
+                "3 of 3 models skip this one; 2 say why |"
+            )
         ]
     else:
         assert out.startswith(
@@ -207,12 +211,116 @@ def test_thousands_of_skips_of_one_class_are_compared_at_once():
 
 def test_a_report_that_takes_long_to_read_is_refused(tmp_path):
     with (tmp_path / "all.json").open("wb") as file:
-        file.truncate(20_000_001)
+        file.truncate(100_000_001)
 
     with pytest.raises(ScanError) as caught:
         load(tmp_path / "all.json")
 
     assert str(caught.value) == (
-        f"Cannot read {tmp_path / 'all.json'}: 20,000,001 bytes, more than the 20,000,000 that are read; "
+        f"Cannot read {tmp_path / 'all.json'}: 100,000,001 bytes, more than the 100,000,000 that are read; "
+        "write it with python -m pytest_tfdebug.scan."
+    )
+
+
+#: Bodies that test nothing -> what stands in the file above the class.
+EMPTIED = {
+    "pass": "def test_forward(self): pass",
+    "a docstring and return": 'def test_forward(self):\n        """Does nothing."""\n        return',
+    "a return above the rest": "def test_forward(self):\n        return\n        assert 1",
+    "a loop over nothing": "def test_forward(self):\n        for each in ():\n            assert each",
+    "a loop over an empty range": "def test_forward(self):\n        for each in range(0):\n            assert each",
+    "a branch that is never taken": "def test_forward(self):\n        if False:\n            assert 1",
+    "a loop that does nothing": "def test_forward(self):\n        for each in self.all_model_classes:\n            pass",
+}
+
+
+@pytest.mark.parametrize("body", EMPTIED.values(), ids=EMPTIED)
+def test_a_test_that_is_emptied_fails_as_a_new_skip_does(small, ratchet, body):
+    source(small, "gimel").write_text(HEAD + CLASS.format("G", body))
+
+    code, out = ratchet()
+
+    assert code == 1
+    assert out.splitlines()[:3] == [
+        "Emptied tests : 1",
+        " - test_forward of gimel: its body tests nothing  (GTest, tests/models/gimel/test_modeling_gimel.py:5)",
+        "   3 of 3 models skip this one; 1 says why",
+    ]
+
+
+def test_a_skip_that_becomes_an_empty_body_is_an_emptied_test(small, ratchet):
+    source(small, "aleph").write_text(HEAD + CLASS.format("A", "def test_forward(self): pass"))
+
+    assert ratchet()[1].startswith("Emptied tests : 1\n - test_forward of aleph: its body tests nothing")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for each in (1,):\n            assert each",
+        "if self.fast:\n            assert 1",
+        "with self.subTest():\n            assert 1",
+        "for each in range(2):\n            assert each",
+        "while self.more():\n            pass\n        assert 1",
+    ],
+)
+def test_a_body_that_may_test_something_is_not_empty(small, ratchet, body):
+    source(small, "gimel").write_text(HEAD + CLASS.format("G", f"def test_forward(self):\n        {body}"))
+
+    assert ratchet()[0] == 0
+
+
+def test_ten_of_many_new_skips_are_shown_and_how_many_models_share_them(repo, tmp_path, monkeypatch, capsys):
+    from pytest_tfdebug.scan.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    root = repo(**{f"m{number:02}": CLASS.format("M", "pass") for number in range(14)})
+    assert main(["--repo", str(root), "--write-baseline", "base.json"]) == 0
+    for number in range(13):
+        source(root, f"m{number:02}").write_text(HEAD + CLASS.format("M", BARE if number else SKIP.format("why")))
+    capsys.readouterr()
+
+    assert main(["--repo", str(root), "--baseline", "base.json"]) == 1
+
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "New skips : 13"
+    assert out[11:13] == ["   13 of 14 models skip this one; 1 says why", " - ... 3 more, with --verbose"]
+
+
+def test_a_written_baseline_holds_what_the_report_does_and_is_small(tmp_path, monkeypatch):
+    from pytest_tfdebug.scan.cli import main
+    from scan_tree import generate
+
+    generate(tmp_path / "tree", 30)
+    monkeypatch.chdir(tmp_path)
+    tree = ["--repo", str(tmp_path / "tree")]
+    assert main([*tree, "--output_dir", ".", "--write-baseline", "base.json"]) == 0
+    whole, small = load(tmp_path / "all_tests_scan_result.json"), load(tmp_path / "base.json")
+
+    assert changes(whole, small) == changes(small, whole) == []
+    assert main([*tree, "--baseline", "base.json"]) == 0
+    test = next(test for test in whole if any(entry["state"] == "skipped" for entry in whole[test]["tests"]))
+    at = next(at for at, entry in enumerate(whole[test]["tests"]) if entry["state"] == "skipped")
+    fresh = whole[test]["tests"].pop(at)
+    assert [(change.kind, change.entry["model"]) for change in changes(whole, small)] == [("new", fresh["model"])]
+    assert (tmp_path / "all_tests_scan_result.json").stat().st_size > 30 * (tmp_path / "base.json").stat().st_size
+
+
+def test_a_report_of_36_megabytes_is_read(tmp_path):
+    whole = report(test_a=[{**entry("m", f"Test{number}", "x" * 900)} for number in range(37_000)])
+    (tmp_path / "all.json").write_text(json.dumps(whole))
+
+    assert (tmp_path / "all.json").stat().st_size > 36_000_000
+    assert load(tmp_path / "all.json") == whole
+
+
+def test_a_baseline_of_another_version_is_refused_in_a_line(tmp_path):
+    (tmp_path / "base.json").write_text('{"scan_baseline": 2}')
+
+    with pytest.raises(ScanError) as caught:
+        load(tmp_path / "base.json")
+
+    assert str(caught.value) == (
+        f"{tmp_path / 'base.json'} is not a whole baseline (version 2, and this one reads 1); "
         "write it with python -m pytest_tfdebug.scan."
     )

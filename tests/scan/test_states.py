@@ -311,6 +311,20 @@ CLASSES = [
         'pytestmark = [pytest.mark.skip(reason="why")]\nclass MTest(ModelTesterMixin, unittest.TestCase): pass',
         (SKIPPED, "class-decorator", "why", ""),
     ),
+    *(
+        (
+            f"{head}\nclass MTest(ModelTesterMixin, unittest.TestCase):\n    {body}",
+            (SKIPPED, "class-decorator", "why", ""),
+        )
+        for head, body in (
+            ("", 'import pytest as pt\n    pytestmark = pt.mark.skip("why")'),
+            ("", 'mark = pytest.mark.skip("why")\n    pytestmark = mark'),
+            ("from ...testing_utils import skip_all", "pytestmark = skip_all"),
+            ("", "from ...testing_utils import skip_all as pytestmark"),
+            ("from ...testing_utils import skip_all as pytestmark", "pass"),
+            ("", 'pytestmark = [pytest.mark.foo] + [pytest.mark.skip("why")]'),
+        )
+    ),
     (
         "@require_gpu\nclass MTest(ModelTesterMixin, unittest.TestCase): pass",
         (CONDITIONAL, "class-decorator", "test requires a GPU", "require_gpu"),

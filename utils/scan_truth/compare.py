@@ -7,7 +7,7 @@ from itertools import islice, permutations, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.ratchet import baseline
+from pytest_tfdebug.scan.ratchet import saved
 from pytest_tfdebug.scan.resolve.conditions import Condition, is_condition
 from pytest_tfdebug.scan.state.states import State
 
@@ -111,7 +111,7 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
     Raises:
         ScanError: If the file cannot be read or is no such report.
     """
-    found = baseline.load(path, f"pytest -p scan_truth.plugin --skip-report={path}")
+    found = saved.load(path, f"pytest -p scan_truth.plugin --skip-report={path}")
     if not all(map(_is_of_a_run, found.values())):
         raise ScanError(
             f"{path} is not the report of a run; write one with pytest -p scan_truth.plugin --skip-report=FILE."
@@ -124,8 +124,8 @@ def _is_of_a_run(test: Mapping[str, Any]) -> bool:
     classes = test.get("classes_ran")
     return (
         isinstance(classes, dict)
-        and all(baseline.are(str, names) for names in classes.values())
-        and all(baseline.are(str, test.get(key)) for key in ("models_not_run", "models_incomplete"))
+        and all(saved.are(str, names) for names in classes.values())
+        and all(saved.are(str, test.get(key)) for key in ("models_not_run", "models_incomplete"))
         and all(entry.keys() >= set(State._fields) and isinstance(entry["condition"], str) for entry in test["tests"])
     )
 

@@ -20,7 +20,7 @@ from pytest_tfdebug.goldens.progress import Progress
 from pytest_tfdebug.goldens.recorded_check import parity_record, unchecked_record
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.store import load
-from pytest_tfdebug.options import Options
+from pytest_tfdebug.options import Options, explain_seconds
 from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
 from pytest_tfdebug.publish.note import note, wants_details
 from pytest_tfdebug.repro.write import write_repro
@@ -96,7 +96,7 @@ class Check:
             golden,
             self.model,
             called,
-            self.settings,
+            replace(self.settings, explain_seconds=explain_seconds(config)),
             is_explained=self._is_explained,
             in_detail=in_detail,
             group=sharing_group(self.root),

@@ -11,8 +11,10 @@ from pytest_tfdebug.goldens.fingerprint import common, differing, fingerprint, r
 from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.provenance import changes, provenance
 from pytest_tfdebug.goldens.recorded_check import failing_elements
-from pytest_tfdebug.parity.compare import conclude, coverage_of, start_comparison
+from pytest_tfdebug.parity.compare import conclude, coverage_of, outputs_of, start_comparison
 from pytest_tfdebug.parity.drift import assess
+from pytest_tfdebug.parity.explain.culprit import with_proof
+from pytest_tfdebug.parity.explain.proof import Trial
 from pytest_tfdebug.parity.pairing import with_input_names
 from pytest_tfdebug.parity.rename import renamer
 from pytest_tfdebug.parity.value_culprit import NOT_AGAIN, Explained, explain
@@ -22,6 +24,7 @@ from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.rerun import Rerun
 from pytest_tfdebug.tracing.selection import modules_of, root_name, selection
 from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.tape import Tape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +78,7 @@ def compare_with(
     def second_look(fails: bool | None) -> Explained | None:  # noqa: FBT001 - a callback
         if not is_explained or group is not None:  # the values of a rank are those of its parts
             return None
-        return _by_values(golden_file, again, output, progress(), fails=fails)
+        return _by_values(golden_file, again, output, progress(), fails=fails, seconds=settings.explain_seconds)
 
     report = conclude(comparator, tuple(forwards.notes), second_look, under_rules, internal=settings.internal)
     if not report.ok:
@@ -165,6 +168,7 @@ def _by_values(
     progress: Progress | None,
     *,
     fails: bool | None,
+    seconds: float | None,
 ) -> Explained | None:
     """Run a model once more and hold its operators to the golden's; None where the golden has none."""
     expected = _values_of(golden_file)
@@ -172,12 +176,14 @@ def _by_values(
         return None
     count = len(expected.calls)
     told = {} if progress is None else {"progress": lambda calls: progress.step("call", calls, count)}
-    actual = again.values([leaf.tensor for leaf in walk(output)], **told)
+    tape = Tape()
+    actual = again.values([leaf.tensor for leaf in walk(output)], **told, tape=None if seconds == 0 else tape)
     if actual is None:
         return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
     if progress is not None:
         progress.tell(f"{len(actual.values)} values beside {len(expected.values)}")
-    return explain(expected, actual, fails=fails)
+    look = explain(expected, actual, fails=fails)
+    return with_proof(look, Trial(tape, outputs_of(golden_file.trace), seconds))
 
 
 def _of_inputs(own: str, theirs: str, root: str) -> Culprit:

@@ -78,6 +78,7 @@ class CheckSettings:
         rules: What is said of the model's outputs.
         own_globs: Globs of the tolerances that the check or its marker gives: each must match a module.
         ini_globs: Globs of the ini file's tolerances, which hold for other tests too.
+        explain_seconds: How long changes are tried after a failure, to prove what is wrong; None for five, 0 for none.
     """
 
     tolerances: Tolerances
@@ -90,6 +91,7 @@ class CheckSettings:
     rules: OutputRules = field(default_factory=OutputRules)
     own_globs: tuple[str, ...] = ()
     ini_globs: tuple[str, ...] = ()
+    explain_seconds: float | None = None
 
 
 def settle(

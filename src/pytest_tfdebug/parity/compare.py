@@ -11,6 +11,8 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
 from pytest_tfdebug.parity.comparator import Comparator, tally
 from pytest_tfdebug.parity.coverage import RecordedModules
+from pytest_tfdebug.parity.explain.culprit import in_place_of, with_proof
+from pytest_tfdebug.parity.explain.proof import Trial
 from pytest_tfdebug.parity.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
 from pytest_tfdebug.parity.measured import measured_coverage
 from pytest_tfdebug.parity.merge_ranks import merge_ranks, on_ranks
@@ -26,6 +28,7 @@ from pytest_tfdebug.parity.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.verdict import decide
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tracing.floors import has_floors, measure_floors
+from pytest_tfdebug.tracing.tape import Tape
 from pytest_tfdebug.tracing.trace import Trace
 
 if TYPE_CHECKING:
@@ -126,19 +129,35 @@ def _is_trace(given: object) -> bool:
     return isinstance(given, Trace)
 
 
-def explained(expected: Trace, actual: Trace, *, fails: bool | None) -> Explained | None:
-    """Return what the values of two forwards say, each made once more; None where one cannot be made as it was."""
+def explained(expected: Trace, actual: Trace, *, fails: bool | None, seconds: float | None = None) -> Explained | None:
+    """Return what the values of two forwards say, each made once more; None where one cannot be made as it was.
+
+    Args:
+        expected: Trace of the reference.
+        actual: Trace of the port.
+        fails: Whether the roots' outputs differ; None where that is not known.
+        seconds: How long changes of the port are tried to prove what is wrong; None for five seconds, 0 for none.
+    """
     tables = []
+    tape = Tape()
     for recorded in (expected, actual):
         outputs = [record.tensor for call in recorded.calls[:1] for record in call.outputs or ()]
-        values = recorded.again.values(outputs) if recorded.again is not None else None
+        kept = tape if recorded is actual and seconds != 0 else None
+        values = recorded.again.values(outputs, tape=kept) if recorded.again is not None else None
         if recorded.again is None:
             return None
         if values is None:
             return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
         _take_names(values, recorded)
         tables.append(values)
-    return explain(*tables, fails=fails)
+    look = explain(*tables, fails=fails)
+    return with_proof(look, Trial(tape, outputs_of(expected), seconds))
+
+
+def outputs_of(trace: Trace) -> dict[str, torch.Tensor]:
+    """Return the outputs of a forward that were kept whole, by their leaf paths."""
+    records = [record for call in trace.calls[:1] for record in call.outputs or ()]
+    return {record.leaf: record.tensor for record in records if record.tensor is not None}
 
 
 def _take_names(values: Values, recorded: Trace) -> None:
@@ -231,6 +250,8 @@ def conclude(
     is_tolerated = internal == "warn" and is_equal_outside(found)
     decided = decide(found, noted_look, held_under, is_tolerated=is_tolerated)
     verdict, compared = decided.verdict, decided.compared
+    if looks and looks[-1] is not None:
+        verdict = replace(verdict, culprit=in_place_of(verdict.culprit, looks[-1].culprit))
     if group is not None and verdict.culprit is not None:
         verdict = replace(verdict, culprit=on_ranks(verdict.culprit, group.world_size))
     verdict, inside = tolerate_internal(verdict, compared) if internal == "warn" else (verdict, "")

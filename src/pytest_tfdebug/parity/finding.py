@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.operators import Value
 
 #: What is wrong with the first value that nothing explains.
-Fault = Literal["replaced", "operand", "applied", "left-out", "order", "broadcast", "weights", "taken", "unknown"]
+Fault = Literal[
+    "replaced", "operand", "applied", "left-out", "order", "broadcast", "weights", "taken", "unknown", "proved"
+]
 
 
 @dataclass

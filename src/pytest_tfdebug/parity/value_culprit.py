@@ -39,12 +39,13 @@ _TOLD: dict[str, str] = {
     "broadcast": "combines operands whose shapes broadcast to more elements than the reference has: one of them is "
     "laid out in another way.",
     "taken": "takes another part of a fused tensor than the reference.",
+    "proved": "does otherwise here than the reference.",
     "unknown": "computes values that the reference never does, and the reference does this in another way.",
 }
 
 
 #: What is wrong in these ways was compared on all sides; the others leave open which of several lines it is.
-_SURE: frozenset[Fault] = frozenset({"replaced", "operand", "applied", "left-out", "taken"})
+_SURE: frozenset[Fault] = frozenset({"replaced", "operand", "applied", "left-out", "taken", "proved"})
 
 
 @dataclass
@@ -112,7 +113,7 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> E
     )
     if finding is None:
         return Explained(None, bool(pairs.agreeing or pairs.differing), seen, total, pair=pair)
-    culprit = _culprit(finding, pair, actual)
+    culprit = culprit_of(finding, pair)
     notes = list(pair.weights.conventions(finding.weights))
     return Explained(culprit, is_known=True, compared=seen, expected=total, notes=notes, finding=finding, pair=pair)
 
@@ -128,8 +129,9 @@ def _outputs(table: Values) -> list[int]:
     return found
 
 
-def _culprit(finding: Finding, pair: ForwardPair, actual: Values) -> Culprit:
-    call = finding.call
+def culprit_of(finding: Finding, pair: ForwardPair) -> Culprit:
+    """Return what a finding says, as the record that a report shows."""
+    call, actual = finding.call, pair.port.table
     source = _source(finding, call, pair)
     reference = _reference(finding, pair)
     return Culprit(

@@ -56,7 +56,7 @@ def parity_text(report: ParityReport) -> CheckText:
     return CheckText(
         f"{where}{culprit.path} ({culprit.class_name}){ranks}: {what}",
         tuple(_code(culprit)),
-        (f"{report.subject}. {why} {how_sure(culprit)}".strip().replace(".  ", ". "),),
+        tuple(filter(None, (f"{report.subject}. {why}".rstrip(), how_sure(culprit)))),
         (*next_step(report.advice), *names),
         tuple(facts_of(culprit.divergence) if culprit.divergence is not None else ()),
         tuple(drift_table(report.calls, culprit, count, verbose=False)),
@@ -95,7 +95,7 @@ def _told(culprit: Culprit) -> tuple[str, str]:
 
 def how_sure(culprit: Culprit) -> str:
     """Return what proves a culprit, or that nothing does; empty where it was compared on all sides."""
-    return culprit.proved or ("" if culprit.certain else UNSURE)
+    return f"Proved: {culprit.proved}." if culprit.proved else "" if culprit.certain else UNSURE
 
 
 def code_of(lines: SourceRange) -> list[str]:

@@ -67,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="where reports go (default: the current directory; a comparison and --fix write none)",
     )
+    add("--write-baseline", metavar="FILE", help="write what --baseline needs, a hundredth of a report")
     add("--format", choices=_FORMATS, help="print this instead of the summary; markdown is saved too")
     add("--verbose", action="store_true", help="list everything that is counted or cut short")
     add("--no_cache", action="store_true", help="neither read nor write the cache")
@@ -102,6 +103,12 @@ def _run(options: argparse.Namespace) -> int:
     saved = [] if target is None else _save(target, options.format, found)
     if cache is not None:
         found.keep(cache)
+    if options.write_baseline:
+        from pytest_tfdebug.scan.ratchet.saved import compact
+        from pytest_tfdebug.scan.report.result import write
+
+        write(options.write_baseline, compact(found.report))
+        saved.append(options.write_baseline)
     code = _show(options, found, earlier)
     _told(saved)
     return code
@@ -154,9 +161,9 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     if options.baseline is not None:
         from pathlib import Path
 
-        from pytest_tfdebug.scan.ratchet import baseline
+        from pytest_tfdebug.scan.ratchet.saved import load
 
-        return baseline.load(Path(options.baseline))
+        return load(Path(options.baseline))
     if options.base is None:
         return None
     from pytest_tfdebug.scan.read.tree import GitTree
@@ -171,7 +178,7 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
 
 def _target(options: argparse.Namespace, found: Answer) -> str | None:
     """Return where the JSON report goes; a comparison writes none unless it is told where."""
-    if options.output_dir is None and (options.baseline or options.base):
+    if options.output_dir is None and (options.baseline or options.base or options.write_baseline):
         return None
     target = os.path.join(os.path.expanduser(options.output_dir or "."), f"{found.question.name}.json")
     if options.baseline and os.path.exists(target) and os.path.samefile(target, options.baseline):
@@ -203,9 +210,9 @@ def _show(options: argparse.Namespace, found: Answer, earlier: dict[str, Any] | 
         _check(options, earlier, now)
     changed = baseline.changes(_only(earlier, test), now, strict_reasons=options.strict_reasons)
     if options.format is None:
-        _print(baseline.lines(changed, options.baseline or options.base, verbose=options.verbose))
+        _print(baseline.lines(changed, now, options.baseline or options.base, verbose=options.verbose))
     else:
-        _print(baseline.FORMATS[options.format](changed))
+        _print(baseline.FORMATS[options.format](changed, now))
     return FAILED if baseline.is_failure(changed) else OK
 
 
@@ -215,7 +222,7 @@ def _without_reason(options: argparse.Namespace, found: Answer) -> int:
 
     bare = baseline.without_reason(found.report)
     show = _tell if options.format is not None else lambda line: _print([line])
-    for line in baseline.lines(bare) if bare else ():
+    for line in baseline.lines(bare, found.report) if bare else ():
         show(line)
     return FAILED if bare else OK
 

@@ -23,14 +23,16 @@ from pytest_tfdebug.tracing.capture import dtype_name, is_plain, readable
 from pytest_tfdebug.tracing.fingerprints import Fingerprint, Fingerprinter
 from pytest_tfdebug.tracing.recorder import Recorder
 from pytest_tfdebug.tracing.sites import codes_of, is_library
+from pytest_tfdebug.tracing.tape import Ref, mapped, results_of
 from pytest_tfdebug.tracing.wrappers import bare, named_modules, named_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import CodeType, FrameType
 
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.leaves import Leaf
+    from pytest_tfdebug.tracing.tape import Tape
 
 #: What a value is: computed, another view of what was computed, or there before the forward.
 Origin = Literal["operator", "view", "parameter", "buffer", "input", "constant"]
@@ -164,9 +166,16 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Keep torch from importing its compiler, a second's work, to keep it out of this mode."""
         return False
 
-    def __init__(self, model: torch.nn.Module, table: Values, boundary: int, progress: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        table: Values,
+        boundary: int,
+        progress: Callable[[int], None],
+        tape: Tape | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._progress = progress
+        self._progress, self._tape = progress, tape
         self._table = table
         self._boundary = boundary
         self._memories: dict[int, _Memory] = {}
@@ -232,6 +241,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for tensor in _tensors((*args, *kwargs.values()))
             if _can_be_read(tensor) and (keeps or not any(tensor is other for other in written))
         ]
+        given = self._given(args, kwargs, written)
         result = func(*args, **kwargs)
         made = [tensor for tensor in (written or _tensors((result,))) if _can_be_read(tensor)]
         if made:
@@ -240,7 +250,29 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             how = _Made(name, tuple(dict.fromkeys(producers)), lines, bool(written), is_random)
             for tensor in made:
                 self._made(tensor, how)
+            if self._tape is not None and written:
+                self._tape.wrote(func, given, [(self._read(tensor), tensor) for tensor in made])
+            elif self._tape is not None:
+                self._tape.ran(func, given, [self._ref(each) for each in results_of(result)])
         return result
+
+    def _given(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], written: Sequence[torch.Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of an operator as a tape keeps them; empty where there is none."""
+        if self._tape is None:
+            return (), {}
+        readable = [tensor for tensor in written if _can_be_read(tensor)]
+        for tensor in readable:
+            self._read(tensor)
+        given = mapped((args, kwargs), lambda each: each if any(each is t for t in readable) else self._ref(each, each))
+        targets = self._tape.will_write(readable)
+        found: tuple[tuple[Any, ...], dict[str, Any]] = mapped(given, lambda each: targets.get(id(each), each))
+        return found
+
+    def _ref(self, given: Any, otherwise: Any = None) -> Any:  # noqa: ANN401 - any argument
+        """Return what stands for a tensor on a tape."""
+        return Ref(self._read(given)) if isinstance(given, torch.Tensor) and _can_be_read(given) else otherwise
 
     def _made(self, tensor: torch.Tensor, made: _Made) -> None:
         """Note a tensor that an operator gave."""
@@ -256,6 +288,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 memory.writers.clear()
             memory.writers.append(index)
         memory.shown[_geometry(tensor)] = index
+        if self._tape is not None:
+            self._tape.has(index, tensor)
 
     def _add(self, tensor: torch.Tensor, origin: Origin, made: _Made, name: str = "") -> int:
         index = len(self._table.values)
@@ -290,9 +324,13 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             kind, name = origin or self._own.get(_address(tensor), ("constant", ""))
             memory.shown[geometry] = self._add(tensor, kind, _Made("", (), ()), name)
             memory.writers.append(memory.shown[geometry])
+            if self._tape is not None:
+                self._tape.has(memory.shown[geometry], tensor)
         elif geometry not in memory.shown:
             made = _Made("view", tuple(memory.writers), self._lines())
             memory.shown[geometry] = self._add(tensor, "view", made)
+            if self._tape is not None:
+                self._tape.views(memory.shown[geometry], tensor)
         return memory.shown[geometry]
 
     def _memory(self, tensor: torch.Tensor) -> _Memory | None:
@@ -393,6 +431,7 @@ def values_of(
     progress: Callable[[int], None] = lambda _calls: None,
     *,
     is_written_out: bool = True,
+    tape: Tape | None = None,
 ) -> Values:
     """Return the operators of one call of a model's method, as :func:`watching` records them.
 
@@ -403,8 +442,10 @@ def values_of(
         kwargs: Its keyword inputs.
         progress: Told with each module how many calls began.
         is_written_out: Compute fused kernels step by step.
+        tape: Keeps all that each operator was given and gave.
     """
-    with _watched(model, sys._getframe().f_code, progress, is_written_out=is_written_out) as (table, recorder):  # noqa: SLF001 - it runs the method
+    boundary = sys._getframe().f_code  # noqa: SLF001 - it runs the method
+    with _watched(model, boundary, progress, is_written_out=is_written_out, tape=tape) as (table, recorder):
         recorder.run(method, args, kwargs)
     return table
 
@@ -416,9 +457,10 @@ def _watched(
     progress: Callable[[int], None] = lambda _calls: None,
     *,
     is_written_out: bool = True,
+    tape: Tape | None = None,
 ) -> Iterator[tuple[Values, Recorder]]:
     table = Values()
-    operators = _Operators(model, table, id(boundary), progress)
+    operators = _Operators(model, table, id(boundary), progress, tape)
     with ExitStack() as stack:
         if is_written_out:
             stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())

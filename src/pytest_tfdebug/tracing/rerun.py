@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_tfdebug.tracing.operators import Values
+    from pytest_tfdebug.tracing.tape import Tape
 
 #: Fingerprints of the outputs of two forwards of one model differ by less: fused kernels are computed step by step.
 _SAME = 1e-3
@@ -67,6 +68,7 @@ class Rerun:
         self,
         outputs: Sequence[torch.Tensor | None] | None = None,
         progress: Callable[[int], None] = lambda _calls: None,
+        tape: Tape | None = None,
     ) -> Values | None:
         """Make the forward again and return its table of values; None where it cannot be made as it was.
 
@@ -76,6 +78,7 @@ class Rerun:
             outputs: What the first forward returned; None to ask for no likeness. A model that has changed since, or
                 that draws random numbers from elsewhere, gives something else.
             progress: Told with each module how many calls began.
+            tape: Keeps the operators, to be run again.
         """
         model = self._model()
         if model is None:
@@ -86,9 +89,13 @@ class Rerun:
                 model = copy.deepcopy(model).float()
             for is_written_out in (True, False):  # the rounding of written-out attention may grow to another answer
                 args, kwargs = replaced(self.inputs(), _widened) if is_widened else self.inputs()
+                if tape is not None:
+                    tape.clear()
                 with preserved(model), torch.no_grad(), uncompiled(model):
                     self.seed()
-                    values = values_of(model, self.method, args, kwargs, progress, is_written_out=is_written_out)
+                    values = values_of(
+                        model, self.method, args, kwargs, progress, is_written_out=is_written_out, tape=tape
+                    )
                 values.is_widened = is_widened
                 if outputs is None or _is_same(values, outputs, _SAME_WIDENED if is_widened else _SAME):
                     return values
@@ -107,7 +114,11 @@ class Recorded:
     def __init__(self, values: Values) -> None:
         self._values = values
 
-    def values(self, outputs: Sequence[torch.Tensor | None] | None = None) -> Values:  # noqa: ARG002 - as of a rerun
+    def values(
+        self,
+        outputs: Sequence[torch.Tensor | None] | None = None,  # noqa: ARG002 - as of a rerun
+        tape: Tape | None = None,  # noqa: ARG002
+    ) -> Values:
         """Return the table."""
         return self._values
 

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from itertools import chain, zip_longest
+from itertools import chain, groupby, zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.read.files import read
+from pytest_tfdebug.scan.ratchet.saved import HELD, MODELS
 from pytest_tfdebug.scan.report import render
-from pytest_tfdebug.scan.report.result import STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     _Entry: TypeAlias = Mapping[str, Any]
-
-#: What a report has to say of a test, and of a class.
-_MODELS = ("models_ran", "models_skipped", "models_partially_skipped")
-_TEXTS = ("model", "class", "state", "reason", "file")
-#: Bytes of a report that are read; one of all tests of transformers takes 3 MB.
-_LONGEST = 20_000_000
 
 
 class Change(NamedTuple):
@@ -32,6 +24,25 @@ class Change(NamedTuple):
     test: str
     entry: Mapping[str, Any]
     earlier: str = ""
+
+
+class Shared(NamedTuple):
+    """How many models have a test, skip or empty it in a class of theirs, and say why."""
+
+    models: int
+    skip: int
+    explain: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Shared:
+        """Return the counts of what a report says of a test."""
+        stopped = [entry for entry in values["tests"] if entry["state"] in HELD]
+        explained = {entry["model"] for entry in stopped if entry["state"] == "skipped" and entry["reason"].strip()}
+        models = len(values["models_ran"]) + len(values["models_skipped"])
+        return cls(models, len({entry["model"] for entry in stopped}), len(explained))
+
+    def __str__(self) -> str:
+        return f"{self.skip} of {self.models} models skip this one; {self.explain} say{'s' * (self.explain == 1)} why"
 
 
 class Kind(NamedTuple):
@@ -44,6 +55,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "new": Kind("New skips", "error", fails=True),
+    "empty": Kind("Emptied tests", "error", fails=True),
     "no-reason": Kind("Skips without a reason", "error", fails=True),
     "renamed": Kind("Renamed skips", "notice", fails=False),
     "changed": Kind("Changed reasons", "warning", fails=False),
@@ -65,41 +77,6 @@ class _Skip(NamedTuple):
 
     name: _Key
     entry: _Entry
-
-
-def load(path: Path, written_by: str = "python -m pytest_tfdebug.scan") -> dict[str, dict[str, Any]]:
-    """Return an earlier report; errors name the command that writes one.
-
-    Raises:
-        ScanError: If the file cannot be read or is no report of this scanner.
-    """
-    try:
-        report = json.loads(read(path, _LONGEST).decode())
-    except OSError as error:
-        raise ScanError(f"Cannot read {path}: {error.strerror or error}; write it with {written_by}.") from error
-    except (ValueError, RecursionError) as error:
-        raise ScanError(f"{path} is not JSON ({error}); write it with {written_by}.") from error
-    if not isinstance(report, dict) or not all(map(_is_test, report.values())):
-        raise ScanError(f"{path} is not a report of this scanner; write it with {written_by}.")
-    found: dict[str, dict[str, Any]] = report
-    return found
-
-
-def _is_test(test: object) -> bool:
-    """Tell whether what JSON holds is what a report says of a test."""
-    if not isinstance(test, dict) or not test.keys() >= {*_MODELS, "tests"}:
-        return False
-    entries = test["tests"]
-    return all(are(str, test[key]) for key in _MODELS) and are(dict, entries) and all(map(_is_entry, entries))
-
-
-def _is_entry(entry: dict[str, Any]) -> bool:
-    return entry.keys() >= {*_TEXTS, "line"} and all(isinstance(entry[key], str) for key in _TEXTS)
-
-
-def are(kind: type, items: object) -> bool:
-    """Tell whether what JSON holds is a list of such."""
-    return isinstance(items, list) and all(isinstance(item, kind) for item in items)
 
 
 def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reasons: bool = False) -> list[Change]:
@@ -137,10 +114,12 @@ def _change(
     entry, reason = now.entry, now.entry["reason"]
     is_bare = entry["state"] == "skipped" and not reason.strip()
     if was is None:
-        yield Change("new", key[0], entry)
+        yield Change("empty" if entry["state"] == "empty" else "new", key[0], entry)
         return
     earlier = was.entry["reason"]
-    if is_bare and (strict_reasons or earlier.strip()):
+    if entry["state"] == "empty" != was.entry["state"]:
+        yield Change("empty", key[0], entry, earlier)
+    elif is_bare and (strict_reasons or earlier.strip()):
         yield Change("no-reason", key[0], entry, earlier)
     elif earlier != reason:
         yield Change("changed", key[0], entry, earlier)
@@ -153,7 +132,7 @@ def _skips(report: Mapping[str, Any]) -> _Skips:
     found: _Skips = {}
     for test, values in report.items():
         for entry in values["tests"]:
-            if entry["state"] in STOPPED:
+            if entry["state"] in HELD:
                 key = test, entry["model"], entry["class"]
                 found.setdefault(key, []).append(_Skip(key, entry))
     return found
@@ -171,7 +150,7 @@ _PARTS = tuple(_Part(slice(*own), slice(*rest)) for own, rest in (((1,), (1, 2))
 
 def _known(report: Mapping[str, Any]) -> set[_Name]:
     """Return the tests, models and classes that a report names."""
-    models = {(model,) for values in report.values() for key in _MODELS for model in values[key]}
+    models = {(model,) for values in report.values() for key in MODELS for model in values[key]}
     classes = {(entry["model"], entry["class"]) for values in report.values() for entry in values["tests"]}
     return {(test,) for test in report} | models | classes
 
@@ -255,14 +234,17 @@ def is_failure(found: list[Change]) -> bool:
     return any(KINDS[change.kind].fails for change in found)
 
 
-def lines(found: list[Change], against: str = "", *, verbose: bool = False) -> Iterator[str]:
-    """Yield the changes as text: all new skips first, of the others the first few."""
+def lines(found: list[Change], now: Mapping[str, Any], against: str = "", *, verbose: bool = False) -> Iterator[str]:
+    """Yield the changes as text: the first few of each kind, and how many models share those that fail."""
     for kind, (title, _, fails) in KINDS.items():
         of_kind = [change for change in found if change.kind == kind]
         if of_kind:
             yield f"{title} : {len(of_kind)}"
-        shown = of_kind if fails or verbose else of_kind[: render.SHOWN]
-        yield from (f" - {_text(change)}" for change in shown)
+        shown = of_kind if verbose else of_kind[: render.SHOWN]
+        for test, changed in groupby(shown, attrgetter("test")):
+            yield from (f" - {_text(change)}" for change in changed)
+            if fails:
+                yield f"   {Shared.of(now[test])}"
         if len(shown) < len(of_kind):
             yield f" - ... {len(of_kind) - len(shown)} more, with --verbose"
     if not found:
@@ -273,7 +255,7 @@ def lines(found: list[Change], against: str = "", *, verbose: bool = False) -> I
 
 def _text(change: Change) -> str:
     entry = change.entry
-    reason = entry["reason"] or "(no reason)"
+    reason = entry["reason"] or ("its body tests nothing" if change.kind == "empty" else "(no reason)")
     if change.kind == "changed":
         reason = f"{change.earlier or '(no reason)'} -> {reason}"
     if change.kind == "renamed":
@@ -281,26 +263,35 @@ def _text(change: Change) -> str:
     return f"{change.test} of {entry['model']}: {render.on_one_line(reason)}  ({entry['class']}, {render.place(entry)})"
 
 
-def as_annotations(found: list[Change]) -> Iterator[str]:
+def _shares(found: Iterable[Change], now: Mapping[str, Any]) -> dict[str, Shared]:
+    return {test: Shared.of(now[test]) for test in {change.test for change in found}}
+
+
+def as_annotations(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the changes as annotations that GitHub shows at their lines."""
+    shares = _shares(found, now)
     for change in found:
-        title, level, _ = KINDS[change.kind]
-        yield render.annotation(level, change.entry, f"{title.removesuffix('s')}: {change.test}")
+        title, level, fails = KINDS[change.kind]
+        shared = f"; {shares[change.test]}" if fails else ""
+        yield render.annotation(level, change.entry, f"{title.removesuffix('s')}: {change.test}", shared)
 
 
-def as_json(found: list[Change]) -> Iterator[str]:
+def as_json(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the changes as a JSON list."""
-    yield json.dumps([_row(change) for change in found], indent=2)
+    shares = _shares(found, now)
+    yield json.dumps([_row(change, shares) for change in found], indent=2)
 
 
-def as_markdown(found: list[Change]) -> Iterator[str]:
-    """Yield the changes as a table in markdown."""
-    yield "| change | test | model | reason | where |"
-    yield "| --- | --- | --- | --- | --- |"
-    for change in found:
+def as_markdown(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the changes as a table in markdown, short enough for a comment on a pull request."""
+    yield "| change | test | model | reason | where | shared |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for change in found[: render.SHOWN]:
         entry = change.entry
-        reason = render.cell(entry["reason"])
-        yield f"| {change.kind} | `{change.test}` | {entry['model']} | {reason} | {render.place(entry)} |"
+        cells = (entry["model"], render.cell(entry["reason"]), render.place(entry), Shared.of(now[change.test]))
+        yield f"| {change.kind} | `{change.test}` | {' | '.join(map(str, cells))} |"
+    if len(found) > render.SHOWN:
+        yield f"\n{len(found) - render.SHOWN} more."
 
 
 #: ``--format`` -> how changes are printed.
@@ -308,6 +299,7 @@ FORMATS = {"json": as_json, "markdown": as_markdown, "github": as_annotations}
 _COLUMNS = ("change", "test", "earlier", "model", "class", "state", "form", "reason", "condition", "file", "line")
 
 
-def _row(change: Change) -> dict[str, Any]:
+def _row(change: Change, shares: Mapping[str, Shared]) -> dict[str, Any]:
     values = {"change": change.kind, "test": change.test, "earlier": change.earlier, **change.entry}
-    return {column: values[column] for column in _COLUMNS if column in values}
+    shared = {"shared": shares[change.test]._asdict()}
+    return {column: values[column] for column in _COLUMNS if column in values} | shared

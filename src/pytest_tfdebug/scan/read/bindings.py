@@ -77,8 +77,8 @@ class Function(_Definition):
 
     @cached_property
     def is_empty(self) -> bool:
-        """Whether the body tests nothing: it holds but strings, ``pass``, ``...`` and a bare ``return``."""
-        return bool(self._texts) and all(map(_does_nothing, self._texts))
+        """Whether the body tests nothing: no statement of it that runs does anything."""
+        return bool(self._statement.block) and _is_idle(self._statement.block)
 
     @property
     def does_nothing_but_skip(self) -> bool:
@@ -166,6 +166,10 @@ class Function(_Definition):
         return frozenset(name for node in nodes if isinstance(node, _BINDERS) for name in _names(node))
 
 
+#: Characters of an empty literal, or of a call that makes an empty value, at most.
+_SHORT = 40
+
+
 class Body(NamedTuple):
     """What libcst reads of a function: its suite, and the line of each statement by ``id`` of its node."""
 
@@ -211,6 +215,44 @@ def _number(suite: Any, numbers: Iterator[int], line: int, found: dict[int, int]
         for at, inner in enumerate(syntax.suites(node) if isinstance(node, cst.BaseCompoundStatement) else ()):
             own = at == 0 and not isinstance(node, cst.Match)  # the one below the header that was just counted
             _number(inner, numbers, line if own else next(numbers, line), found)
+
+
+def _is_idle(block: list[Statement]) -> bool:
+    """Tell whether nothing that runs in a block does anything; what stands below a ``return`` does not run."""
+    for statement in block:
+        text = uncommented(statement.text).strip()
+        if text in {"return", "return None"}:
+            return True
+        if statement.word in _ENTERED:
+            if not (_is_never_entered(statement.word, text) or _is_idle(statement.block)):
+                return False
+        elif statement.word or not _does_nothing(text):
+            return False
+    return True
+
+
+#: Headers whose block is as idle as its statements, and what a loop may go over without a single round.
+_ENTERED = frozenset({"for", "while", "if", "elif", "else", "try", "except", "finally"})
+_MADE_EMPTY = frozenset({"dict", "frozenset", "list", "range", "set", "tuple"})
+
+
+def _is_never_entered(word: str, header: str) -> bool:
+    """Tell whether a loop goes over nothing, or a condition is a false constant."""
+    tested = header.rstrip(":").partition(" in " if word == "for" else " ")[2]
+    if word not in {"for", "while", "if"} or len(tested) > _SHORT:
+        return False
+    try:
+        node = syntax.expression(tested)
+    except BadSourceError:
+        return False
+    if isinstance(node, (cst.Tuple, cst.List, cst.Dict)):
+        return not node.elements
+    if isinstance(node, cst.Call):
+        return syntax.dotted(node.func) in _MADE_EMPTY and all(
+            syntax.constant(arg.value) is not syntax.UNKNOWN and not syntax.constant(arg.value) for arg in node.args
+        )
+    value = syntax.constant(node)
+    return value is not syntax.UNKNOWN and not value
 
 
 def _does_nothing(text: str) -> bool:

@@ -71,7 +71,7 @@ def on_one_line(text: str) -> str:
 
 def place(entry: Mapping[str, Any]) -> str:
     """Return ``file:line`` of an entry, which terminals open."""
-    return f"{entry['file']}:{entry['line']}"
+    return f"{entry['file']}:{entry['line']}" if entry["line"] else entry["file"]
 
 
 def by_proportion(report: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -119,13 +119,13 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def annotation(level: str, entry: Mapping[str, Any], title: str) -> str:
+def annotation(level: str, entry: Mapping[str, Any], title: str, more: str = "") -> str:
     """Return a workflow command that GitHub shows at a line.
 
     Source:
         https://docs.github.com/actions/reference/workflow-commands-for-github-actions
     """
-    text = _escaped(f"{entry['model']} ({entry['class']}): {_why(entry)}")
+    text = _escaped(f"{entry['model']} ({entry['class']}): {_why(entry)}{more}")
     properties = f"file={_property(entry['file'])},line={entry['line']},title={_property(title)}"
     return f"::{level} {properties}::{text}"
 

@@ -93,8 +93,10 @@ class Decorators:
         if isinstance(node, cst.IfExp):
             branches = [skip for branch in (node.body, node.orelse) for skip in self.skips(branch, scope)]
             return [skip._replace(guards=skip.guards or ("a ternary",)) for skip in branches]
-        if isinstance(node, (cst.List, cst.Tuple)):
-            return [skip for item in node.elements for skip in self.skips(item.value, scope)]
+        if isinstance(node, (cst.List, cst.Tuple, cst.BinaryOperation)):  # marks in a list, or in a sum of lists
+            is_sum = isinstance(node, cst.BinaryOperation)
+            parts = (node.left, node.right) if is_sum else [item.value for item in node.elements]
+            return [skip for part in parts for skip in self.skips(part, scope)]
         dotted = syntax.dotted(node)
         return self._named(dotted, (), scope) if dotted else []
 
@@ -135,7 +137,7 @@ class Decorators:
         ]
 
     def _named(self, dotted: str, args: Sequence[Argument], scope: Scope) -> list[Skip]:
-        symbol = self._workspace.resolve(scope.file, dotted) if dotted not in scope.local else None
+        symbol = self._workspace.resolve_in(scope.body, scope.file, dotted) if dotted not in scope.local else None
         name = symbol.name if isinstance(symbol, External) else dotted
         if isinstance(symbol, External) and symbol.name in SKIP_DECORATORS:
             return self._direct(SKIP_DECORATORS[symbol.name], args, scope)
@@ -158,7 +160,9 @@ class Decorators:
             return self.follow(symbol.file, symbol.binding, local, scope.depth)
         if isinstance(symbol.binding, Value):
             node = self._workspace.node(symbol.file, symbol.binding)
-            return self.skips(node, Scope(symbol.file, depth=scope.depth))
+            return self.skips(
+                node, Scope(symbol.file, depth=scope.depth, body=scope.body if symbol.file is scope.file else None)
+            )
         return []
 
     def _of_bare(self, file: File, function: Function, depth: int) -> list[Skip]:

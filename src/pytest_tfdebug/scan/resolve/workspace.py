@@ -134,6 +134,17 @@ class Workspace:
             symbol = self._attribute(symbol, part, depth)
         return symbol
 
+    def resolve_in(self, body: Class | None, file: File, dotted: str) -> Symbol | None:
+        """Return what a dotted name means in the body of a class of a module, or in the module where there is none."""
+        first, _, rest = dotted.partition(".")
+        binding = body.members.get(first) if body is not None else None
+        if not isinstance(binding, (Import, Value)):
+            return self.resolve(file, dotted)
+        symbol = self._imported(file, binding, 0) if isinstance(binding, Import) else Found(file, binding)
+        for part in rest.split(".") if rest else ():
+            symbol = self._attribute(symbol, part)
+        return symbol
+
     def lookup(self, file: File, name: str, depth: int = 0) -> Symbol | None:
         """Return what a name at the top level of a module means."""
         if depth > _DEPTH:

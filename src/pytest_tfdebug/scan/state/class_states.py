@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.scan.read.bindings import Binding, Decorator, Function, Value
+from pytest_tfdebug.scan.read.bindings import Binding, Decorator, Function, Import, Value
 from pytest_tfdebug.scan.resolve.conditions import Condition, Skip
 from pytest_tfdebug.scan.resolve.values import CLASS_NAME, Evaluator
 from pytest_tfdebug.scan.resolve.workspace import File, Found, Workspace
@@ -57,8 +57,9 @@ class ClassStates:
         return [skip for base in inherited.mro for skip in self._on_one(base)]
 
     def _on_one(self, cls: Linked) -> list[Skip]:
-        decorators = (*cls.facts.decorators, *_marks(cls.facts.members))
-        return [skip for decorator in decorators for skip in self._decorators.of(cls.file, decorator)]
+        found = [self._decorators.of(cls.file, decorator) for decorator in cls.facts.decorators]
+        found += [self._decorators.of(cls.file, mark, cls.facts) for mark in _marks(cls.facts.members)]
+        return [skip for skips in found for skip in skips]
 
     def _on_setup(self, cls: Linked) -> Applied:
         """Return the skips of the methods that run before each test of a class."""
@@ -107,6 +108,8 @@ class ClassStates:
 def _marks(names: dict[str, Binding]) -> list[Decorator]:
     """Return the ``pytestmark`` among the names of a module or class, as a decorator."""
     mark = names.get("pytestmark")
+    if isinstance(mark, Import):
+        return [Decorator("pytestmark", mark.line)]
     return [Decorator(mark.text, mark.line)] if isinstance(mark, Value) and mark.text else []
 
 

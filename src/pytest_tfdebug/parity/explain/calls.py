@@ -1,0 +1,135 @@
+"""What may be wrong with a call of a module as a whole, or with two of its weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.parity.explain.changes import Change
+from pytest_tfdebug.parity.explain.replay import Run
+from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS
+from pytest_tfdebug.tracing.tape import results_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from pytest_tfdebug.parity.explain.forward import Forward
+    from pytest_tfdebug.parity.explain.replay import Given
+    from pytest_tfdebug.tracing.tape import Step
+
+#: Kinds of changes of whole calls.
+OF_CALLS = ("call left out", "twice", "activation")
+#: Steps of a call that may be another activation.
+_SHORT = 12
+#: Weights of one shape near a place that are exchanged with each other.
+_MOST = 14
+
+
+def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change]:
+    """Yield changes of whole calls: left out, made twice, or another activation.
+
+    Args:
+        forward: Where they were made.
+        near: Steps; calls whose output comes of one of them are looked at.
+    """
+    table = forward.side.table
+    for call in table.calls:
+        given, made = table.inputs.get(call.index, []), table.outputs.get(call.index, [])
+        if call.parent is None or not given or not made:
+            continue
+        x, y = given[0][1], made[0][1]
+        place = forward.tape.maker.get(y)
+        if place is None or place not in near or x == y or forward.tensor(x).shape != forward.tensor(y).shape:
+            continue
+        steps = _steps_between(forward, x, y)
+        key = call.path.rpartition(".")[2]
+        yield Change(1.4, f"{call.path} left out", place, partial(_handed_on, x), "call left out", key)
+        yield Change(1.6, f"{call.path} called twice", place, _Again(forward, x, y, steps), "twice", key)
+        for name, function in ACTIVATIONS.items() if len(steps) <= _SHORT else ():
+            edit = partial(_activated, function, x)
+            yield Change(1, f"{name} instead of {call.path}", place, edit, "activation", (key, name))
+
+
+def exchanged_weights(forward: Forward, near: Collection[int]) -> Iterator[Change]:
+    """Yield exchanges of two parameters of one shape that are used near each other.
+
+    Args:
+        forward: Where they are used.
+        near: Steps; what is near them is looked at.
+    """
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    paths = {forward.side.call_of(forward.side.values[out]).path for place in near for out in forward.outs_of(place)}
+    around = {path.rpartition(".")[0].rpartition(".")[0] for path in paths} | {p.rpartition(".")[0] for p in paths}
+    for value in forward.side.values:
+        if value.origin != "parameter":
+            continue
+        owner = value.name.rpartition(".")[0].rpartition(".")[0]
+        if owner in around:
+            groups.setdefault((owner, value.shape), []).append(value.index)
+    for (owner, _), members in groups.items():
+        for one, other in combinations(members[:_MOST], 2):
+            names = [forward.side.values[each].name for each in (one, other)]
+            key = tuple(name[len(owner) :] for name in names)
+            yield Change(
+                2,
+                f"{names[0]} and {names[1]} exchanged",
+                -1,
+                _never,
+                "weights",
+                key,
+                {one: forward.tensor(other), other: forward.tensor(one)},
+            )
+
+
+def _steps_between(forward: Forward, x: int, y: int) -> list[int]:
+    """Return the steps by which a value was computed from another one, in order."""
+    found: set[int] = set()
+    leads: dict[int, bool] = {x: True}
+
+    def comes_from(index: int) -> bool:
+        if index not in leads:
+            leads[index] = False
+            place = forward.tape.maker.get(index)
+            step = None if place is None else forward.tape.steps[place]
+            if place is not None and step is not None and (index < 0 or x < index):
+                leads[index] = bool(sum(map(comes_from, step.refs)))  # all are looked at
+                if leads[index]:
+                    found.add(place)
+        return leads[index]
+
+    comes_from(y)
+    return sorted(found)
+
+
+def _handed_on(x: int, run: Run, step: Step, _given: Given) -> Any:  # noqa: ANN401
+    return (run.now(x), *([None] * (len(step.outs) - 1)))
+
+
+def _activated(function: Any, x: int, run: Run, step: Step, _given: Given) -> Any:  # noqa: ANN401
+    return (function(run.now(x)), *([None] * (len(step.outs) - 1)))
+
+
+@dataclass(frozen=True)
+class _Again:
+    """Makes a call once more, with its result in the place of what it was given."""
+
+    forward: Forward
+    x: int
+    y: int
+    steps: list[int]
+
+    def __call__(self, run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
+        first = dict(zip(step.outs, results_of(step.run(*given[0], **given[1])), strict=False))
+        inner = Run(self.forward.tape, {**run.values, self.x: first[self.y]})
+        for place in self.steps:
+            each = self.forward.tape.steps[place]
+            args, kwargs = inner.given(each)
+            made = zip(each.outs, results_of(each.run(*args, **kwargs)), strict=False)
+            inner.values.update((out, tensor) for out, tensor in made if out is not None)
+        return [inner.values.get(out) for out in step.outs if out is not None]
+
+
+def _never(*_given: Any) -> Any:  # noqa: ANN401
+    raise NotImplementedError

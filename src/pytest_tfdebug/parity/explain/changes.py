@@ -1,0 +1,367 @@
+"""What may be wrong at one operator of a forward: a table of functions, each of which yields changes of one kind."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import permutations
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+
+from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS, transforms
+from pytest_tfdebug.tracing.tape import Ref, Target, places, results_of, written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from pytest_tfdebug.parity.explain.forward import Forward
+    from pytest_tfdebug.parity.explain.replay import Edit, Given, Run
+    from pytest_tfdebug.tracing.tape import Step
+
+    _Path = tuple[Any, ...]
+
+#: Constants below this are there to keep something from being 0.
+_SMALL = 2e-2
+_EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+_BINARY: dict[str, Callable[..., Any]] = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+_REDUCED: dict[str, Callable[..., Any]] = {"mean": torch.mean, "sum": torch.sum, "amax": torch.amax}
+_GATES: dict[str, Callable[..., Any]] = {"softmax": partial(torch.softmax, dim=-1), "sigmoid": torch.sigmoid}
+#: Operators, the functions that may stand in their place, and how many arguments these take; 0 for all.
+_FAMILIES: tuple[tuple[frozenset[str], dict[str, Callable[..., Any]], int], ...] = (
+    (frozenset({*ACTIVATIONS, "hardtanh"}), {**ACTIVATIONS}, 1),
+    (frozenset({"softmax", "sigmoid"}), _GATES, 1),
+    (frozenset(_BINARY), _BINARY, 2),
+    (frozenset(_REDUCED), _REDUCED, 0),
+)
+#: Activations are the likeliest.
+_COST_OF_FUNCTION = {0: 2.0, 1: 1.0, 2: 2.0}
+#: What a constant is called, by the operator or by the argument.
+_CALLED = {"mul": "factor", "div": "divisor", "pow": "exponent", "add": "summand", "sub": "summand"}
+_WITH_EPSILON = ("add", "native_layer_norm", "native_group_norm", "clamp_min", "clamp")
+#: Operators whose result nothing is said about by leaving them out: they hand their operand on.
+_HANDED_ON = ("view", "_unsafe_view", "clone", "_to_copy", "detach", "alias", "expand")
+#: Operators after which a value may have been added that is missing.
+_SUMMED = ("add", "mul", "addmm", "mm", "bmm", "view", "_unsafe_view", "embedding", "convolution", "native_layer_norm")
+#: Values that an operand may be replaced by, and that may be added.
+_OTHERS, _ADDED = 24, 16
+#: Steps back to a value that a result may be left out for.
+_BACK = 12
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of one operator.
+
+    Args:
+        cost: How unlikely it is: the least are tried first.
+        text: What is other then, "eps 1e-06 instead of 1e-05".
+        place: The step that it changes.
+        edit: What the step does then.
+        kind: What kind of change it is, "number".
+        key: What it does, in words that hold for the same line of another layer.
+        instead: Values that are given instead, where no step is changed.
+        weight: Name of the parameter that is given in another form.
+    """
+
+    cost: float
+    text: str
+    place: int
+    edit: Edit
+    kind: str
+    key: Hashable
+    instead: dict[int, torch.Tensor] = field(default_factory=dict)
+    weight: str = ""
+
+    @property
+    def edits(self) -> dict[int, Edit]:
+        """What each step does then."""
+        return {} if self.instead else {self.place: self.edit}
+
+
+class At(NamedTuple):
+    """An operator that may be changed.
+
+    Args:
+        forward: Where it ran.
+        place: Its place on the tape.
+        step: The operator.
+        scope: Values that it could have been given, the nearest first.
+    """
+
+    forward: Forward
+    place: int
+    step: Step
+    scope: Sequence[int]
+
+    @property
+    def operands(self) -> list[tuple[_Path, int]]:
+        """Where each tensor stands among the arguments, and its value; images are no operands."""
+        given = places((self.step.args, self.step.kwargs))
+        return [(path, int(each)) for path, each in given if isinstance(each, Ref) and each >= 0]
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it writes in place."""
+        return any(isinstance(each, Target) for _, each in places((self.step.args, self.step.kwargs)))
+
+    @property
+    def result(self) -> torch.Tensor:
+        """What it gave first."""
+        return self.forward.tensor(next(out for out in self.step.outs if out is not None))
+
+    def change(self, cost: float, text: str, edit: Edit, kind: str, *key: Hashable) -> Change:
+        """Return a change of it."""
+        return Change(cost, text, self.place, edit, kind, (self.step.operator, kind, *key))
+
+
+def changes_at(at: At) -> Iterator[Change]:
+    """Yield every change of an operator that is worth a trial."""
+    if any(out is not None for out in at.step.outs):
+        for generator in GENERATORS:
+            yield from generator(at)
+
+
+# --- constants
+
+
+def numbers(at: At) -> Iterator[Change]:
+    """Another constant: an epsilon, a scale, an axis, a number of steps."""
+    lengths = {size for _, ref in at.operands for size in at.forward.tensor(ref).shape if size > 1}
+    for path, old in places((at.step.args, at.step.kwargs)):
+        if isinstance(old, bool) or not isinstance(old, (int, float)) or isinstance(old, Ref):
+            continue
+        name = _name_of(at.step, path, old)
+        for new in _grid(old, lengths):
+            text = f"{name} {new:.6g} instead of {old:.6g}"
+            yield at.change(_cost_of(old), text, partial(_with, path, new), "number", path, new)
+
+
+def _grid(old: float, lengths: set[int]) -> list[float]:
+    if isinstance(old, int):
+        found: set[float] = {old + 1, old - 1, -1, -2, 0, 1, 2, 3}
+    elif 0 < old < _SMALL:
+        found = set(_EPSILONS)
+    else:
+        root = 2**0.5
+        found = {1.0, old * 2, old / 2, old * old, math.sqrt(abs(old)), 1 / (old or 1), -old, 0.0}
+        found |= {old * root, old / root, *(size**-0.5 for size in lengths)}
+    return sorted(new for new in found if not math.isclose(new, old, rel_tol=1e-9))
+
+
+def _cost_of(old: float) -> float:
+    return 2 if isinstance(old, int) else 1 if 0 < old < _SMALL else 1.5
+
+
+def _name_of(step: Step, path: _Path, value: float) -> str:
+    operator = step.operator.rstrip("_")
+    if (
+        isinstance(value, float)
+        and 0 < value < _SMALL
+        and operator in ("add", "native_layer_norm", "native_group_norm")
+    ):
+        return "eps"
+    schema = getattr(step.run, "_schema", None)
+    argument = schema.arguments[path[1]].name if schema is not None and path[0] == 0 else str(path[-1])
+    return _CALLED.get(operator, argument) if argument in ("other", "exponent", "self", "value") else argument
+
+
+def orders(at: At) -> Iterator[Change]:
+    """Axes, or the parts of a split, in another order."""
+    step = at.step
+    if step.operator == "permute":
+        axes = tuple(step.args[1])
+        for order in permutations(axes) if len(axes) <= 4 else ():  # noqa: PLR2004 - 5 have 120
+            if order != axes:
+                text = f"axes {order} instead of {axes}"
+                yield at.change(2, text, partial(_with, (0, 1), list(order)), "order", order)
+    if step.operator in ("view", "_unsafe_view", "reshape"):
+        yield from _sizes(at)
+    count = len(step.outs)
+    if 1 < count <= 4 and step.operator.startswith(("split", "chunk", "unbind")):  # noqa: PLR2004 - 5 have 120
+        for order in permutations(range(count)):
+            if order != tuple(range(count)):
+                yield at.change(1.5, f"its parts in the order {order}", partial(_parts, order), "parts", order)
+
+
+def _sizes(at: At) -> Iterator[Change]:
+    """Two sizes of a shape exchanged, and the axes put back: ``(heads, -1)`` for ``(-1, heads)``."""
+    sizes = at.result.shape
+    for axis in range(len(sizes) - 1):
+        if sizes[axis] > 1 and sizes[axis + 1] > 1:
+            swapped = [*sizes[:axis], sizes[axis + 1], sizes[axis], *sizes[axis + 2 :]]
+            text = f"sizes {tuple(swapped)}, axes {axis} and {axis + 1} exchanged"
+            yield at.change(3, text, partial(_viewed, swapped, axis), "sizes", axis)
+
+
+# --- operators
+
+
+def functions(at: At) -> Iterator[Change]:
+    """Another function of the same operands."""
+    operator, count = at.step.operator.strip("_"), len(at.operands)
+    if at.is_write:
+        return
+    for names, functions_, needs in _FAMILIES:
+        if operator in names and count >= needs:
+            for name, function in functions_.items():
+                if name != operator:
+                    text, edit = f"{name} instead of {operator}", partial(_computed, function, needs or None)
+                    yield at.change(_COST_OF_FUNCTION[needs], text, edit, "function", name)
+    if operator in ("sub", "div") and count == 2:  # noqa: PLR2004 - both
+        yield at.change(2, f"the operands of {operator} exchanged", _other_way_round, "exchanged")
+    if operator == "native_layer_norm":
+        yield at.change(2, "rms norm instead of layer norm", _rms_norm, "function", "rms_norm")
+    if operator == "addmm":
+        yield at.change(1.5, "the bias left out", _without_bias, "bias")
+
+
+def left_out(at: At) -> Iterator[Change]:
+    """The operator left out, or all since a value that has its form."""
+    if at.is_write:
+        yield at.change(1.5, f"{at.step.operator} left out", _unwritten, "left out")
+        return
+    if at.step.operator in _HANDED_ON:
+        return
+    forward, result, operands = at.forward, at.result, [ref for _, ref in at.operands]
+    before: list[int] = []
+    edge = list(operands)
+    while edge and len(before) < _BACK:
+        index = edge.pop(0)
+        before.append(index)
+        edge += forward.operands_of(index)
+    for depth, index in enumerate(dict.fromkeys(before)):
+        tensor = forward.tensor(index)
+        if tensor.shape != result.shape or tensor.dtype != result.dtype:
+            continue
+        is_operand = index in operands
+        others = [each for each in operands if each != index and forward.tensor(each).dim()]
+        what = f"{at.step.operator} of {forward.described(others[0])}" if others else at.step.operator
+        text = f"{what} left out" if is_operand else f"all from {forward.described(index)} on left out"
+        cost = 1.5 if is_operand else 2.2
+        edit = partial(_only, index)
+        yield at.change(cost, text, edit, "left out", operands.index(index) if is_operand else ("back", depth))
+
+
+# --- operands
+
+
+def operands_in_another_form(at: At) -> Iterator[Change]:
+    """An operand in another dtype or order, shifted, rotated, negated, or a mask of another form."""
+    for path, ref in at.operands:
+        tensor = at.forward.tensor(ref)
+        what = at.forward.named(ref) or ("the operand" if len(at.operands) == 1 else f"operand {path[-1]}")
+        for cost, text, form in transforms(tensor, is_given=at.forward.is_given(ref)):
+            change = at.change(cost, f"{what} {text}", partial(_formed, path, form), "form", path, text)
+            yield replace(change, weight=at.forward.side.parameter(ref))
+
+
+def other_operands(at: At) -> Iterator[Change]:
+    """Another value in the place of an operand."""
+    for path, ref in at.operands:
+        tensor, what = at.forward.tensor(ref), at.forward.described(ref)
+        for other in _alike(at, tensor, ref)[:_OTHERS]:
+            text = f"{at.forward.described(other)} instead of {what}"
+            edit = partial(_with_value, path, other)
+            yield at.change(2.5, text, edit, "operand", path, at.forward.role_of(other))
+
+
+def added(at: At) -> Iterator[Change]:
+    """A value added to the result, as a residual or a bias is that was forgotten."""
+    result = at.result
+    if at.is_write or at.step.operator not in _SUMMED or not result.is_floating_point() or result.dim() < 2:  # noqa: PLR2004
+        return
+    for other in _alike(at, result, -1)[:_ADDED]:
+        text = f"{at.forward.described(other)} added"
+        yield at.change(2.5, text, partial(_plus, other), "added", at.forward.role_of(other))
+
+
+def _alike(at: At, tensor: torch.Tensor, but: int) -> list[int]:
+    found = ((index, at.forward.tensor(index)) for index in at.scope if index != but)
+    return [index for index, other in found if other.shape == tensor.shape and other.dtype == tensor.dtype]
+
+
+#: The kinds of change, in no order: each change has a cost of its own.
+GENERATORS: tuple[Callable[[At], Iterator[Change]], ...] = (
+    numbers,
+    orders,
+    functions,
+    left_out,
+    operands_in_another_form,
+    other_operands,
+    added,
+)
+
+
+# --- what a step does then
+
+
+def _put(given: Any, path: _Path, new: Any) -> Any:  # noqa: ANN401 - any argument
+    """Return nested arguments with another in one place."""
+    if not path:
+        return new
+    items = {**given} if isinstance(given, dict) else list(given)
+    items[path[0]] = _put(items[path[0]], path[1:], new)
+    return items if isinstance(items, dict) else type(given)(items)
+
+
+def _at(given: Any, path: _Path) -> Any:  # noqa: ANN401 - any argument
+    for part in path:
+        given = given[part]
+    return given
+
+
+def _with(path: _Path, new: Any, _run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
+    args, kwargs = _put(given, path, new)
+    return step.run(*args, **kwargs)
+
+
+def _formed(path: _Path, form: Any, run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
+    return _with(path, form(_at(given, path)), run, step, given)
+
+
+def _with_value(path: _Path, other: int, run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
+    return _with(path, run.now(other), run, step, given)
+
+
+def _plus(other: int, run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
+    first, *rest = results_of(step.run(*given[0], **given[1]))
+    return [first + run.now(other), *rest]
+
+
+def _only(other: int, run: Run, step: Step, _given: Given) -> Any:  # noqa: ANN401
+    return (run.now(other), *([None] * (len(step.outs) - 1)))
+
+
+def _unwritten(_run: Run, _step: Step, given: Given) -> Any:  # noqa: ANN401
+    return written(lambda *_args, **_kwargs: None, *given[0])
+
+
+def _parts(order: tuple[int, ...], _run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
+    parts = step.run(*given[0], **given[1])
+    return [parts[place] for place in order]
+
+
+def _viewed(sizes: list[int], axis: int, _run: Run, _step: Step, given: Given) -> Any:  # noqa: ANN401
+    return given[0][0].reshape(sizes).transpose(axis, axis + 1)
+
+
+def _computed(function: Callable[..., Any], count: int | None, _run: Run, _step: Step, given: Given) -> Any:  # noqa: ANN401
+    return function(*given[0][:count])
+
+
+def _other_way_round(_run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
+    (one, other, *rest), kwargs = given
+    return step.run(other, one, *rest, **kwargs)
+
+
+def _rms_norm(_run: Run, _step: Step, given: Given) -> Any:  # noqa: ANN401
+    value, shape, weight, bias, eps = given[0]
+    normed = F.rms_norm(value, shape, weight, eps)
+    return normed if bias is None else normed + bias, None, None
+
+
+def _without_bias(_run: Run, _step: Step, given: Given) -> Any:  # noqa: ANN401
+    return given[0][1] @ given[0][2]

@@ -1,0 +1,121 @@
+"""A proof as the record that a report shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.errors import counted
+from pytest_tfdebug.parity.explain.proof import prove
+from pytest_tfdebug.parity.finding import Finding
+from pytest_tfdebug.parity.value_culprit import AGREE, culprit_of
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.parity.explain.forward import Forward
+    from pytest_tfdebug.parity.explain.proof import Proof, Trial
+    from pytest_tfdebug.parity.explain.search import Mend
+    from pytest_tfdebug.parity.value_culprit import Explained
+    from pytest_tfdebug.records import Call, Culprit
+    from pytest_tfdebug.tracing.operators import Line
+
+#: Changes that are told where several cannot be told apart.
+_TOLD = 2
+#: Changes of what an operator is given: a module that is called with the wrong value is none the worse.
+_OF_WHAT_IS_GIVEN = ("operand", "added", "form", "call left out", "twice")
+
+
+def with_proof(look: Explained, trial: Trial) -> Explained:
+    """Return what values say of two forwards with a proof, where one can be had.
+
+    Args:
+        look: What they say.
+        trial: What is needed to run the port again with a change.
+    """
+    if look.pair is None or look.culprit is None or look.culprit.kind == "random":
+        return look
+    pairs = look.pair.pair_results(AGREE)
+    is_widened = look.pair.port.table.is_widened or look.pair.reference.table.is_widened
+    trial = trial._replace(outputs={}) if is_widened else trial
+    try:
+        proof = prove(look.pair, [*pairs.differing, *pairs.agreeing], trial)
+    except Exception:  # noqa: BLE001 - an explanation that fails must not cost the report on the failure
+        return look
+    if proof is None or not proof.mends:
+        return look
+    finding = _finding(proof, proof.mends[0], look.pair.weights.known)
+    told = replace(culprit_of(finding, look.pair), certain=_is_one_place(proof), proved=sentence(proof))
+    return replace(look, culprit=told, finding=finding)
+
+
+def in_place_of(named: Culprit | None, proved: Culprit | None) -> Culprit | None:
+    """Return who is to blame where calls name one, and a proof perhaps another or some lines of the same."""
+    if named is None or proved is None or not proved.proved or named.kind in ("inputs", "dtype"):
+        return named
+    if named.path != proved.path:
+        return proved
+    return replace(
+        named,
+        source=proved.source or named.source,
+        reference=proved.reference or named.reference,
+        certain=proved.certain,
+        proved=proved.proved,
+    )
+
+
+def sentence(proof: Proof) -> str:
+    """Return what mends a forward: "with eps 1e-06 instead of 1e-05 at my_bert.py:88 every output agrees"."""
+    texts = list(dict.fromkeys(_told(proof.forward, mend) for mend in proof.mends))
+    more = f" (and {len(texts) - _TOLD} other ways)" if len(texts) > _TOLD else ""
+    return f"with {', or with '.join(texts[:_TOLD])}{more} every output agrees"
+
+
+def _told(forward: Forward, mend: Mend) -> str:
+    line = _line(forward, mend)
+    where = f" at {PurePath(line.file).name}:{line.line}" if line is not None else ""
+    many = f" ({counted(len(mend.places), 'time')})" if len(mend.places) > 1 else ""
+    return f"{mend.change.text}{where}{many}"
+
+
+def _line(forward: Forward, mend: Mend) -> Line | None:
+    lines = forward.lines_of(mend.places[0]) if mend.places else ()
+    return lines[0] if lines else None
+
+
+def _is_one_place(proof: Proof) -> bool:
+    """Tell whether all changes that mend are of one line, or of the same weights."""
+    lines = {_line(proof.forward, mend) for mend in proof.mends}
+    return len({(line.file, line.line) for line in lines if line is not None}) == 1 and None not in lines
+
+
+def _finding(proof: Proof, mend: Mend, known: frozenset[str]) -> Finding:
+    """Return what a change says: of a weight that the other side has nowhere, that the weight is wrong.
+
+    Args:
+        proof: What mends a forward.
+        mend: The change.
+        known: Names of parameters that the other side has under any name.
+    """
+    forward = proof.forward
+    side = forward.side
+    if not mend.places:
+        values = [side.values[index] for index in mend.change.instead]
+        names = tuple(value.name for value in values)
+        user = side.values[side.users[values[0].index][0]]
+        return Finding("weights", side.call_of(user), [user], None, None, names)
+    value = side.values[forward.outs_of(mend.places[0])[0]]
+    name = mend.change.weight
+    if name and name not in known:
+        return Finding("weights", side.call_of(value), [value], None, None, (name,))
+    return Finding("proved", _call_to_blame(forward, mend, value.index), [value], None, None)
+
+
+def _call_to_blame(forward: Forward, mend: Mend, index: int) -> Call:
+    """Return the call whose code does what is changed: the caller's, where a call is given something else."""
+    side, change = forward.side, mend.change
+    call = side.call_of(side.values[index])
+    is_given = {i for _, i in side.table.inputs.get(call.index, ())} & set(forward.tape.steps[mend.places[0]].refs)
+    is_made = index in {i for _, i in side.table.outputs.get(call.index, ())}
+    if change.kind in _OF_WHAT_IS_GIVEN and call.parent is not None and (is_given or is_made):
+        return side.calls[call.parent]
+    return call

@@ -1,0 +1,116 @@
+"""A forward as changes see it: its tensors, what each is called, and what an operator could have been given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.parity.explain.replay import Replay
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    import torch
+
+    from pytest_tfdebug.parity.value_graph import Side
+    from pytest_tfdebug.tracing.operators import Line
+    from pytest_tfdebug.tracing.tape import Step, Tape
+
+#: Values before an operator that it could have been given.
+_NEAR = 110
+
+
+class Forward:
+    """A forward that can be run again.
+
+    Args:
+        side: Its values.
+        tape: What ran.
+    """
+
+    def __init__(self, side: Side, tape: Tape) -> None:
+        self.side, self.tape, self.replay = side, tape, Replay(tape)
+        values = side.values
+        self._given = [value.index for value in values if value.origin in ("parameter", "buffer", "input")]
+        self._given += [value.index for value in values if value.operator == "t" and self.named(value.index)]
+
+    def tensor(self, index: int) -> torch.Tensor:
+        """Return a value as it was recorded."""
+        return self.tape.tensors[index]
+
+    def maker(self, index: int) -> Step | None:
+        """Return the operator that gave a value."""
+        place = self.tape.maker.get(index)
+        return None if place is None else self.tape.steps[place]
+
+    def operands_of(self, index: int) -> list[int]:
+        """Return the values that a value was computed from; images are seen through."""
+        step = self.maker(index)
+        refs = () if step is None else step.refs
+        return [each for ref in refs for each in ([ref] if ref >= 0 else self.operands_of(ref))]
+
+    def is_given(self, index: int) -> bool:
+        """Whether a value was there before the forward, or was made of nothing."""
+        return bool(self.named(index)) or not self.operands_of(index)
+
+    def named(self, index: int) -> str:
+        """Return the name of the parameter or buffer that a value shows; empty for others."""
+        value = self.side.values[index]
+        while value.is_moved and len(value.producers) == 1:
+            value = self.side.values[value.producers[0]]
+        return value.name if value.origin in ("parameter", "buffer") else ""
+
+    def described(self, index: int) -> str:
+        """Return what a value is called."""
+        value = self.side.values[index]
+        if name := self.named(index) or value.name:
+            return name
+        while value.is_moved and len(value.producers) == 1 and not value.name:
+            value = self.side.values[value.producers[0]]
+        line = value.lines[0] if value.lines else None
+        return f"the {value.operator.strip('_') or 'value'}" + (f" of line {line.line}" if line else "")
+
+    def role_of(self, index: int) -> Hashable:
+        """Return what a value is, in words that hold for the same line of another layer."""
+        value = self.side.values[index]
+        lines = tuple((line.file, line.line) for line in value.lines[:2])
+        return value.operator, self.named(index).rpartition(".")[2], lines
+
+    def scope_of(self, place: int) -> list[int]:
+        """Return the values that an operator could have been given, the nearest first."""
+        made = self.outs_of(place)
+        if not made:
+            return []
+        near = range(made[0] - 1, max(-1, made[0] - _NEAR), -1)
+        values = self.side.values
+        found = [index for index in near if values[index].shape and values[index].operator not in ("t", "detach")]
+        return list(dict.fromkeys([*found, *self._given]))
+
+    def outs_of(self, place: int) -> list[int]:
+        """Return the values that a step gave."""
+        return [out for out in self.tape.steps[place].outs if out is not None and out >= 0]
+
+    def lines_of(self, place: int) -> tuple[Line, ...]:
+        """Return the lines that asked for an operator, innermost first."""
+        made = self.outs_of(place)
+        return self.side.values[made[0]].lines if made else ()
+
+    def places_before(self, index: int, depth: int) -> dict[int, int]:
+        """Return the steps that a value was computed by, and how many steps each is before it."""
+        first = self.tape.maker.get(index)
+        found = {} if first is None else {first: 0}
+        todo = list(found)
+        while todo:
+            place = todo.pop(0)
+            for ref in self.tape.steps[place].refs if found[place] < depth else ():
+                made = self.tape.maker.get(ref)
+                if made is not None and made not in found:
+                    found[made] = found[place] + 1
+                    todo.append(made)
+        return found
+
+    def places_like(self, place: int) -> Iterable[Iterable[int]]:
+        """Yield groups of steps that do the same as a step: on its line; then anywhere."""
+        step, lines = self.tape.steps[place], self.lines_of(place)[:2]
+        same = [k for k, each in enumerate(self.tape.steps) if each.operator == step.operator]
+        yield [k for k in same if self.lines_of(k)[:1] == lines[:1]]
+        yield same

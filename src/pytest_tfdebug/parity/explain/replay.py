@@ -1,0 +1,97 @@
+"""A recorded forward, run again from where something is changed."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.tracing.tape import Ref, mapped, results_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_tfdebug.tracing.tape import Step, Tape
+
+    #: Arguments and keyword arguments of a step.
+    Given = tuple[tuple[Any, ...], dict[str, Any]]
+    #: Gives what a step gives after a change, from the run under way, the step, and what it is given.
+    Edit = Callable[["Run", Step, Given], Any]
+
+
+class Run:
+    """One run: the values that are others than recorded.
+
+    Args:
+        tape: What was recorded.
+        instead: Values that are given, whatever computes them.
+    """
+
+    def __init__(self, tape: Tape, instead: Mapping[int, torch.Tensor]) -> None:
+        self._recorded = tape.tensors
+        self.values: dict[int, torch.Tensor] = dict(instead)
+
+    def now(self, index: int) -> torch.Tensor:
+        """Return a value as it is in this run."""
+        found = self.values.get(index)
+        return self._recorded[index] if found is None else found
+
+    def given(self, step: Step) -> Given:
+        """Return the arguments of a step in this run."""
+        found: Given = mapped((step.args, step.kwargs), lambda each: self.now(each) if isinstance(each, Ref) else each)
+        return found
+
+
+class Replay:
+    """A forward that can be run again with changes.
+
+    Args:
+        tape: What was recorded.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+        self._users: dict[int, list[int]] = {}
+        for place, step in enumerate(tape.steps):
+            for ref in set(step.refs):
+                self._users.setdefault(ref, []).append(place)
+
+    def run(
+        self,
+        changes: Mapping[int, Edit],
+        instead: Mapping[int, torch.Tensor] | None = None,
+        is_enough: Callable[[int, torch.Tensor], bool] = lambda _index, _tensor: False,
+    ) -> dict[int, torch.Tensor]:
+        """Run what depends on some changes, and return the values that are others then.
+
+        Args:
+            changes: What steps do instead, by their places on the tape.
+            instead: Values that are given instead of those that were computed.
+            is_enough: Told each new value as it comes; the run ends once it says so.
+        """
+        instead = instead or {}
+        run = Run(self.tape, instead)
+        todo = sorted({*changes, *(user for index in instead for user in self._users.get(index, ()))})
+        queued = set(todo)
+        while todo:
+            place = heapq.heappop(todo)
+            step = self.tape.steps[place]
+            given = run.given(step)
+            edit = changes.get(place)
+            output = step.run(*given[0], **given[1]) if edit is None else edit(run, step, given)
+            for index, result in zip(step.outs, results_of(output), strict=False):
+                if index is None or index in instead or _is_same(result, self.tape.tensors.get(index)):
+                    continue
+                run.values[index] = result
+                if is_enough(index, result):
+                    return run.values
+                for user in self._users.get(index, ()):
+                    if user not in queued:
+                        queued.add(user)
+                        heapq.heappush(todo, user)
+        return run.values
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    return other is not None and one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)

@@ -1,0 +1,288 @@
+"""The search for the change of one place after which a forward gives what was expected."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls, exchanged_weights
+from pytest_tfdebug.parity.explain.changes import At, Change, changes_at
+from pytest_tfdebug.parity.matching import reordered_axes
+from pytest_tfdebug.tracing.fingerprints import Fingerprinter, distance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pytest_tfdebug.parity.explain.forward import Forward
+    from pytest_tfdebug.parity.explain.replay import Edit
+    from pytest_tfdebug.parity.matching import Matches
+    from pytest_tfdebug.parity.open_values import OpenValues
+    from pytest_tfdebug.tracing.fingerprints import Fingerprint
+    from pytest_tfdebug.tracing.operators import Value
+
+#: Two values count as one up to this distance, and up to this share of how far the outputs were apart.
+_SAME, _SHARE = 2e-5, 0.1
+#: Below this a distance is rounding, and tells no two changes apart.
+_ROUNDING = 1e-6
+#: Open values that are looked at before a change is given up that leads to none that is expected.
+_LOOKED_AT = 14
+#: Fewer elements tell nothing.
+_FEWEST = 6
+#: Steps before the first open value that are changed too, and how far back they lie.
+_SITES, _DEPTH = 45, 14
+#: First open values where the search begins, and steps at each but the first.
+_BEGINNINGS, _FEWER_SITES = 4, 10
+#: How much a step less near is less likely.
+_FAR = 0.12
+#: A change that costs so much more than one that mends all is not tried any more.
+_BEYOND = 0.5
+
+
+class Expected(NamedTuple):
+    """What the outputs of a forward are held to.
+
+    Args:
+        output: The value that is returned.
+        print: What it should be.
+        tensor: The same with all of its elements; None where these are not known.
+    """
+
+    output: int
+    print: Fingerprint
+    tensor: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Mend:
+    """A change after which every output agrees.
+
+    Args:
+        change: The change.
+        places: The steps that it was made at: the same in every layer.
+        residual: How far the outputs still are from what was expected.
+        reached: The first value of the other side that appeared.
+    """
+
+    change: Change
+    places: tuple[int, ...]
+    residual: float
+    reached: int | None
+
+
+@dataclass
+class Search:
+    """The search in one forward.
+
+    Args:
+        forward: The forward that is changed.
+        matches: Which of its values the other side has too.
+        others: The values of the other side.
+        back: Which of the values of the other side this one has too.
+        opened: The open values of this forward.
+        expected: What its outputs are held to.
+        deadline: When it has to end, as ``time.monotonic`` tells.
+    """
+
+    forward: Forward
+    matches: Matches
+    others: Sequence[Value]
+    back: Matches
+    opened: OpenValues
+    expected: Sequence[Expected]
+    deadline: float
+    tried: int = 0
+    _prints: Fingerprinter = field(default_factory=Fingerprinter)
+
+    def __post_init__(self) -> None:
+        self.before = self.residual({})
+        self.same = min(_SAME, max(self.before * _SHARE, _ROUNDING))
+        told = [value for value in self.others if self._tells(value.print)]
+        self._others = sorted(told, key=lambda value: value.print.rms)
+        self._sizes = [value.print.rms for value in self._others]
+        mine = self.forward.side.values
+        self._is_known = [self._has_partner(value, self.matches, self.others) for value in mine]
+        self._is_missing = [not self._has_partner(value, self.back, mine) for value in self.others]
+
+    def run(self) -> list[Mend]:
+        """Return the changes that mend every output and cannot be told apart, the most likely first."""
+        found: list[Mend] = []
+        with torch.no_grad():
+            for change in self._changes():
+                if time.monotonic() > self.deadline or (found and change.cost > found[0].change.cost + _BEYOND):
+                    break
+                self.tried += 1
+                mend = self._tried(change)
+                if mend is not None:
+                    found.append(mend)
+        return _best(found)
+
+    # --- where
+
+    def _changes(self) -> list[Change]:
+        """Return all changes near where the forwards part, the most likely first."""
+        order = self._order()
+        found = [
+            replace(change, cost=change.cost + _FAR * far)
+            for place, far in order.items()
+            for change in changes_at(
+                At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place))
+            )
+        ]
+        found += changes_of_calls(self.forward, order)
+        found += exchanged_weights(self.forward, order)
+        return sorted(found, key=lambda change: change.cost)
+
+    def _order(self) -> dict[int, float]:
+        """Return the steps that may be wrong, and how far each is from where the forwards part."""
+        order: dict[int, float] = {}
+        for turn, first in enumerate(self._firsts()[:_BEGINNINGS]):
+            near = {place: float(far) for place, far in self.forward.places_before(first.index, _DEPTH).items()}
+            begin = self.forward.tape.maker.get(first.index, 0)
+            for count, place in enumerate(self._after(begin, first)):
+                near.setdefault(place, 2 + count / 4)
+            chosen = sorted(near, key=lambda place: (near[place], -place))
+            for place in chosen[: _FEWER_SITES if turn else _SITES]:
+                order.setdefault(place, near[place] + (6 if turn else 0))
+        return order
+
+    def _firsts(self) -> list[Value]:
+        opened = self.opened
+        return list({value.index: value for value in (*opened.first(), *opened.first(opened.open))}.values())
+
+    def _after(self, begin: int, first: Value) -> Iterator[int]:
+        """Yield the steps of the same call that follow on a first open value."""
+        values, steps = self.forward.side.values, self.forward.tape.steps
+        for place in range(begin, min(begin + 60, len(steps))):
+            outs = self.forward.outs_of(place)
+            if outs and values[outs[0]].call == first.call and not self.opened.open.isdisjoint(outs):
+                yield place
+
+    # --- whether
+
+    def _tried(self, change: Change) -> Mend | None:
+        reached, count, foreign = self._reach(change.edits, change.instead, is_all=False)
+        if reached is None:
+            return None
+        best = self._mend(change, change.edits, change.instead, reached)
+        if best is not None:
+            return best
+        _, count, foreign = self._reach(change.edits, change.instead, is_all=True)
+        if count < foreign:
+            return None
+        for edits, instead in self._elsewhere(change):
+            best = self._mend(change, edits, instead, reached)
+            if best is not None:
+                return best
+        return None
+
+    def _mend(
+        self, change: Change, edits: Mapping[int, Edit], instead: Mapping[int, torch.Tensor], reached: int
+    ) -> Mend | None:
+        try:
+            values = self.forward.replay.run(edits, instead)
+        except Exception:  # noqa: BLE001 - what cannot be computed is no explanation
+            return None
+        residual = self.residual(values)
+        if residual > self.same:
+            return None
+        return Mend(change, tuple(sorted(edits)), residual, reached)
+
+    def _elsewhere(self, change: Change) -> Iterator[tuple[dict[int, Edit], dict[int, torch.Tensor]]]:
+        """Yield a change on the same line of every layer, then at everything of its kind."""
+        if change.instead:
+            like = list(exchanged_weights(self.forward, range(len(self.forward.tape.steps))))
+            yield {}, {k: v for each in like if each.key == change.key for k, v in each.instead.items()}
+            return
+        if change.kind in OF_CALLS:
+            every = range(len(self.forward.tape.steps))
+            like = [
+                each
+                for each in changes_of_calls(self.forward, every)
+                if (each.kind, each.key) == (change.kind, change.key)
+            ]
+            yield {each.place: each.edit for each in like}, {}
+            return
+        for places in self.forward.places_like(change.place):
+            edits = {place: edit for place in places if (edit := self._same_at(change, place)) is not None}
+            if len(edits) > 1:
+                yield edits, {}
+
+    def _same_at(self, change: Change, place: int) -> Edit | None:
+        if place == change.place:
+            return change.edit
+        at = At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place))
+        return next((each.edit for each in changes_at(at) if each.key == change.key), None)
+
+    def _reach(
+        self, edits: Mapping[int, Edit], instead: Mapping[int, torch.Tensor], *, is_all: bool
+    ) -> tuple[int | None, int, int]:
+        """Return the first expected value that a change leads to, how many it leads to, and how many foreign ones."""
+        first: list[int] = []
+        foreign = 0
+
+        def look(index: int, tensor: torch.Tensor) -> bool:
+            nonlocal foreign
+            value = self.forward.side.values[index] if index >= 0 else None
+            if value is None or value.origin == "view" or tensor.numel() < _FEWEST or not tensor.is_floating_point():
+                return False
+            found = self._find(self._prints.of(tensor), lambda other: self._is_missing[other.index])
+            if found is not None:
+                first.append(found)
+                return not is_all or len(first) + foreign > _LOOKED_AT
+            foreign += not self._is_known[index] or self._find(self._prints.of(tensor)) is None
+            return foreign + len(first) > _LOOKED_AT
+
+        try:
+            given = [look(index, tensor) for index, tensor in instead.items()]
+            if not any(given):
+                self.forward.replay.run(edits, instead, look)
+        except Exception:  # noqa: BLE001 - what cannot be computed is no explanation
+            return None, 0, _LOOKED_AT
+        return (first[0] if first else None), len(first), foreign
+
+    def residual(self, values: Mapping[int, torch.Tensor]) -> float:
+        """Return how far the outputs are from what is expected, with some values in the place of the recorded ones."""
+        worst = 0.0
+        for output, fingerprint, expected in self.expected:
+            found = values.get(output)
+            tensor = self.forward.tensor(output) if found is None else found
+            print_ = self._prints.of(tensor)
+            apart = distance(print_, fingerprint)
+            if reordered_axes(print_, fingerprint):
+                apart = math.inf
+            if expected is not None and expected.shape == tensor.shape and apart <= _SAME:
+                norm = float(expected.double().norm()) or 1.0
+                apart = max(apart, float((tensor.double() - expected.double()).norm()) / norm)
+            worst = max(worst, apart)
+        return worst
+
+    def _find(self, fingerprint: Fingerprint, which: Callable[[Value], bool] = lambda _value: True) -> int | None:
+        if not self._tells(fingerprint):
+            return None
+        reach = self.same * max(fingerprint.fourth, fingerprint.rms)
+        first = bisect.bisect_left(self._sizes, fingerprint.rms - reach)
+        last = bisect.bisect_right(self._sizes, fingerprint.rms + reach)
+        for value in self._others[first:last]:
+            is_near = which(value) and distance(fingerprint, value.print) <= self.same
+            if is_near and not reordered_axes(fingerprint, value.print):
+                return value.index
+        return None
+
+    def _has_partner(self, value: Value, matches: Matches, others: Sequence[Value]) -> bool:
+        near = matches.within(value.index, self.same)
+        return any(not reordered_axes(value.print, others[place].print) for place in near)
+
+    @staticmethod
+    def _tells(fingerprint: Fingerprint) -> bool:
+        return fingerprint.finite >= _FEWEST and fingerprint.high - fingerprint.low > 1e-3 * fingerprint.rms
+
+
+def _best(found: list[Mend]) -> list[Mend]:
+    """Return the changes that leave no more than rounding, as far as the best of them tells."""
+    least = min((mend.residual for mend in found), default=0.0)
+    return [mend for mend in found if mend.residual <= max(4 * least, _ROUNDING)]

@@ -1,0 +1,249 @@
+"""The operators of a forward with all that they were given, so that they can be run again one by one.
+
+Beside the table of values (see :mod:`.operators`), which keeps fingerprints, a tape keeps the tensors, and of each
+operator its arguments, with a :class:`Ref` where a tensor stood. Operators that write in place become operators that
+return what they wrote: every storage that is written to has an image, a write makes the next one, and what is read
+later is a view of that. So no value ever changes, and any of them can be put in the place of another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+#: Bytes of the tensors that a tape keeps; a forward that needs more is not kept.
+_MOST = 4 << 30
+
+
+class Ref(int):
+    """Where a tensor stood among arguments: the index of its value; below 0 that of the image of a storage."""
+
+    __slots__ = ()
+
+
+class Geometry(NamedTuple):
+    """How a tensor lies in its storage."""
+
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Target(NamedTuple):
+    """Where a tensor stood that the operator writes to: which of the images, and how it lies in that."""
+
+    image: int
+    geometry: Geometry
+
+
+@dataclass(slots=True)
+class Step:
+    """An operator that ran.
+
+    Args:
+        operator: Name of the aten operator; empty for what the tape itself does to images.
+        run: Gives what it gave, from the same arguments.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        outs: The values and images that it gave; None for what is neither.
+    """
+
+    operator: str
+    run: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outs: tuple[int | None, ...]
+    refs: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refs = tuple(int(each) for _, each in places((self.args, self.kwargs)) if isinstance(each, Ref))
+
+
+class Tape:
+    """What ran in a forward; the recorder of operators tells it.
+
+    Attributes:
+        steps: Every operator, in order.
+        tensors: Every value by its index, as it was, and every image.
+        maker: Which step gave a value or an image.
+        is_full: Whether there was too much to be kept: nothing is then.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.steps: list[Step] = []
+        self.tensors: dict[int, torch.Tensor] = {}
+        self.maker: dict[int, int] = {}
+        self.is_full = False
+        self._shown: dict[int, list[int]] = {}
+        self._images: dict[int, int] = {}
+        self._count, self._bytes = 0, 0
+
+    def has(self, index: int, tensor: torch.Tensor) -> None:
+        """Note what a value shows."""
+        key = _storage(tensor)
+        if key not in self._shown:
+            self._bytes += tensor.untyped_storage().nbytes()
+            if self._bytes > _MOST:
+                self.clear()
+                self.is_full = True
+        self._shown.setdefault(key, []).append(index)
+        if not self.is_full:
+            self.tensors[index] = tensor.detach()
+
+    def views(self, index: int, tensor: torch.Tensor) -> None:
+        """Note a value that shows what was written into its storage by way of other tensors."""
+        if not self.is_full:
+            self._add(Step("", _seen, (Ref(self._image(tensor)), _geometry(tensor)), {}, (index,)))
+        self.has(index, tensor)
+
+    def ran(self, func: torch._ops.OpOverload, given: tuple[Any, Any], outs: Sequence[int | None]) -> None:
+        """Note an operator that only reads; what draws random numbers, or gives none, is not run again.
+
+        Args:
+            func: The operator.
+            given: Its arguments and keyword arguments, with refs.
+            outs: The values that it gave.
+        """
+        name = func.overloadpacket.__name__
+        if "empty" not in name and torch.Tag.nondeterministic_seeded not in func.tags:
+            self._add(Step(name, func, *given, tuple(outs)))
+
+    def will_write(self, tensors: Sequence[torch.Tensor]) -> dict[int, Target]:
+        """Note that an operator is about to write to some tensors; return what stands for them, by their ids."""
+        if self.is_full:
+            return {}
+        images = list(dict.fromkeys(self._image(tensor) for tensor in tensors))
+        targets = {id(each): Target(images.index(self._image(each)), _geometry(each)) for each in tensors}
+        for tensor in tensors:
+            shown = self._shown[_storage(tensor)]
+            before = _flat(tensor).clone() if shown else tensor
+            for index in shown:
+                self.tensors[index] = _seen(before, _geometry(self.tensors[index]))
+            shown.clear()
+        return targets
+
+    def wrote(
+        self, func: torch._ops.OpOverload, given: tuple[Any, Any], results: Sequence[tuple[int, torch.Tensor]]
+    ) -> None:
+        """Note an operator that has written.
+
+        Args:
+            func: The operator.
+            given: Its arguments and keyword arguments, with refs, and targets where it has written.
+            results: Values and tensors of what it has written to, as it is now.
+        """
+        if self.is_full:
+            return
+        storages = {self._image(tensor): tensor for _, tensor in results}
+        images = tuple(map(Ref, storages))
+        new = [self._new_image(tensor) for tensor in storages.values()]
+        step = Step(
+            func.overloadpacket.__name__,
+            partial(written, func),
+            (*given, images),
+            {},
+            (*(index for index, _ in results), *new),
+        )
+        self._add(step)
+
+    def _image(self, tensor: torch.Tensor) -> int:
+        """Return the image of a tensor's storage as it is; the first is made of the first value in it."""
+        key = _storage(tensor)
+        if key not in self._images:
+            first = self._shown[key][0]
+            base = self.tensors[first]
+            image = self._new_image(base)
+            size = base.untyped_storage().nbytes()
+            if first in self.maker or base.numel() * base.element_size() >= size:  # else a part of what was there
+                laid = partial(_laid, geometry=_geometry(base), size=size)
+                self._add(Step("", laid, (Ref(first),), {}, (image,)))
+        return self._images[key]
+
+    def _new_image(self, tensor: torch.Tensor) -> int:
+        self._count += 1
+        key, image = _storage(tensor), -self._count
+        self._images[key] = image
+        self._shown[key].append(image)
+        self.tensors[image] = _flat(tensor)
+        return image
+
+    def _add(self, step: Step) -> None:
+        if not self.is_full:
+            self.maker |= {out: len(self.steps) for out in step.outs if out is not None}
+            self.steps.append(step)
+
+
+def places(given: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:  # noqa: ANN401 - any
+    """Yield all that stands in nested arguments, with how to reach it."""
+    if isinstance(given, (list, tuple)) and not isinstance(given, (Target, Geometry, torch.Size)):
+        for place, each in enumerate(given):
+            yield from places(each, (*at, place))
+    elif isinstance(given, dict):
+        for name, each in given.items():
+            yield from places(each, (*at, name))
+    else:
+        yield at, given
+
+
+def mapped(given: Any, replacement: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - any
+    """Return nested arguments with something else for each that stands in them."""
+    if isinstance(given, (list, tuple)) and not isinstance(given, (Target, Geometry, torch.Size)):
+        return type(given)([mapped(each, replacement) for each in given])
+    if isinstance(given, dict):
+        return {name: mapped(each, replacement) for name, each in given.items()}
+    return replacement(given)
+
+
+def results_of(output: Any) -> list[Any]:  # noqa: ANN401 - of any operator
+    """Return what an operator gave, one after another."""
+    return list(output) if isinstance(output, (list, tuple)) else [output]
+
+
+def written(func: Callable[..., Any], args: Any, kwargs: Any, images: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:  # noqa: ANN401
+    """Run an operator in place on copies of images, and return what it wrote to, then the copies."""
+    copies = [image.clone() for image in images]
+    shown: dict[Target, torch.Tensor] = {}
+
+    def put(given: Any) -> Any:  # noqa: ANN401
+        if not isinstance(given, Target):
+            return given
+        if given not in shown:
+            shown[given] = _seen(copies[given.image], given.geometry)
+        return shown[given]
+
+    func(*mapped(args, put), **mapped(kwargs, put))
+    return (*shown.values(), *copies)
+
+
+def _laid(tensor: torch.Tensor, geometry: Geometry, size: int) -> torch.Tensor:
+    """Return the image of a storage that holds a tensor, as flat as its storage was."""
+    flat = torch.zeros(size // tensor.element_size(), dtype=tensor.dtype, device=tensor.device)
+    _seen(flat, geometry).copy_(tensor)
+    return flat
+
+
+def _seen(flat: torch.Tensor, geometry: Geometry) -> torch.Tensor:
+    return flat.view(geometry.dtype).as_strided(geometry.shape, geometry.stride, geometry.offset)
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().as_strided((tensor.untyped_storage().nbytes() // tensor.element_size(),), (1,), 0)
+
+
+def _geometry(tensor: torch.Tensor) -> Geometry:
+    return Geometry(int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - torch's own key for a storage

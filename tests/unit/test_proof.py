@@ -1,0 +1,104 @@
+"""What is wrong with a port is proved: by the change of one place after which every output agrees."""
+
+import copy
+import time
+
+import pytest
+import torch
+
+import pytest_tfdebug
+from bugs import BUGS
+from models import build
+from pytest_tfdebug.parity.explain import proof, search
+
+
+@pytest.fixture(autouse=True)
+def _as_long_as_it_takes(monkeypatch, one_thread):
+    monkeypatch.setattr(proof, "SECONDS", 120.0)
+
+
+def report_on(architecture, *changes):
+    """Return the report on a model that was changed."""
+    right, inputs = build(architecture)
+    wrong = copy.deepcopy(right)
+    with torch.no_grad():
+        for change in changes:
+            change(wrong)
+    return pytest_tfdebug.compare(pytest_tfdebug.trace(right, **inputs), pytest_tfdebug.trace(wrong, **inputs))
+
+
+def report_on_bug(name):
+    bug = next(bug for bug in BUGS if bug.name == name)
+    return report_on(bug.architecture, bug.inject)
+
+
+@pytest.mark.parametrize(
+    ("bug", "sentence"),
+    [
+        ("llama-eps", "with eps 1e-06 instead of 1e-05"),
+        ("gemma3-gelu-instead-of-gelu-tanh", "with gelu_tanh instead of gelu at activations.py:"),
+        ("qwen3-head-not-tied", "with model.embed_tokens.weight instead of lm_head.weight at modeling_qwen3.py:"),
+        ("t5-gate-and-up-swapped", "wi_0.weight and encoder.block.0.layer.1.DenseReluDense.wi_1.weight exchanged"),
+    ],
+)
+def test_a_change_that_mends_every_output_is_told(bug, sentence):
+    report = report_on_bug(bug)
+
+    assert report.culprit is not None
+    assert sentence in report.culprit.proved
+    assert f"Proved: {report.culprit.proved}." in " ".join(str(report).split())
+    assert report.culprit.proved.endswith("every output agrees")
+
+
+def noise_in(path, **how):
+    """Return a change that no edit of code makes: noise on all elements of a weight."""
+
+    def change(model):
+        parameter = model.get_parameter(path)
+        parameter += torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * how.get("size", 0.1)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("architecture", "weight"),
+    [
+        ("llama", "model.layers.0.self_attn.q_proj.weight"),
+        ("bert", "encoder.layer.1.output.dense.bias"),
+        ("vit", "vit.layers.0.mlp.fc1.weight"),
+    ],
+)
+def test_nothing_is_proved_of_what_no_edit_makes(architecture, weight):
+    report = report_on(architecture, noise_in(weight))
+
+    assert report.culprit is not None
+    assert not report.culprit.proved
+    assert "Proved" not in str(report)
+
+
+def test_a_search_that_raises_costs_nothing(monkeypatch):
+    def raising(_self):
+        raise MemoryError
+
+    monkeypatch.setattr(search.Search, "run", raising)
+
+    report = report_on_bug("llama-eps")
+
+    assert report.culprit is not None
+    assert not report.culprit.proved
+
+
+def test_a_search_ends_when_its_time_is_over(monkeypatch):
+    monkeypatch.setattr(proof, "SECONDS", 0.2)
+    seen = []
+    monkeypatch.setattr(search.Search, "_tried", lambda _self, change: seen.append(change) or time.sleep(0.01))
+
+    report_on_bug("llama-eps")
+
+    assert 0 < len(seen) < 50
+
+
+def test_without_seconds_nothing_is_tried(monkeypatch):
+    monkeypatch.setattr(proof, "SECONDS", 0)
+
+    assert not report_on_bug("llama-eps").culprit.proved
