@@ -52,6 +52,7 @@ def test_all_tests_are_written_and_shown_as_a_table(small, run, tmp_path):
         "test             origin  ran  skipped  partial  conditional  vanished  empty  skipped %",
         "test_forward     common    1        2        0            0         1      0      66.7%",
         "test_attentions  common    3        0        0            0         0      0       0.0%",
+        "total                      4        2        0            0         1      0      33.3%",
     ]
     assert err.splitlines() == [
         "🔬 Parsing 3 model test files once each...",
@@ -124,8 +125,8 @@ def test_a_directory_without_model_tests(run, tmp_path):
 
     assert code == 2
     assert err == (
-        "error: No model tests here: no file such as tests/models/bert/test_modeling_bert.py; "
-        "run in the root of a repository or name it with --repo.\n"
+        "error: No model tests here: no file such as tests/models/bert/test_modeling_bert.py. Run in the root of a "
+        "repository, name it with --repo, or name the directory of its models' tests with --models-dir.\n"
     )
 
 

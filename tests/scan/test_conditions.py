@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_tfdebug.scan.resolve.conditions import Condition, negated
-from scan_truth.compare import alternatives
+from pytest_tfdebug.scan.resolve.conditions import Condition, alternatives, negated
 
 READINGS = [
     ([], ""),

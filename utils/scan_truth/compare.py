@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.ratchet import saved
-from pytest_tfdebug.scan.resolve.conditions import Condition, is_condition
+from pytest_tfdebug.scan.resolve.conditions import Condition, alternatives, is_condition
 from pytest_tfdebug.scan.state.states import State
 
 if TYPE_CHECKING:
@@ -210,22 +210,6 @@ def _agrees(says: State, does: State) -> bool:
     if says.condition:
         state = "partial" if says.condition.startswith("only ") else "conditional"
     return does.state in _AGREES[state]
-
-
-def alternatives(condition: str) -> list[str]:
-    """Return the parts of a condition of which any is enough."""
-    parts: list[str] = []
-    for piece in condition.split(" or "):
-        if parts and _open(parts[-1]) > 0:
-            parts[-1] += f" or {piece}"
-        else:
-            parts.append(piece)
-    return parts
-
-
-def _open(text: str) -> int:
-    """Return how many brackets are open at the end of a text."""
-    return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
 
 
 class _Switches:

@@ -103,7 +103,7 @@ class Answer:
 
         if self.question.test is not None:
             return render.one_test(self.question.test, self.result[self.question.test].to_dict(), verbose=verbose)
-        return render.all_tests(self.result.tests.values(), verbose=verbose)
+        return render.all_tests(self.result.tests.values(), self.result.models, verbose=verbose)
 
 
 def answer(question: Question, cache: Cache | None) -> Answer:

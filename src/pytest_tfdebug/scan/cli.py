@@ -35,7 +35,7 @@ _STEERING = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a scan and return its exit code: 0, 1 for a failed ratchet or comparison, 2 for no answer."""
-    options = parser().parse_args(argv)
+    options = parser().parse_args(_spelled(sys.argv[1:] if argv is None else argv))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # escape the characters that its encoding lacks
             stream.reconfigure(errors="backslashreplace")
@@ -47,6 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()
         return OK
+
+
+def _spelled(arguments: Sequence[str]) -> list[str]:
+    """Return arguments whose options have hyphens, as the parser knows them, where underscores were typed."""
+    parts = (argument.partition("=") if argument.startswith("--") else ("", "", argument) for argument in arguments)
+    return [f"{name.replace('_', '-')}{equals}{value}" for name, equals, value in parts]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -61,16 +67,16 @@ def parser() -> argparse.ArgumentParser:
     add = found.add_argument
     add("--repo", default=".", metavar="DIR", help="root of the repository (default: the current directory)")
     add("--models-dir", default="", metavar="DIR", help="where its models' tests are, if not found by themselves")
-    add("--test_method_name", metavar="NAME", help="scan one common test, such as test_inputs_embeds")
+    add("--test-method-name", metavar="NAME", help="scan one common test, such as test_inputs_embeds")
     add(
-        "--output_dir",
+        "--output-dir",
         metavar="DIR",
         help="where reports go (default: the current directory; a comparison and --fix write none)",
     )
     add("--write-baseline", metavar="FILE", help="write what --baseline needs, a hundredth of a report")
     add("--format", choices=_FORMATS, help="print this instead of the summary; markdown is saved too")
     add("--verbose", action="store_true", help="list everything that is counted or cut short")
-    add("--no_cache", action="store_true", help="neither read nor write the cache")
+    add("--no-cache", action="store_true", help="neither read nor write the cache")
     add("--strict", action="store_true", help="exit with 2 if a file cannot be read; checks the syntax of every file")
     add("--strict-reasons", action="store_true", help="exit with 1 if any skip has no reason, old ones too")
     compare = found.add_mutually_exclusive_group()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections import Counter
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.scan.read.bindings import Class, Function, Import, Value
@@ -41,7 +42,8 @@ class Scanner:
         self.runner = Runner(workspace, self.decorators, self._evaluator)
         self.states = ClassStates(workspace, self._evaluator, self.decorators, self.runner)
         self._tree, self._test, self._by_model = tree, work.test, work.by_model()
-        self._models = f"{work.places[0].models}/"
+        self._models = {f"{where.models}/" for where in work.places}
+        self._is_by_name = work.is_by_name
         self._imports, self._tests = cache(self._imports_of), cache(self._tests_of)
         self._inherited = cache(self._inherited_of)
         self._linked: dict[Linked, bool] = {}  # classes of the model that is scanned, and whether they are tests
@@ -93,6 +95,8 @@ class Scanner:
 
     def _used_by_all(self) -> list[str]:
         """Return the files of models that files of no model import; ``""`` where it may be any of them."""
+        if self._is_by_name:
+            return [""]
         shared = (file.path for file in self.workspace.files if not is_owned(file.path, self.owned))
         return sorted({path for each in shared for path in self._imports(each)})
 
@@ -101,7 +105,7 @@ class Scanner:
         file = self.workspace.file(path)
         found = []
         for each in self.workspace.imports(file) if file is not None else ():
-            if self._models.startswith(each.removesuffix("__init__.py")):
+            if any(models.startswith(each.removesuffix("__init__.py")) for models in self._models):
                 found.append("")
             elif is_owned(each, self.owned):
                 found.append(each)
@@ -163,18 +167,33 @@ class Scanner:
     def _is_alone(self, found: Found) -> bool:
         """Tell whether a class has no bases and belongs to a model, so that it has no common test."""
         has_bases = isinstance(found.binding, Class) and found.binding.has_bases
-        return not has_bases and is_owned(found.file.path, self.owned)
+        return not has_bases and is_owned(found.file.path, self.owned) and not self._is_by_name
 
     def _tests_of(self, cls: Linked) -> frozenset[str]:
-        """Return the tests that a class defines for others to inherit; none if it belongs to a model."""
-        if is_owned(cls.file.path, self.owned):
-            return frozenset()
-        members = cls.facts.members.items()
-        return frozenset(name for name, member in members if name.startswith("test_") and is_test(member))
+        """Return the tests that a class defines for others to inherit, or under the names that other models use.
+
+        A class that belongs to a model defines none for others.
+        """
+        found = _tests_in(cls.facts)
+        return found & self._shared if is_owned(cls.file.path, self.owned) else found
+
+    @cached_property
+    def _shared(self) -> frozenset[str]:
+        """The names of tests that several models define, where these are what the models have in common."""
+        count: Counter[str] = Counter()
+        for places in self._by_model.values() if self._is_by_name else ():
+            files = [file for where in places if (file := self.workspace.file(where.path)) is not None]
+            classes = [each for file in files for each in file.module.names.values() if isinstance(each, Class)]
+            count.update(frozenset().union(*map(_tests_in, classes)))
+        return frozenset(test for test, models in count.items() if models > 1)
 
     def _inherited_of(self, inherited: Inherited) -> frozenset[str]:
         """Return the tests that the bases of a class define for others to inherit."""
         return frozenset().union(*map(self._tests, inherited.mro))
+
+
+def _tests_in(cls: Class) -> frozenset[str]:
+    return frozenset(name for name, member in cls.members.items() if name.startswith("test_") and is_test(member))
 
 
 def _is_of_tests(path: str) -> bool:

@@ -1,7 +1,8 @@
 """Which files of a repository are model tests, and of which model.
 
-Two layouts are known: a directory for each model (``tests/models/bert/test_modeling_bert.py``, as transformers has
-it) and a file for each model (``tests/models/unets/test_models_unet_2d.py``, as diffusers has it).
+The name of a file says so, in a directory of models. That is ``tests/models``, else a ``models`` further below the
+tests, else any directory of tests with such files: as transformers, diffusers, adapters and peft have them, and forks
+of older versions.
 """
 
 from __future__ import annotations
@@ -14,14 +15,33 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_tfdebug.scan.errors import ScanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.scan.read.tree import Tree
 
-_MODELING, _SUFFIX = "test_modeling_", ".py"
+#: How a file is called that tests one kind of models: what its tests have in common is their names.
+KINDS = "_models.py"
 _TESTS = frozenset({"test", "tests"})
-#: Names that follow ``test_model_`` or ``test_models_`` in files of no model.
-_NO_MODELS = frozenset({"auto", "common"})
+
+
+class _Form(NamedTuple):
+    """What stands around the model in the name of a file, and whether the directory of the file is the model's."""
+
+    start: str
+    end: str = ".py"
+    has_directory: bool = False
+    no_models: frozenset[str] = frozenset({"auto", "common"})
+
+
+#: Files of models in a directory of models.
+_FORMS: tuple[_Form, ...] = (
+    _Form("test_modeling_", has_directory=True, no_models=frozenset()),
+    _Form("test_models_"),
+    _Form("test_model_"),
+)
+#: Files of models anywhere in the tests: an older transformers, adapters, peft.
+_FLAT: tuple[_Form, ...] = (_Form("test_modeling_", has_directory=True, no_models=frozenset({"common"})),)
+_LOOSE: tuple[_Form, ...] = (_Form("test_on_"), _Form("test_", "_model.py"), _Form("test_", KINDS))
 
 
 #: Model test files up to which every file is read whole, so that syntax errors inside functions are found too.
@@ -50,6 +70,11 @@ class Work(NamedTuple):
         """Whether every file is read whole."""
         return self.is_strict or len(self.places) <= CHECKED
 
+    @property
+    def is_by_name(self) -> bool:
+        """Whether a test is common because several kinds of models have it under one name, and no mixin brings it."""
+        return any(where.path.endswith(KINDS) for where in self.places)
+
     def by_model(self) -> dict[str, list[Place]]:
         """Return the test files of each model."""
         places = sorted(self.places, key=attrgetter("model", "path"))
@@ -57,7 +82,7 @@ class Work(NamedTuple):
 
 
 @cache
-def place(path: str, models_dir: str = "") -> Place | None:
+def place(path: str, models_dir: str = "", forms: tuple[_Form, ...] = _FORMS) -> Place | None:
     """Return which model a file tests, or None where it is no model test file.
 
     The models directory is any ``tests/models`` where it is not given.
@@ -67,13 +92,23 @@ def place(path: str, models_dir: str = "") -> Place | None:
     if not models or below == path:
         return None
     *directory, name = below.split("/")
-    modeling = _after(name, _MODELING)
-    if modeling:
-        if directory:
-            return Place(path, models, directory[-1], f"{path.rpartition('/')[0]}/")
-        return None if modeling == "common" else Place(path, models, modeling, path)
-    model = _after(name, "test_models_") or _after(name, "test_model_")
-    return Place(path, models, model, path) if model and model not in _NO_MODELS else None
+    form, model = _named(name, forms)
+    if form is None:
+        return None
+    if form.has_directory and directory:
+        return Place(path, models, directory[-1], f"{path.rpartition('/')[0]}/")
+    return None if model == "common" else Place(path, models, model, path)
+
+
+def _named(name: str, forms: tuple[_Form, ...]) -> tuple[_Form | None, str]:
+    """Return the form of a file's name and the model in it; None where it names none."""
+    for form in forms:
+        if not (name.startswith(form.start) and name.endswith(form.end)):
+            continue
+        model = name[len(form.start) : -len(form.end)]
+        if model.replace("_", "a").isalnum() and model not in form.no_models:
+            return form, model
+    return None, ""
 
 
 def _models_dir(path: str, *, is_anywhere: bool = False) -> str:
@@ -84,14 +119,6 @@ def _models_dir(path: str, *, is_anywhere: bool = False) -> str:
         if parts[at] == "models" and not _TESTS.isdisjoint(above):
             return "/".join(parts[: at + 1])
     return ""
-
-
-def _after(name: str, start: str) -> str:
-    """Return what stands between the start of a file's name and its suffix, or nothing where it begins otherwise."""
-    if not (name.startswith(start) and name.endswith(_SUFFIX)):
-        return ""
-    found = name[len(start) : -len(_SUFFIX)]
-    return found if found.replace("_", "a").isalnum() else ""
 
 
 @cache
@@ -109,7 +136,7 @@ def is_model_file(path: str, siblings: Iterable[str]) -> bool:
         return True
     models = _models_dir(path)
     is_below = bool(models) and "/" in path.removeprefix(f"{models}/")
-    return is_below and any(_after(name, _MODELING) for name in siblings)
+    return is_below and any(_named(name, _FLAT)[0] for name in siblings)
 
 
 def model_files(tree: Tree, models_dir: str = "") -> list[Place]:
@@ -122,21 +149,38 @@ def model_files(tree: Tree, models_dir: str = "") -> list[Place]:
     if models_dir:
         if not tree.is_dir(models_dir):
             raise ScanError(f"--models-dir {models_dir} is no directory of the repository.")
-        if places := _places((path, models_dir) for path in tree.files(models_dir)):
-            return places
+        for forms in (_FORMS, _LOOSE):
+            if places := _places(((path, models_dir) for path in tree.files(models_dir)), forms):
+                return places
         raise ScanError(f"No model tests in {models_dir}: no file such as {models_dir}/bert/test_modeling_bert.py.")
     for under in ("tests/models", "tests", ""):
         if (not under or tree.is_dir(under)) and (places := _places((path, "") for path in tree.files(under))):
             return places
-    elsewhere = ((path, _models_dir(path, is_anywhere=True)) for path in tree.files(""))
-    if places := _places((path, models) for path, models in elsewhere if models):
+    every = list(tree.files(""))
+    if places := _places((path, _models_dir(path, is_anywhere=True)) for path in every):
         return places
+    for forms in (_FLAT, _LOOSE):
+        if places := _places(_directories(every, forms), forms):
+            return places
     raise ScanError(
-        "No model tests here: no file such as tests/models/bert/test_modeling_bert.py; "
-        "run in the root of a repository or name it with --repo."
+        "No model tests here: no file such as tests/models/bert/test_modeling_bert.py. Run in the root of a "
+        "repository, name it with --repo, or name the directory of its models' tests with --models-dir."
     )
 
 
-def _places(paths: Iterable[tuple[str, str]]) -> list[Place]:
+def _directories(paths: Iterable[str], forms: tuple[_Form, ...]) -> Iterator[tuple[str, str]]:
+    """Yield each test file of a model with the directory of the models: its own, or the one above that."""
+    by_directory: dict[str, list[str]] = {}
+    for path in paths:
+        directory, _, name = path.rpartition("/")
+        if not _TESTS.isdisjoint(directory.split("/")) and _named(name, forms)[0] is not None:
+            by_directory.setdefault(directory, []).append(path)
+    for directory, found in by_directory.items():
+        above, _, last = directory.rpartition("/")
+        is_own = any(_named(path.rpartition("/")[2], forms)[1].endswith(last) for path in found)
+        yield from ((path, above if is_own else directory) for path in found)
+
+
+def _places(paths: Iterable[tuple[str, str]], forms: tuple[_Form, ...] = _FORMS) -> list[Place]:
     """Return the model test files among paths, each given with its models directory."""
-    return sorted(found for path, models in paths if (found := place(path, models)) is not None)
+    return sorted(found for path, models in paths if (found := place(path, models, forms)) is not None)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.scan.resolve.conditions import alternatives
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.scan.report.result import CommonTest
 
 #: Reasons shown of one test without ``--verbose``.
 SHOWN = 10
+#: Characters of a condition that are shown where it stands for many.
+_WIDEST = 100
 _HEADINGS = {
     "models_ran": "ran",
     "models_skipped": "skipped",
@@ -26,7 +31,9 @@ def one_test(test: str, report: Mapping[str, Any], *, verbose: bool = False) -> 
     ran, skipped = report["models_ran"], report["models_skipped"]
     total = len(ran) + len(skipped)
     yield f"== {test} =="
-    yield f"Ran    : {len(ran)}/{total}"
+    waiting = len(report["models_conditional"])
+    some = f" ({'all' if waiting == len(ran) else waiting} of them on a condition)" if waiting else ""
+    yield f"Ran    : {len(ran)}/{total}{some}"
     yield f"Skipped : {len(skipped)}/{total} ({report['skipped_proportion']:.1%})"
     stopped = [entry for entry in report["tests"] if entry["model"] in set(skipped)]
     others = [entry for entry in report["tests"] if entry["model"] not in set(skipped)]
@@ -45,8 +52,8 @@ def one_test(test: str, report: Mapping[str, Any], *, verbose: bool = False) -> 
     if conditional:
         hint = "" if verbose else " (--verbose lists them)"
         yield f"Conditional : {len(report['models_conditional'])}/{total}{hint}"
-        if verbose:
-            yield from _list(conditional, verbose=True)
+        pairs = {(entry["condition"], entry["model"]) for entry in conditional}
+        yield from _list(conditional, verbose=True) if verbose else _conditions(condition for condition, _ in pairs)
     if partial and not any(entry["state"] == "skipped" for entry in others):
         yield f"Skipped for a part of its parameters : {', '.join(sorted(partial))}"
 
@@ -57,6 +64,18 @@ def _list(entries: list[dict[str, Any]], *, verbose: bool) -> Iterator[str]:
         yield f" - {entry['model']}: {on_one_line(_why(entry))}  ({entry['class']}, {place(entry)})"
     if len(entries) > len(shown):
         yield f" - ... {len(entries) - len(shown)} more, with --verbose"
+
+
+def _conditions(conditions: Iterable[str]) -> Iterator[str]:
+    """Yield a line for each of the commonest conditions, with how often it is one of those that are enough to skip."""
+    counted: Counter[str] = Counter()
+    for condition, count in Counter(conditions).items():
+        counted.update(dict.fromkeys(alternatives(condition), count))
+    for condition, count in sorted(counted.items(), key=lambda each: (-each[1], each[0]))[:SHOWN]:
+        text = on_one_line(condition)
+        yield f" - {count}: {text[:_WIDEST]}{'...' * (len(text) > _WIDEST)}"
+    if len(counted) > SHOWN:
+        yield f" - ... {len(counted) - SHOWN} more conditions"
 
 
 def _why(entry: Mapping[str, Any]) -> str:
@@ -79,21 +98,36 @@ def by_proportion(report: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(report, key=lambda test: (-report[test]["skipped_proportion"], test))
 
 
-def all_tests(tests: Iterable[CommonTest], *, verbose: bool = False) -> Iterator[str]:
-    """Yield a table of all tests, sorted by the share of models that skip them, and with ``verbose`` every skip."""
+def all_tests(tests: Iterable[CommonTest], models: Sequence[str], *, verbose: bool = False) -> Iterator[str]:
+    """Yield a table of all tests, sorted by the share of models that skip them, its totals, and what they hang on.
+
+    With ``verbose`` every skip is listed below its test.
+    """
     ordered = sorted(tests, key=lambda test: (-test.skipped_proportion, test.name))
     rows = [["test", "origin", *_HEADINGS.values(), "skipped %"]]
-    for test in ordered:
-        counts = (str(len(test.lists[key])) for key in _HEADINGS)
-        rows.append([test.name, test.origin, *counts, f"{test.skipped_proportion:.1%}"])
+    counts = [[len(test.lists[key]) for key in _HEADINGS] for test in ordered]
+    totals = [sum(column) for column in zip(*counts, strict=True)]
+    for test, numbers in zip(ordered, counts, strict=True):
+        rows.append([test.name, test.origin, *map(str, numbers), f"{test.skipped_proportion:.1%}"])
+    share = totals[1] / max(totals[0] + totals[1], 1)
+    rows.append(["total", "", *map(str, totals), f"{share:.1%}"])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row, shown in zip(rows, (None, *ordered), strict=True):
+    for row, shown in zip(rows, (None, *ordered, None), strict=True):
         words = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
-        numbers = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-        yield "  ".join([*words, *numbers]).rstrip()
+        figures = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
+        yield "  ".join([*words, *figures]).rstrip()
         entries = shown.to_dict()["tests"] if verbose and shown is not None else ()
         stopped = [entry for entry in entries if entry["state"] in {"skipped", "vanished", "empty"}]
         yield from (f"    {line}" for line in _list(stopped, verbose=True))
+    cases = [case for test in ordered for case in test.cases]
+    conditions = [case.state.condition for case in cases if case.state.state == "conditional"]
+    if conditions:
+        yield f"Conditional, each test in each class : {len(conditions)}"
+        yield from _conditions(conditions)
+    without = sorted(set(models).difference(case.model for case in cases))
+    if without:
+        rest = f" and {len(without) - SHOWN} more" if len(without) > SHOWN else ""
+        yield f"Models of which no class has one of these tests : {', '.join(without[:SHOWN])}{rest}"
 
 
 def to_markdown(report: Mapping[str, Mapping[str, Any]]) -> str:

@@ -91,6 +91,17 @@ def _is_name(text: str) -> bool:
     return bool(text) and all(mark.isalnum() or mark in "_." for mark in text)
 
 
+def alternatives(condition: str) -> list[str]:
+    """Return the parts of a condition of which any is enough."""
+    parts: list[str] = []
+    for piece in condition.split(" or "):
+        if parts and _open(parts[-1]) > 0:
+            parts[-1] += f" or {piece}"
+        else:
+            parts.append(piece)
+    return parts
+
+
 class _Branch:
     """The ways that begin with the same guards.
 
@@ -180,6 +191,11 @@ def _outside_brackets(text: str) -> str:
         if depth == 0:
             found.append(mark)
     return "".join(found)
+
+
+def _open(text: str) -> int:
+    """Return how many brackets are open at the end of a text."""
+    return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
 
 
 #: The condition of a skip that depends on nothing.
