@@ -174,18 +174,21 @@ class Scanner:
 
         A class that belongs to a model defines none for others.
         """
-        found = _tests_in(cls.facts)
-        return found & self._shared if is_owned(cls.file.path, self.owned) else found
+        if is_owned(cls.file.path, self.owned):
+            return self._shared.intersection(cls.facts.members) if self._is_by_name else frozenset()
+        return _tests_in(cls.facts)
 
     @cached_property
     def _shared(self) -> frozenset[str]:
         """The names of tests that several models define, where these are what the models have in common."""
         count: Counter[str] = Counter()
+        tests: set[str] = set()
         for places in self._by_model.values() if self._is_by_name else ():
             files = [file for where in places if (file := self.workspace.file(where.path)) is not None]
             classes = [each for file in files for each in file.module.names.values() if isinstance(each, Class)]
-            count.update(frozenset().union(*map(_tests_in, classes)))
-        return frozenset(test for test, models in count.items() if models > 1)
+            count.update({name for each in classes for name in each.members})
+            tests.update(*map(_tests_in, classes))
+        return frozenset(test for test in tests if count[test] > 1)
 
     def _inherited_of(self, inherited: Inherited) -> frozenset[str]:
         """Return the tests that the bases of a class define for others to inherit."""
