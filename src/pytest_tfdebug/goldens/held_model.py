@@ -14,7 +14,7 @@ from pytest_tfdebug.goldens.recorded_check import failing_elements
 from pytest_tfdebug.parity.compare import conclude, coverage_of, outputs_of, start_comparison
 from pytest_tfdebug.parity.drift import assess
 from pytest_tfdebug.parity.explain.culprit import with_proof
-from pytest_tfdebug.parity.explain.proof import Trial
+from pytest_tfdebug.parity.explain.proof import Live, Trial
 from pytest_tfdebug.parity.pairing import with_input_names
 from pytest_tfdebug.parity.rename import renamer
 from pytest_tfdebug.parity.value_culprit import NOT_AGAIN, Explained, explain
@@ -183,7 +183,7 @@ def _by_values(
     if progress is not None:
         progress.tell(f"{len(actual.values)} values beside {len(expected.values)}")
     look = explain(expected, actual, fails=fails)
-    return with_proof(look, Trial(tape, outputs_of(golden_file.trace), seconds))
+    return with_proof(look, Trial(Live(tape, {}), Live(Tape(), outputs_of(golden_file.trace)), seconds))
 
 
 def _of_inputs(own: str, theirs: str, root: str) -> Culprit:

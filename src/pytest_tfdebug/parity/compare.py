@@ -12,7 +12,7 @@ from pytest_tfdebug.parity.arrays.hold import hold_arrays
 from pytest_tfdebug.parity.comparator import Comparator, tally
 from pytest_tfdebug.parity.coverage import RecordedModules
 from pytest_tfdebug.parity.explain.culprit import in_place_of, with_proof
-from pytest_tfdebug.parity.explain.proof import Trial
+from pytest_tfdebug.parity.explain.proof import Live, Trial
 from pytest_tfdebug.parity.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
 from pytest_tfdebug.parity.measured import measured_coverage
 from pytest_tfdebug.parity.merge_ranks import merge_ranks, on_ranks
@@ -138,11 +138,11 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None, seconds: fl
         fails: Whether the roots' outputs differ; None where that is not known.
         seconds: How long changes of the port are tried to prove what is wrong; None for five seconds, 0 for none.
     """
-    tables = []
-    tape = Tape()
+    tables, live = [], []
     for recorded in (expected, actual):
         outputs = [record.tensor for call in recorded.calls[:1] for record in call.outputs or ()]
-        kept = tape if recorded is actual and seconds != 0 else None
+        tape = Tape()
+        kept = None if seconds == 0 else tape
         values = recorded.again.values(outputs, tape=kept) if recorded.again is not None else None
         if recorded.again is None:
             return None
@@ -150,8 +150,9 @@ def explained(expected: Trace, actual: Trace, *, fails: bool | None, seconds: fl
             return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
         _take_names(values, recorded)
         tables.append(values)
+        live.append(Live(tape, outputs_of(recorded)))
     look = explain(*tables, fails=fails)
-    return with_proof(look, Trial(tape, outputs_of(expected), seconds))
+    return with_proof(look, Trial(live[1], live[0], seconds))
 
 
 def outputs_of(trace: Trace) -> dict[str, torch.Tensor]:
@@ -251,7 +252,7 @@ def conclude(
     decided = decide(found, noted_look, held_under, is_tolerated=is_tolerated)
     verdict, compared = decided.verdict, decided.compared
     if looks and looks[-1] is not None:
-        verdict = replace(verdict, culprit=in_place_of(verdict.culprit, looks[-1].culprit))
+        verdict = replace(verdict, culprit=in_place_of(verdict.culprit, looks[-1]))
     if group is not None and verdict.culprit is not None:
         verdict = replace(verdict, culprit=on_ranks(verdict.culprit, group.world_size))
     verdict, inside = tolerate_internal(verdict, compared) if internal == "warn" else (verdict, "")

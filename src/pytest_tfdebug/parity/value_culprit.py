@@ -60,6 +60,7 @@ class Explained:
         notes: What else was seen, in sentences.
         finding: What the culprit was made from.
         pair: The two forwards.
+        proved_at: Paths of the modules that a proof is about.
     """
 
     culprit: Culprit | None
@@ -69,6 +70,7 @@ class Explained:
     notes: list[str] = field(default_factory=list)
     finding: Finding | None = None
     pair: ForwardPair | None = field(default=None, repr=False)
+    proved_at: frozenset[str] = frozenset()
 
     def wrong_weights(self, own: str, expected: str) -> dict[str, str]:
         """Return the parameters of a module that are not those of its partner, and what is wrong with each.
@@ -199,7 +201,7 @@ def _reference(finding: Finding, pair: ForwardPair) -> SourceRange | None:
         return None
     of_one_file = [line for line in value.lines if line.file == value.lines[-1].file]  # helpers of all models tell less
     line = _line_in(pair.reference, value, around or pair.reference.call_of(value), of_one_file, 0)
-    return None if line is None else SourceRange(line.file, *_statement(line), line.text)
+    return None if line is None else lines_of(line)
 
 
 def _line_in(side: Side, value: Value, call: Call, own: list[Line], depth: int) -> Line | None:
@@ -223,6 +225,11 @@ def _distribution(file: str) -> str:
     parts = PurePath(file).parts
     after = next((place for place, part in enumerate(parts) if part in ("site-packages", "dist-packages")), None)
     return "" if after is None else parts[after + 1]
+
+
+def lines_of(line: Line) -> SourceRange:
+    """Return the statement that a line is of."""
+    return SourceRange(line.file, *_statement(line), line.text)
 
 
 def _statement(line: Line) -> tuple[int, int]:

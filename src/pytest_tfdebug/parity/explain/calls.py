@@ -44,12 +44,12 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
         if place is None or place not in near or x == y or forward.tensor(x).shape != forward.tensor(y).shape:
             continue
         steps = _steps_between(forward, x, y)
-        key = call.path.rpartition(".")[2]
-        yield Change(1.4, f"{call.path} left out", place, partial(_handed_on, x), "call left out", key)
-        yield Change(1.6, f"{call.path} called twice", place, _Again(forward, x, y, steps), "twice", key)
+        path, key = call.path, call.path.rpartition(".")[2]
+        yield Change(1.4, f"{path} left out", place, partial(_handed_on, x), "call left out", key, call=path)
+        yield Change(1.6, f"{path} called twice", place, _Again(forward, x, y, steps), "twice", key, call=path)
         for name, function in ACTIVATIONS.items() if len(steps) <= _SHORT else ():
             edit = partial(_activated, function, x)
-            yield Change(1, f"{name} instead of {call.path}", place, edit, "activation", (key, name))
+            yield Change(1, f"{name} instead of {path}", place, edit, "activation", (key, name), call=path)
 
 
 def exchanged_weights(forward: Forward, near: Collection[int]) -> Iterator[Change]:

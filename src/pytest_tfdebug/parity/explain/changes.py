@@ -64,6 +64,7 @@ class Change:
         key: What it does, in words that hold for the same line of another layer.
         instead: Values that are given instead, where no step is changed.
         weight: Name of the parameter that is given in another form.
+        call: Path of the module whose call is left out, made twice or made otherwise.
     """
 
     cost: float
@@ -74,6 +75,7 @@ class Change:
     key: Hashable
     instead: dict[int, torch.Tensor] = field(default_factory=dict)
     weight: str = ""
+    call: str = ""
 
     @property
     def edits(self) -> dict[int, Edit]:

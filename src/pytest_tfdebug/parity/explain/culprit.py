@@ -7,11 +7,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import counted
-from pytest_tfdebug.parity.explain.proof import prove
+from pytest_tfdebug.parity.explain.proof import Live, prove
 from pytest_tfdebug.parity.finding import Finding
-from pytest_tfdebug.parity.value_culprit import AGREE, culprit_of
+from pytest_tfdebug.parity.value_culprit import AGREE, culprit_of, lines_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pytest_tfdebug.parity.explain.forward import Forward
     from pytest_tfdebug.parity.explain.proof import Proof, Trial
     from pytest_tfdebug.parity.explain.search import Mend
@@ -36,29 +38,51 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
         return look
     pairs = look.pair.pair_results(AGREE)
     is_widened = look.pair.port.table.is_widened or look.pair.reference.table.is_widened
-    trial = trial._replace(outputs={}) if is_widened else trial
+    if is_widened:  # the outputs are those in half precision
+        trial = trial._replace(port=Live(trial.port.tape, {}), reference=Live(trial.reference.tape, {}))
     try:
         proof = prove(look.pair, [*pairs.differing, *pairs.agreeing], trial)
     except Exception:  # noqa: BLE001 - an explanation that fails must not cost the report on the failure
         return look
     if proof is None or not proof.mends:
         return look
-    finding = _finding(proof, proof.mends[0], look.pair.weights.known)
-    told = replace(culprit_of(finding, look.pair), certain=_is_one_place(proof), proved=sentence(proof))
-    return replace(look, culprit=told, finding=finding)
+    known = look.pair.back.known if proof.is_reverse else look.pair.weights.known
+    findings = [_finding(proof, mend, known) for mend in proof.mends]
+    paths = {finding.call.path for finding in findings} | {mend.change.call for mend in proof.mends}
+    if proof.is_reverse:
+        told = _of_reference(look.culprit, proof, paths)
+        return replace(look, culprit=told, proved_at=frozenset(paths))
+    told = replace(culprit_of(findings[0], look.pair), certain=_is_one_place(proof), proved=sentence(proof))
+    return replace(look, culprit=told, finding=findings[0], proved_at=frozenset(paths))
 
 
-def in_place_of(named: Culprit | None, proved: Culprit | None) -> Culprit | None:
-    """Return who is to blame where calls name one, and a proof perhaps another or some lines of the same."""
+def _of_reference(named: Culprit, proof: Proof, paths: Collection[str]) -> Culprit:
+    """Return a culprit with the lines of the reference that are proved to be done otherwise in the port."""
+    line = _line(proof.forward, proof.mends[0])
+    lines = None if line is None else lines_of(line)
+    is_there = named.path in paths or (lines is not None and lines == named.reference)
+    is_certain = is_there and _is_one_place(proof)
+    return replace(named, reference=lines or named.reference, certain=is_certain, proved=sentence(proof))
+
+
+def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
+    """Return who is to blame where calls name one, and a proof perhaps another or some lines of the same.
+
+    Args:
+        named: Whom calls name.
+        look: What values say.
+    """
+    proved = look.culprit
     if named is None or proved is None or not proved.proved or named.kind in ("inputs", "dtype"):
         return named
-    if named.path != proved.path:
-        return proved
+    if named.path not in look.proved_at:
+        return proved if proved.certain else replace(named, proved=proved.proved, certain=False)
+    is_same = named.path == proved.path and named.kind not in ("not-called", "extra-call")
     return replace(
         named,
-        source=proved.source or named.source,
+        source=proved.source if is_same and proved.source is not None else named.source,
         reference=proved.reference or named.reference,
-        certain=proved.certain,
+        certain=proved.certain or named.certain,
         proved=proved.proved,
     )
 
@@ -67,7 +91,10 @@ def sentence(proof: Proof) -> str:
     """Return what mends a forward: "with eps 1e-06 instead of 1e-05 at my_bert.py:88 every output agrees"."""
     texts = list(dict.fromkeys(_told(proof.forward, mend) for mend in proof.mends))
     more = f" (and {len(texts) - _TOLD} other ways)" if len(texts) > _TOLD else ""
-    return f"with {', or with '.join(texts[:_TOLD])}{more} every output agrees"
+    told = f"{', or with '.join(texts[:_TOLD])}{more}"
+    if proof.is_reverse:
+        return f"the reference gives every output of this with {told}"
+    return f"with {told} every output agrees"
 
 
 def _told(forward: Forward, mend: Mend) -> str:

@@ -16,7 +16,7 @@ from pytest_tfdebug.parity.matching import reordered_axes
 from pytest_tfdebug.tracing.fingerprints import Fingerprinter, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.explain.forward import Forward
     from pytest_tfdebug.parity.explain.replay import Edit
@@ -33,6 +33,8 @@ _ROUNDING = 1e-6
 _LOOKED_AT = 14
 #: Fewer elements tell nothing.
 _FEWEST = 6
+#: Values whose sizes are further apart are not the same, and sizes that infinite elements make.
+_NEAR, _HUGE = 2e-4, 1e30
 #: Steps before the first open value that are changed too, and how far back they lie.
 _SITES, _DEPTH = 45, 14
 #: First open values where the search begins, and steps at each but the first.
@@ -230,11 +232,11 @@ class Search:
             value = self.forward.side.values[index] if index >= 0 else None
             if value is None or value.origin == "view" or tensor.numel() < _FEWEST or not tensor.is_floating_point():
                 return False
-            found = self._find(self._prints.of(tensor), lambda other: self._is_missing[other.index])
-            if found is not None:
+            found = self._find(tensor)
+            if found is not None and self._is_missing[found]:
                 first.append(found)
                 return not is_all or len(first) + foreign > _LOOKED_AT
-            foreign += not self._is_known[index] or self._find(self._prints.of(tensor)) is None
+            foreign += found is None or not self._is_known[index]
             return foreign + len(first) > _LOOKED_AT
 
         try:
@@ -261,17 +263,22 @@ class Search:
             worst = max(worst, apart)
         return worst
 
-    def _find(self, fingerprint: Fingerprint, which: Callable[[Value], bool] = lambda _value: True) -> int | None:
-        if not self._tells(fingerprint):
+    def _find(self, tensor: torch.Tensor) -> int | None:
+        """Return which value of the other side a tensor is, one that is missing here first; None for none.
+
+        Most tensors are none: their size alone tells, for a tenth of what a fingerprint costs.
+        """
+        size = float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) / math.sqrt(tensor.numel())
+        if not size < _HUGE:  # what is hidden counts for nothing in a fingerprint
+            size = self._prints.of(tensor).rms
+        first = bisect.bisect_left(self._sizes, size * (1 - _NEAR))
+        last = bisect.bisect_right(self._sizes, size * (1 + _NEAR))
+        if first == last:
             return None
-        reach = self.same * max(fingerprint.fourth, fingerprint.rms)
-        first = bisect.bisect_left(self._sizes, fingerprint.rms - reach)
-        last = bisect.bisect_right(self._sizes, fingerprint.rms + reach)
-        for value in self._others[first:last]:
-            is_near = which(value) and distance(fingerprint, value.print) <= self.same
-            if is_near and not reordered_axes(fingerprint, value.print):
-                return value.index
-        return None
+        fingerprint = self._prints.of(tensor)
+        near = [each for each in self._others[first:last] if distance(fingerprint, each.print) <= self.same]
+        same = [each.index for each in near if not reordered_axes(fingerprint, each.print)]
+        return min(same, key=lambda index: not self._is_missing[index], default=None)
 
     def _has_partner(self, value: Value, matches: Matches, others: Sequence[Value]) -> bool:
         near = matches.within(value.index, self.same)
