@@ -143,7 +143,7 @@ def test_control_characters_are_written_out():
         ("Authorization: Bearer abcdefghijkl", "Authorization: ***"),
         ("{'token': 'abcdef'}", "{'token': '***'}"),
         ("HF_TOKEN=abc", "HF_TOKEN=***"),
-        ("https://host/file?signature=abc&x=1", "https://host/file?signature=***&x=1"),
+        ("https://host/file?signature=abc&x=1", "https://host/file?signature=***&x=***"),
         ("pad_token=[PAD], token=True, max_token: 3", "pad_token=[PAD], token=True, max_token: 3"),
         ("passing `token=<your_token>`", "passing `token=<your_token>`"),
     ],

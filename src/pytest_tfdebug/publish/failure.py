@@ -11,6 +11,7 @@ from _pytest.pathlib import bestrelpath
 
 from pytest_tfdebug.errors import CheckError, printable
 from pytest_tfdebug.publish.note import RAISED, is_library
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.check_text import WIDTH
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.Exception
     else:
         at = None
     shown: Any = report.longrepr
-    answer = str(excinfo.value).partition("\n")[0]
+    answer = redact(str(excinfo.value).partition("\n")[0])
     vars(report)[ANSWER] = answer
     if getattr(shown, "reprcrash", None) is None:
         return
@@ -64,10 +65,11 @@ def _rewrite(
     config: pytest.Config, shown: ExceptionChainRepr, excinfo: pytest.ExceptionInfo[BaseException], at: Lines | None
 ) -> None:
     """Show the answer as the error, and the rest of the text below it as plain text."""
-    answer, *rest = str(excinfo.value).split("\n")
+    answer, *rest = redact(str(excinfo.value)).split("\n")
     text: CheckText | None = getattr(excinfo.value, "text", None)
     if text is not None:
-        rest = printable("\n".join(text.details(_level(config), width_of(config))), keep="\n\t").split("\n")
+        whole = redact("\n".join(text.details(_level(config), width_of(config))))
+        rest = printable(whole, keep="\n\t").split("\n")
     traceback = shown.reprtraceback
     if config.getoption("tbstyle") == "line":  # pytest adds the line of the crash, which has the answer
         traceback.reprentries = []

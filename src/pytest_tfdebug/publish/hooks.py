@@ -18,7 +18,7 @@ from pytest_tfdebug.environment import environment
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.publish.files import checks_file, make_folder, write_text
 from pytest_tfdebug.publish.note import NOTED, PUBLISHER
-from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.redaction import redact, redacted
 from pytest_tfdebug.report.annotations import annotation
 
 if TYPE_CHECKING:
@@ -144,10 +144,10 @@ def _record(record: CheckRecord, item: pytest.Item) -> dict[str, Any]:
         _, line, _ = item.reportinfo()
         first = (line or 0) + 1
         record = replace(record, at=Lines(str(item.path), first, first))
-    travelling = record.to_dict()
+    travelling: dict[str, Any] = redacted(record.to_dict())
     if is_on_github():
         root = os.environ.get("GITHUB_WORKSPACE") or str(item.config.rootpath)
-        travelling["annotation"] = annotation(record, root)
+        travelling["annotation"] = redact(annotation(record, root))
     return travelling
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.publish.note import NOTED, PUBLISHER
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.properties import properties
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ def add(item: pytest.Item) -> None:
     """Add the results of a phase's checks to the properties of the test, each once."""
     records = item.stash.get(NOTED, [])
     for record in records:
-        item.user_properties += [pair for pair in properties(record) if pair not in item.user_properties]
+        found = [(name, redact(value)) for name, value in properties(record)]
+        item.user_properties += [pair for pair in found if pair not in item.user_properties]
     if not item.config.pluginmanager.has_plugin(PUBLISHER):
         records.clear()

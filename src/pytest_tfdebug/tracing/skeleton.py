@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from pytest_tfdebug.redaction import MASK, redact
+from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.secret_names import is_secret
+from pytest_tfdebug.secret_tokens import MASK
 from pytest_tfdebug.tracing.leaves import is_cache, is_registered, opener
 
 if TYPE_CHECKING:
