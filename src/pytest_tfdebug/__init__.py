@@ -29,6 +29,7 @@ _PUBLIC: dict[str, str] = {
     "GoldenSizeWarning": "errors",
     "Goldens": "goldens.fixture",
     "InternalWarning": "errors",
+    "NoiseWarning": "errors",
     "InvarianceError": "errors",
     "LeafComparison": "records",
     "OverflowCallback": "overflow.callback",

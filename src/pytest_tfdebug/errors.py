@@ -145,6 +145,10 @@ class CoverageWarning(TFDebugWarning):
     """A golden check passed that compared little, or not what the model returns."""
 
 
+class NoiseWarning(TFDebugWarning):
+    """A golden check passed though elements are outside tolerance: the difference is no larger than rounding makes."""
+
+
 class InternalWarning(TFDebugWarning):
     """A golden check passed whose outputs agree while something inside the model does not."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.errors import CoverageWarning, InternalWarning, TFDebugWarning
+from pytest_tfdebug.errors import CoverageWarning, InternalWarning, NoiseWarning, TFDebugWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,5 +29,7 @@ def warnings_of(report: ParityReport, model: str) -> Iterator[TFDebugWarning]:
             "Return tensors, or a tuple, dict or dataclass of them, or tell how to open what it returns with\n"
             "torch.utils._pytree.register_pytree_node."
         )
+    if report.noise:
+        yield NoiseWarning(f'{model}: {report.noise}\ntolerance="fp64" measures what rounding explains.')
     if report.internal:
         yield InternalWarning(f"{model}: {report.internal}")

@@ -16,6 +16,7 @@ from pytest_tfdebug.parity.explain.proof import Live, Trial
 from pytest_tfdebug.parity.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
 from pytest_tfdebug.parity.measured import measured_coverage
 from pytest_tfdebug.parity.merge_ranks import merge_ranks, on_ranks
+from pytest_tfdebug.parity.noise import has_value_jump, told_noise, with_outputs_outside, without_jumps
 from pytest_tfdebug.parity.outputs import OutputRules
 from pytest_tfdebug.parity.pairing import CallPairing
 from pytest_tfdebug.parity.rename import Rename, renamer
@@ -25,7 +26,7 @@ from pytest_tfdebug.parity.tolerance import ToleranceBy, Tolerances, checked_by
 from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
 from pytest_tfdebug.parity.uncompared import told_outputs, what_to_write
 from pytest_tfdebug.parity.value_culprit import NOT_AGAIN, Explained, explain
-from pytest_tfdebug.parity.verdict import decide
+from pytest_tfdebug.parity.verdict import decide, is_named
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tracing.floors import has_floors, measure_floors
 from pytest_tfdebug.tracing.tape import Tape
@@ -239,15 +240,22 @@ def conclude(
         TFDebugError: If no tensor was compared.
     """
     looks: list[Explained | None] = []
+    ahead: Explained | None = None
 
     def noted_look(fails: bool | None) -> Explained | None:  # noqa: FBT001 - a callback
-        looks.append(second_look(fails))
+        looks.append(ahead if ahead is not None else second_look(fails))
         return looks[-1]
 
     found, group = comparator.finish(), comparator.group
     if group is not None:
         found = tally(merge_ranks(found, comparator.tolerances, group.exchange))
         notes = tuple(note for told in group.exchange(notes) for note in told)
+    else:
+        found = without_jumps(found)
+        suspect = None if is_named(found) else with_outputs_outside(found)
+        if suspect is not None and suspect is not found:
+            ahead = second_look(True)  # noqa: FBT003 - as a callback takes it
+            found = suspect if ahead is not None and ahead.pair is not None and has_value_jump(ahead.pair) else found
     is_tolerated = internal == "warn" and is_equal_outside(found)
     decided = decide(found, noted_look, held_under, is_tolerated=is_tolerated)
     verdict, compared = decided.verdict, decided.compared
@@ -278,5 +286,6 @@ def conclude(
         unpaired=compared.unpaired_expected,
         explained=looks[-1] if looks else None,
         output_notes=told_outputs(compared),
+        noise="" if verdict.culprit is not None else told_noise(compared),
         advice=what_to_write(compared),
     )

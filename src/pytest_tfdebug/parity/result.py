@@ -32,6 +32,7 @@ class ParityReport:
         subject: Who differs from what, in a few words.
         advice: What to do about it, in a sentence; empty where nothing can be said.
         internal: What differs inside while every output agrees, in a sentence; empty where nothing does.
+        noise: What agrees only as rounding, with the figures, in sentences; empty where nothing does.
         output_notes: How each output of the reference was compared, in a few words.
         coverage: How much of the expected forward was really compared.
         by_values: Whether modules share no names, so that values were compared and not calls.
@@ -55,6 +56,7 @@ class ParityReport:
     subject: str = "The forward differs from the expected one"
     advice: str = ""
     internal: str = ""
+    noise: str = ""
     output_notes: list[str] = field(default_factory=list)
     coverage: Coverage = field(default_factory=lambda: Coverage(0, 0, root=False))
     by_values: bool = False

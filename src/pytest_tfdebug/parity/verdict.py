@@ -61,7 +61,7 @@ def decide(
     if verdict.culprit is not None and verdict.culprit.kind in ("inputs", "dtype"):
         return Decided(verdict, compared)
     fails = outputs_fail(compared)
-    if _is_named(compared):
+    if is_named(compared):
         if not is_tolerated and fails is None and uncompared(compared) and is_of_uncompared(verdict.culprit):
             look = second_look(None)
             seen = look.culprit if look is not None else None
@@ -93,7 +93,7 @@ def _by_values(
     named = {own: expected for expected, own in compared.own_paths.items()}
     rules = suggested_rules(look.pair, named) if verdict.culprit and look is not None and look.pair is not None else {}
     renamed = held_under(rules) if rules else None
-    if renamed is not None and _is_named(renamed):
+    if renamed is not None and is_named(renamed):
         inner = judge_calls(renamed)
         if inner.culprit is not None:
             return Decided(_in_lines(inner, renamed, lambda _fails: look, fails=fails), renamed, rules)
@@ -153,7 +153,7 @@ def _of_both(named: Culprit, look: Explained, compared: Compared, item: CallComp
     return (_narrowed if look.is_certain else _with_hint)(named, seen)
 
 
-def _is_named(compared: Compared) -> bool:
+def is_named(compared: Compared) -> bool:
     """Tell whether the two sides are the same code: most modules with children have a partner of name and class."""
     above = {call.parent for call in compared.expected}
     expected = {call.index for call in compared.expected if call.index in above and call.parent is not None}

@@ -47,7 +47,8 @@ def parity_text(report: ParityReport) -> CheckText:
     rename = rename_argument(report.suggested)
     names = ("The modules have other names here; they were compared under", f"  {rename}") if rename else ()
     if culprit is None:
-        told = (f"Outputs: {'; '.join(report.output_notes)}.",) if report.output_notes else ()
+        outputs = [f"Outputs: {'; '.join(report.output_notes)}."] if report.output_notes else []
+        told = (*outputs, *([f"Noise: {report.noise}"] if report.noise else []))
         return CheckText(_agreement(report), why=told, advice=names, circumstances=around, repro=tuple(report.repro))
     what, why = _told(culprit)
     where = f"{culprit.source} in " if culprit.source else ""
