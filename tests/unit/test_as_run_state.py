@@ -120,3 +120,13 @@ def test_a_child_that_a_forward_replaces_is_put_back():
 
     assert model.kind == "sparse"
     assert model.attention is attention
+
+
+def test_an_earlier_forward_in_training_can_still_go_backward_after_a_trace():
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).train(), torch.randn(8, 4)
+    loss = model(x).square().sum()
+
+    trace(model, x)
+
+    loss.backward()
+    assert model[0].weight.grad is not None

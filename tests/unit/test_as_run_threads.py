@@ -1,12 +1,13 @@
 """Calls that a forward makes in threads belong to the call that started them."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 
-from pytest_tfdebug import ActivationOverflowError, compare, record, trace
+from pytest_tfdebug import ActivationOverflowError, TFDebugError, compare, record, trace
 from pytest_tfdebug.overflow.guard import overflow_guard
 
 X = torch.arange(8.0).view(2, 4) / 8
@@ -81,3 +82,64 @@ def test_models_that_run_in_several_threads_are_forwards_of_their_own():
         list(pool.map(model, [X, X]))
 
     assert sum(call.parent is None for call in recorded) == 2
+
+
+class Waits(nn.Module):
+    """Waits inside its forward until another thread has done something."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.waits, self.inside, self.goes_on = True, threading.Event(), threading.Event()
+
+    def forward(self, x):
+        x = self.up(x)
+        if threading.current_thread() is threading.main_thread() and self.waits:
+            self.inside.set()
+            assert self.goes_on.wait(20)
+        return self.down(x)
+
+
+def beside(model, function):
+    """Trace a model, and call a function in another thread while its forward is under way."""
+    found = []
+
+    def other():
+        assert model.inside.wait(20)
+        try:
+            found.append(function())
+        except TFDebugError as error:
+            found.append(error)
+        model.goes_on.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    recorded = trace(model, X)
+    thread.join()
+    return recorded, found[0]
+
+
+def test_a_forward_that_another_thread_makes_meanwhile_is_not_of_the_trace():
+    model = Waits()
+
+    recorded, output = beside(model, lambda: model(2 * X))
+
+    assert [call.path for call in recorded] == ["Waits", "up", "down"]
+    assert torch.equal(recorded["Waits"].inputs[0].tensor, X)
+    assert not torch.equal(output, recorded["Waits"].outputs[0].tensor)
+
+
+def test_a_second_tracer_of_a_model_in_another_thread_is_refused_and_leaves_nothing_behind():
+    model = Waits()
+
+    recorded, error = beside(model, lambda: trace(model, X))
+
+    assert isinstance(error, TFDebugError)
+    assert str(error) == (
+        "Waits is already traced or checked in another thread, which puts it back afterwards.\n"
+        "Trace one after the other, or give each thread a copy of the model."
+    )
+    assert len(recorded) == 3
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    model.waits = False
+    assert len(trace(model, X)) == 3

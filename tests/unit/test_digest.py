@@ -252,3 +252,12 @@ def test_holes_are_counted_where_they_cancel_and_where_a_sum_overflows():
 
     assert compared(kept(torn), torn + 0.1).metrics.non_finite_actual == 3
     assert compared(kept(large), large * 0.9).metrics.non_finite_actual == 0
+
+
+def test_the_norm_of_numbers_whose_squares_leave_float64_is_one():
+    tensor = torch.full((700,), 1e300, dtype=torch.float64)
+
+    digest = digest_of(tensor, 64)
+
+    assert digest.norm == pytest.approx(1e300 * 700**0.5)
+    assert norm_of(tensor) == digest.norm

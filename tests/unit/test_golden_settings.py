@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_tfdebug import TFDebugError
+from pytest_tfdebug.goldens.modes import is_ci
 from pytest_tfdebug.goldens.settings import parse_tolerances, settle
 
 
@@ -96,3 +97,24 @@ def test_bad_values_of_the_marker_and_the_ini_file_are_usage_errors():
         with pytest.raises(pytest.UsageError) as caught:
             settle(test, {}, None, **ini)
         assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, False),
+        ({"CI": "true"}, True),
+        ({"CI": "false", "GITHUB_ACTIONS": "true"}, False),
+        ({"GITHUB_ACTIONS": "true"}, True),
+        ({"JENKINS_URL": "https://ci.example"}, True),
+        ({"TF_BUILD": "True"}, True),
+    ],
+    ids=str,
+)
+def test_a_ci_server_is_known_by_what_it_sets(monkeypatch, environment, expected):
+    for name in ("CI", "GITHUB_ACTIONS", "JENKINS_URL", "TF_BUILD", "TEAMCITY_VERSION", "CODEBUILD_BUILD_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert is_ci() is expected

@@ -1,6 +1,7 @@
 """Goldens behind URLs: fsspec's memory file system, and a real S3 server where s3fs and moto are installed."""
 
 import shutil
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -94,6 +95,42 @@ def test_a_version_that_another_machine_wrote_is_read(directory, url, tmp_path):
     RemoteDirectory(url, tmp_path / "other").put(NAME, write(tmp_path, "two"))
 
     assert RemoteDirectory(url, tmp_path / "cache").fetch(NAME).read_text() == "two"
+
+
+def test_what_came_in_part_is_fetched_once_more_and_never_kept(directory, url, tmp_path, monkeypatch):
+    directory.put(NAME, write(tmp_path, "whole"))
+    fresh = RemoteDirectory(url, tmp_path / "fresh")
+    real, calls = fresh._files.get_file, []
+
+    def cut(_source, target, **_options):
+        calls.append(target)
+        Path(target).write_text("wh")
+
+    monkeypatch.setattr(fresh._files, "get_file", cut)
+    with pytest.raises(GoldenError) as caught:
+        fresh.fetch(NAME)
+    monkeypatch.setattr(fresh._files, "get_file", real)
+
+    assert str(caught.value) == f"{url}/{NAME} came with 2 of its 5 bytes, twice. Try again later."
+    assert len(calls) == 2
+    assert fresh.fetch(NAME).read_text() == "whole"
+
+
+def test_a_copy_that_cannot_be_read_is_fetched_anew(directory, url, tmp_path):
+    directory.put(NAME, write(tmp_path, "right"))
+    fresh = RemoteDirectory(url, tmp_path / "fresh")
+    fresh.fetch(NAME).write_text("<html>")
+
+    def reader(file):
+        if file.read_text() != "right":
+            raise GoldenError(f"{file} is damaged.")
+        return file.read_text()
+
+    assert Place(fresh, NAME).read(reader) == "right"
+    directory.put(NAME, write(tmp_path, "wrong"))
+    with pytest.raises(GoldenError) as caught:
+        Place(RemoteDirectory(url, tmp_path / "fresh"), NAME).read(reader)
+    assert str(caught.value) == f"{url}/{NAME} is damaged."
 
 
 def test_a_write_that_fails_leaves_the_old_golden(directory, url, tmp_path, monkeypatch):

@@ -114,10 +114,9 @@ SCENARIOS: dict[str, Scenario] = {
     "a test is gone": Scenario(deleted=_all({_GONE: Golden()}), says="Deleted, for their tests no longer exist:"),
     "all tests of a file are gone": Scenario({"test_one.py": ""}, deleted=frozenset({_GONE})),
     "a class is gone": Scenario(
-        goldens=_one("TestIt.test_here", Golden("test_one.py::TestIt::test_here")),
-        deleted=frozenset({"goldens/test_one/TestIt.test_here.safetensors"}),
+        goldens=_one("TestIt.test_gone", Golden("test_one.py::TestIt::test_gone")),
+        deleted=frozenset({"goldens/test_one/TestIt.test_gone.safetensors"}),
     ),
-    "a parameter is gone": Scenario({"test_one.py": _CASES.format([1, 2])}, _NUMBER, deleted=_all(_NUMBER)),
     "a variant of a test that is gone": Scenario(goldens=_VARIANT, deleted=_all(_VARIANT)),
     "a test is gone and another one fails": Scenario(
         {"test_one.py": "def test_here(): assert 0\n"}, arguments=("-x",), deleted=frozenset({_GONE})
@@ -181,6 +180,15 @@ SCENARIOS: dict[str, Scenario] = {
     "the run is stopped": Scenario({"test_one.py": "import pytest\ndef test_here(): pytest.exit('enough')\n"}),
     "the test file is gone": Scenario(
         _ONE, _TWO, says="goldens/test_two (1 golden): there is no test_two.py beside its directory."
+    ),
+    # What another environment may have.
+    "a parameter comes from elsewhere": Scenario({"test_one.py": _CASES.format([1, 2])}, _NUMBER),
+    "a function is defined elsewhere": Scenario(
+        {"test_one.py": "import os\nif 'GPU' in os.environ:\n    def test_gone(): pass\n"}, {_GONE: Golden()}
+    ),
+    "a function stands behind an import": Scenario(
+        {"test_one.py": "try:\n    import no_such\n    def test_gone(): pass\nexcept ImportError: pass\n"},
+        {_GONE: Golden()},
     ),
     # What is not this machine's, or this project's.
     "a parameter is another device": Scenario({"test_one.py": _CASES.format(["cpu"])}, _CUDA_CASE),

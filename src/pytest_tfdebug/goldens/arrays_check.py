@@ -46,10 +46,8 @@ def check_arrays(
     __tracebackhide__ = True
     if not place.exists():
         raise MissingGoldenError(missing(item, place))
-    file = place.fetch()
     try:
-        with place.names(file):
-            golden = load(file)
+        golden = place.read(load)
     except GoldenError as error:
         raise GoldenError(f"{error}\nRecord it again with --tf-golden=update.") from error
     report = compare(golden.trace, arrays, rtol=rtol, atol=atol, tolerances=tolerances)

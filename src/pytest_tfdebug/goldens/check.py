@@ -132,12 +132,9 @@ class Check:
 
     def _load(self, place: Place) -> TraceFile:
         __tracebackhide__ = True
-        file = place.fetch()
         again = f"To record it again, run: pytest {quote(self.item.nodeid)} --tf-golden=update"
         try:
-            with place.names(file):
-                golden = load(file)
-                golden = golden if self.root is None else part_of(golden, self.root)
+            golden = place.read(lambda file: load(file) if self.root is None else part_of(load(file), self.root))
         except GoldenError as error:
             raise GoldenError(f"{error}\n{again}") from error
         kept = golden.extra.get("kept")

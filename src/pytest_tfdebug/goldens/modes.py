@@ -21,6 +21,8 @@ _FLAG = "--tf-golden"
 #: Where a worker of pytest-xdist finds whether the flag was typed.
 TYPED = "tfdebug_typed"
 _FALSE = frozenset({"", "0", "false", "no", "off"})
+#: What CI servers set: most of them CI; Jenkins, Azure Pipelines, TeamCity and CodeBuild a name of their own.
+_SERVERS = ("CI", "GITHUB_ACTIONS", "JENKINS_URL", "TF_BUILD", "TEAMCITY_VERSION", "CODEBUILD_BUILD_ID")
 
 
 def golden_mode(config: pytest.Config) -> str:
@@ -34,7 +36,14 @@ def golden_mode(config: pytest.Config) -> str:
 
 def is_ci() -> bool:
     """Tell whether this is a CI server."""
-    return os.environ.get("CI", "").strip().lower() not in _FALSE
+    return _server() is not None
+
+
+def _server() -> str | None:
+    """Return the variable by which a CI server is known; ``CI=false`` says that it is none."""
+    if "CI" in os.environ and os.environ["CI"].strip().lower() in _FALSE - {""}:
+        return None
+    return next((name for name in _SERVERS if os.environ.get(name, "").strip().lower() not in _FALSE), None)
 
 
 def is_typed(config: pytest.Config) -> bool:
@@ -54,7 +63,8 @@ def missing(item: pytest.Item, place: Place) -> str:
     if mode == "pending":
         return f"{told}What would be recorded waits beside it. To review it, run: python -m pytest_tfdebug.review"
     if asked != mode:
-        told += f"  {_FLAG}={asked} that nobody typed records nothing on a CI server (CI={os.environ['CI']}).\n"
+        name = _server() or "CI"
+        told += f"  {_FLAG}={asked} that nobody typed records nothing on a CI server ({name}={os.environ.get(name)}).\n"
     return f"{told}To record it, run: pytest {quote(item.nodeid)} {_FLAG}=missing{_places(item.config)}"
 
 

@@ -9,14 +9,15 @@ import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.tracing.replacing import replace_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+T = TypeVar("T")
 #: Ending of a golden that waits beside the one in use to be reviewed.
 PENDING = ".pending"
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -43,6 +44,9 @@ class Directory(Protocol):
 
     def remove(self, name: str) -> None:
         """Delete a golden; one that is not there is no error."""
+
+    def forget(self, name: str) -> bool:
+        """Delete the copy of a golden on this machine; return whether there was one, so that it can be fetched anew."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,10 @@ class LocalDirectory:
         except OSError as error:
             raise GoldenError(f"{path} cannot be deleted: {error.strerror}.") from error
 
+    def forget(self, name: str) -> bool:  # noqa: ARG002 - the golden itself is here
+        """Return False: there are no copies."""
+        return False
+
 
 @dataclass(frozen=True)
 class Place:
@@ -111,6 +119,27 @@ class Place:
     def fetch(self) -> Path:
         """Return the golden's file on this machine."""
         return self.directory.fetch(self.name)
+
+    def read(self, reader: Callable[[Path], T]) -> T:
+        """Return what a reader makes of the golden; a copy of this machine that is damaged is fetched once more.
+
+        Raises:
+            GoldenError: If it cannot be read, by the golden's own name.
+        """
+        file = self.fetch()
+        try:
+            with self.names(file):
+                return reader(file)
+        except GoldenError:
+            if not self.directory.forget(self.name):
+                raise
+        file = self.fetch()
+        try:
+            with self.names(file):
+                return reader(file)
+        except GoldenError:
+            self.directory.forget(self.name)
+            raise
 
     @property
     def pending_errors(self) -> Place:

@@ -63,18 +63,41 @@ class RemoteDirectory:
 
     def fetch(self, name: str) -> Path:
         """Return a copy of the golden on this machine, and forget those of its earlier versions."""
-        folder, _, base = name.rpartition("/")
-        kept = self._cache / folder / base
-        copy = kept / _version(self._listing(name).get(base, {}))
+        copy = self._copy(name)
         if not copy.exists():
             with _Told(self.named(name), "read"):
-                replace_atomically(copy, lambda temporary: self._files.get_file(self._at(name), temporary))
-            for other in kept.iterdir():
+                replace_atomically(copy, lambda temporary: self._download(name, Path(temporary)))
+            for other in copy.parent.iterdir():
                 if other != copy and other.is_file() and time.time() - other.stat().st_mtime > _KEPT:
                     other.unlink(missing_ok=True)
         with _Told(self.named(name), "read"), Place(self, name).names(copy):
             is_readable_golden(copy)
         return copy
+
+    def forget(self, name: str) -> bool:
+        """Delete the copy of a golden on this machine: one that was damaged on its way is not read for ever."""
+        copy = self._copy(name)
+        is_there = copy.exists()
+        copy.unlink(missing_ok=True)
+        return is_there
+
+    def _copy(self, name: str) -> Path:
+        folder, _, base = name.rpartition("/")
+        return self._cache / folder / base / _version(self._listing(name).get(base, {}))
+
+    def _download(self, name: str, temporary: Path) -> None:
+        """Fetch a golden; once more where fewer or more bytes came than the server says that it has.
+
+        Raises:
+            GoldenError: If that happens twice.
+        """
+        size = self._listing(name).get(name.rpartition("/")[2], {}).get("size")
+        for _ in range(2):
+            self._files.get_file(self._at(name), temporary)
+            came = temporary.stat().st_size
+            if size is None or came == size:
+                return
+        raise GoldenError(f"{self.named(name)} came with {came:,} of its {size:,} bytes, twice. Try again later.")
 
     def put(self, name: str, file: Path) -> None:
         """Put a copy of a file in the place of a golden; until then, others read the whole old golden."""

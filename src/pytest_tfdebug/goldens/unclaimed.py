@@ -1,8 +1,9 @@
 """Goldens that no test can have written any more.
 
 A golden is deleted only where nothing speaks for it: its recorded test was in a file of this project that this run has
-collected whole, that file no longer has the test, and the golden is not of a device that this machine lacks. A golden
-outside the project, or behind a symlink, may belong to another project.
+collected whole, that file no longer has the test nor the name of its function, and the golden is not of a device that
+this machine lacks: another environment may give the test other parameters, or define it at all. A golden outside the
+project, or behind a symlink, may belong to another project.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pytest
-
-#: Types of devices as they stand in parameter ids.
-_DEVICES = frozenset({"cpu", "cuda", "gpu", "hpu", "mps", "mtia", "npu", "tpu", "xla", "xpu"})
-_WORD = re.compile(r"[a-z]+")
 
 
 @dataclass
@@ -52,11 +49,13 @@ class _TestFile:
     """A test file that was collected whole.
 
     Args:
+        path: The file.
         nodeid: Its node id.
         tests: The tests in it: the part of their node ids after the file.
         labels: Names of their goldens, without ending.
     """
 
+    path: Path
     nodeid: str
     tests: set[str] = field(default_factory=set)
     labels: set[str] = field(default_factory=set)
@@ -71,11 +70,14 @@ class _TestFile:
         is_same = file == self.nodeid or (is_beside and _is_end(file, self.nodeid))
         return is_same and test not in self.tests
 
-    def names_device(self, recorded: str) -> bool:
-        """Tell whether a recorded test names a device and its function is still there: another machine may run it."""
-        function, _, parameters = recorded.partition("::")[2].partition("[")
-        is_there = any(test.partition("[")[0] == function for test in self.tests)
-        return is_there and not _DEVICES.isdisjoint(_WORD.findall(parameters.lower()))
+    def names_function(self, recorded: str) -> bool:
+        """Tell whether the name of a recorded test's function stands in the file: it may be a test elsewhere."""
+        function = recorded.partition("[")[0].rpartition("::")[2]
+        return re.search(rf"\b{re.escape(function)}\b", self._text) is not None
+
+    @cached_property
+    def _text(self) -> str:
+        return self.path.read_text(encoding="utf-8", errors="replace")
 
 
 def find_unclaimed(config: pytest.Config, golden_dir: str | None) -> Unclaimed:
@@ -104,7 +106,7 @@ def find_unclaimed(config: pytest.Config, golden_dir: str | None) -> Unclaimed:
 
 def _test_files(config: pytest.Config) -> dict[Path, _TestFile]:
     collected = Collected.of(config)
-    files = {path: _TestFile(nodeid) for path, nodeid in collected.whole(config).items()}
+    files = {path: _TestFile(path, nodeid) for path, nodeid in collected.whole(config).items()}
     for item in collected.items:
         file = files.get(item.path)
         if file is not None:
@@ -125,7 +127,7 @@ def _judge(
         return
     test = (read_extra(path) or {}).get("test")
     gone = [file for file in files if isinstance(test, str) and file.has_lost(test, is_beside=golden_dir is None)]
-    if not gone or any(file.names_device(str(test)) for file in gone) or _device(path) not in _devices():
+    if not gone or any(file.names_function(str(test)) for file in gone) or _device(path) not in _devices():
         return
     if path.parent.resolve().is_relative_to(config.rootpath.resolve()):
         found.stale.append(entry.path)

@@ -117,25 +117,30 @@ def norm_of(tensor: torch.Tensor) -> float:
     """Return the root of the sum of the squares of a tensor's finite elements; 0 for whole numbers."""
     if not tensor.is_floating_point() and not tensor.is_complex():
         return 0.0
-    return math.sqrt(sum(_squares(rows) for rows, _ in rows_of(_flat(tensor), BUCKETS)))
+    return math.hypot(*(_norm(rows) for rows, _ in rows_of(_flat(tensor), BUCKETS)))
 
 
 def _sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
     """Return a tensor's signed sums and its norm: widening its elements takes longest, and is done once for both."""
     if not tensor.is_floating_point() and not tensor.is_complex():
         return signed_sums(tensor), 0.0
-    flat, squares = _flat(tensor), 0.0
+    flat, norm = _flat(tensor), 0.0
     sums = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device)
     for rows, signs in rows_of(flat, BUCKETS):
         sums += signs.double() @ rows
-        squares += _squares(rows)
-    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, None, _HOLES), math.sqrt(squares)
+        norm = math.hypot(norm, _norm(rows))
+    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, None, _HOLES), norm
 
 
-def _squares(rows: torch.Tensor) -> float:
+def _norm(rows: torch.Tensor) -> float:
+    """Return the root of the sum of the squares of the finite elements, also where a square leaves float64."""
     flat = rows.view(-1)
     found = float(torch.dot(flat, flat))
-    return found if math.isfinite(found) else float(torch.linalg.vector_norm(rows.nan_to_num(0.0, 0.0, 0.0))) ** 2
+    if math.isfinite(found):
+        return math.sqrt(found)
+    finite = flat.nan_to_num(0.0, 0.0, 0.0)
+    largest = float(finite.abs().max())
+    return largest * float(torch.linalg.vector_norm(finite / largest)) if largest else 0.0
 
 
 def float_sums(flat: torch.Tensor, signs: torch.Tensor | None = None) -> torch.Tensor:

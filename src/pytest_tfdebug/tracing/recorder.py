@@ -132,6 +132,7 @@ class Recorder:
         self._threads = threading.local()
         self._joins_threads = joins_threads
         self._stacks: dict[int, list[_Running]] = {}
+        self._runner: int | None = None
         self._counter: dict[str, int] = {}
         self._next_index = 0
         self._lock = threading.Lock()
@@ -205,7 +206,11 @@ class Recorder:
         self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
 
     def run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-        """Call a method of the model; one that is not the forward is recorded as the root's call."""
+        """Call a method of the model; one that is not the forward is recorded as the root's call.
+
+        A forward of the model that another thread makes meanwhile is not recorded.
+        """
+        self._runner = threading.get_ident()
         if method == "forward":
             return self.model(*args, **kwargs)
         own, function = bare(self.model), method_of(self.model, method)
@@ -247,7 +252,18 @@ class Recorder:
         stack: list[_Running] = self._threads.stack
         return stack
 
+    def _is_of_others(self, path: str, step: int) -> bool:
+        """Tell whether a call that begins (1) or ends (-1) belongs to a forward that another thread makes by itself."""
+        inside = getattr(self._threads, "foreign", 0)
+        begins = path == self.root_name and self._runner not in (None, threading.get_ident()) and not self._stack()
+        if not inside and not (begins and step > 0):
+            return False
+        self._threads.foreign = inside + step
+        return True
+
     def _begin(self, hooked: _Hooked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._is_of_others(hooked.path, 1):
+            return
         stack = self._stack()
         if stack and hooked.path == self.root_name and not is_inside_a_call() and not self._is_in_method():
             self._abandon(stack)
@@ -308,6 +324,8 @@ class Recorder:
                 self._consumer.fail(call)
 
     def _end(self, path: str, output: Any) -> None:  # noqa: ANN401
+        if self._is_of_others(path, -1):
+            return
         stack = self._stack()
         while stack:
             ended = stack.pop()

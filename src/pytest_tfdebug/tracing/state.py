@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
+import threading
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
+#: The models that are put back when a forward of theirs has ended, and the thread that waits for it.
+_KEPT: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
+
+
 @contextmanager
 def preserved(model: torch.nn.Module) -> Iterator[None]:
     """Put back, on leaving the block, what a forward may change: random numbers, buffers, attributes, hooks.
@@ -27,8 +33,26 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     answer twice.
 
     Raises:
-        TFDebugError: If a module gets its weights only from its first forward, which could not be taken back.
+        TFDebugError: If a module gets its weights only from its first forward, which could not be taken back, or if
+            another thread has this model under way: each would put back what the other has changed.
     """
+    thread, holder = threading.get_ident(), _KEPT.get(model)
+    if holder not in (None, thread):
+        raise TFDebugError(
+            f"{type(model).__name__} is already traced or checked in another thread, which puts it back afterwards.\n"
+            "Trace one after the other, or give each thread a copy of the model."
+        )
+    _KEPT[model] = thread
+    try:
+        with _put_back_afterwards(model):
+            yield
+    finally:
+        if holder is None:
+            _KEPT.pop(model, None)
+
+
+@contextmanager
+def _put_back_afterwards(model: torch.nn.Module) -> Iterator[None]:
     lazy = [path for path, tensor in chain(model.named_parameters(), model.named_buffers()) if is_lazy(tensor)]
     if lazy:
         raise TFDebugError(
@@ -44,7 +68,10 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     held += [tensor for kept in attributes for tensor in kept.before.values() if isinstance(tensor, torch.Tensor)]
     buffers = {id(buffer): buffer for buffer in held if buffer is not None and is_plain(buffer)}
     values = {key: buffer.detach().clone() for key, buffer in buffers.items()}  # shared lazily, their memory would move
-    with random_state_kept():
+    counted = tuple(buffer for buffer in buffers.values() if not buffer.is_inference())
+    # A backward of an earlier forward asks for the count of writes; the values that it saved are there again.
+    counts = torch.autograd._unsafe_preserve_version_counter(counted)  # type: ignore[attr-defined] # noqa: SLF001
+    with random_state_kept(), counts:
         try:
             yield
         finally:
