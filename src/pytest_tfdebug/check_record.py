@@ -321,6 +321,52 @@ class LoadRecord:
 
 
 @dataclass(frozen=True)
+class BlindRecord:
+    """A field of a configuration that matters, and that inputs cannot see at its own value.
+
+    Args:
+        field: Name of the field: ``sliding_window``, ``text_config.hidden_act``.
+        own: Its value, as it is typed.
+        value: The value that shows it.
+        why: What a model computes with that does not read the field, and that gives the same.
+    """
+
+    field: str
+    own: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True)
+class FieldRecord:
+    """A field of a configuration that was moved; see :class:`pytest_tfdebug.sweeping.result.FieldRow`.
+
+    Args:
+        field: Name of the field.
+        verdict: What became of it.
+        own: Its value, as text.
+        value: The value it was moved to.
+        reference_moved: How far the reference moved, relative to its output.
+        port_moved: How far the port moved; None where that is not known.
+        error: How far the port is from the reference at the new value.
+        note: What else is known.
+        known: Why it is known to fail.
+        culprit: The answer of the comparison at the new value, in a line.
+    """
+
+    field: str
+    verdict: str
+    own: str
+    value: str
+    reference_moved: float
+    port_moved: float | None
+    error: float | None
+    note: str
+    known: str
+    culprit: str
+
+
+@dataclass(frozen=True)
 class CheckRecord:
     """One finished check.
 
@@ -351,6 +397,8 @@ class CheckRecord:
         headroom: Modules, tightest first; after a fault in the order of the forward.
         loads: What was loaded.
         outputs: How each output of the reference was compared.
+        fields: Fields of a configuration that a sweep moved.
+        blind: Fields that the inputs of a golden or a sweep cannot see.
     """
 
     test: str
@@ -378,6 +426,8 @@ class CheckRecord:
     headroom: tuple[HeadroomRecord, ...] = ()
     loads: tuple[LoadRecord, ...] = ()
     outputs: tuple[str, ...] = ()
+    fields: tuple[FieldRecord, ...] = ()
+    blind: tuple[BlindRecord, ...] = ()
 
     @property
     def slug(self) -> str:

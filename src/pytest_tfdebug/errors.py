@@ -118,6 +118,19 @@ class InvarianceError(CheckError):
         self.culprit, self.call, self.outcome = culprit, call, outcome
 
 
+class SweepError(CheckError):
+    """A port does not follow a field of its configuration, or follows one that is known not to be followed.
+
+    Args:
+        message: The report.
+        report: The ``SweepReport``.
+    """
+
+    def __init__(self, message: Any, report: Any = None) -> None:  # noqa: ANN401 - of higher rooms
+        super().__init__(message)
+        self.report = report
+
+
 class CleanLoadError(CheckError):
     """A model was loaded with weights that do not fit it, or no model was loaded."""
 

@@ -73,12 +73,6 @@ FLAGS = (
         is_switch=True,
     ),
     Flag(
-        "power",
-        "--tf-power",
-        "after a golden check that passes, nudge each module and list those whose change the check does not see",
-        is_switch=True,
-    ),
-    Flag(
         "explain",
         "--tf-explain",
         "after a failed golden check, run the model once more to name the line (auto), or do not (off)",
@@ -196,7 +190,6 @@ class Options(NamedTuple):
     golden_dir: str | None
     golden_variant: str | None
     golden_prune: bool
-    power: bool
     explain: str
     repro: str | None
     html: str | None

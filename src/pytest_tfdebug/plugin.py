@@ -24,7 +24,7 @@ from pytest_tfdebug.running import RUNNING
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from pytest_tfdebug.goldens.fixture import Goldens
+    from pytest_tfdebug.sweeping.fixture import Goldens
     from pytest_tfdebug.tracing.trace import Trace
 
 _INVARIANCE = "pytest_tfdebug.invariance.hooks"
@@ -179,7 +179,7 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
 @pytest.fixture
 def tf_golden(request: pytest.FixtureRequest) -> Goldens:
     """Hold a forward to this test's golden: ``tf_golden.check(port, reference=model, input_ids=ids)``."""
-    from pytest_tfdebug.goldens.fixture import goldens_of
+    from pytest_tfdebug.sweeping.fixture import goldens_of
 
     return goldens_of(request.node)
 

@@ -37,9 +37,9 @@ def test_tolerances_are_a_list_or_lines(run, value):
 
 
 def test_a_switch_that_is_neither_on_nor_off_is_refused(run):
-    result = run("tf_power = 'maybe'")
+    result = run("tf_golden_prune = 'maybe'")
 
-    result.stderr.fnmatch_lines(["ERROR: tf_power: invalid truth value 'maybe'. Give true or false."])
+    result.stderr.fnmatch_lines(["ERROR: tf_golden_prune: invalid truth value 'maybe'. Give true or false."])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 

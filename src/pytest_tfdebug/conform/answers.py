@@ -8,7 +8,6 @@ import torch
 
 from pytest_tfdebug.conform.finding import Finding
 from pytest_tfdebug.errors import GoldenError, ParityError, listed
-from pytest_tfdebug.goldens.fixture import goldens_of
 from pytest_tfdebug.goldens.modes import RECORDING, golden_mode
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.variants import variants
@@ -18,6 +17,7 @@ from pytest_tfdebug.invariance.repeat.repetition import Repetition
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.running import RUNNING
+from pytest_tfdebug.sweeping.fixture import goldens_of
 from pytest_tfdebug.tracing.leaves import duplicate, walk
 from pytest_tfdebug.tracing.state import preserved
 

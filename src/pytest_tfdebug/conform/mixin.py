@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from pytest_tfdebug.conform.inputs import default_inputs
 from pytest_tfdebug.conform.judge import declared, judge
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
@@ -16,6 +15,7 @@ from pytest_tfdebug.conform.tester_inputs import prepared
 from pytest_tfdebug.conform.told import tell
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
 from pytest_tfdebug.running import RUNNING
+from pytest_tfdebug.sweeping.inputs import default_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

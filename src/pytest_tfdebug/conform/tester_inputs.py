@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.conform.inputs import special_ids
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.calls.sequences import FRAMES
+from pytest_tfdebug.sweeping.inputs import special_ids
 from pytest_tfdebug.tracing.random_state import random_state_kept
 
 if TYPE_CHECKING:

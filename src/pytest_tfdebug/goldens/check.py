@@ -19,7 +19,7 @@ from pytest_tfdebug.goldens.pending import note_errors
 from pytest_tfdebug.goldens.progress import Progress
 from pytest_tfdebug.goldens.recorded_check import parity_record, unchecked_record
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
-from pytest_tfdebug.goldens.store import load
+from pytest_tfdebug.goldens.store import blind_spots, load
 from pytest_tfdebug.options import Options, explain_seconds
 from pytest_tfdebug.parity.rules import check_rules, missed, paths_of
 from pytest_tfdebug.publish.note import note, wants_details
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pytest
     import torch
 
+    from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.place import Place
     from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
@@ -76,7 +77,7 @@ class Check:
 
         Args:
             called: How it is called.
-            inputs: Its inputs as they were, if it may be called again: for a pending golden, or to measure its power.
+            inputs: Its inputs as they were if it may be called again, for a pending golden.
             is_pending: Whether the model is also held to the golden that is pending beside this one, if there is one.
 
         Raises:
@@ -102,7 +103,10 @@ class Check:
             group=sharing_group(self.root),
             progress=lambda: Progress(config, self.item.nodeid, "explaining"),
         )
-        GoldenSession.of(config).outcomes.append(_outcome(str(self.place), self.item.nodeid, report, called.note))
+        blind = blind_spots(golden)
+        GoldenSession.of(config).outcomes.append(
+            _outcome(str(self.place), self.item.nodeid, report, called.note, blind)
+        )
         if inputs is not None and is_pending and self.has_reference and self.place.pending.exists():
             fresh, pending, group = anew(called, inputs), self._load(self.place.pending), sharing_group(self.root)
             beside = compare_with(pending, self.model, fresh, self.settings, is_explained=False, group=group)
@@ -111,24 +115,16 @@ class Check:
             warnings.warn(warning, stacklevel=3)
         if not report.ok:
             self._advise(report, called)
-        elif inputs is not None and Options.of(config).power and self._runs_alone:
-            self._measure_power(golden, called, inputs)
         shown_path = shown(str(self.place), config)
         note(
             self.item,
-            parity_record(self.item.nodeid, self.name, self.model, shown_path, report, in_detail=in_detail),
+            parity_record(
+                self.item.nodeid, self.name, self.model, shown_path, report, blind=blind, in_detail=in_detail
+            ),
         )
         if not report.ok:
             raise ParityError(report.check_text(), report)
         return report
-
-    def _measure_power(self, golden: TraceFile, called: PortCall, inputs: Rerun) -> None:
-        from pytest_tfdebug.goldens.power import measure_power
-
-        test = self.item.nodeid
-        progress = Progress(self.item.config, test, "nudging")
-        power = measure_power(golden, self.model, lambda: anew(called, inputs), self.settings, progress)
-        GoldenSession.of(self.item.config).power += power.lines(test)
 
     def _load(self, place: Place) -> TraceFile:
         __tracebackhide__ = True
@@ -173,7 +169,7 @@ def anew(called: PortCall, inputs: Rerun) -> PortCall:
     return replace(called, args=args, kwargs=kwargs)
 
 
-def _outcome(path: str, test: str, report: ParityReport, note: str) -> Outcome:
+def _outcome(path: str, test: str, report: ParityReport, note: str, blind: tuple[BlindRecord, ...]) -> Outcome:
     coverage, worst = report.coverage, report.worst
     return Outcome(
         path,
@@ -186,4 +182,5 @@ def _outcome(path: str, test: str, report: ParityReport, note: str) -> Outcome:
         None if worst is None else worst.share,
         "" if worst is None else worst.path,
         "; ".join(report.output_notes),
+        blind,
     )

@@ -1,4 +1,4 @@
-"""``tf_golden``: the goldens of one test."""
+"""The checks of one test against its goldens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.settings import settle
 from pytest_tfdebug.goldens.variants import variants
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.rerun import Rerun
 from pytest_tfdebug.tracing.trace import check_model
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.place import Place
     from pytest_tfdebug.goldens.settings import Store
     from pytest_tfdebug.parity.internal import Internal
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.selection import Level
 
 
-class Goldens:
-    """What the ``tf_golden`` fixture gives: checks of forwards against the running test's goldens.
+class GoldenChecks:
+    """Checks of forwards against the running test's goldens.
 
     Args:
         item: The running test.
@@ -146,10 +146,18 @@ class Goldens:
         called = _called(model, given, reference, port_inputs, root, is_recorded=mode in RECORDING)
         exists = place.exists()  # refuses what is no golden, before anything runs
         # a forward may write to what it was given
-        inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING or self._options.power else None
+        inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING else None
         if inputs is not None and mode in RECORDING and not (mode == "missing" and exists):
             recorded = model if reference is None else recorded_model(reference)
-            record(self._item, place, recorded, given, settings, is_pending=mode == "pending")
+            record(
+                self._item,
+                place,
+                recorded,
+                given,
+                settings,
+                is_pending=mode == "pending",
+                blind=lambda: self._blind_spots(recorded, given),
+            )
             if reference is None and mode != "pending":
                 return None
             called = anew(called, inputs)
@@ -208,6 +216,10 @@ class Goldens:
             self.check(recorded_model(reference), *args, name=name, **kwargs)
         return check_arrays(self._item, place, arrays, rtol=rtol, atol=atol, tolerances=tolerances)
 
+    def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:  # noqa: ARG002
+        """Return which fields of a model's configuration a golden of this call cannot see, as far as that is known."""
+        return ()
+
     def _claim(self, model: torch.nn.Module, name: str | None, variant: str | None, *, is_recorded: bool) -> Place:
         __tracebackhide__ = True
         place = self._session.place(
@@ -224,32 +236,6 @@ class Goldens:
         if is_recorded:
             self._session.sweep(place)
         return place
-
-
-def goldens_of(item: pytest.Item) -> Goldens:
-    """Return the goldens of a test, the same object however it asks for them."""
-    if _GOLDENS not in item.stash:
-        item.stash[_GOLDENS] = Goldens(item)
-        item.addfinalizer(lambda: item.stash.__delitem__(_GOLDENS))  # a test that is run again starts anew
-    return item.stash[_GOLDENS]
-
-
-def golden() -> Goldens:
-    """Return the goldens of the test that runs now, for tests that cannot take fixtures (``unittest.TestCase``).
-
-    Raises:
-        TFDebugError: If no test is running under pytest with this plugin.
-    """
-    item = RUNNING.item
-    if item is None:
-        raise TFDebugError(
-            "pytest_tfdebug.golden() belongs to a running test: run the file with pytest (and without -p no:tfdebug).\n"
-            "Outside pytest, use pytest_tfdebug.trace, Trace.save, Trace.load and pytest_tfdebug.compare."
-        )
-    return goldens_of(item)
-
-
-_GOLDENS: pytest.StashKey[Goldens] = pytest.StashKey()
 
 
 def _called(

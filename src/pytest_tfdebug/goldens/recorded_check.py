@@ -23,7 +23,7 @@ from pytest_tfdebug.tracing.state import preserved
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.check_record import ElementGrid
+    from pytest_tfdebug.check_record import BlindRecord, ElementGrid
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tolerance import Tolerances
     from pytest_tfdebug.records import Call, LeafComparison
@@ -35,7 +35,14 @@ _BATCH_AND_TOKENS = 2
 
 
 def parity_record(
-    test: str, name: str | None, model: torch.nn.Module, golden: str, report: ParityReport, *, in_detail: bool
+    test: str,
+    name: str | None,
+    model: torch.nn.Module,
+    golden: str,
+    report: ParityReport,
+    *,
+    blind: tuple[BlindRecord, ...],
+    in_detail: bool,
 ) -> CheckRecord:
     """Return the record of a golden check.
 
@@ -45,6 +52,7 @@ def parity_record(
         model: The model under test.
         golden: The golden's file, as it is shown.
         report: What the comparison found.
+        blind: What the golden cannot see.
         in_detail: Whether somebody will look at both forwards.
     """
     return CheckRecord(
@@ -68,6 +76,7 @@ def parity_record(
         weights=tuple(report.other_weights),
         text=str(report) if in_detail else "",
         forward=forward_record(report, report.elements) if in_detail else None,
+        blind=blind,
     )
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.place import Place
     from pytest_tfdebug.goldens.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings, Kept
@@ -41,6 +42,7 @@ def record(
     settings: CheckSettings,
     *,
     is_pending: bool,
+    blind: Callable[[], tuple[BlindRecord, ...]] = tuple,
 ) -> None:
     """Record a forward as a golden, or beside it to be reviewed; write nothing where that would change nothing.
 
@@ -51,6 +53,7 @@ def record(
         called: How it is called.
         settings: The settings of the check.
         is_pending: Whether it is written beside the golden, to be reviewed.
+        blind: Returns what the golden cannot see; asked only if something is written.
 
     Raises:
         GoldenError: If the forward showed no tensor, or the file cannot be written.
@@ -83,7 +86,9 @@ def record(
 
     def write() -> Written:
         with written_to.staged(place) as file:
-            made = save(file, recorded, model, item.nodeid, kept=settings.kept, tell=progress.tell, weights=weights)
+            made = save(
+                file, recorded, model, item.nodeid, kept=settings.kept, tell=progress.tell, weights=weights, blind=blind
+            )
         if not is_pending or made.status == "unchanged":
             place.drop_pending()
         return made

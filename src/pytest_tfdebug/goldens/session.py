@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_tfdebug.check_record import BlindRecord
 from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.errors import GoldenError, printable
 from pytest_tfdebug.goldens.collected import has_twin as is_twin
@@ -51,6 +52,7 @@ class Outcome:
         share: Greatest share of its tolerance that a tensor which agrees has used; None where no tensor was compared.
         worst: Module path of that tensor.
         outputs: How each output of the reference was compared.
+        blind: Fields of the reference's configuration that the golden cannot see.
     """
 
     path: str
@@ -63,6 +65,7 @@ class Outcome:
     share: float | None = None
     worst: str = ""
     outputs: str = ""
+    blind: tuple[BlindRecord, ...] = ()
 
 
 @dataclass
@@ -77,7 +80,6 @@ class GoldenSession:
         pruned: Goldens that were deleted.
         swept: Folders that were searched for files that killed runs had left.
         environment: The environment in which a check failed first, in lines.
-        power: What the checks see of their models, in lines.
         rules: Globs of the ini file's tolerances -> None where a check matched it, else a hint on it.
     """
 
@@ -88,7 +90,6 @@ class GoldenSession:
     pruned: list[str] = field(default_factory=list)
     swept: set[Path] = field(default_factory=set)
     environment: list[str] = field(default_factory=list)
-    power: list[str] = field(default_factory=list)
     rules: dict[str, str | None] = field(default_factory=dict)
     _owners: dict[str, str] = field(default_factory=dict)
     _remote: dict[str, RemoteDirectory] = field(default_factory=dict)
@@ -174,13 +175,13 @@ class GoldenSession:
         """Add what another process did for tests of this one, without the goldens that no test there uses."""
         data = json.loads(part)
         for outcome in data["outcomes"]:
-            self.outcomes.append(Outcome(**{**outcome, "review": tuple(outcome["review"])}))
+            blind = tuple(BlindRecord(**spot) for spot in outcome["blind"])
+            self.outcomes.append(Outcome(**{**outcome, "review": tuple(outcome["review"]), "blind": blind}))
         for path, test in data["claims"].items():
             owner = self._claim(path, test)
             if owner != test:
                 self.clashes.append(_clash(path, *sorted((owner, test))))
         self.environment = self.environment or data["environment"]
-        self.power += data["power"]
         for glob, missed in data["rules"].items():
             self.note_rule(glob, missed)
 
@@ -192,7 +193,6 @@ class GoldenSession:
                 "claims": self.claims,
                 "unclaimed": asdict(self.unclaimed),
                 "environment": self.environment,
-                "power": self.power,
                 "rules": self.rules,
             }
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_tfdebug.check_record import BlindRecord
 from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.fingerprint import fingerprint
 from pytest_tfdebug.goldens.provenance import provenance
@@ -60,6 +61,14 @@ def load(path: Path) -> TraceFile:
     return golden
 
 
+def blind_spots(golden: TraceFile) -> tuple[BlindRecord, ...]:
+    """Return which fields of its reference's configuration a golden cannot see; none where that was not measured."""
+    names = [each.name for each in fields(BlindRecord)]
+    listed = golden.extra.get("blind")
+    spots = [spot for spot in listed if isinstance(spot, dict)] if isinstance(listed, list) else []
+    return tuple(BlindRecord(*(str(spot.get(name, "")) for name in names)) for spot in spots)
+
+
 def save(
     path: Path,
     trace: Trace,
@@ -69,6 +78,7 @@ def save(
     kept: Kept | None = None,
     tell: Callable[[str], None] = lambda _: None,
     weights: dict[str, str] | None = None,
+    blind: Callable[[], tuple[BlindRecord, ...]] = tuple,
 ) -> Written:
     """Write a golden unless the file holds these very tensors.
 
@@ -80,6 +90,7 @@ def save(
         kept: What is kept of the forward.
         tell: Is told how far it is.
         weights: The fingerprint of its weights, where other ranks hold parts of them.
+        blind: Returns what the golden cannot see; asked only if the golden is written.
 
     Raises:
         GoldenError: If the trace holds no tensor, or the file cannot be written or would be larger than it may be; the
@@ -89,7 +100,7 @@ def save(
     if not any(record.held is not None for record in trace.records()):
         raise GoldenError(f"The forward of {trace.model_class} showed no tensor: there is nothing to record in {path}.")
     kept = kept or Kept()
-    extra = {
+    extra: dict[str, Any] = {
         "test": redact(test),
         "weights": fingerprint(model) if weights is None else weights,
         "provenance": provenance(model),
@@ -106,6 +117,8 @@ def save(
     existed = path.exists()
     review = tuple(_review(old.trace, trace)) if old is not None else (problem,) if problem else ()
     old = None  # the old file is mapped into memory: let it go before it is replaced
+    tell("what it cannot see")
+    extra["blind"] = [asdict(spot) for spot in blind()]
     floors: Iterable[str] = ()
     if kept.has_floors:
         tell("in float64")

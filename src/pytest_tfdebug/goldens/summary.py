@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.errors import counted
+from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.goldens.paths import shown
 from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pytest
 
+    from pytest_tfdebug.goldens.session import Outcome
+
 #: What became of goldens that a run wrote.
 _WRITTEN = ("new", "changed", "unchanged", "pending")
+#: Goldens that are named with what they cannot see; ``-v`` names them all.
+_BLIND = 5
 
 
 def summary(config: pytest.Config) -> Iterator[str]:
@@ -33,7 +37,6 @@ def summary(config: pytest.Config) -> Iterator[str]:
     if counts["pending"]:
         yield "To review what is pending, run: python -m pytest_tfdebug.review"
     yield from found.clashes
-    yield from found.power
     if found.pruned:
         yield "Deleted, for their tests no longer exist:"
     elif found.unclaimed.stale:
@@ -62,6 +65,20 @@ def covered(config: pytest.Config) -> Iterator[str]:
             yield f"  Outputs: {told} ({counted(count, 'golden')})"
     for note, count in Counter(item.note for item in passed if item.note).items():
         yield f"  {note.removesuffix('.')} ({counted(count, 'golden')})"
+    yield from _unseen([item for item in passed if item.blind], is_verbose=config.get_verbosity() > 0)
+
+
+def _unseen(outcomes: Sequence[Outcome], *, is_verbose: bool) -> Iterator[str]:
+    """Yield which fields of a configuration the goldens cannot see: a line each, or a table."""
+    for item in outcomes if is_verbose else outcomes[:_BLIND]:
+        if is_verbose:
+            yield f"  {item.test} cannot see:"
+            yield from (f"    {spot.field}={spot.own}: {spot.why}; {spot.value} shows it" for spot in item.blind)
+        else:
+            named = listed([f"{spot.field}={spot.own} ({spot.value} shows it)" for spot in item.blind], 3)
+            yield f"  {item.test} cannot see {named}"
+    if len(outcomes) > _BLIND and not is_verbose:
+        yield f"  {counted(len(outcomes) - _BLIND, 'golden')} more cannot see some field (-v)"
 
 
 def failed_environment(config: pytest.Config) -> list[str]:

@@ -25,6 +25,7 @@ KINDS = {
     "overflow_free": "Overflow",
     "clean_load": "Load",
     "conformance": "Promise",
+    "sweep": "Sweep",
 }
 #: Name of a check -> titles of its sides: the one under test, and the one that it is held to.
 _SIDES = {"parity": ("Here", "Reference"), "padding_invariant": ("Padded", "As the test called it")}

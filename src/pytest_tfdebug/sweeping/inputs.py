@@ -12,22 +12,26 @@ from pytest_tfdebug.invariance.calls import model_traits
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-_BATCH, _LENGTH, _DECODER_LENGTH, _SAMPLES, _FRAMES = 2, 9, 6, 1200, 40
+_BATCH, _LENGTH, _SAMPLES, _FRAMES = 2, 9, 1200, 40
 #: Ids below this are left out if the vocabulary is large enough: they are often special tokens.
 _FIRST_ID = 5
 #: Endings of configuration entries that hold the ids of special tokens.
 _SPECIAL = ("_token_id", "_token_index", "_token_ids")
 
 
-def default_inputs(model: torch.nn.Module) -> dict[str, Any]:
+def default_inputs(model: torch.nn.Module, length: int = _LENGTH) -> dict[str, Any]:
     """Return inputs of a seeded batch of two: as many of those that the model takes as it runs with.
+
+    Args:
+        model: The model.
+        length: Tokens in a row of text.
 
     Raises:
         ValueError: If the model names none of the inputs that are known here, or runs with none of these.
     """
     problem = "its forward takes none of " + ", ".join(_MAKERS)
     for names in _choices(model):
-        made = {name: _MAKERS[name](model) for name in names}
+        made = {name: _MAKERS[name](model, length) for name in names}
         try:
             with torch.no_grad():
                 model(**made)
@@ -50,7 +54,7 @@ def _choices(model: torch.nn.Module) -> Iterator[tuple[str, ...]]:
             yield tuple(names)
 
 
-def _ids(model: torch.nn.Module, length: int = _LENGTH) -> torch.Tensor:
+def _ids(model: torch.nn.Module, length: int) -> torch.Tensor:
     size = model_traits.vocabulary(model)
     special = special_ids(getattr(model_traits.unwrapped(model), "config", None))
     plain = [token for token in range(min(_FIRST_ID, size - 1), min(size, 1000)) if token not in special]
@@ -73,7 +77,7 @@ def special_ids(config: Any, of: re.Pattern[str] = re.compile("")) -> set[int]: 
     return found
 
 
-def _pixels(model: torch.nn.Module) -> torch.Tensor:
+def _pixels(model: torch.nn.Module, _: int) -> torch.Tensor:
     config: Any = model_traits.unwrapped(model).config
     vision = getattr(config, "vision_config", config)
     size = getattr(vision, "image_size", None) or 32
@@ -81,7 +85,7 @@ def _pixels(model: torch.nn.Module) -> torch.Tensor:
     return _numbers(_BATCH, getattr(vision, "num_channels", 3), height, width)
 
 
-def _features(model: torch.nn.Module) -> torch.Tensor:
+def _features(model: torch.nn.Module, _: int) -> torch.Tensor:
     bins = model_traits.setting(model, "num_mel_bins")
     longest = model_traits.setting(model, "max_source_positions")
     if bins and longest and not model_traits.setting(model, "input_feat_per_channel"):  # Whisper's length is fixed
@@ -97,12 +101,12 @@ def _generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-_MAKERS: Mapping[str, Callable[[torch.nn.Module], torch.Tensor]] = {
+_MAKERS: Mapping[str, Callable[[torch.nn.Module, int], torch.Tensor]] = {
     "input_ids": _ids,
-    "attention_mask": lambda _: torch.ones(_BATCH, _LENGTH, dtype=torch.int64),
-    "decoder_input_ids": lambda model: _ids(model, _DECODER_LENGTH),
+    "attention_mask": lambda _, length: torch.ones(_BATCH, length, dtype=torch.int64),
+    "decoder_input_ids": lambda model, length: _ids(model, length * 2 // 3),
     "pixel_values": _pixels,
     "input_features": _features,
-    "input_values": lambda _: _numbers(_BATCH, _SAMPLES),
+    "input_values": lambda *_: _numbers(_BATCH, _SAMPLES),
 }
 _TEXT = ("input_ids", "attention_mask", "decoder_input_ids")

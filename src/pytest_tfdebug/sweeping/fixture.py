@@ -1,0 +1,132 @@
+"""``tf_golden``: the goldens of one test, and sweeps of the configurations behind them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from pytest_tfdebug.check_record import BlindRecord, CheckRecord
+from pytest_tfdebug.errors import SweepError, TFDebugError
+from pytest_tfdebug.goldens.fixture import GoldenChecks
+from pytest_tfdebug.options import NOTE
+from pytest_tfdebug.publish.note import calling_line, note, wants_details
+from pytest_tfdebug.running import RUNNING
+from pytest_tfdebug.sweeping.api import sweep
+from pytest_tfdebug.sweeping.forwards import answer, apart, called, quiet
+from pytest_tfdebug.sweeping.reference import Reference
+from pytest_tfdebug.sweeping.search import Search
+from pytest_tfdebug.sweeping.small_config import is_small
+from pytest_tfdebug.tracing.ranks import present_group
+from pytest_tfdebug.tracing.signatures import positional_parameters
+from pytest_tfdebug.tracing.state import preserved
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from pytest_tfdebug.goldens.port_call import PortCall
+    from pytest_tfdebug.sweeping.forwards import Forward, Inputs
+    from pytest_tfdebug.sweeping.port import Build, Load
+    from pytest_tfdebug.sweeping.result import SweepReport
+
+
+class Goldens(GoldenChecks):
+    """What the ``tf_golden`` fixture gives: checks against the running test's goldens, and sweeps."""
+
+    def sweep(
+        self,
+        reference: type,
+        config: Any,  # noqa: ANN401 - a configuration of transformers
+        *,
+        build: Build | None = None,
+        inputs: Inputs | None = None,
+        known: Mapping[str, str] | None = None,
+        load: Load | None = None,
+        forward: Forward = called,
+    ) -> SweepReport:
+        """Move each field of a configuration, as :func:`pytest_tfdebug.sweep`, and fail where the port does not follow.
+
+        Raises:
+            SweepError: If the port ignores a field or differs at another value of it, or a known one agrees by now.
+            TFDebugError: If nothing can be judged.
+        """
+        __tracebackhide__ = True
+        report = sweep(reference, config, build=build, inputs=inputs, known=known, load=load, forward=forward)
+        text = report.check_text()
+        note(
+            self._item,
+            CheckRecord(
+                self._item.nodeid,
+                "sweep",
+                "passed" if report.ok else "failed",
+                text.answer,
+                name=reference.__name__,
+                model=reference.__name__,
+                at=calling_line(),
+                notes=tuple(report.notes),
+                text=text.to_text("full") if wants_details(self._item.config) else "",
+                fields=report.records(),
+                blind=tuple(spot.record() for spot in report.blind),
+            ),
+        )
+        if not report.ok:
+            raise SweepError(text, report)
+        self._item.user_properties.append((NOTE, text.answer))
+        return report
+
+    def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:
+        """Return which fields of a model's configuration a golden of this call cannot see.
+
+        Nothing is known of a model that is large, is not of transformers, or is not what its class and configuration
+        make: an adapter, a patched forward.
+        """
+        transformers = sys.modules.get("transformers")
+        if transformers is None or not isinstance(model, transformers.PreTrainedModel) or called.method != "forward":
+            return ()
+        if (
+            present_group() is not None
+            or not is_small(model)
+            or any(each.device.type != "cpu" for each in model.parameters())
+        ):
+            return ()
+        inputs = {
+            **dict(zip(positional_parameters(cast("type", type(model))), called.args, strict=False)),
+            **called.kwargs,
+        }
+        try:
+            with quiet(), preserved(model):
+                reference = Reference(type(model), model.config, inputs, model.state_dict())
+                if apart(answer(model, inputs), reference.base.answer) > reference.bound:
+                    return ()
+                return tuple(spot.record() for spot in Search(reference).blind_spots())
+        except Exception:  # noqa: BLE001 - a golden is written whether or not its inputs can be judged
+            return ()
+
+
+def goldens_of(item: pytest.Item) -> Goldens:
+    """Return the goldens of a test, the same object however it asks for them."""
+    if _GOLDENS not in item.stash:
+        item.stash[_GOLDENS] = Goldens(item)
+        item.addfinalizer(lambda: item.stash.__delitem__(_GOLDENS))  # a test that is run again starts anew
+    return item.stash[_GOLDENS]
+
+
+def golden() -> Goldens:
+    """Return the goldens of the test that runs now, for tests that cannot take fixtures (``unittest.TestCase``).
+
+    Raises:
+        TFDebugError: If no test is running under pytest with this plugin.
+    """
+    item = RUNNING.item
+    if item is None:
+        raise TFDebugError(
+            "pytest_tfdebug.golden() belongs to a running test: run the file with pytest (and without -p no:tfdebug).\n"
+            "Outside pytest, use pytest_tfdebug.trace, Trace.save, Trace.load and pytest_tfdebug.compare."
+        )
+    return goldens_of(item)
+
+
+_GOLDENS: pytest.StashKey[Goldens] = pytest.StashKey()

@@ -1,0 +1,148 @@
+"""The reference of a sweep: what its variants give, and how far each is from what the configuration as it is gives."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.goldens.weights import fill
+from pytest_tfdebug.parity.tolerance import DEFAULTS, FLOORS
+from pytest_tfdebug.sweeping.fields import Changes, changed
+from pytest_tfdebug.sweeping.forwards import Answer, Inputs, answer, apart, is_usable
+from pytest_tfdebug.sweeping.inputs import default_inputs
+from pytest_tfdebug.tracing.float64 import in_float64
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import torch
+
+
+#: Tokens in a row: more than the exact buckets of relative positions, and than the small window of a variant.
+_LONG = 24
+_LAYER = re.compile(r"\.\d+(?=\.|$)")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A configuration, and what the reference gives with it.
+
+    Args:
+        config: The configuration.
+        answer: What the model gives.
+        parts: Its modules, those of all layers alike: which code it runs.
+        build: Builds the model again.
+    """
+
+    config: Any
+    answer: Answer = field(repr=False)
+    parts: frozenset[str] = field(repr=False)
+    build: Callable[[], torch.nn.Module] = field(repr=False)
+
+
+class Reference:
+    """A class of models of transformers, and inputs for it.
+
+    Args:
+        model_class: The class.
+        config: Its configuration; a small one.
+        inputs: Keyword inputs; None for seeded ones that fit the model.
+        weights: Weights of a model with this configuration, for variants that have the same names and shapes; others
+            get those of :func:`pytest_tfdebug.fill`, as do all without it.
+
+    Raises:
+        TFDebugError: If the model cannot be built or run with these.
+    """
+
+    def __init__(
+        self,
+        model_class: type,
+        config: Any,  # noqa: ANN401 - a configuration of transformers
+        inputs: Inputs | None = None,
+        weights: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        self._class, self._weights = model_class, weights
+        if (
+            getattr(config, "_attn_implementation", "") is None
+        ):  # eager attention reads fields that fused kernels cannot
+            config = changed(config, {})
+            config._attn_implementation = "eager"  # noqa: SLF001 - transformers has no other name for it
+        self.config = config
+        self.name = str(getattr(config, "model_type", "") or model_class.__name__)
+        self.source = _source(model_class) + _source(type(config))
+        try:
+            model = self.model(config)
+            self.inputs = dict(inputs) if inputs is not None else _plain_inputs(model)
+            self.base = self._variant(config, model)
+        except Exception as error:
+            raise TFDebugError(
+                f"{model_class.__name__} cannot be run with this configuration and these inputs: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        self.floor = self.floor_of(self.base)
+        #: Distance below which an answer is the same: what arithmetic explains, or the noise that a golden allows.
+        self.bound = max(FLOORS * self.floor, DEFAULTS["float32"].noise)
+
+    def model(self, config: Any) -> torch.nn.Module:  # noqa: ANN401
+        """Return a model of a configuration, with weights that follow from their names and shapes."""
+        model: torch.nn.Module = self._class(config).float().eval()
+        if self._weights is not None:
+            own = model.state_dict()
+            if own.keys() == self._weights.keys() and all(own[name].shape == self._weights[name].shape for name in own):
+                model.load_state_dict(dict(self._weights))
+                return model
+        return fill(model)
+
+    def variant(self, changes: Changes, without: tuple[str, ...] = ()) -> Variant | None:
+        """Return what the reference gives with some fields changed; None where it raises, or gives no number."""
+        try:
+            config = changed(self.config, changes, without=without)
+            found = self._variant(config, self.model(config))
+        except Exception:  # noqa: BLE001 - every architecture refuses in its own way
+            return None
+        return found if is_usable(found.answer) else None
+
+    def _variant(self, config: Any, model: torch.nn.Module) -> Variant:  # noqa: ANN401
+        parts = frozenset(_LAYER.sub(".*", name) for name, _ in model.named_modules())
+        return Variant(config, answer(model, self.inputs), parts, lambda: self.model(config))
+
+    def config_without(self, name: str) -> object:
+        """Return what the configuration's class makes of a field that is left out; None where it refuses that."""
+        try:
+            return changed(self.config, {}, without=(name,)).to_dict().get(name)
+        except Exception:  # noqa: BLE001 - every configuration refuses in its own way
+            return None
+
+    def floor_of(self, variant: Variant) -> float:
+        """Return how far a variant is from itself in float64; 0 where it cannot be run so."""
+        try:
+            with in_float64(variant.build(), ((), self.inputs)) as (wide, (_, widened)):
+                return apart(variant.answer, answer(wide, widened))
+        except Exception:  # noqa: BLE001 - the noise of float32 is then all that is allowed
+            return 0.0
+
+
+def _source(kind: type) -> str:
+    """Return the text of the module that defines a class; empty where it is in no file."""
+    try:
+        return inspect.getsource(sys.modules[kind.__module__])
+    except (KeyError, OSError, TypeError):
+        return ""
+
+
+def _plain_inputs(model: torch.nn.Module) -> dict[str, Any]:
+    """Return seeded inputs, long where the model has positions for them, without a mask that masks nothing."""
+    try:
+        made = default_inputs(model, _LONG)
+    except ValueError:
+        made = default_inputs(model)
+    plain = {name: value for name, value in made.items() if name != "attention_mask"}
+    try:
+        model(**plain)
+    except Exception:  # noqa: BLE001 - a model that needs its mask refuses in its own way
+        return made
+    return plain

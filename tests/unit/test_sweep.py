@@ -1,0 +1,246 @@
+"""A port beside its reference: what each verdict takes, and what a sweep refuses to judge."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+
+import pytest_tfdebug
+from pytest_tfdebug.sweeping.fields import fields
+from pytest_tfdebug.sweeping.kinds import left_out, values
+
+SIZES = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+LLAMA = LlamaConfig(**SIZES)
+MISTRAL = MistralConfig(**SIZES, sliding_window=4096)
+
+
+def hearing_all_but(**pinned):
+    """Return what builds a copy of Llama with some fields pinned."""
+
+    def build(config):
+        heard = copy.deepcopy(config)
+        for name, value in pinned.items():
+            setattr(heard, name, value)
+        return LlamaForCausalLM(heard)
+
+    return build
+
+
+def verdicts(report):
+    return {row.field: row.verdict for row in report.rows if row.verdict not in ("agrees", "never")}
+
+
+@pytest.mark.parametrize(("model_class", "config"), [(LlamaForCausalLM, LLAMA), (MistralForCausalLM, MISTRAL)])
+def test_a_copy_of_the_reference_follows_every_field(model_class, config):
+    report = pytest_tfdebug.sweep(model_class, config, build=model_class)
+
+    assert report.ok
+    assert verdicts(report) == {}
+    assert all(row.error < 1e-4 for row in report.rows if row.verdict == "agrees")
+
+
+def test_a_field_that_the_port_pins_is_ignored_with_its_culprit():
+    report = pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=hearing_all_but(rms_norm_eps=1e-6, hidden_act="silu"))
+
+    assert not report
+    assert verdicts(report) == {"rms_norm_eps": "ignored", "hidden_act": "ignored"}
+    rows = {row.field: row for row in report.rows}
+    assert rows["hidden_act"].culprit.path == "model.layers.0.mlp.act_fn"
+    assert (rows["rms_norm_eps"].own, rows["rms_norm_eps"].value) == (1e-6, 0.1)
+    assert rows["rms_norm_eps"].reference_moved > 0.1
+    assert rows["rms_norm_eps"].port_moved == 0.0
+
+
+def test_a_field_that_the_port_follows_wrongly_differs():
+    def build(config):
+        heard = copy.deepcopy(config)
+        heard.rms_norm_eps *= 1 if heard.rms_norm_eps == LLAMA.rms_norm_eps else 2
+        return LlamaForCausalLM(heard)
+
+    assert verdicts(pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=build)) == {"rms_norm_eps": "differs"}
+
+
+def test_a_port_that_raises_is_honest():
+    def build(config):
+        if config.attention_bias:
+            raise NotImplementedError("no biases here")
+        return LlamaForCausalLM(config)
+
+    report = pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=build)
+
+    assert report.ok
+    assert verdicts(report) == {"attention_bias": "refused"}
+    assert "refused  attention_bias False -> True: " in str(report)
+    assert "(NotImplementedError: no biases here)" in str(report)
+
+
+def test_parameters_that_one_side_alone_has_are_said():
+    report = pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=hearing_all_but(mlp_bias=False))
+
+    assert verdicts(report) == {"mlp_bias": "ignored"}
+    assert (
+        "the reference alone has model.layers.0.mlp.gate_proj.bias, model.layers.0.mlp.up_proj.bias and 1 more"
+        in str(report)
+    )
+
+
+def test_what_is_known_passes_until_it_agrees():
+    build = hearing_all_but(hidden_act="silu")
+
+    known = pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=build, known={"hidden_act": "hard-coded"})
+    outdated = pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=build, known={"hidden_act": "", "rope_theta": ""})
+
+    assert known.ok
+    assert "1 known to fail" in str(known)
+    assert not outdated
+    assert "rope_theta is in known=, and agrees by now: take it out." in str(outdated)
+
+
+def test_a_port_of_any_structure_is_loaded_and_called_by_the_user():
+    def load(port, reference):
+        port.inner.load_state_dict(reference.state_dict())
+
+    report = pytest_tfdebug.sweep(
+        LlamaForCausalLM,
+        LLAMA,
+        build=lambda config: SimpleNamespace(inner=LlamaForCausalLM(config)),
+        load=load,
+        forward=lambda port, inputs: port.inner(inputs["input_ids"]).logits.numpy(),
+    )
+
+    assert report.ok
+    assert verdicts(report) == {}
+
+
+def test_alone_it_says_which_value_shows_a_field():
+    report = pytest_tfdebug.sweep(MistralForCausalLM, MISTRAL, inputs={"input_ids": torch.arange(10)[None]})
+
+    blind = {spot.field: spot for spot in report.blind}
+    assert report.ok
+    assert (blind["sliding_window"].own, blind["sliding_window"].value) == (4096, 3)
+    assert "sliding_window=4096: leaving it out gives the same; 3 shows it" in str(report)
+    assert "rope_theta" not in blind
+
+
+def test_a_longer_prompt_shows_a_window_that_is_short():
+    config = MistralConfig(**SIZES, sliding_window=8)
+
+    short, long = (
+        pytest_tfdebug.sweep(MistralForCausalLM, config, inputs={"input_ids": torch.arange(tokens)[None]})
+        for tokens in (6, 20)
+    )
+
+    assert "sliding_window" in {spot.field for spot in short.blind}
+    assert "sliding_window" not in {spot.field for spot in long.blind}
+
+
+def test_rows_are_a_table():
+    pytest.importorskip("pandas")
+
+    table = pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA).to_dataframe()
+
+    assert table.set_index("field").loc["rms_norm_eps", ["verdict", "own", "value"]].tolist() == ["matters", 1e-6, 0.1]
+
+
+def test_the_generators_and_the_configuration_are_left_alone():
+    before, given = torch.random.get_rng_state(), LLAMA.to_dict()
+
+    pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, build=LlamaForCausalLM)
+
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert LLAMA.to_dict() == given
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"known": {"hidden_act": ""}}, "load=, forward= and known= are about a port: give build=lambda config: ..."),
+        (
+            {"build": LlamaForCausalLM, "known": {"hidden_size_": ""}},
+            "known= names hidden_size_, which no field is called here.\nFields: attention_bias, head_dim, ",
+        ),
+        (
+            {"build": lambda _: torch.nn.Linear(2, 2)},
+            "The port's parameters are not the reference's: the reference alone",
+        ),
+        (
+            {"build": lambda config: SimpleNamespace(config=config)},
+            "The port cannot be run with the configuration as it is: TFDebugError: SimpleNamespace is no torch.nn.Module",
+        ),
+        (
+            {"build": hearing_all_but(rms_norm_eps=0.5)},
+            "before any field moves: no field was judged.\n",
+        ),
+        (
+            {"inputs": {"words": torch.ones(2)}},
+            "LlamaForCausalLM cannot be run with this configuration and these inputs: ",
+        ),
+    ],
+    ids=["no-port", "known", "parameters", "no-module", "another-model", "inputs"],
+)
+def test_what_cannot_be_judged_is_said_with_what_to_type(arguments, told):
+    with pytest.raises(pytest_tfdebug.TFDebugError) as caught:
+        pytest_tfdebug.sweep(LlamaForCausalLM, LLAMA, **arguments)
+
+    assert told in str(caught.value)
+
+
+class Config:
+    """A configuration as transformers writes it."""
+
+    def __init__(self, **entries):
+        self._entries = entries
+
+    def to_dict(self):
+        return self._entries
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"rope_theta": 500.0, "rope_scaling": None},
+        {"rope_theta": 500.0, "rope_scaling": {"type": "default", "factor": 2.0}},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    ],
+    ids=["version-4", "version-4-with-a-kind", "version-5"],
+)
+def test_rotary_embeddings_are_moved_as_each_version_writes_them(entries):
+    found = {field.name: field for field in fields(Config(**entries))}
+
+    assert found["rope_theta"].value == 500.0
+    kinds = [value.get("rope_type") or value.get("type") for value in values(found["rope_type"], "")]
+    assert kinds == ["linear", "dynamic", "llama3", "yarn", "longrope"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "tried", "without"),
+    [
+        ("rms_norm_eps", 1e-6, [0.1], [1e-5, 1e-12]),
+        ("sliding_window", 4096, [3, 4], [None, 8192]),
+        ("sliding_window", None, [3, 4], []),
+        ("residual_multiplier", 1.0, [0.5, 2.0, 0.25], [1.0]),
+        ("attention_multiplier", 1.0, [0.5, 2.0, 0.25], [None, 2.0]),
+        ("final_logit_softcapping", 30.0, [0.5, 1.0], [1e6]),
+        ("use_qk_norm", False, [True], []),
+        ("hidden_act", "gelu", ["relu", "silu", "gelu_pytorch_tanh"], [None]),
+        ("num_key_value_heads", 2, [1, 4], [None, 4]),
+        ("num_hidden_layers", 2, [3, 1, 4], [None, 4]),
+    ],
+)
+def test_a_field_is_moved_by_its_name_and_type(name, value, tried, without):
+    entries = {name: value, "num_attention_heads": 4}
+    (field,) = [each for each in fields(Config(**entries)) if each.name == name]
+
+    assert values(field, "") == tried
+    assert list(left_out(field)) == without

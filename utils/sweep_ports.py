@@ -1,0 +1,245 @@
+"""Ports of other people that read configurations of transformers, and how each is loaded: for ``sweep.py``."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+#: Sizes of every configuration; an architecture takes those that it has.
+SIZES: dict[str, Any] = {
+    "vocab_size": 99,
+    "max_position_embeddings": 128,
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers"), 2),
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model"), 64),
+    **dict.fromkeys(("intermediate_size", "n_inner", "ffn_hidden_size"), 96),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads"), 4),
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+LOCAL_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A port beside its reference; the fields are the arguments of ``sweep``."""
+
+    name: str
+    model_class: type
+    config: Any
+    build: Callable[[Any], Any]
+    load: Callable[[Any, torch.nn.Module], object]
+    forward: Callable[[Any, Mapping[str, Any]], Any]
+    inputs: Mapping[str, Any] | None = None
+
+
+class Loaded:
+    """A port that is loaded from a folder of transformers, once the reference of its configuration is known.
+
+    Args:
+        config: The configuration.
+    """
+
+    def __init__(self, config: Any) -> None:  # noqa: ANN401 - a configuration of transformers
+        self.config = config
+        self.model: Any = None
+
+
+def from_folder(read: Callable[[Path], Any], *, is_version_4: bool) -> Callable[[Loaded, torch.nn.Module], None]:
+    """Return what loads a port from a folder that ``save_pretrained`` writes.
+
+    Args:
+        read: The port's own loader.
+        is_version_4: Write rotary parameters as transformers 4 does, as most checkpoints have them.
+    """
+
+    def load(port: Loaded, reference: torch.nn.Module) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            reference.save_pretrained(folder)  # type: ignore[operator] # a model of transformers
+            port.config.architectures = [type(reference).__name__]
+            port.config.save_pretrained(folder)
+            if is_version_4:
+                file = folder / "config.json"
+                file.write_text(json.dumps(as_version_4(json.loads(file.read_text()))))
+            port.model = read(folder)
+
+    return load
+
+
+def as_version_4(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with its rotary parameters where transformers 4 has them."""
+    config["torch_dtype"] = config.pop("dtype", None)
+    if "n_positions" in config:
+        config.setdefault("n_ctx", config["n_positions"])
+    rope = config.pop("rope_parameters", None)
+    if rope is None:
+        return config
+    if "rope_type" not in rope:  # one for each kind of layer
+        theta = {"full_attention": "rope_theta", "sliding_attention": "rope_local_base_freq"}
+        config.update({theta[kind]: each["rope_theta"] for kind, each in rope.items() if kind in theta})
+        rope = dict(rope.get("full_attention", {}), rope_theta=None)
+    config.update({name: rope.pop(name) for name in ("rope_theta", "partial_rotary_factor") if rope.get(name)})
+    rope.pop("rope_theta", None)
+    if config["model_type"] == "gpt_neox":
+        config.update(rotary_emb_base=config["rope_theta"], rotary_pct=config["partial_rotary_factor"])
+    config["rope_scaling"] = None if rope.get("rope_type") == "default" else {**rope, "type": rope.get("rope_type")}
+    return config
+
+
+def _mlx(folder: Path) -> Any:  # noqa: ANN401
+    return import_module("mlx_lm.utils").load_model(folder)[0]
+
+
+def _mlx_forward(port: Loaded, inputs: Mapping[str, Any]) -> torch.Tensor:
+    mx, numpy = import_module("mlx.core"), import_module("numpy")
+    found = port.model(mx.array(inputs["input_ids"].numpy()))
+    return torch.from_numpy(numpy.array(found.astype(mx.float32)))
+
+
+def _fms(folder: Path) -> Any:  # noqa: ANN401
+    with torch.enable_grad():
+        return import_module("fms.models").get_model("hf_pretrained", str(folder), data_type=torch.float32).eval()
+
+
+def _fms_forward(port: Loaded, inputs: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    return port.model(inputs["input_ids"])
+
+
+def _curated(class_name: str) -> Callable[[Path], Any]:
+    def read(folder: Path) -> Any:  # noqa: ANN401
+        local = import_module("fsspec.implementations.local").LocalFileSystem()
+        found = import_module("curated_transformers.models")
+        return getattr(found, class_name).from_fsspec(fs=local, model_path=str(folder)).eval()
+
+    return read
+
+
+def _curated_forward(port: Loaded, inputs: Mapping[str, Any]) -> torch.Tensor:
+    mask = import_module("curated_transformers.layers").AttentionMask(
+        torch.ones_like(inputs["input_ids"], dtype=torch.bool)
+    )
+    found = port.model(inputs["input_ids"], mask)
+    answer: torch.Tensor = found.logits if hasattr(found, "logits") else found.all_outputs[-1]
+    return answer
+
+
+#: Model type -> class of transformers, and what its configuration needs beside ``SIZES``.
+MLX: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {"sliding_window": 4096},
+    "phi3": {"original_max_position_embeddings": 128, "sliding_window": 4096},
+    "phi": {},
+    "qwen2": {},
+    "qwen3": {},
+    "qwen2_moe": {**EXPERTS, "shared_expert_intermediate_size": 48},
+    "qwen3_moe": EXPERTS,
+    "mixtral": LOCAL_EXPERTS,
+    "gemma": {},
+    "gemma2": {"query_pre_attn_scalar": 16},
+    "gemma3_text": {"query_pre_attn_scalar": 16, "sliding_window_pattern": 2},
+    "gpt2": {"n_positions": 128},
+    "gpt_neox": {"intermediate_size": 256},
+    "gpt_bigcode": {"n_positions": 128},
+    "starcoder2": {},
+    "stablelm": {},
+    "cohere": {},
+    "cohere2": {"sliding_window_pattern": 2},
+    "olmo2": {},
+    "olmo3": {"layer_types": ["sliding_attention", "full_attention"]},
+    "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
+    "granite": {},
+    "granitemoe": LOCAL_EXPERTS,
+    "helium": {},
+    "smollm3": {},
+    "nemotron": {},
+    "ernie4_5": {},
+    "exaone4": {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4096},
+    "glm": {},
+    "glm4": {},
+    "seed_oss": {},
+    "hunyuan_v1_dense": {},
+    "mamba": {"state_size": 8},
+    "internlm3": {},
+    "gptj": {"n_positions": 128, "rotary_dim": 8},
+}
+FMS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {"sliding_window": 4096},
+    "granite": {},
+    "mixtral": LOCAL_EXPERTS,
+    "qwen3": {},
+    "gpt_bigcode": {"n_positions": 128},
+    "roberta": {"type_vocab_size": 1, "max_position_embeddings": 130, "pad_token_id": 1},
+    "mpnet": {},
+}
+CURATED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("LlamaCausalLM", "LlamaForCausalLM", {}),
+    "gpt_neox": ("GPTNeoXCausalLM", "GPTNeoXForCausalLM", {}),
+    "falcon": ("FalconCausalLM", "FalconForCausalLM", {"multi_query": True, "bias": False}),
+    "mpt": ("MPTCausalLM", "MptForCausalLM", {"max_seq_len": 128}),
+    "bert": ("BERTEncoder", "BertModel", {}),
+    "roberta": ("RoBERTaEncoder", "RobertaModel", {"pad_token_id": 1, "max_position_embeddings": 130}),
+    "xlm-roberta": ("XLMREncoder", "XLMRobertaModel", {"pad_token_id": 1, "max_position_embeddings": 130}),
+    "camembert": ("CamemBERTEncoder", "CamembertModel", {"pad_token_id": 1, "max_position_embeddings": 130}),
+    "albert": ("ALBERTEncoder", "AlbertModel", {"embedding_size": 32}),
+}
+
+
+def _config(kind: str, own: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Return a small configuration: what its class knows of the sizes, and what is its own."""
+    config_class = transformers.CONFIG_MAPPING[kind]
+    known = config_class().to_dict().keys() | getattr(config_class, "attribute_map", {}).keys()
+    return config_class(**{**{name: value for name, value in SIZES.items() if name in known}, **own})
+
+
+def _of_auto(kind: str, masked: tuple[str, ...] = ("roberta", "mpnet")) -> type:
+    auto = transformers.AutoModelForMaskedLM if kind in masked else transformers.AutoModelForCausalLM
+    found: type = auto._model_mapping[transformers.CONFIG_MAPPING[kind]]  # noqa: SLF001 - the only table of classes
+    return found
+
+
+def _pairs() -> Iterator[Pair]:
+    for kind, own in MLX.items():
+        yield Pair(
+            f"mlx-lm {kind}",
+            _of_auto(kind),
+            _config(kind, own),
+            Loaded,
+            from_folder(_mlx, is_version_4=True),
+            _mlx_forward,
+        )
+    for kind, own in FMS.items():
+        yield Pair(
+            f"ibm-fms {kind}",
+            _of_auto(kind),
+            _config(kind, own),
+            Loaded,
+            from_folder(_fms, is_version_4=False),
+            _fms_forward,
+        )
+    for kind, (port, reference, own) in CURATED.items():
+        yield Pair(
+            f"curated {kind}",
+            getattr(transformers, reference),
+            _config(kind, own),
+            Loaded,
+            from_folder(_curated(port), is_version_4=True),
+            _curated_forward,
+        )
+
+
+PORTS = tuple(_pairs())
