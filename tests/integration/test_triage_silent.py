@@ -263,7 +263,7 @@ def test_shapes_that_differ_are_listed_with_the_error(run):
         )
     )
 
-    assert found["test_it"].startswith("bucket: silent correctness (in call)")
+    assert found["test_it"].startswith("bucket: runtime/shape (in call)")
     assert "classifier.weight (checkpoint [2, 16], model [5, 16])" in found["test_it"]
     assert found["test_it"].count("bucket:") == 1
 
@@ -386,10 +386,17 @@ def test_state_dict_that_does_not_fit(triage_of, bert):
     finding = triage_of(lambda: model.load_state_dict(state))
 
     assert finding.rule == "state-dict-does-not-fit"
-    assert finding.what.startswith(
-        "the weights do not fit BertForSequenceClassification: Missing key(s) in state_dict: "
-    )
-    assert model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
+    assert finding.what == "the weights do not fit BertForSequenceClassification: 41 missing, 41 unexpected."
+    assert finding.facts[0].startswith("missing: bert.embeddings.word_embeddings.weight, ")
+    state = {name.removeprefix("model."): value for name, value in state.items()}
+    state["classifier.bias"] = torch.zeros(5)
+
+    finding = triage_of(lambda: model.load_state_dict(state))
+
+    assert finding.what == "the weights do not fit BertForSequenceClassification: 1 of other shapes."
+    assert finding.facts == ("of other shapes: classifier.bias (checkpoint [5], model [2])",)
+    del state["classifier.bias"]
+    assert model.load_state_dict(state, strict=False).missing_keys == ["classifier.bias"]
 
 
 @ONLY_5

@@ -124,9 +124,9 @@ def _level(config: pytest.Config) -> Level:
 
 
 def table(terminalreporter: pytest.TerminalReporter) -> Iterator[str]:
-    """Yield a line for each failed test whose reason is known."""
+    """Yield a line for each failed test that triage explains; pytest's summary has the answers of our checks."""
     for category in ("failed", "error"):
         for report in terminalreporter.getreports(category):
             answer = getattr(report, ANSWER, None)
-            if answer:
+            if answer and getattr(getattr(report.longrepr, "reprcrash", None), "message", None) != answer:
                 yield f"{report.nodeid}: {answer}"

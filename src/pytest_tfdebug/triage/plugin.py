@@ -14,12 +14,14 @@ from pytest_tfdebug.triage.classify import classify
 from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.log_watch import findings_of
 from pytest_tfdebug.triage.render import TITLE, render
-from pytest_tfdebug.triage.rule import SILENT
 
 if TYPE_CHECKING:
     import pytest
 
     from pytest_tfdebug.triage.rule import Finding
+
+#: Rules about weights that do not fit, for which the log lists the keys.
+_OF_WEIGHTS = ("mismatched-weights", "state-dict-does-not-fit")
 
 
 def explain(
@@ -56,6 +58,6 @@ def merge(finding: Finding | None, logged: list[Finding]) -> list[Finding]:
     """Put the failure's own kind first; an error about weights takes over the keys that the log lists."""
     if finding is None:
         return logged
-    if finding.bucket != SILENT or not logged:
+    if finding.rule not in _OF_WEIGHTS or not logged:
         return [finding, *logged]
     return [replace(finding, facts=(*finding.facts, *logged[0].facts)), *logged[1:]]

@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-DOWNLOAD = "download/cache"
-INSTALL = "install/version"
-CUDA = "runtime/cuda"
-RANGE = "runtime/range"
-DTYPE = "runtime/dtype"
-SHAPE = "runtime/shape"
-DEVICE = "runtime/device"
-MEMORY = "runtime/memory"
 SILENT = "silent correctness"
-AUTO_CLASS = "auto-class"
-BUCKETS = (DOWNLOAD, INSTALL, CUDA, RANGE, DTYPE, SHAPE, DEVICE, MEMORY, SILENT, AUTO_CLASS)
+BUCKETS = (
+    "download/cache",
+    "install/version",
+    *("runtime/cuda", "runtime/range", "runtime/dtype", "runtime/shape", "runtime/device", "runtime/memory"),
+    SILENT,
+    "auto-class",
+)
 
 Templates = tuple[str, ...]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.triage.facts import auto, dtypes, files, hub, memory, names, ranges
+from pytest_tfdebug.triage.facts import auto, dtypes, files, hub, memory, names, ranges, weights
 
 if TYPE_CHECKING:
     import re
@@ -34,6 +34,7 @@ READERS: dict[str, Callable[[Failure, Link, re.Match[str]], Facts | None]] = {
     "path": hub.read_path,
     "ranges": ranges.read_ranges,
     "shard": files.read_shard,
+    "state dict": weights.read_state_dict,
     "task": auto.read_task,
     "weights file": files.read_weights_file,
     "weights only": files.read_weights_only,

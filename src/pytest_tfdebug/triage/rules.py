@@ -1,0 +1,36 @@
+"""The table of rules, as ``rules.toml`` has it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pytest_tfdebug.triage.rule import LogRule, Rule
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pytest brings it there
+    import tomli as tomllib
+
+_LOGGED = "logged"
+#: Keys that hold one value or several.
+_SEVERAL = ("raised", "libraries", "what", "fix", "then")
+
+
+def _several(value: str | list[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _rule(bucket: str, name: str, row: dict[str, Any]) -> Rule:
+    several: dict[str, Any] = {
+        key: _several(row.pop(key, [])) for key in ("raised", "libraries", "what", "fix", "then")
+    }
+    return Rule(bucket, name, **several, **row)
+
+
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+RULES = tuple(
+    _rule(bucket, name, row) for bucket, rows in _TABLE.items() if bucket != _LOGGED for name, row in rows.items()
+)
+LOG_RULES = tuple(LogRule(name, **row) for name, row in _TABLE[_LOGGED].items())
