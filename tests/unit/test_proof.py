@@ -36,7 +36,7 @@ def report_on_bug(name):
     ("bug", "sentence"),
     [
         ("llama-eps", "with eps 1e-06 instead of 1e-05"),
-        ("gemma3-gelu-instead-of-gelu-tanh", "with gelu_tanh instead of gelu at activations.py:"),
+        ("gemma3-gelu-instead-of-gelu-tanh", "with gelu_tanh instead of model.layers.0.mlp.act_fn at activations.py:"),
         ("qwen3-head-not-tied", "with model.embed_tokens.weight instead of lm_head.weight at modeling_qwen3.py:"),
         ("t5-gate-and-up-swapped", "wi_0.weight and encoder.block.0.layer.1.DenseReluDense.wi_1.weight exchanged"),
     ],
@@ -77,7 +77,7 @@ def test_nothing_is_proved_of_what_no_edit_makes(architecture, weight):
 
 
 def test_a_search_that_raises_costs_nothing(monkeypatch):
-    def raising(_self):
+    def raising(*_given):
         raise MemoryError
 
     monkeypatch.setattr(search.Search, "run", raising)

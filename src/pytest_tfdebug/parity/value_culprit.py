@@ -60,7 +60,7 @@ class Explained:
         notes: What else was seen, in sentences.
         finding: What the culprit was made from.
         pair: The two forwards.
-        proved_at: Paths of the modules that a proof is about.
+        proved: Whom a proof names, the likeliest first: one for each line that mends the port.
     """
 
     culprit: Culprit | None
@@ -70,7 +70,7 @@ class Explained:
     notes: list[str] = field(default_factory=list)
     finding: Finding | None = None
     pair: ForwardPair | None = field(default=None, repr=False)
-    proved_at: frozenset[str] = frozenset()
+    proved: tuple[Culprit, ...] = ()
 
     def wrong_weights(self, own: str, expected: str) -> dict[str, str]:
         """Return the parameters of a module that are not those of its partner, and what is wrong with each.
@@ -225,6 +225,11 @@ def _distribution(file: str) -> str:
     parts = PurePath(file).parts
     after = next((place for place, part in enumerate(parts) if part in ("site-packages", "dist-packages")), None)
     return "" if after is None else parts[after + 1]
+
+
+def line_of(side: Side, value: Value, call: Call) -> Line | None:
+    """Return the line of a call's own forward, or of a function that it calls, by which a value came about."""
+    return _line_in(side, value, call, _own_lines(value), 0)
 
 
 def lines_of(line: Line) -> SourceRange:

@@ -45,11 +45,11 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
             continue
         steps = _steps_between(forward, x, y)
         path, key = call.path, call.path.rpartition(".")[2]
-        yield Change(1.4, f"{path} left out", place, partial(_handed_on, x), "call left out", key, call=path)
-        yield Change(1.6, f"{path} called twice", place, _Again(forward, x, y, steps), "twice", key, call=path)
+        yield Change(1.4, f"{path} left out", place, partial(_handed_on, x), "call left out", key, call=call.index)
+        yield Change(1.6, f"{path} called twice", place, _Again(forward, x, y, steps), "twice", key, call=call.index)
         for name, function in ACTIVATIONS.items() if len(steps) <= _SHORT else ():
             edit = partial(_activated, function, x)
-            yield Change(1, f"{name} instead of {path}", place, edit, "activation", (key, name), call=path)
+            yield Change(1, f"{name} instead of {path}", place, edit, "activation", (key, name), call=call.index)
 
 
 def exchanged_weights(forward: Forward, near: Collection[int]) -> Iterator[Change]:

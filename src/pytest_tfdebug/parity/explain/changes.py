@@ -63,8 +63,9 @@ class Change:
         kind: What kind of change it is, "number".
         key: What it does, in words that hold for the same line of another layer.
         instead: Values that are given instead, where no step is changed.
-        weight: Name of the parameter that is given in another form.
-        call: Path of the module whose call is left out, made twice or made otherwise.
+        operand: The value that is given in another form, or in whose place another is.
+        other: The value that is used instead or as well.
+        call: ``index`` of the call that is left out, made twice or made otherwise.
     """
 
     cost: float
@@ -74,8 +75,9 @@ class Change:
     kind: str
     key: Hashable
     instead: dict[int, torch.Tensor] = field(default_factory=dict)
-    weight: str = ""
-    call: str = ""
+    operand: int | None = None
+    other: int | None = None
+    call: int | None = None
 
     @property
     def edits(self) -> dict[int, Edit]:
@@ -257,7 +259,7 @@ def operands_in_another_form(at: At) -> Iterator[Change]:
         what = at.forward.named(ref) or ("the operand" if len(at.operands) == 1 else f"operand {path[-1]}")
         for cost, text, form in transforms(tensor, is_given=at.forward.is_given(ref)):
             change = at.change(cost, f"{what} {text}", partial(_formed, path, form), "form", path, text)
-            yield replace(change, weight=at.forward.side.parameter(ref))
+            yield replace(change, operand=ref)
 
 
 def other_operands(at: At) -> Iterator[Change]:
@@ -267,7 +269,8 @@ def other_operands(at: At) -> Iterator[Change]:
         for other in _alike(at, tensor, ref)[:_OTHERS]:
             text = f"{at.forward.described(other)} instead of {what}"
             edit = partial(_with_value, path, other)
-            yield at.change(2.5, text, edit, "operand", path, at.forward.role_of(other))
+            change = at.change(2.5, text, edit, "operand", path, at.forward.role_of(other))
+            yield replace(change, operand=ref, other=other)
 
 
 def added(at: At) -> Iterator[Change]:
@@ -277,7 +280,8 @@ def added(at: At) -> Iterator[Change]:
         return
     for other in _alike(at, result, -1)[:_ADDED]:
         text = f"{at.forward.described(other)} added"
-        yield at.change(2.5, text, partial(_plus, other), "added", at.forward.role_of(other))
+        change = at.change(2.5, text, partial(_plus, other), "added", at.forward.role_of(other))
+        yield replace(change, other=other)
 
 
 def _alike(at: At, tensor: torch.Tensor, but: int) -> list[int]:

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.errors import counted
 from pytest_tfdebug.parity.explain.proof import Live, prove
 from pytest_tfdebug.parity.finding import Finding
-from pytest_tfdebug.parity.value_culprit import AGREE, culprit_of, lines_of
+from pytest_tfdebug.parity.value_culprit import AGREE, culprit_of, line_of, lines_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.parity.explain.forward import Forward
+    from pytest_tfdebug.parity.explain.changes import Change
     from pytest_tfdebug.parity.explain.proof import Proof, Trial
     from pytest_tfdebug.parity.explain.search import Mend
+    from pytest_tfdebug.parity.forward_pair import ForwardPair
     from pytest_tfdebug.parity.value_culprit import Explained
-    from pytest_tfdebug.records import Call, Culprit
-    from pytest_tfdebug.tracing.operators import Line
+    from pytest_tfdebug.parity.value_graph import Side
+    from pytest_tfdebug.records import Call, Culprit, SourceRange
+    from pytest_tfdebug.tracing.operators import Value
 
 #: Changes that are told where several cannot be told apart.
 _TOLD = 2
-#: Changes of what an operator is given: a module that is called with the wrong value is none the worse.
-_OF_WHAT_IS_GIVEN = ("operand", "added", "form", "call left out", "twice")
 
 
 def with_proof(look: Explained, trial: Trial) -> Explained:
@@ -46,23 +45,50 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
         return look
     if proof is None or not proof.mends:
         return look
-    known = look.pair.back.known if proof.is_reverse else look.pair.weights.known
-    findings = [_finding(proof, mend, known) for mend in proof.mends]
-    paths = {finding.call.path for finding in findings} | {mend.change.call for mend in proof.mends}
+    places = _places(proof, look.pair, look.culprit)
+    told, is_certain = sentence(proof, places), len({place.finding.call.path for place in places}) == 1
     if proof.is_reverse:
-        told = _of_reference(look.culprit, proof, paths)
-        return replace(look, culprit=told, proved_at=frozenset(paths))
-    told = replace(culprit_of(findings[0], look.pair), certain=_is_one_place(proof), proved=sentence(proof))
-    return replace(look, culprit=told, finding=findings[0], proved_at=frozenset(paths))
+        return replace(look, culprit=_of_reference(look.culprit, places, told, is_certain=is_certain))
+    if any(not mend.places for mend in proof.mends):  # loaded into each other's place, or used in it: nothing tells
+        return replace(look, culprit=replace(look.culprit, certain=False, proved=told))
+    culprits = tuple(
+        replace(culprit_of(place.finding, look.pair), source=place.lines, certain=is_certain, proved=told)
+        for place in places
+    )
+    return replace(look, culprit=culprits[0], finding=places[0].finding, proved=culprits)
 
 
-def _of_reference(named: Culprit, proof: Proof, paths: Collection[str]) -> Culprit:
+class _Place(NamedTuple):
+    """A change that mends a forward, and where that is.
+
+    Args:
+        mend: The change.
+        finding: What it says.
+        lines: The lines to blame; None where there are none.
+    """
+
+    mend: Mend
+    finding: Finding
+    lines: SourceRange | None
+
+
+def _places(proof: Proof, pair: ForwardPair, named: Culprit) -> list[_Place]:
+    """Return the places that a proof names, those in a module that is named already first; one for each line."""
+    known = pair.back.known if proof.is_reverse else pair.weights.known
+    found: dict[object, _Place] = {}
+    for mend in proof.mends:
+        finding = _finding(proof, mend, known)
+        line = line_of(proof.forward.side, finding.values[0], finding.call)
+        lines = None if line is None else lines_of(line)
+        found.setdefault((lines, finding.weights), _Place(mend, finding, lines))
+    return sorted(found.values(), key=lambda place: place.finding.call.path != named.path)
+
+
+def _of_reference(named: Culprit, places: Sequence[_Place], told: str, *, is_certain: bool) -> Culprit:
     """Return a culprit with the lines of the reference that are proved to be done otherwise in the port."""
-    line = _line(proof.forward, proof.mends[0])
-    lines = None if line is None else lines_of(line)
-    is_there = named.path in paths or (lines is not None and lines == named.reference)
-    is_certain = is_there and _is_one_place(proof)
-    return replace(named, reference=lines or named.reference, certain=is_certain, proved=sentence(proof))
+    place = places[0]
+    is_there = named.path == place.finding.call.path or (place.lines is not None and place.lines == named.reference)
+    return replace(named, reference=place.lines or named.reference, certain=is_there and is_certain, proved=told)
 
 
 def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
@@ -72,47 +98,31 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
         named: Whom calls name.
         look: What values say.
     """
-    proved = look.culprit
-    if named is None or proved is None or not proved.proved or named.kind in ("inputs", "dtype"):
+    told = look.culprit
+    if named is None or told is None or not told.proved or named.kind in ("inputs", "dtype"):
         return named
-    if named.path not in look.proved_at:
-        return proved if proved.certain else replace(named, proved=proved.proved, certain=False)
-    is_same = named.path == proved.path and named.kind not in ("not-called", "extra-call")
-    return replace(
-        named,
-        source=proved.source if is_same and proved.source is not None else named.source,
-        reference=proved.reference or named.reference,
-        certain=proved.certain or named.certain,
-        proved=proved.proved,
-    )
+    here = next((each for each in (*look.proved, told) if each.path == named.path), None)
+    if here is not None and named.kind not in ("not-called", "extra-call"):
+        source, reference = here.source or named.source, here.reference or named.reference
+        return replace(named, source=source, reference=reference, certain=here.certain, proved=here.proved)
+    if look.proved and told.certain and named.kind not in ("not-called", "extra-call"):
+        return told
+    return replace(named, proved=told.proved, reference=told.reference or named.reference)
 
 
-def sentence(proof: Proof) -> str:
+def sentence(proof: Proof, places: Sequence[_Place]) -> str:
     """Return what mends a forward: "with eps 1e-06 instead of 1e-05 at my_bert.py:88 every output agrees"."""
-    texts = list(dict.fromkeys(_told(proof.forward, mend) for mend in proof.mends))
-    more = f" (and {len(texts) - _TOLD} other ways)" if len(texts) > _TOLD else ""
-    told = f"{', or with '.join(texts[:_TOLD])}{more}"
+    more = f" (and {len(places) - _TOLD} other ways)" if len(places) > _TOLD else ""
+    told = ", or with ".join(_told(place) for place in places[:_TOLD]) + more
     if proof.is_reverse:
         return f"the reference gives every output of this with {told}"
     return f"with {told} every output agrees"
 
 
-def _told(forward: Forward, mend: Mend) -> str:
-    line = _line(forward, mend)
-    where = f" at {PurePath(line.file).name}:{line.line}" if line is not None else ""
-    many = f" ({counted(len(mend.places), 'time')})" if len(mend.places) > 1 else ""
-    return f"{mend.change.text}{where}{many}"
-
-
-def _line(forward: Forward, mend: Mend) -> Line | None:
-    lines = forward.lines_of(mend.places[0]) if mend.places else ()
-    return lines[0] if lines else None
-
-
-def _is_one_place(proof: Proof) -> bool:
-    """Tell whether all changes that mend are of one line, or of the same weights."""
-    lines = {_line(proof.forward, mend) for mend in proof.mends}
-    return len({(line.file, line.line) for line in lines if line is not None}) == 1 and None not in lines
+def _told(place: _Place) -> str:
+    lines, count = place.lines, len(place.mend.places)
+    where = f" at {PurePath(lines.file).name}:{lines.first}" if lines is not None else ""
+    return f"{place.mend.change.text}{where}{f' ({count} times)' if count > 1 else ''}"
 
 
 def _finding(proof: Proof, mend: Mend, known: frozenset[str]) -> Finding:
@@ -123,26 +133,58 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str]) -> Finding:
         mend: The change.
         known: Names of parameters that the other side has under any name.
     """
-    forward = proof.forward
-    side = forward.side
+    side, change = proof.forward.side, mend.change
     if not mend.places:
-        values = [side.values[index] for index in mend.change.instead]
+        values = [side.values[index] for index in change.instead]
         names = tuple(value.name for value in values)
         user = side.values[side.users[values[0].index][0]]
         return Finding("weights", side.call_of(user), [user], None, None, names)
-    value = side.values[forward.outs_of(mend.places[0])[0]]
-    name = mend.change.weight
+    value = side.values[proof.forward.outs_of(mend.places[0])[0]]
+    name = side.parameter(change.operand) if change.kind == "form" and change.operand is not None else ""
     if name and name not in known:
         return Finding("weights", side.call_of(value), [value], None, None, (name,))
-    return Finding("proved", _call_to_blame(forward, mend, value.index), [value], None, None)
+    return Finding("proved", _call_to_blame(side, change, value), [value], None, None)
 
 
-def _call_to_blame(forward: Forward, mend: Mend, index: int) -> Call:
-    """Return the call whose code does what is changed: the caller's, where a call is given something else."""
-    side, change = forward.side, mend.change
-    call = side.call_of(side.values[index])
-    is_given = {i for _, i in side.table.inputs.get(call.index, ())} & set(forward.tape.steps[mend.places[0]].refs)
-    is_made = index in {i for _, i in side.table.outputs.get(call.index, ())}
-    if change.kind in _OF_WHAT_IS_GIVEN and call.parent is not None and (is_given or is_made):
-        return side.calls[call.parent]
+def _call_to_blame(side: Side, change: Change, value: Value) -> Call:
+    """Return the call whose code does what is changed: the caller's, where a call is given or makes something else."""
+    if change.call is not None:
+        call = side.calls[change.call]
+        return call if change.kind == "activation" or call.parent is None else side.calls[call.parent]
+    call = side.call_of(value)
+    shown = _handed_on(side, change.operand) if change.operand is not None else ()
+    made = _shown_by(side, value.index) if change.kind == "added" else ()
+    if not _leaves(side.table.inputs, call).isdisjoint(shown) or not _leaves(side.table.outputs, call).isdisjoint(made):
+        call = side.calls[call.parent] if call.parent is not None else call
+    while change.other is not None and call.parent is not None and not _has(side, call, change.other):
+        call = side.calls[call.parent]
     return call
+
+
+def _has(side: Side, call: Call, index: int) -> bool:
+    """Tell whether a call has a value: it was given it, or made it, or it is a weight."""
+    shown = [*_handed_on(side, index)]
+    is_given = not _leaves(side.table.inputs, call).isdisjoint(shown)
+    value = side.values[shown[-1]]
+    return is_given or value.origin in ("parameter", "buffer") or side.is_within(value.call, call)
+
+
+def _leaves(leaves: Mapping[int, Sequence[tuple[str, int]]], call: Call) -> set[int]:
+    return {index for _, index in leaves.get(call.index, ())}
+
+
+def _handed_on(side: Side, index: int) -> Iterator[int]:
+    """Yield a value and those that it shows in another form."""
+    yield index
+    value = side.values[index]
+    while value.is_moved and len(value.producers) == 1:
+        value = side.values[value.producers[0]]
+        yield value.index
+
+
+def _shown_by(side: Side, index: int) -> Iterator[int]:
+    """Yield a value and those that show it in another form, as long as nothing else is made of it."""
+    yield index
+    while len(users := side.users.get(index, [])) == 1 and side.values[users[0]].is_moved:
+        index = users[0]
+        yield index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 #: How long a failed check is explained.
 SECONDS = 5.0
-#: Share of the time for changes of the port, where the reference can be changed too.
-_MEND = 0.6
+#: Up to which share of the time changes up to which cost are tried: of the port, of the reference, and so on.
+_PHASES = ((0.4, 2.2), (0.7, 2.2), (0.85, math.inf), (1.0, math.inf))
 #: Distance from which on a value is open for the search.
 _OPEN = 4e-6
 
@@ -63,19 +64,18 @@ class Proof:
         forward: The forward that was changed.
         mends: The changes that do, and cannot be told apart, the most likely first.
         is_reverse: Whether the reference was changed, until it gave what the port gives.
-        tried: How many changes were tried.
     """
 
     forward: Forward
     mends: tuple[Mend, ...]
     is_reverse: bool
-    tried: int
 
 
 def prove(pair: ForwardPair, results: Sequence[tuple[int, int]], trial: Trial) -> Proof | None:
     """Search for the change of one place of a port after which its outputs are those of the reference.
 
-    Where there is none and the reference can be run, for one of the reference after which it gives what the port gives.
+    Where the reference can be run, for one of the reference, too, after which it gives what the port gives. The likely
+    changes of both come first.
 
     Args:
         pair: Both forwards.
@@ -86,14 +86,17 @@ def prove(pair: ForwardPair, results: Sequence[tuple[int, int]], trial: Trial) -
     if not results or not seconds:
         return None
     begun = time.monotonic()
-    port = _Way(pair.port, pair.matches, trial.port.tape, pair.weights.known, pair.joined(_OPEN))
-    reference = _Way(pair.reference, pair.back_matches, trial.reference.tape, pair.back.known)
-    is_both = bool(reference.tape.steps)
-    found = _searched(port, reference, results, trial.reference.outputs, begun + seconds * (_MEND if is_both else 1))
-    if not found.mends and is_both:
-        turned = [(theirs, mine) for mine, theirs in results]
-        return _searched(reference, port, turned, trial.port.outputs, begun + seconds, is_reverse=True)
-    return found
+    port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, pair.joined(_OPEN))
+    reference = _Way(pair.reference, pair.back_matches, trial.reference, pair.back.known)
+    turned = [(theirs, mine) for mine, theirs in results]
+    searches = [_search(port, reference, results), _search(reference, port, turned)]
+    is_one = None in searches
+    for place, (share, most) in enumerate(_PHASES):
+        search = searches[place % 2]
+        mends = [] if search is None else search.run(most, begun + seconds * (1.0 if is_one else share))
+        if search is not None and mends:
+            return Proof(search.forward, tuple(mends), is_reverse=bool(place % 2))
+    return None
 
 
 class _Way(NamedTuple):
@@ -101,33 +104,22 @@ class _Way(NamedTuple):
 
     side: Side
     matches: Matches
-    tape: Tape
+    live: Live
     known: frozenset[str]
     right: Collection[int] = ()
 
 
-def _searched(
-    one: _Way,
-    other: _Way,
-    results: Sequence[tuple[int, int]],
-    outputs: Mapping[str, torch.Tensor],
-    deadline: float,
-    *,
-    is_reverse: bool = False,
-) -> Proof:
-    """Search in one forward for a change after which its outputs are those of the other."""
-    theirs = other.side.values
-    leaves = {index: outputs.get(leaf) for leaf, index in other.side.table.results}
-    forward = Forward(one.side, one.tape)
-    begins = [mine for mine, _ in results]
-    search = Search(
-        forward,
+def _search(one: _Way, other: _Way, results: Sequence[tuple[int, int]]) -> Search | None:
+    """Return the search in one forward for a change after which its outputs are those of the other."""
+    if not one.live.tape.steps:
+        return None
+    theirs, begins = other.side.values, [mine for mine, _ in results]
+    leaves = {index: other.live.outputs.get(leaf) for leaf, index in other.side.table.results}
+    return Search(
+        Forward(one.side, one.live.tape),
         one.matches,
         theirs,
         other.matches,
         OpenValues(one.side, one.matches, _OPEN, begins, known=one.known, right=one.right),
         [Expected(mine, theirs[index].print, leaves.get(index)) for mine, index in results],
-        deadline,
     )
-    mends = search.run() if one.tape.steps else []
-    return Proof(forward, tuple(mends), is_reverse, search.tried)

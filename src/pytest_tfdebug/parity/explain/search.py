@@ -87,7 +87,6 @@ class Search:
         back: Which of the values of the other side this one has too.
         opened: The open values of this forward.
         expected: What its outputs are held to.
-        deadline: When it has to end, as ``time.monotonic`` tells.
     """
 
     forward: Forward
@@ -96,11 +95,10 @@ class Search:
     back: Matches
     opened: OpenValues
     expected: Sequence[Expected]
-    deadline: float
-    tried: int = 0
     _prints: Fingerprinter = field(default_factory=Fingerprinter)
 
     def __post_init__(self) -> None:
+        self._left: list[Change] | None = None
         self.before = self.residual({})
         self.same = min(_SAME, max(self.before * _SHARE, _ROUNDING))
         told = [value for value in self.others if self._tells(value.print)]
@@ -110,15 +108,22 @@ class Search:
         self._is_known = [self._has_partner(value, self.matches, self.others) for value in mine]
         self._is_missing = [not self._has_partner(value, self.back, mine) for value in self.others]
 
-    def run(self) -> list[Mend]:
-        """Return the changes that mend every output and cannot be told apart, the most likely first."""
+    def run(self, most: float, deadline: float) -> list[Mend]:
+        """Try on, and return the changes that mend every output and cannot be told apart, the most likely first.
+
+        Args:
+            most: The cost up to which changes are tried; further calls begin where this one ends.
+            deadline: When it has to end, as ``time.monotonic`` tells.
+        """
         found: list[Mend] = []
         with torch.no_grad():
-            for change in self._changes():
-                if time.monotonic() > self.deadline or (found and change.cost > found[0].change.cost + _BEYOND):
+            if self._left is None:
+                self._left = self._changes()
+            while self._left and time.monotonic() < deadline:
+                least = found[0].change.cost + _BEYOND if found else most
+                if self._left[-1].cost > least:
                     break
-                self.tried += 1
-                mend = self._tried(change)
+                mend = self._tried(self._left.pop())
                 if mend is not None:
                     found.append(mend)
         return _best(found)
@@ -126,7 +131,7 @@ class Search:
     # --- where
 
     def _changes(self) -> list[Change]:
-        """Return all changes near where the forwards part, the most likely first."""
+        """Return all changes near where the forwards part, the most likely last."""
         order = self._order()
         found = [
             replace(change, cost=change.cost + _FAR * far)
@@ -137,7 +142,7 @@ class Search:
         ]
         found += changes_of_calls(self.forward, order)
         found += exchanged_weights(self.forward, order)
-        return sorted(found, key=lambda change: change.cost)
+        return sorted(found, key=lambda change: -change.cost)
 
     def _order(self) -> dict[int, float]:
         """Return the steps that may be wrong, and how far each is from where the forwards part."""
