@@ -218,18 +218,23 @@ def _driver() -> tuple[list[str], str | None]:
 
 
 def _git() -> tuple[str | None, bool | None]:
-    commit = _ask("git", "rev-parse", "HEAD")
-    if commit is None:
+    from pytest_tfdebug.git import GitError, git
+
+    try:
+        commit = git(".", "rev-parse", "HEAD", seconds=_QUERY_SECONDS).decode().strip()
+    except GitError:
         return None, None
-    # without its lock, which git leaves behind when it is killed, and without the program that a repository may name
-    status = _ask("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "status", "--porcelain")
-    return commit.strip(), None if status is None else bool(status.strip())
+    try:  # a submodule has filters of its own, so that only its commit is compared
+        status = git(".", "status", "--porcelain", "--ignore-submodules=dirty", seconds=_QUERY_SECONDS)
+    except GitError:
+        return commit, None
+    return commit, bool(status.strip())
 
 
 def _ask(*command: str) -> str | None:
     """Return what a query prints, None when it cannot be asked."""
     try:
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_QUERY_SECONDS)  # noqa: S603 - the commands are the two fixed ones above
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_QUERY_SECONDS)  # noqa: S603 - the command is the fixed one above
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout

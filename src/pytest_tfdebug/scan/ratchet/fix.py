@@ -42,8 +42,10 @@ def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> tupl
     bad = scanner.scan().bad
     skips = StaleSkips(scanner, tree, today)
     found = skips.find() if kind == "stale" else sorted(skips.without_reason())
-    by_path = groupby(found, attrgetter("path"))
-    return [Rewrite(path, tree.read(path), list(findings)) for path, findings in by_path], bad
+    by_path = {path: list(findings) for path, findings in groupby(found, attrgetter("path"))}
+    outside = {path for path in by_path if not tree.is_inside(path)}
+    inside = [Rewrite(path, tree.read(path), by_path[path]) for path in by_path if path not in outside]
+    return inside, bad | dict.fromkeys(outside, "a link that leads out of the repository")
 
 
 class Rewrite:
@@ -69,12 +71,14 @@ class Rewrite:
         yield from difflib.unified_diff(before, after, f"a/{self.path}", f"b/{self.path}", lineterm="")
 
     def write(self, root: str) -> None:
-        """Replace the file, which keeps its mode; what a link leads to is replaced, and not the link.
+        """Replace the file, which keeps its mode; what a link leads to is replaced, inside the root, and not the link.
 
         Raises:
             ScanError: If it cannot be written.
         """
         target = Path(root, self.path).resolve()
+        if not target.is_relative_to(Path(root).resolve()):  # the link has changed since it was read
+            raise ScanError(f"Cannot write {self.path}: a link that leads out of the repository.")
         try:
             mode = target.stat().st_mode
             replace(target, [self.content])

@@ -208,11 +208,14 @@ def _quote(text: str, at: int) -> str:
 
 def _string_end(text: str, at: int, quote: str) -> int:
     """Return where a string ends whose content begins at ``at``; -1 where it does not."""
-    while (close := text.find(quote, at)) >= 0:
+    close = text.find(quote, at)
+    while close >= 0:
         slash = text.find("\\", at, close)
         if slash < 0:
             return close + len(quote)
         at = slash + 2
+        if at > close:
+            close = text.find(quote, at)
     return -1
 
 

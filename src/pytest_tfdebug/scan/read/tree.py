@@ -37,12 +37,13 @@ class DiskTree:
 
     def files(self, under: str) -> Iterator[str]:
         """Yield every path below a directory; a directory named like a Python file is yielded too."""
-        prefix = f"{under}/" if under else ""
-        names = self._names(under)
-        yield from (f"{prefix}{name}" for name, kind in names.items() if kind in _FILES or name.endswith(".py"))
-        for name, kind in names.items():
-            if kind == _DIRECTORY and name not in _PRUNED and not name.startswith("."):
-                yield from self.files(f"{prefix}{name}")
+        left = [under]
+        while left:
+            directory = left.pop()
+            prefix, names = f"{directory}/" if directory else "", self._names(directory)
+            yield from (f"{prefix}{name}" for name, kind in names.items() if kind in _FILES or name.endswith(".py"))
+            inner = (name for name, kind in names.items() if kind == _DIRECTORY and name not in _PRUNED)
+            left.extend(reversed([f"{prefix}{name}" for name in inner if not name.startswith(".")]))
 
     def is_file(self, path: str) -> bool:
         """Tell whether a path is a file."""
@@ -53,6 +54,11 @@ class DiskTree:
         """Tell whether a path is a directory."""
         directory, _, name = path.rpartition("/")
         return not path or self._names(directory).get(name) in _DIRECTORIES
+
+    def is_inside(self, path: str) -> bool:
+        """Tell whether a file stands in the tree, also where links lead to it."""
+        root = os.path.realpath(self._root)
+        return os.path.commonpath([root, os.path.realpath(os.path.join(root, path))]) == root
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes.
@@ -169,21 +175,13 @@ def _directory(root: str | os.PathLike[str]) -> str:
     return os.fspath(root)
 
 
-def git(root: str, *arguments: str) -> bytes:
-    """Return what a command of git writes.
-
-    Raises:
-        ScanError: If there is no git, or it fails.
-    """
-    import subprocess
+def _git(root: str, *arguments: str) -> bytes:
+    from pytest_tfdebug.git import GitError, git
 
     try:
-        done = subprocess.run(["git", "-C", root, *arguments], check=True, capture_output=True)  # noqa: S603, S607 - git, with arguments of our own
-    except FileNotFoundError as error:
-        raise ScanError("git is not installed; --base needs it.") from error
-    except subprocess.CalledProcessError as error:
-        raise ScanError(f"{root} is not a git repository: {error.stderr.decode(errors='replace').strip()}") from error
-    return done.stdout
+        return git(root, *arguments)
+    except GitError as error:
+        raise ScanError(f"{root} is not a git repository that answers: {error}") from error
 
 
 #: Symlinks that may lead to each other.
@@ -191,27 +189,23 @@ _LINKS = 40
 
 
 class GitTree:
-    """A revision, read from git's object store.
+    """A revision, read from git's object store; no later scan is held to it."""
 
-    ``blobs`` names the blob that each file is, and ``contents``, which grows, holds those that were read. ``record``
-    has the paths that were not found in place of listings.
-    """
+    record = Record({}, {})
 
-    def __init__(self, root: str | os.PathLike[str], revision: str, contents: dict[str, bytes] | None = None) -> None:
+    def __init__(self, root: str | os.PathLike[str], revision: str) -> None:
         self._root = _directory(root)
-        listing = os.fsdecode(git(self._root, "ls-tree", "-r", "-z", self._resolved(revision)))
+        listing = os.fsdecode(_git(self._root, "ls-tree", "-r", "-z", self._resolved(revision)))
         entries = [entry.partition("\t")[::2] for entry in listing.split("\0") if entry]
-        self.contents = {} if contents is None else contents
-        self.record = Record({}, {})
-        self.blobs = {path: kind.split()[2] for kind, path in entries}
+        self._blobs = {path: kind.split()[2] for kind, path in entries}
         self._links = frozenset(path for kind, path in entries if kind.startswith("120000"))
-        self._dirs = frozenset(path[:at] for path in self.blobs for at, mark in enumerate(path) if mark == "/")
+        self._dirs = frozenset(path[:at] for path in self._blobs for at, mark in enumerate(path) if mark == "/")
         self._batch: subprocess.Popen[bytes] | None = None
 
     def _resolved(self, revision: str) -> str:
-        git(self._root, "rev-parse", "--git-dir")
+        _git(self._root, "rev-parse", "--git-dir")
         try:
-            return git(self._root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
+            return _git(self._root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
         except ScanError as error:
             raise ScanError(f"{revision!r} is not a revision of {self._root}; `git branch -a` lists some.") from error
 
@@ -227,20 +221,15 @@ class GitTree:
     def files(self, under: str) -> Iterator[str]:
         """Yield every path below a directory."""
         prefix = f"{under}/" if under else ""
-        yield from sorted(path for path in self.blobs if path.startswith(prefix))
+        yield from sorted(path for path in self._blobs if path.startswith(prefix))
 
     def is_file(self, path: str) -> bool:
         """Tell whether a path is a file."""
-        return self._noted(path, is_there=path in self.blobs)
+        return path in self._blobs
 
     def is_dir(self, path: str) -> bool:
         """Tell whether a path is a directory."""
-        return self._noted(path, is_there=path in self._dirs)
-
-    def _noted(self, path: str, *, is_there: bool) -> bool:
-        if not is_there:
-            self.record.listings[path] = ""
-        return is_there
+        return path in self._dirs
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes, those that a symlink leads to.
@@ -249,33 +238,33 @@ class GitTree:
             BadSourceError: If there is no such file to read.
         """
         for _ in range(_LINKS):
-            name = self.record.contents[path] = self.blobs.get(path, "")
-            if name not in self.contents:
-                self.contents[name] = self._blob(name)
+            content = self._blob(self._blobs.get(path, ""))
             if path not in self._links:
-                return self.contents[name]
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(self.contents[name])))
+                return content
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(path), os.fsdecode(content)))
         raise BadSourceError("a symlink that leads to itself")
 
     def _blob(self, name: str) -> bytes:
         if not name:
             raise BadSourceError("no such file")
         if self._batch is None:
-            import subprocess
+            from pytest_tfdebug.git import blobs
 
-            self._batch = subprocess.Popen(  # noqa: S603 - git, with arguments of our own
-                ["git", "-C", self._root, "cat-file", "--batch"],  # noqa: S607 - git is found on PATH, as everywhere
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
+            self._batch = blobs(self._root)
         stdin, stdout = self._batch.stdin, self._batch.stdout
         if stdin is None or stdout is None:
             raise ScanError("git gives no answer.")
-        stdin.write(f"{name}\n".encode())
-        stdin.flush()
+        try:
+            stdin.write(f"{name}\n".encode())
+            stdin.flush()
+        except BrokenPipeError:  # of a git that could not fetch an earlier one
+            pass
         header = stdout.readline().split()
         if len(header) != 3:  # noqa: PLR2004 - object, type and size
-            raise BadSourceError("not in the revision")
+            raise ScanError(
+                f"{self._root} is a partial clone without all files of the revision, and nothing is fetched here. "
+                "Type: git fetch --refetch --no-filter"
+            )
         content = stdout.read(int(header[2]) + 1)[:-1]
         if len(content) > _MOST:
             raise BadSourceError(f"{len(content):,} bytes, more than the {_MOST:,} that are read")

@@ -223,12 +223,11 @@ class Workspace:
 
     def _find_package(self, directory: str, name: str) -> str | None:
         """Return a top-level module as pytest and an installed repository would find it, nearest first."""
-        path = posixpath.join(directory, name)
-        if self._file(path) is not None:
-            return path
-        if directory:
-            return self._package(directory.rpartition("/")[0], name)
-        return next((path for path in (f"src/{name}", f"tests/{name}") if self._file(path) is not None), None)
+        above = [directory]
+        while above[-1]:
+            above.append(above[-1].rpartition("/")[0])
+        path = next((path for each in above if self._file(path := posixpath.join(each, name)) is not None), None)
+        return path or next((path for path in (f"src/{name}", f"tests/{name}") if self._file(path) is not None), None)
 
     def _find(self, path: str) -> str | None:
         """Return the file of a module path without its suffix; a package without ``__init__.py`` has an empty one."""

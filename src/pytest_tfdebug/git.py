@@ -1,0 +1,89 @@
+"""Asks git in any repository: nothing that the repository configures is run, and nothing is fetched.
+
+Source:
+    https://git-scm.com/docs/git-config, the keys that name a program.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Keys of a repository's configuration that name a program or open a connection -> what they are for our calls.
+_HARMLESS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.sshCommand": "false",
+    "credential.helper": "",
+    "protocol.allow": "never",
+}
+#: Commands that would run a program on the files that differ.
+_SHOWING = frozenset({"diff", "log", "show"})
+_OFF = {
+    "GIT_ALLOW_PROTOCOL": "none",  # a blob that is not here stays away
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",  # a git that is killed leaves no lock behind
+    "GIT_SSH_COMMAND": "false",
+    "GIT_TERMINAL_PROMPT": "0",
+}
+#: What each filter of files has: a program, or one that is left running.
+_FILTER = {"clean": "", "smudge": "", "process": "", "required": "false"}
+
+
+class GitError(Exception):
+    """Git is not there, or has no answer; the message is what it says."""
+
+
+def git(root: str | os.PathLike[str], *arguments: str, seconds: float | None = None) -> bytes:
+    """Return what a command of git writes.
+
+    Raises:
+        GitError: If there is no git, or it fails, or takes longer than ``seconds``.
+    """
+    settings = _environment(_HARMLESS)
+    try:
+        listed = _run(root, ["config", "--null", "--name-only", "--get-regexp", r"^filter\."], settings, seconds)
+        names = {key.split(".", 1)[1].rpartition(".")[0] for key in os.fsdecode(listed.stdout).split("\0") if key}
+        filters = {f"filter.{name}.{key}": value for name in names for key, value in _FILTER.items()}
+        plain = ("--no-ext-diff", "--no-textconv") if arguments[0] in _SHOWING else ()
+        command = (arguments[0], *plain, *arguments[1:])
+        done = _run(root, command, _environment(_HARMLESS | filters), seconds)
+    except FileNotFoundError as error:
+        raise GitError("git is not installed") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise GitError(str(error)) from error
+    if done.returncode:
+        raise GitError(done.stderr.decode(errors="replace").strip())
+    return done.stdout
+
+
+def _run(
+    root: str | os.PathLike[str], arguments: Sequence[str], environment: dict[str, str], seconds: float | None
+) -> subprocess.CompletedProcess[bytes]:
+    command = ["git", "-C", os.fspath(root), *arguments]
+    return subprocess.run(command, check=False, capture_output=True, env=environment, timeout=seconds)  # noqa: S603 - git, with arguments of our own
+
+
+def blobs(root: str | os.PathLike[str]) -> subprocess.Popen[bytes]:
+    """Start a git that writes the content of each blob whose name it is given; blobs have no filters."""
+    return subprocess.Popen(  # noqa: S603 - git, with arguments of our own
+        ["git", "-C", os.fspath(root), "cat-file", "--batch"],  # noqa: S607 - git is found on PATH, as everywhere
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=_environment(_HARMLESS),
+    )
+
+
+def _environment(settings: dict[str, str]) -> dict[str, str]:
+    """Return the environment of a git with these settings, which come before those of the repository."""
+    first = int(os.environ.get("GIT_CONFIG_COUNT") or 0)  # a job may have named its own, such as safe.directory
+    found = {**os.environ, **_OFF, "GIT_CONFIG_COUNT": str(first + len(settings))}
+    for number, (key, value) in enumerate(settings.items(), first):
+        found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    found.pop("GIT_EXTERNAL_DIFF", None)
+    return found
