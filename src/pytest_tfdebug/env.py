@@ -1,4 +1,4 @@
-"""``python -m pytest_tfdebug.env``: print the environment that a result depends on."""
+"""``tfdebug env``: print the environment that a result depends on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the environment as text, or as one JSON object with ``--json``."""
-    parser = argparse.ArgumentParser(prog="python -m pytest_tfdebug.env", description="Print the environment.")
+    parser = argparse.ArgumentParser(prog="tfdebug env", description="Print the environment.")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     as_json = parser.parse_args(arguments).json
     if util.find_spec("torch") is not None:

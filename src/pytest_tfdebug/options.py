@@ -1,138 +1,120 @@
 """Every flag, ini key and marker of the plugin, in tables; the only file that knows their names.
 
-To add one, add a row to ``FLAGS`` (and a field of the same name to :class:`Options`) or to ``MARKERS``.
-A flag without a value on the command line falls back to its ini key, then to its default. What a marker takes is a
-dataclass on :class:`~pytest_tfdebug.marker_arguments.Arguments`, in the room of its check.
+To add one, add a row to ``FLAGS``, ``INI`` or ``MARKERS``, and for a flag or key a field to :class:`Options`. What a
+marker takes is a dataclass on :class:`~pytest_tfdebug.marker_arguments.Arguments`, in the room of its check.
+
+Every run of pytest imports this file: it has no dataclass and no named tuple, which take longer to make than to read.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pytest
 
 
-class Flag(NamedTuple):
-    """One command-line flag and the ini key behind it.
+class Flag:
+    """One command-line flag.
 
     Args:
-        dest: Field of :class:`Options` that holds the value.
         flag: The flag as typed.
         text: Help, one sentence.
-        default: Value when neither the flag nor the ini key is given.
+        default: Value when neither the flag nor its ini key is given.
         choices: The valid values; empty for free text.
-        metavar: Placeholder for a free value in the help.
-        is_switch: A flag without a value.
-        is_path: In an ini file the value is relative to that file, not to where pytest is started.
+        metavar: Placeholder for a free value in the help; with neither it the flag takes no value.
         bare: Value of the flag when it is given without one; None if it needs one.
+        has_ini: Whether the value can stand in an ini file: of what a project decides, not of what one run is to do.
     """
 
-    dest: str
-    flag: str
-    text: str
-    default: str | bool | None = None
-    choices: tuple[str, ...] = ()
-    metavar: str | None = None
-    is_switch: bool = False
-    is_path: bool = False
-    bare: str | None = None
+    def __init__(
+        self,
+        flag: str,
+        text: str,
+        default: str | None = None,
+        *,
+        choices: tuple[str, ...] = (),
+        metavar: str | None = None,
+        bare: str | None = None,
+        has_ini: bool = False,
+    ) -> None:
+        self.flag, self.text, self.default, self.choices = flag, text, default, choices
+        self.metavar, self.bare, self.has_ini = metavar, bare, has_ini
+        self.ini = flag.lstrip("-").replace("-", "_")
 
-    @property
-    def ini(self) -> str:
-        """The ini key: the flag without dashes."""
-        return self.flag.lstrip("-").replace("-", "_")
 
-
-FLAGS = (
-    Flag(
-        "golden",
-        "--tf-golden",
-        "check against goldens, write them all (update), write those that do not exist (missing), write what would "
-        "change beside them (pending; see python -m pytest_tfdebug.review), or skip (off)",
-        default="check",
-        choices=("check", "update", "missing", "pending", "off"),
+#: Title of a group in ``--help`` -> its flags.
+FLAGS: dict[str, tuple[Flag, ...]] = {
+    "model debugging (pytest-tfdebug)": (
+        Flag(
+            "--tf-golden",
+            "check against goldens, write them all (update), write those that do not exist (missing), or skip (off)",
+            "check",
+            choices=("check", "update", "missing", "off"),
+            has_ini=True,
+        ),
+        Flag(
+            "--tf-golden-dir",
+            "directory of the goldens, or a URL that fsspec knows (default: goldens/ beside the test file)",
+            metavar="DIR|URL",
+            has_ini=True,
+        ),
+        Flag(
+            "--tf-golden-variant",
+            "which of a test's goldens to check or write: device, dtype or a name; without it the plain one is checked",
+            metavar="VARIANT",
+        ),
+        Flag("--tf-golden-prune", "with --tf-golden=update: delete goldens whose test is gone"),
+        Flag(
+            "--tf-explain",
+            "after a failed golden check, run the model once more to name the line (auto), or do not (off)",
+            "auto",
+            choices=("auto", "off"),
+            has_ini=True,
+        ),
+        Flag(
+            "--tf-repro",
+            "write a folder for each failed check: its inputs, the environment, a script that runs the test "
+            "(default: tfdebug-repro)",
+            metavar="DIR",
+            bare="tfdebug-repro",
+        ),
+        Flag(
+            "--tf-html",
+            "write a page for each check, passed or failed, and an index of them into this directory",
+            metavar="DIR",
+        ),
+        Flag("--tf-json", "write every check, passed or failed, into this JSON file", metavar="FILE"),
+        Flag(
+            "--tf-triage",
+            "say which kind of failure a failed test is, with the smallest fix (auto), or do not (off)",
+            "auto",
+            choices=("auto", "off"),
+            has_ini=True,
+        ),
+        Flag(
+            "--tf-run-skipped",
+            "run skipped tests once more without their skips, and list those that pass now: skips that always hold "
+            "(unconditional, the default) or those on a condition too (all)",
+            choices=("unconditional", "all"),
+            bare="unconditional",
+        ),
     ),
-    Flag(
-        "golden_dir",
-        "--tf-golden-dir",
-        "directory of the goldens, or a URL that fsspec knows (default: goldens/ beside the test file)",
-        metavar="DIR|URL",
-        is_path=True,
+    "a second look at a failure (pytest-tfdebug)": (
+        Flag("--tf-offline", "keep the Hugging Face hub out: only its local cache is read"),
+        Flag(
+            "--tf-device",
+            "hide the GPUs before CUDA starts (cpu), demand one (cuda), or leave the choice to the tests (auto)",
+            "auto",
+            choices=("cpu", "cuda", "auto"),
+        ),
+        Flag("--tf-sync-cuda", "CUDA_LAUNCH_BLOCKING=1: CUDA errors surface where they arise"),
+        Flag(
+            "--tf-watch-masks",
+            "warn of attention masks that are missing, too short, inverted, additive or misnamed, in every test",
+        ),
     ),
-    Flag(
-        "golden_variant",
-        "--tf-golden-variant",
-        "which of a test's goldens to check or write: device, dtype or a name; without it the plain one is checked",
-        metavar="VARIANT",
-    ),
-    Flag(
-        "golden_prune",
-        "--tf-golden-prune",
-        "with --tf-golden=update: delete goldens whose test is gone",
-        is_switch=True,
-    ),
-    Flag(
-        "explain",
-        "--tf-explain",
-        "after a failed golden check, run the model once more to name the line (auto), or do not (off)",
-        default="auto",
-        choices=("auto", "off"),
-    ),
-    Flag(
-        "repro",
-        "--tf-repro",
-        "write a folder for each failed check: its inputs, the environment, a script that runs the test "
-        "(default: tfdebug-repro)",
-        metavar="DIR",
-        bare="tfdebug-repro",
-    ),
-    Flag(
-        "html",
-        "--tf-html",
-        "write a page for each check, passed or failed, and an index of them into this directory",
-        metavar="DIR",
-        is_path=True,
-    ),
-    Flag("json", "--tf-json", "write every check, passed or failed, into this JSON file", metavar="FILE", is_path=True),
-    Flag(
-        "triage",
-        "--tf-triage",
-        "say which kind of failure a failed test is, with the smallest fix (auto), or do not (off)",
-        default="auto",
-        choices=("auto", "off"),
-    ),
-    Flag("env", "--tf-env", "print the environment: versions, machine, numeric flags, caches, commit", is_switch=True),
-    Flag("offline", "--tf-offline", "keep the Hugging Face hub out: only its local cache is read", is_switch=True),
-    Flag(
-        "verbosity",
-        "--tf-verbosity",
-        "level of the transformers log in the captured sections",
-        choices=("debug", "info", "warning", "error"),
-    ),
-    Flag(
-        "device",
-        "--tf-device",
-        "hide the GPUs before CUDA starts (cpu), demand one (cuda), or leave the choice to the tests (auto)",
-        default="auto",
-        choices=("cpu", "cuda", "auto"),
-    ),
-    Flag("sync_cuda", "--tf-sync-cuda", "CUDA_LAUNCH_BLOCKING=1: CUDA errors surface where they arise", is_switch=True),
-    Flag(
-        "watch_masks",
-        "--tf-watch-masks",
-        "warn of attention masks that are missing, too short, inverted, additive or misnamed, in every test",
-        is_switch=True,
-    ),
-    Flag(
-        "run_skipped",
-        "--tf-run-skipped",
-        "run skipped tests once more without their skips, and list those that pass now: skips that always hold "
-        "(unconditional, the default) or those on a condition too (all)",
-        choices=("unconditional", "all"),
-        bare="unconditional",
-    ),
-)
+}
 #: Keys that have no flag.
 INI = (
     (
@@ -183,8 +165,8 @@ MARKERS: dict[str, str] = {
 }
 
 
-class Options(NamedTuple):
-    """The plugin's options of one run, flags and ini keys resolved; one field a row of ``FLAGS``."""
+class Options:
+    """The plugin's options of one run, flags and ini keys resolved."""
 
     golden: str
     golden_dir: str | None
@@ -194,20 +176,21 @@ class Options(NamedTuple):
     repro: str | None
     html: str | None
     json: str | None
+    triage: str
+    run_skipped: str | None
+    offline: bool
+    device: str
+    sync_cuda: bool
+    watch_masks: bool
     golden_tolerances: str | None
     golden_tolerance: str | None
     golden_internal: str | None
     golden_store: str | None
     golden_max_size: str | None
     explain_seconds: str | None
-    triage: str
-    env: bool
-    offline: bool
-    verbosity: str | None
-    device: str
-    sync_cuda: bool
-    watch_masks: bool
-    run_skipped: str | None
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        vars(self).update(values)
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
@@ -216,10 +199,9 @@ class Options(NamedTuple):
         Raises:
             pytest.UsageError: If an ini key has a value that its flag would refuse.
         """
-        values = {flag.dest: _value(config, flag) for flag in FLAGS}
-        return cls(
-            **values, **{key.removeprefix("tf_"): _ini(config, key, "\n" if key in LINES else None) for key, _ in INI}
-        )
+        values = {flag.ini: _value(config, flag) for group in FLAGS.values() for flag in group}
+        values |= {key: _ini(config, key, "\n" if key in LINES else None) for key, _ in INI}
+        return cls({key.removeprefix("tf_"): value for key, value in values.items()})
 
 
 def explain_seconds(config: pytest.Config) -> float | None:
@@ -242,18 +224,20 @@ def explain_seconds(config: pytest.Config) -> float | None:
 
 def register(parser: pytest.Parser) -> None:
     """Add the flags and ini keys to pytest's parser."""
-    group = parser.getgroup("tfdebug", "model debugging (pytest-tfdebug)")
-    for flag in FLAGS:
-        extra: dict[str, Any] = {"action": "store_true"} if flag.is_switch else {"metavar": flag.metavar}
-        if flag.choices:
-            extra = {"choices": flag.choices}
-        if flag.bare is not None:
-            extra |= {"nargs": "?", "const": flag.bare}
-        group.addoption(
-            flag.flag, dest=f"tf_{flag.dest}", default=None, help=f"{flag.text}; ini key {flag.ini}", **extra
-        )
-        kind: Literal["bool", "string"] = "bool" if flag.is_switch else "string"
-        parser.addini(flag.ini, f"default of {flag.flag}", type=kind, default=None)
+    for title, flags in FLAGS.items():
+        group = parser.getgroup(title)
+        for flag in flags:
+            extra: dict[str, Any] = {"metavar": flag.metavar}
+            if flag.choices:
+                extra = {"choices": flag.choices}
+            if flag.bare is not None:
+                extra |= {"nargs": "?", "const": flag.bare}
+            elif not flag.choices and flag.metavar is None:
+                extra = {"action": "store_true"}
+            text = f"{flag.text}; ini key {flag.ini}" if flag.has_ini else flag.text
+            group.addoption(flag.flag, dest=flag.ini, default=None, help=text, **extra)
+            if flag.has_ini:
+                parser.addini(flag.ini, f"default of {flag.flag}", type="string", default=None)
     for key, text in INI:
         shape: Literal["linelist", "string"] = "linelist" if key in LINES else "string"
         parser.addini(key, text, type=shape, default=None)
@@ -266,12 +250,12 @@ def register_markers(config: pytest.Config) -> None:
 
 
 def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's value is text, a switch or None
-    value = config.getoption(f"tf_{flag.dest}", None)
+    value = config.getoption(flag.ini, None)
     if value is None:  # before the conftests are loaded, what is parsed so far stands here
-        value = getattr(config.known_args_namespace, f"tf_{flag.dest}", None)
-    if value is None:
+        value = getattr(config.known_args_namespace, flag.ini, None)
+    if value is None and flag.has_ini:
         value = _ini(config, flag.ini, None)
-        if value and flag.is_path and "://" not in value:
+        if value and flag.ini == "tf_golden_dir" and "://" not in value:  # relative to the file that says it
             value = str((config.inipath.parent if config.inipath else config.rootpath) / value)
     if value is None or value == "":
         return flag.default
@@ -282,20 +266,17 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
     return value
 
 
-def _ini(config: pytest.Config, key: str, separator: str | None) -> Any:  # noqa: ANN401 - text, a switch or None
+def _ini(config: pytest.Config, key: str, separator: str | None) -> Any:  # noqa: ANN401 - text or None
     """Return an ini value; a list, as pyproject.toml can hold, as text.
 
     Raises:
-        pytest.UsageError: If it is a list and the key takes one value, or the key is a switch and it is none.
+        pytest.UsageError: If it is a list and the key takes one value.
     """
-    import pytest
-
-    try:
-        value = config.getini(key)
-    except (ValueError, pytest.UsageError) as error:  # names the value alone; pytest 8 raises a ValueError
-        raise pytest.UsageError(f"{key}: {error}. Give true or false.") from error
+    value = config.getini(key)
     if not isinstance(value, list):
         return value
     if separator is None:
+        import pytest
+
         raise pytest.UsageError(f"{key} = {value!r} is a list. Give one value.")
     return separator.join(map(str, value))

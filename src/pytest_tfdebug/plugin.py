@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Set the switches for a second look before a conftest can import what they are for."""
     chosen = options.Options.of(early_config)
-    if chosen.offline or chosen.verbosity or chosen.device != "auto" or chosen.sync_cuda:
+    if chosen.offline or chosen.device != "auto" or chosen.sync_cuda:
         import_module("pytest_tfdebug.triage.switches").apply(early_config, chosen)
 
 
@@ -62,8 +62,6 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = options.Options.of(config)
     if chosen.triage == "auto":
         config.pluginmanager.register(Triage(config), "tfdebug-triage")
-    if chosen.env:
-        _register(config, "pytest_tfdebug.triage.show_environment")
     if chosen.watch_masks:
         _register(config, _INVARIANCE)
     if chosen.run_skipped:

@@ -1,6 +1,140 @@
-"""``python -m pytest_tfdebug.review``: go through the goldens that ``--tf-golden=pending`` left to be reviewed."""
+"""``tfdebug review [REV]``: say in words how the goldens of this directory differ from a git revision."""
 
-from pytest_tfdebug.goldens.review import main
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.errors import GoldenError, counted, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_SUFFIX = ".safetensors"
+#: Git asks no server, and runs no program that a repository names, for an object that it reads.
+_QUIET = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "GIT_TERMINAL_PROMPT": "0"}
+_SHA1 = 40
+
+
+class _NoRevisionError(Exception):
+    """Git cannot say what a revision holds; the message is one line."""
+
+
+class _Pair(NamedTuple):
+    """A golden and what the revision holds in its place.
+
+    Args:
+        name: Its path, from where the command was started.
+        blob: Of the revision; None where it has none.
+    """
+
+    name: str
+    blob: str | None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print what differs; 0, or 2 where a revision or a file cannot be read."""
+    parser = argparse.ArgumentParser(prog="tfdebug review", description=(__doc__ or "").partition(": ")[2])
+    parser.add_argument("revision", nargs="?", default="HEAD", metavar="REV", help="what to compare with (HEAD)")
+    parser.add_argument("--text", metavar="FILE", help="print one golden as text, for git to compare (textconv)")
+    chosen = parser.parse_args(arguments)
+    try:
+        for line in _text(Path(chosen.text)) if chosen.text else _differences(chosen.revision):
+            sys.stdout.write(printable(line) + "\n")
+    except (GoldenError, _NoRevisionError) as error:
+        sys.stderr.write(printable(f"error: {error}", keep="\n") + "\n")
+        return 2
+    return 0
+
+
+def _text(file: Path) -> Iterator[str]:
+    from pytest_tfdebug.goldens.changes import described
+    from pytest_tfdebug.goldens.store import load
+
+    yield from described(load(file))
+
+
+def _differences(revision: str) -> Iterator[str]:
+    """Yield a block of lines for each golden that is not as it was, then how many there are."""
+    total = 0
+    for pair in _changed(revision):
+        total += 1
+        yield pair.name
+        yield from (f"  {line}" for line in _told(pair))
+    yield (
+        f"{counted(total, 'golden')} differ{'s' if total == 1 else ''} from {revision}."
+        if total
+        else (f"No golden here differs from {revision}.")
+    )
+
+
+def _changed(revision: str) -> Iterator[_Pair]:
+    """Yield the goldens of this directory that a revision holds otherwise, or that only one of the two has."""
+    commit = _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
+    entries = (entry.partition("\t") for entry in os.fsdecode(_git("ls-tree", "-r", "-z", commit)).split("\0") if entry)
+    before = {name: about.split()[2] for about, _, name in entries if name.endswith(_SUFFIX)}
+    listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    now = {name for name in os.fsdecode(listed).split("\0") if name.endswith(_SUFFIX) and Path(name).is_file()}
+    for name in sorted(before.keys() | now):
+        blob = before.get(name)
+        if name not in now or blob is None or _blob(Path(name), blob) != blob:
+            yield _Pair(name, blob)
+
+
+def _blob(file: Path, like: str) -> str:
+    """Return git's name of a file's content, with the hash of the repository."""
+    content = file.read_bytes()
+    made = hashlib.sha1 if len(like) == _SHA1 else hashlib.sha256
+    return made(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def _told(pair: _Pair) -> Iterator[str]:
+    from pytest_tfdebug.goldens.changes import changes
+    from pytest_tfdebug.goldens.store import load
+
+    file = Path(pair.name)
+    if not file.is_file():
+        yield "deleted"
+        return
+    try:
+        new = load(file)
+        if pair.blob is None:
+            outputs = sum(len(call.outputs or ()) for call in new.trace.calls)
+            yield f"new: {counted(len(new.trace.calls), 'call')}, {counted(outputs, 'output')}, of {new.extra['test']}"
+            return
+        with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
+            copy = Path(folder) / file.name
+            copy.write_bytes(_git("cat-file", "blob", pair.blob))
+            try:
+                old = load(copy)
+            except GoldenError as error:
+                yield f"not compared, as the old one cannot be read: {str(error).replace(str(copy), pair.name)}"
+                return
+            yield from changes(old, new.trace, new.extra)
+    except GoldenError as error:
+        yield f"not compared: {error}"
+
+
+def _git(*arguments: str) -> bytes:
+    """Return what a command of git writes.
+
+    Raises:
+        _NoRevisionError: If there is no git, or it fails.
+    """
+    command = ["git", "-c", "core.fsmonitor=false", *arguments]
+    try:
+        return subprocess.run(command, check=True, capture_output=True, env={**os.environ, **_QUIET}).stdout  # noqa: S603 - git, with arguments of our own
+    except FileNotFoundError as error:
+        raise _NoRevisionError("git is not installed.") from error
+    except subprocess.CalledProcessError as error:
+        raise _NoRevisionError(error.stderr.decode(errors="replace").strip().partition("\n")[0]) from error
+
 
 if __name__ == "__main__":
     raise SystemExit(main())

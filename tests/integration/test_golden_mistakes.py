@@ -259,7 +259,7 @@ def test_a_bad_ini_value_is_a_usage_error(pytester, suite):
 
     assert result.ret == 4
     result.stderr.fnmatch_lines(
-        ["*tf_golden = 'sometimes' is not one of check, update, missing, pending, off (see --tf-golden)."]
+        ["*tf_golden = 'sometimes' is not one of check, update, missing, off (see --tf-golden)."]
     )
 
 

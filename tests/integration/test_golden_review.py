@@ -1,9 +1,12 @@
-"""``--tf-golden=pending`` and ``python -m pytest_tfdebug.review``; who may record on a CI server."""
+"""``tfdebug review``: how goldens differ from a git revision; who may record on a CI server."""
+
+import subprocess
+import sys
 
 import pytest
 
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - loaded once for all runs
-from pytest_tfdebug.goldens import review
+from pytest_tfdebug import review
 
 SUITE = """
 import os
@@ -46,175 +49,112 @@ def run(pytester, monkeypatch):
 
 
 @pytest.fixture
-def moved(pytester, run):
-    """A project in which two of three goldens wait to be reviewed; their bytes before."""
+def committed(pytester, run):
+    """A git repository whose last commit holds three goldens."""
     run("--tf-golden=update").assert_outcomes(passed=3)
-    before = contents(pytester)
-    result = run("--tf-golden=pending", SCALE="2")
-    result.assert_outcomes(passed=1, failed=2)
-    return before, result
+    for command in (["init"], ["add", "goldens"], ["commit", "-m", "goldens"]):
+        git(*command)
 
 
-@pytest.fixture
-def answer(monkeypatch):
-    """Return a function that gives the review a terminal with these answers."""
-
-    def give(*answers):
-        left = list(answers)
-        for stream in ("stdin", "stdout"):
-            monkeypatch.setattr(getattr(review.sys, stream), "isatty", lambda: True, raising=False)
-        monkeypatch.setattr("builtins.input", lambda prompt: left.pop(0))
-        return left
-
-    return give
+def git(*arguments):
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    command = ["git", *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def contents(pytester):
     folder = pytester.path
-    files = sorted(path for path in folder.glob("goldens/*/*") if path.suffix != ".json")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.glob("goldens/*/*"))}
 
 
-def test_what_would_change_is_written_beside_the_golden_and_the_check_is_as_before(pytester, moved):
-    before, result = moved
-
-    after = contents(pytester)
-    assert after.keys() - before.keys() == {f"{ONE}.pending", f"{TWO}.pending"}
-    assert {name: after[name] for name in before} == before
-    result.stdout.fnmatch_lines(
-        [
-            "*container.py:* in 2 (Linear): has other weights: 2.weight",
-            "*Next: to accept the new values, run: python -m pytest_tfdebug.review",
-            "2 pending",
-            f"  pending  {ONE}.pending".replace("[", "[[]"),
-            "To review what is pending, run: python -m pytest_tfdebug.review",
-        ]
-    )
-
-
-def test_what_changes_nothing_is_not_pending(pytester, run, moved):
-    before, _ = moved
-
-    result = run("--tf-golden=pending")
-
-    result.assert_outcomes(passed=3)
-    assert contents(pytester) == before
-
-
-def test_a_golden_that_is_missing_waits_and_its_test_fails(pytester, run):
-    result = run("--tf-golden=pending", "-k", "same")
-    accepted = review.main(["--accept", "*"])
-
-    result.assert_outcomes(failed=1, deselected=2)
-    result.stdout.fnmatch_lines(
-        [
-            "*MissingGoldenError: test_it.py::test_same has no golden yet: goldens/test_it/test_same.safetensors does not*",
-            "*What would be recorded waits beside it. To review it, run: python -m pytest_tfdebug.review",
-        ]
-    )
-    assert accepted == 0
-    assert list(contents(pytester)) == ["goldens/test_it/test_same.safetensors"]
-    run("-k", "same").assert_outcomes(passed=1, deselected=2)
-
-
-def test_without_a_terminal_it_lists_what_moved_and_decides_nothing(pytester, moved, capsys):
-    before = contents(pytester)
+def told(capsys, *arguments):
+    """Return what the review prints, without indentation."""
     capsys.readouterr()
-
-    status = review.main([])
-
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert status == 0
-    assert lines[:2] == [ONE, "test: test_it.py::test_scaled[1]"]
-    assert lines[2] == "moved: 2 of 4 outputs, first '2' (Linear)"
-    assert lines[3].startswith("outside tolerance: 2 tensors, from '2' (")
-    assert lines[4].startswith("2 output: greatest difference ")
-    assert lines[6].startswith("the port with the golden in use: outside tolerance: ")
-    assert lines[7] == "the port with the new golden: inside tolerance: at most 0 of it, at 'Sequential'"
-    assert lines[8:10] == ["weights: '2.weight' differ", "environment: the same"]
-    assert lines[-1].startswith("2 goldens to be reviewed. To decide, run it in a terminal, or with --accept GLOB")
-    assert contents(pytester) == before
+    assert review.main(arguments) == 0
+    return [line.strip() for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("glob", ["*test_scaled[1]*", "test_it.py::test_scaled[1]", ONE])
-def test_a_glob_accepts_by_path_or_node_id(pytester, run, moved, glob):
-    assert review.main(["--accept", glob]) == 0
+@pytest.mark.usefixtures("committed")
+def test_goldens_as_they_were_are_said_to_be(capsys):
+    assert told(capsys) == ["No golden here differs from HEAD."]
 
-    assert list(contents(pytester)) == [
-        "goldens/test_it/test_same.safetensors",
-        ONE,
-        TWO,
-        f"{TWO}.pending",
+
+@pytest.mark.usefixtures("committed")
+def test_an_update_and_the_review_say_the_same_of_what_changed(run, capsys):
+    updated = run("--tf-golden=update", SCALE="2")
+    lines = told(capsys)
+
+    assert lines[:2] == [ONE, "moved: 2 of 4 outputs, first '2' (Linear)"]
+    assert lines[2].startswith("outside tolerance: 2 tensors, from '2' (")
+    assert lines[3].startswith("2 output: greatest difference ")
+    assert lines[5:7] == ["weights: '2.weight' differ", TWO]
+    assert lines[-1] == "2 goldens differ from HEAD."
+    printed = [line.strip() for line in updated.outlines]
+    assert set(lines[1:6]) <= set(printed)
+
+
+@pytest.mark.usefixtures("committed")
+def test_what_is_new_deleted_or_damaged_is_told(pytester, run, capsys):
+    (pytester.path / ONE).unlink()
+    (pytester.path / TWO).write_bytes(b"half")
+    pytester.makepyfile(test_other=SUITE.partition("@pytest.mark")[0])
+    run("--tf-golden=update", "test_other.py").assert_outcomes(passed=1)
+
+    lines = told(capsys)
+
+    assert lines[:3] == [ONE, "deleted", TWO]
+    assert lines[3].startswith(f"not compared: {TWO} (4 bytes) is empty, truncated")
+    assert lines[4:6] == [
+        "goldens/test_other/test_same.safetensors",
+        "new: 4 calls, 4 outputs, of test_other.py::test_same",
     ]
-    run(SCALE="2").assert_outcomes(passed=2, failed=1)
+    assert lines[-1] == "3 goldens differ from HEAD."
 
 
-def test_a_glob_rejects(pytester, moved):
-    before, _ = moved
+@pytest.mark.usefixtures("committed")
+def test_any_revision_can_be_compared_with_and_one_that_is_none_is_said_to_be(run, capsys):
+    run("--tf-golden=update", SCALE="2")
+    git("commit", "-a", "-m", "other goldens")
 
-    assert review.main(["--reject", "*"]) == 0
-
-    assert contents(pytester) == before
-    assert all(path.suffix == ".safetensors" for path in pytester.path.glob("goldens/*/*"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--accept", "*other*"], "error: '*other*' names none of the 2 goldens to be reviewed."),
-        (["--accept", "*", "--reject", "*2*"], "test_scaled[2].safetensors is to be accepted and to be rejected."),
-        (["nowhere"], "error: nowhere is no directory."),
-    ],
-)
-def test_a_mistake_is_told_and_nothing_is_decided(pytester, moved, capsys, arguments, told):
-    before = contents(pytester)
-
-    assert review.main(arguments) == 2
-
-    assert told in capsys.readouterr().err
-    assert contents(pytester) == before
+    assert told(capsys) == ["No golden here differs from HEAD."]
+    assert told(capsys, "HEAD~1")[-1] == "2 goldens differ from HEAD~1."
+    assert review.main(["nowhere"]) == 2
+    assert capsys.readouterr().err == "error: fatal: Needed a single revision\n"
 
 
-def test_in_a_terminal_it_asks_for_each(pytester, moved, answer, capsys):
-    before, _ = moved
-    waiting = contents(pytester)
-    answer("what?", "a", "r")
+@pytest.mark.usefixtures("committed")
+def test_git_shows_a_golden_as_text(pytester, run):
+    (pytester.path / ".gitattributes").write_text("*.safetensors diff=tfdebug\n")
+    git("config", "diff.tfdebug.textconv", f"{sys.executable} -m pytest_tfdebug.review --text")
+    run("--tf-golden=update", SCALE="2")
 
-    assert review.main([]) == 0
+    lines = git("diff").splitlines()
 
-    after = contents(pytester)
-    assert capsys.readouterr().out.endswith("1 accepted, 1 rejected\n")
-    assert after == {**before, ONE: waiting[f"{ONE}.pending"]}
+    changed = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    assert any(line.startswith("-weight 2.weight: ") for line in changed)
+    assert any(line.startswith("+  output: float32 (1, 2) min ") for line in changed)
+    assert not any("Binary files" in line for line in lines)
+    assert " 2 (Linear)" in lines
 
 
-@pytest.mark.parametrize(
-    ("answers", "told"),
-    [(("s", "q"), "1 skipped, 1 left"), (("all",), "2 accepted"), (("s", "all"), "1 skipped, 1 accepted")],
-)
-@pytest.mark.usefixtures("moved")
-def test_some_may_be_left_or_all_be_accepted(answer, capsys, answers, told):
-    left = answer(*answers)
+@pytest.mark.usefixtures("committed")
+def test_a_repository_runs_none_of_its_programs(pytester, run):
+    trap = pytester.path / "trap"
+    program = f"sh -c 'touch {trap}'"
+    for key in (
+        "core.fsmonitor",
+        "filter.x.clean",
+        "filter.x.smudge",
+        "diff.x.textconv",
+        "diff.external",
+        "core.pager",
+    ):
+        git("config", key, program)
+    (pytester.path / ".gitattributes").write_text("* filter=x diff=x\n")
+    run("--tf-golden=update", SCALE="2")
 
     assert review.main([]) == 0
-
-    assert capsys.readouterr().out.endswith(f"{told}\n")
-    assert left == []
-
-
-def test_a_damaged_one_is_not_accepted(pytester, moved, capsys):
-    before, _ = moved
-    (pytester.path / f"{ONE}.pending").write_bytes(b"half")
-
-    assert review.main(["--accept", f"*{ONE[-15:]}"]) == 2
-
-    assert "is empty, truncated or not a safetensors file" in capsys.readouterr().err
-    assert contents(pytester)[ONE] == before[ONE]
-
-
-def test_an_update_drops_what_was_pending(pytester, run, moved):
-    run("--tf-golden=update", SCALE="2").assert_outcomes(passed=3)
-
-    assert all(path.suffix == ".safetensors" for path in pytester.path.glob("goldens/*/*"))
+    assert not trap.exists()
 
 
 @pytest.mark.parametrize("how", ["ini", "addopts", "PYTEST_ADDOPTS"])

@@ -36,13 +36,6 @@ def test_tolerances_are_a_list_or_lines(run, value):
     run(key, "-W", "ignore").assert_outcomes(passed=1)
 
 
-def test_a_switch_that_is_neither_on_nor_off_is_refused(run):
-    result = run("tf_golden_prune = 'maybe'")
-
-    result.stderr.fnmatch_lines(["ERROR: tf_golden_prune: invalid truth value 'maybe'. Give true or false."])
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-
-
 @pytest.mark.parametrize("key", ["tf_golden_store", "tf_golden", "tf_golden_dir"])
 def test_a_list_where_one_value_belongs_is_refused(run, key):
     result = run(f'{key} = ["check", "off"]')

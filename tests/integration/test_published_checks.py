@@ -91,17 +91,6 @@ def test_the_end_of_a_run_says_where_page_and_file_are(pytester, failing):
     assert 'href="http' not in index
 
 
-def test_flags_have_ini_keys_relative_to_their_file(pytester, failing):
-    pytester.makeini("[pytest]\ntf_html = pages\ntf_json = checks.json\n")
-    (pytester.path / "below").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(pytester.path / "below")
-        pytester.runpytest("..")
-
-    assert (pytester.path / "pages" / "index.html").exists()
-    assert (pytester.path / "checks.json").exists()
-
-
 def test_a_place_that_cannot_be_written_is_said_before_anything_runs(pytester):
     (pytester.path / "taken").write_text("")
 

@@ -579,7 +579,7 @@ def test_functions_that_skip_are_put_back(listing):
     assert (unittest.skip, unittest.case.skip, unittest.TestCase.skipTest, pytest.skip) == before
 
 
-@pytest.mark.parametrize("mode", ["update", "missing", "pending"])
+@pytest.mark.parametrize("mode", ["update", "missing"])
 def test_goldens_are_not_recorded_in_the_same_run(pytester, mode):
     result = pytester.runpytest("--tf-run-skipped", f"--tf-golden={mode}")
 

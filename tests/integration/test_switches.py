@@ -1,4 +1,4 @@
-"""The switches for a second look: ``--tf-offline``, ``--tf-verbosity``, ``--tf-device``, ``--tf-sync-cuda``."""
+"""The switches for a second look: ``--tf-offline``, ``--tf-device``, ``--tf-sync-cuda``."""
 
 import os
 
@@ -10,7 +10,7 @@ import torch
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch):
     """No setting of the machine that the tests run on."""
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TRANSFORMERS_VERBOSITY", "CUDA_LAUNCH_BLOCKING"):
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "CUDA_LAUNCH_BLOCKING"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -89,70 +89,13 @@ def test_offline_reaches_workers(pytester):
     pytester.runpytest_subprocess("--tf-offline", "-n", "1", "-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
-def test_ini_key_sets_a_switch(pytester):
-    pytester.makeini("[pytest]\ntf_offline = true\n")
-    pytester.makepyfile("import os\n\ndef test_it():\n    assert os.environ['TRANSFORMERS_OFFLINE'] == '1'\n")
-
-    pytester.runpytest("-p", "no:cacheprovider").assert_outcomes(passed=1)
-
-
 def test_settings_are_taken_back_after_the_run(pytester):
     pytester.makepyfile("def test_it():\n    pass\n")
     before = os.environ.keys() - {"PYTEST_CURRENT_TEST"}
 
-    pytester.runpytest(
-        "--tf-offline", "--tf-verbosity=info", "--tf-device=cpu", "--tf-sync-cuda", "-p", "no:cacheprovider"
-    )
+    pytester.runpytest("--tf-offline", "--tf-device=cpu", "--tf-sync-cuda", "-p", "no:cacheprovider")
 
     assert os.environ.keys() - {"PYTEST_CURRENT_TEST"} == before
-
-
-def test_verbosity_is_the_level_of_the_captured_log_and_what_is_said_once_is_said_to_every_test(pytester, llama):
-    pytester.makepyfile(
-        f"""
-        import pytest
-        from transformers import LlamaForCausalLM
-        from transformers.utils import logging
-
-        def test_it():
-            LlamaForCausalLM.from_pretrained({str(llama)!r})
-            assert 1 == 2
-
-        @pytest.mark.parametrize("number", [1, 2])
-        def test_once(number):
-            logging.get_logger("transformers.once").warning_once("said to both")
-            assert number == 0
-        """
-    )
-
-    result = pytester.runpytest_subprocess("--tf-verbosity=info", "-p", "no:cacheprovider")
-
-    result.stdout.fnmatch_lines(["*- Captured stderr call -*", "*loading weights file*"])
-    second = result.stdout.str().partition("_ test_once[2] _")[2]
-    assert any(line.endswith("said to both") for line in second.splitlines())
-
-
-def test_verbosity_holds_against_a_level_that_a_test_set(pytester):
-    pytester.makepyfile(
-        """
-        import transformers
-
-        def test_sets_another():
-            transformers.logging.set_verbosity_error()
-
-        def test_it():
-            assert transformers.logging.get_verbosity() == transformers.logging.DEBUG
-        """
-    )
-
-    pytester.runpytest("--tf-verbosity=debug", "-p", "no:cacheprovider").assert_outcomes(passed=2)
-
-
-def test_verbosity_of_another_kind_is_refused(pytester):
-    result = pytester.runpytest("--tf-verbosity=loud")
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--tf-verbosity*'loud'*debug*info*warning*error*"])
 
 
 def test_cpu_hides_the_gpus_and_launches_block_from_the_first(pytester):

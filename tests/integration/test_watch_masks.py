@@ -65,8 +65,8 @@ def test_nothing_is_watched_without_the_flag(pytester):
     run(pytester, "MODEL(IDS)").assert_outcomes(passed=2, warnings=0)
 
 
-def test_the_ini_key_turns_it_on(pytester):
-    run(pytester, "MODEL(IDS)", "-o", "tf_watch_masks=true").assert_outcomes(passed=2, warnings=1)
+def test_the_flag_turns_it_on(pytester):
+    run(pytester, "MODEL(IDS)", "--tf-watch-masks").assert_outcomes(passed=2, warnings=1)
 
 
 @pytest.mark.skipif(not IS_V5, reason=REFUSED)

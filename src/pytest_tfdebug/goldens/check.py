@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
 from pytest_tfdebug.goldens.held_model import compare_with
-from pytest_tfdebug.goldens.modes import golden_mode, missing
-from pytest_tfdebug.goldens.next_step import PENDING, next_step
-from pytest_tfdebug.goldens.on_ranks import once, sharing_group
+from pytest_tfdebug.goldens.modes import missing
+from pytest_tfdebug.goldens.next_step import next_step
+from pytest_tfdebug.goldens.on_ranks import sharing_group
 from pytest_tfdebug.goldens.part import part_of
 from pytest_tfdebug.goldens.pass_warnings import warnings_of
 from pytest_tfdebug.goldens.paths import shown
-from pytest_tfdebug.goldens.pending import note_errors
 from pytest_tfdebug.goldens.progress import Progress
 from pytest_tfdebug.goldens.recorded_check import parity_record, unchecked_record
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.tracing.codec import TraceFile
-    from pytest_tfdebug.tracing.rerun import Rerun
 
 
 @dataclass
@@ -72,13 +70,11 @@ class Check:
         """Whether the model is whole: no module of a larger model, and not spread over ranks."""
         return self.root is None and present_group() is None
 
-    def run(self, called: PortCall, inputs: Rerun | None, *, is_pending: bool) -> ParityReport:
+    def run(self, called: PortCall) -> ParityReport:
         """Hold the model to its golden.
 
         Args:
             called: How it is called.
-            inputs: Its inputs as they were if it may be called again, for a pending golden.
-            is_pending: Whether the model is also held to the golden that is pending beside this one, if there is one.
 
         Raises:
             ParityError: If it diverges.
@@ -107,10 +103,6 @@ class Check:
         GoldenSession.of(config).outcomes.append(
             _outcome(str(self.place), self.item.nodeid, report, called.note, blind)
         )
-        if inputs is not None and is_pending and self.has_reference and self.place.pending.exists():
-            fresh, pending, group = anew(called, inputs), self._load(self.place.pending), sharing_group(self.root)
-            beside = compare_with(pending, self.model, fresh, self.settings, is_explained=False, group=group)
-            once(group, lambda: note_errors(self.place, report, beside))
         for warning in warnings_of(report, type(self.model).__name__):
             warnings.warn(warning, stacklevel=3)
         if not report.ok:
@@ -155,18 +147,11 @@ class Check:
         config = self.item.config
         GoldenSession.of(config).note_environment(self.model)
         report.subject = f"The {'port' if self.has_reference else 'model'} differs from its golden"
-        is_pending = golden_mode(config) == "pending"
-        report.advice = PENDING if is_pending else next_step(report, is_reference=self.has_reference)
+        report.advice = next_step(report, is_reference=self.has_reference)
         if self._runs_alone:
             told = write_repro(self.item, "parity", self.model, called.args, called.kwargs)
             report.repro += (f"  {line}" for line in told.splitlines())
         report.facts.append(f"Golden: {shown(str(self.place), config)}")
-
-
-def anew(called: PortCall, inputs: Rerun) -> PortCall:
-    """Return a call with its inputs as they were before the first forward."""
-    args, kwargs = inputs.inputs()
-    return replace(called, args=args, kwargs=kwargs)
 
 
 def _outcome(path: str, test: str, report: ParityReport, note: str, blind: tuple[BlindRecord, ...]) -> Outcome:

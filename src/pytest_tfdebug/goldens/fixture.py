@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
-from pytest_tfdebug.goldens.check import Check, anew
+from pytest_tfdebug.goldens.check import Check
 from pytest_tfdebug.goldens.modes import RECORDING, golden_mode
 from pytest_tfdebug.goldens.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.recording import record, recorded_model
@@ -146,23 +146,16 @@ class GoldenChecks:
         called = _called(model, given, reference, port_inputs, root, is_recorded=mode in RECORDING)
         exists = place.exists()  # refuses what is no golden, before anything runs
         # a forward may write to what it was given
-        inputs = Rerun(model, called.args, called.kwargs, method) if mode in RECORDING else None
-        if inputs is not None and mode in RECORDING and not (mode == "missing" and exists):
+        if mode in RECORDING and not (mode == "missing" and exists):
+            inputs = Rerun(model, called.args, called.kwargs, method)
             recorded = model if reference is None else recorded_model(reference)
-            record(
-                self._item,
-                place,
-                recorded,
-                given,
-                settings,
-                is_pending=mode == "pending",
-                blind=lambda: self._blind_spots(recorded, given),
-            )
-            if reference is None and mode != "pending":
+            record(self._item, place, recorded, given, settings, blind=lambda: self._blind_spots(recorded, given))
+            if reference is None:
                 return None
-            called = anew(called, inputs)
+            again, named = inputs.inputs()
+            called = replace(called, args=again, kwargs=named)
         check = Check(self._item, model, place, name, settings, root, has_reference=reference is not None)
-        return check.run(called, inputs, is_pending=mode == "pending")
+        return check.run(called)
 
     def check_arrays(
         self,

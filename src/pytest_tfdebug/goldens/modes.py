@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.place import Place
 
 #: Modes that write.
-RECORDING = frozenset({"update", "missing", "pending"})
+RECORDING = frozenset({"update", "missing"})
 _FLAG = "--tf-golden"
 #: Where a worker of pytest-xdist finds whether the flag was typed.
 TYPED = "tfdebug_typed"
@@ -60,8 +60,6 @@ def missing(item: pytest.Item, place: Place) -> str:
     """Say that a test has no golden yet, and what to type."""
     mode, asked = golden_mode(item.config), Options.of(item.config).golden
     told = f"{item.nodeid} has no golden yet: {shown(str(place), item.config)} does not exist.\n"
-    if mode == "pending":
-        return f"{told}What would be recorded waits beside it. To review it, run: python -m pytest_tfdebug.review"
     if asked != mode:
         name = _server() or "CI"
         told += f"  {_FLAG}={asked} that nobody typed records nothing on a CI server ({name}={os.environ.get(name)}).\n"

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.result import ParityReport
 
-#: What it says where the new values wait to be reviewed.
-PENDING = "To accept the new values, run: python -m pytest_tfdebug.review"
 _UPDATE = "if the change is meant, run with --tf-golden=update."
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
-#: Ending of a golden that waits beside the one in use to be reviewed.
-PENDING = ".pending"
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -103,11 +101,6 @@ class Place:
     def __str__(self) -> str:
         return self.directory.named(self.name)
 
-    @property
-    def pending(self) -> Place:
-        """Where a new golden waits beside this one to be reviewed."""
-        return Place(self.directory, f"{self.name}{PENDING}")
-
     def exists(self) -> bool:
         """Tell whether there is a golden, and that it can be read.
 
@@ -141,34 +134,24 @@ class Place:
             self.directory.forget(self.name)
             raise
 
-    @property
-    def pending_errors(self) -> Place:
-        """Where it is noted how far the port is from the golden, and from the one that waits."""
-        return Place(self.directory, f"{self.pending.name}.json")
-
     def remove(self) -> None:
         """Delete the golden."""
         self.directory.remove(self.name)
 
-    def drop_pending(self) -> None:
-        """Delete what waits beside the golden."""
-        self.pending.remove()
-        self.pending_errors.remove()
-
     @contextmanager
-    def staged(self, start: Place) -> Iterator[Path]:
-        """Give a file of this machine to write to; it begins as a copy of another golden, if there is one.
+    def staged(self) -> Iterator[Path]:
+        """Give a file of this machine to write to; it begins as a copy of the golden, if there is one.
 
-        At the end the file is put in this place, unless nothing was written to it. A golden of this machine that is
-        written again needs no copy: the block gets the golden itself.
+        At the end the file is put in this place, unless nothing was written to it. A golden of this machine needs no
+        copy: the block gets the golden itself.
         """
-        if start == self and isinstance(self.directory, LocalDirectory):
+        if isinstance(self.directory, LocalDirectory):
             yield self.fetch()
             return
         with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
             file = Path(folder) / "golden"
-            if start.exists():
-                shutil.copyfile(start.fetch(), file)
+            if self.exists():
+                shutil.copyfile(self.fetch(), file)
             before = _identity(file)
             with self.names(file):
                 yield file

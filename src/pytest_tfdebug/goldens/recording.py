@@ -41,10 +41,9 @@ def record(
     called: PortCall,
     settings: CheckSettings,
     *,
-    is_pending: bool,
     blind: Callable[[], tuple[BlindRecord, ...]] = tuple,
 ) -> None:
-    """Record a forward as a golden, or beside it to be reviewed; write nothing where that would change nothing.
+    """Record a forward as a golden; write nothing where that would change nothing.
 
     Args:
         item: The running test.
@@ -52,7 +51,6 @@ def record(
         model: The model that is recorded.
         called: How it is called.
         settings: The settings of the check.
-        is_pending: Whether it is written beside the golden, to be reviewed.
         blind: Returns what the golden cannot see; asked only if something is written.
 
     Raises:
@@ -60,7 +58,6 @@ def record(
         TFDebugError: If the model cannot be run in float64, and floors are asked for.
     """
     __tracebackhide__ = True
-    written_to = place.pending if is_pending else place
     progress = Progress(item.config, item.nodeid)
     seen: set[str] = set()
 
@@ -85,21 +82,16 @@ def record(
     recorded = recorded if group is None else gathered(recorded, group)
 
     def write() -> Written:
-        with written_to.staged(place) as file:
-            made = save(
+        with place.staged() as file:
+            return save(
                 file, recorded, model, item.nodeid, kept=settings.kept, tell=progress.tell, weights=weights, blind=blind
             )
-        if not is_pending or made.status == "unchanged":
-            place.drop_pending()
-        return made
 
     written = once(group, write)
-    if not is_pending or written.status != "unchanged":
-        status = "pending" if is_pending else written.status
-        outcome = Outcome(str(written_to), item.nodeid, status, written.review)
-        GoldenSession.of(item.config).outcomes.append(outcome)
+    outcome = Outcome(str(place), item.nodeid, written.status, written.review)
+    GoldenSession.of(item.config).outcomes.append(outcome)
     if written.size > _LARGE:
-        _warn_of_size(f"{shown(str(written_to), item.config)} takes {shown_size(written.size)}", settings.kept)
+        _warn_of_size(f"{shown(str(place), item.config)} takes {shown_size(written.size)}", settings.kept)
 
 
 def _warn_of_size(told: str, kept: Kept) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fsspec
 
@@ -22,9 +22,6 @@ from pytest_tfdebug.goldens.place import Place, is_readable_golden
 from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.replacing import replace_atomically
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Names under which file systems give a hash of a file's content, and other facts that tell its versions apart.
 _HASHES = ("ETag", "etag", "blob_id", "sha", "oid", "checksum", "md5", "md5Hash")
@@ -115,15 +112,6 @@ class RemoteDirectory:
         if self._listing(name).pop(name.rpartition("/")[2], None) is not None:
             with _Told(self.named(name), "deleted"), suppress(FileNotFoundError):
                 self._files.rm_file(self._at(name))
-
-    def find(self, suffix: str) -> Iterator[str]:
-        """Yield the names that end with a suffix, sorted."""
-        with _Told(self._url, "listed"):
-            self._files.invalidate_cache()
-            found = sorted(self._files.find(self._root)) if self._files.exists(self._root) else []
-        for path in found:
-            if path.endswith(suffix):
-                yield path.removeprefix(self._root).lstrip("/")
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"

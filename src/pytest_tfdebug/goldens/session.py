@@ -44,7 +44,7 @@ class Outcome:
     Args:
         path: Its file.
         test: Node id of the test.
-        status: ``new``, ``changed``, ``unchanged``, ``pending``, ``checked`` or ``failed``.
+        status: ``new``, ``changed``, ``unchanged``, ``checked`` or ``failed``.
         review: What changed, in lines.
         note: How the port was called, where that is not how its reference is; a sentence.
         compared: Calls of the golden that a check compared.

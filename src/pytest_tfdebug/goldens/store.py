@@ -6,13 +6,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_tfdebug.check_record import BlindRecord
-from pytest_tfdebug.errors import GoldenError, TFDebugError
+from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.goldens.changes import changes
 from pytest_tfdebug.goldens.fingerprint import fingerprint
 from pytest_tfdebug.goldens.provenance import provenance
 from pytest_tfdebug.goldens.same import is_same
 from pytest_tfdebug.goldens.settings import Kept
-from pytest_tfdebug.parity.compare import compare
-from pytest_tfdebug.records import FORMS
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.codec import TraceFile, read, shown_size, write
 from pytest_tfdebug.tracing.floors import measure_floors
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
     import torch
 
-#: Tensors of a changed golden that the summary lists.
-_WORST = 3
-
 
 @dataclass(frozen=True)
 class Written:
@@ -37,7 +33,7 @@ class Written:
 
     Args:
         status: ``new``, ``changed`` or ``unchanged``; an unchanged file is left alone.
-        review: What changed, a line each: the worst tensors with their old range and greatest difference.
+        review: What changed, a line each.
         size: Bytes of the file.
     """
 
@@ -115,7 +111,7 @@ def save(
     if old is not None and is_same(old, new, extra):
         return Written("unchanged", size=path.stat().st_size)
     existed = path.exists()
-    review = tuple(_review(old.trace, trace)) if old is not None else (problem,) if problem else ()
+    review = tuple(changes(old, trace, extra)) if old is not None else (problem,) if problem else ()
     old = None  # the old file is mapped into memory: let it go before it is replaced
     tell("what it cannot see")
     extra["blind"] = [asdict(spot) for spot in blind()]
@@ -149,30 +145,3 @@ def _told(trace: Trace, size: int) -> list[str]:
         return [shown_size(size)]
     names = ", ".join(texts)
     return [shown_size(size), f"it holds the text of {names}, readable by anyone; redact={[*texts]!r} leaves it out"]
-
-
-def _review(old: Trace, new: Trace) -> list[str]:
-    """Say which tensors moved most, so that an update can be reviewed by its numbers."""
-    try:
-        report = compare(old, new, internal="fail")
-    except TFDebugError:
-        return ["no tensor in common with the old golden"]
-    moved = [
-        (f"{item.call.name} output {leaf.leaf}".rstrip(), leaf.metrics)
-        for item in report.calls
-        for leaf in item.outputs
-        if leaf.metrics is not None
-    ]
-    moved.sort(key=lambda row: -row[1].relative_l2)
-    lines = [
-        f"{name}: greatest difference {metrics.max_abs:.3g}, relative L2 {metrics.relative_l2:.2e}"
-        for name, metrics in moved[:_WORST]
-    ]
-    reshaped = [d for d in report.divergences if d.comparison.problem in FORMS]
-    lines += [f"{d.path} {d.direction} {d.leaf}: {d.comparison.problem} differs" for d in reshaped[:_WORST]]
-    old_names, new_names = {call.name for call in old.calls}, {call.name for call in new.calls}
-    if old_names != new_names:
-        lines.append(f"{len(old_names - new_names)} calls gone, {len(new_names - old_names)} new")
-    if not lines:
-        lines.append("tensors are equal; weights, test, call sites or what is kept of the tensors changed")
-    return lines

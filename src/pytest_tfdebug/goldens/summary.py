@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.goldens.paths import shown
 from pytest_tfdebug.goldens.session import GoldenSession
-from pytest_tfdebug.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.goldens.session import Outcome
 
 #: What became of goldens that a run wrote.
-_WRITTEN = ("new", "changed", "unchanged", "pending")
+_WRITTEN = ("new", "changed", "unchanged")
 #: Goldens that are named with what they cannot see; ``-v`` names them all.
 _BLIND = 5
 
@@ -34,8 +33,6 @@ def summary(config: pytest.Config) -> Iterator[str]:
         if item.status != "unchanged":
             yield f"  {item.status:<8} {shown(item.path, config)}"
             yield from (f"           {line}" for line in item.review)
-    if counts["pending"]:
-        yield "To review what is pending, run: python -m pytest_tfdebug.review"
     yield from found.clashes
     if found.pruned:
         yield "Deleted, for their tests no longer exist:"
@@ -82,9 +79,8 @@ def _unseen(outcomes: Sequence[Outcome], *, is_verbose: bool) -> Iterator[str]:
 
 
 def failed_environment(config: pytest.Config) -> list[str]:
-    """Return the environment in which a check failed, in lines, for ``-vv``; none where ``--tf-env`` told it.
+    """Return the environment in which a check failed, in lines, for ``-vv``.
 
     What differs from the golden's environment stands in the report of each failure.
     """
-    is_wanted = config.get_verbosity() > 1 and not Options.of(config).env
-    return GoldenSession.of(config).environment if is_wanted else []
+    return GoldenSession.of(config).environment if config.get_verbosity() > 1 else []

@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = Options.of(config)
     if chosen.run_skipped is None:
         return
-    if chosen.golden in {"update", "missing", "pending"}:
+    if chosen.golden in {"update", "missing"}:
         raise pytest.UsageError(
             f"--tf-run-skipped runs skipped tests, and --tf-golden={chosen.golden} would record what they check. "
             "Use one at a time."

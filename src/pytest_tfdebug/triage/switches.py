@@ -48,9 +48,6 @@ def apply(config: pytest.Config, chosen: Options) -> None:
         _set(patch, _OFFLINE)
         _set_loaded_offline(patch)
         config.pluginmanager.register(Offline(), "tfdebug-offline")
-    if chosen.verbosity:
-        _set(patch, {"TRANSFORMERS_VERBOSITY": chosen.verbosity})
-        config.pluginmanager.register(Verbosity(chosen.verbosity), "tfdebug-verbosity")
 
 
 class Offline:
@@ -71,26 +68,6 @@ class Offline:
                 (OFFLINE_TITLE, f"--tf-offline: not in the cache, and the hub is out of bounds: {what}")
             )
         return report
-
-
-class Verbosity:
-    """Holds the level of the transformers log, also against a conftest or an earlier test that set another.
-
-    transformers logs some messages once per process. Here each test gets them again: the test that the user looks at
-    may not be the first to cause them.
-    """
-
-    def __init__(self, level: str) -> None:
-        self._level = level
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
-        """Set the level if transformers is loaded; if it is not, it will read its variable."""
-        loaded = sys.modules.get("transformers.utils.logging")
-        if loaded is not None:
-            loaded.set_verbosity(loaded.log_levels[self._level])
-            if hasattr(loaded.warning_once, "cache_clear"):
-                loaded.warning_once.cache_clear()
 
 
 def _set(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""``--tf-env`` and ``python -m pytest_tfdebug.env``."""
+"""``tfdebug env``, and the environment of a run in which a golden fails."""
 
 import json
 import subprocess
@@ -9,32 +9,6 @@ import pytest
 import transformers
 
 from pytest_tfdebug.env import main
-
-
-@pytest.mark.parametrize("arguments", [[], ["-q"], ["-n", "1"]])
-def test_flag_prints_the_environment_once_before_the_tests(pytester, arguments):
-    pytester.makepyfile("def test_it():\n    pass\n")
-
-    result = pytester.runpytest("--tf-env", "-p", "no:cacheprovider", *arguments)
-
-    result.stdout.fnmatch_lines(
-        [
-            "*= tfdebug environment =*",
-            "python: 3.*",
-            f"torch: {version('torch')}",
-            f"transformers: {transformers.__version__}",
-            "os: *",
-            "cpu: *",
-        ]
-    )
-    assert result.stdout.str().count("tfdebug environment") == 1
-    assert result.ret == 0
-
-
-def test_no_flag_prints_nothing(pytester):
-    pytester.makepyfile("def test_it():\n    pass\n")
-
-    assert "tfdebug environment" not in pytester.runpytest("-p", "no:cacheprovider").stdout.str()
 
 
 def test_module_prints_the_environment(capsys):
@@ -51,7 +25,7 @@ def test_module_prints_json_with_every_field_and_no_secret(monkeypatch):
     monkeypatch.setenv("HUGGING_FACE_HUB_TOKEN", "my-other-secret")
     monkeypatch.setenv("HF_HOME", "/caches/my-other-secret/hf_aaaabbbbccccddddeeee")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    command = [sys.executable, "-m", "pytest_tfdebug.env", "--json"]
+    command = [sys.executable, "-m", "pytest_tfdebug", "env", "--json"]
 
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -98,7 +72,7 @@ def test_again(tf_golden):
 """
 
 
-@pytest.mark.parametrize("arguments", [["-vv"], ["-vv", "-n", "1"], ["--tf-env", "-vv"]])
+@pytest.mark.parametrize("arguments", [["-vv"], ["-vv", "-n", "1"]])
 def test_a_failing_golden_prints_the_environment_once_where_all_is_asked_for(pytester, arguments):
     pytester.makepyfile(FAILING)
     recorded = pytester.runpytest("--tf-golden=update", "-vv")
