@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 CUDA_PYTHON ?= $(BIN)/python
 
-.PHONY: test test-oldest test-ports test-libraries test-cuda test-page release docs as-run ports fuzz nightly lint demo bench clean
+.PHONY: test test-oldest test-ports test-libraries test-runtimes runtimes test-cuda test-page release docs as-run ports fuzz nightly lint demo bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
@@ -37,6 +37,18 @@ $(VENV)/.libraries: $(VENV)/.installed
 
 test-libraries: $(VENV)/.libraries  ## models of peft, torchao, diffusers and torchvision
 	PYTHONPATH=$(abspath $(VENV))/libraries $(BIN)/python -m pytest tests/libraries
+
+$(VENV)/.runtimes: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/runtimes --group runtimes
+	touch $@
+
+test-runtimes: $(VENV)/.runtimes  ## what ONNX, MLX and JAX compute, held to transformers' models
+	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python -m pytest tests/runtimes
+
+runtimes: $(VENV)/.runtimes  ## how many ports of mlx-lm are quiet, and how many random edits are named
+	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/mlx_clean.py
+	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/mlx_mutants.py 100
+	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/onnx_mutants.py 100
 
 test-cuda: $(VENV)/.installed  ## models on a CUDA device; CUDA_PYTHON= of an environment whose torch was built for it
 	@$(CUDA_PYTHON) -c "import torch; torch.cuda.is_available() or exit('make test-cuda: torch sees no CUDA device here.')"

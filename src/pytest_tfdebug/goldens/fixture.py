@@ -71,6 +71,7 @@ class GoldenChecks:
         internal: Internal | None = None,
         store: Store | None = None,
         redact: bool | str | tuple[str, ...] | None = None,
+        dtypes: tuple[str, ...] | None = None,
         variant: str | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> ParityReport | None:
@@ -107,6 +108,8 @@ class GoldenChecks:
                 with an :class:`InternalWarning`, ``"fail"`` fails.
             store: ``"values"`` keeps a sample of each tensor and the sums of all its elements, ``"full"`` all elements.
             redact: Names of string inputs whose text is left out of the golden; True for all of them.
+            dtypes: ``("bfloat16",)``: a recording runs the reference once more in each, and keeps what rounding makes
+                of every value there; for :meth:`check_arrays` of a runtime in half precision.
             variant: Which of the test's goldens: ``"device"``, ``"dtype"`` or a name (``test_port@cuda.safetensors``).
                 Without it, the one for the model's device or dtype if there is one. A check takes the plain golden
                 where there is no such variant.
@@ -167,6 +170,7 @@ class GoldenChecks:
         rtol: float | None = None,
         atol: float | None = None,
         tolerances: Mapping[str, tuple[float, float]] | None = None,
+        dtypes: tuple[str, ...] | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> ParityReport:
         """Hold what another runtime computed to the golden of this test, without a map of names.
@@ -186,6 +190,7 @@ class GoldenChecks:
             rtol: Relative tolerance of the outputs.
             atol: Absolute tolerance of the outputs, in their units.
             tolerances: ``{dtype name: (rtol, atol)}`` of the outputs.
+            dtypes: Dtypes in half precision that the runtime computes in; see :meth:`check`.
             **kwargs: Keyword inputs of the reference.
 
         Returns:
@@ -206,7 +211,7 @@ class GoldenChecks:
             raise TFDebugError("Inputs are those of the reference, and there is no reference=: give it, or no inputs.")
         place = self._session.place(self._item, name, (), is_new=False)
         if reference is not None and mode in RECORDING and not (mode == "missing" and place.exists()):
-            self.check(recorded_model(reference), *args, name=name, **kwargs)
+            self.check(recorded_model(reference), *args, name=name, dtypes=dtypes, **kwargs)
         return check_arrays(self._item, place, arrays, rtol=rtol, atol=atol, tolerances=tolerances)
 
     def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:  # noqa: ARG002

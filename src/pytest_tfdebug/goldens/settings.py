@@ -14,6 +14,7 @@ from pytest_tfdebug.parity.internal import checked_internal
 from pytest_tfdebug.parity.outputs import OutputRules
 from pytest_tfdebug.parity.tolerance import Tolerances, checked_by, layered, tolerances
 from pytest_tfdebug.tracing.globs import checked
+from pytest_tfdebug.tracing.half_precision import checked_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,6 +36,7 @@ KEYWORDS = (
     "internal",
     "store",
     "redact",
+    "dtypes",
 )
 #: What a golden keeps: a sample of each tensor and the values of its operators, or every element.
 Store = Literal["values", "full"]
@@ -53,6 +55,7 @@ class Kept:
         max_size: Bytes above which it is not written.
         redact: Names of string inputs whose text is left out; True for all of them.
         has_floors: Whether the forward is made once more in float64, and the floor of each tensor kept.
+        dtypes: Dtypes in half precision that the forward is made in once more, for the floor of each value there.
         has_positions: Whether the model's outputs are kept with zeros where their positions do not count.
     """
 
@@ -61,6 +64,7 @@ class Kept:
     redact: bool | tuple[str, ...] = ()
     has_floors: bool = False
     has_positions: bool = False
+    dtypes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,7 @@ def settle(
             _kept(chosen["store"], chosen["redact"], ini_store or {}),
             has_floors=by == "fp64",
             has_positions=arguments.get("positions") is not None,
+            dtypes=checked_dtypes(chosen["dtypes"]),
         ),
         OutputRules(arguments.get("outputs"), arguments.get("positions")),
         (*given.globs, *by_marker.globs),

@@ -15,6 +15,7 @@ from pytest_tfdebug.goldens.settings import Kept
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.codec import TraceFile, read, shown_size, write
 from pytest_tfdebug.tracing.floors import measure_floors
+from pytest_tfdebug.tracing.half_precision import add_floors
 from pytest_tfdebug.tracing.redact import redacted, string_inputs
 from pytest_tfdebug.tracing.samples import sampled
 from pytest_tfdebug.tracing.trace import Trace
@@ -123,14 +124,21 @@ def save(
     return Written("changed" if existed else "new", (*review, *_told(new, size), *floors), size)
 
 
-def _marks(kept: Kept) -> dict[str, bool]:
-    """Return what a check has to know of a golden: whether it has floors, and whether some positions were left out."""
-    return {mark: True for mark, holds in (("floors", kept.has_floors), ("positions", kept.has_positions)) if holds}
+def _marks(kept: Kept) -> dict[str, bool | list[str]]:
+    """Return what a check has to know of a golden: which floors it has, and whether some positions were left out."""
+    marks: dict[str, bool | list[str]] = {
+        "floors": kept.has_floors,
+        "positions": kept.has_positions,
+        "dtypes": [*kept.dtypes],
+    }
+    return {mark: held for mark, held in marks.items() if held}
 
 
 def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, tell: Callable[[str], None]) -> int:
     tell("its operators")
     values = trace.again.values() if trace.again is not None else None
+    if values is not None:
+        add_floors(trace, values, kept.dtypes)
     table = None if values is None else encode_values(values)
     if kept.store == "values":
         trace = sampled(trace)

@@ -108,6 +108,12 @@ def _partners(
 
 def distances_from(one: _Floats, others: _Floats) -> _Floats:
     """Return the distances of one row of moments from several, as ``fingerprints.distance`` defines it."""
+    found: _Floats = differences_from(one, others).max(axis=1)
+    return found
+
+
+def differences_from(one: _Floats, others: _Floats) -> _Floats:
+    """Return the differences of one row of moments from several, each as a share of the size."""
     scale = _positive(np.maximum(one[2], others[:, 2]))
     fourth = _positive(np.maximum(one[4], others[:, 4]))
     extreme = _positive(np.maximum(np.abs(one[5:7]).max(), np.abs(others[:, 5:7]).max(axis=1)))
@@ -116,7 +122,7 @@ def distances_from(one: _Floats, others: _Floats) -> _Floats:
     differences[:, :3] /= scale[:, None]
     differences[:, 3:5] /= fourth[:, None]
     differences[:, 5:7] /= extreme[:, None]
-    found: _Floats = differences.max(axis=1)
+    found: _Floats = differences
     return found
 
 

@@ -236,12 +236,17 @@ def distance(one: Fingerprint, other: Fingerprint) -> float:
         return math.inf
     if one.finite * other.elements != other.finite * one.elements:
         return math.inf
+    return max(differences(one, other))
+
+
+def differences(one: Fingerprint, other: Fingerprint) -> tuple[float, ...]:
+    """Return the differences of the moments of two fingerprints, each as a share of the larger tensor's size."""
     scale = max(one.rms, other.rms)
     if not scale:
-        return 0.0
+        return (0.0,) * MOMENTS
     fourth = max(one.fourth, other.fourth) or scale  # 0 where the fourth powers of tiny numbers are
     extreme = max(abs(one.low), abs(one.high), abs(other.low), abs(other.high)) or scale
-    return max(
+    return (
         abs(one.mean - other.mean) / scale,
         abs(one.size - other.size) / scale,
         abs(one.rms - other.rms) / scale,

@@ -118,6 +118,8 @@ class Values:
         parameters: Fingerprint and shape of every parameter, by name.
         is_widened: Whether the forward was made in float32, of a model in half precision.
         modules: Every module path of the model, called or not, the root left out; empty where a file was read.
+        floors: Name of a dtype -> how far the moments of each value are from the same in a forward of that dtype, then
+            the norm of each result's difference over its own; 0 where unknown.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -127,6 +129,7 @@ class Values:
     parameters: dict[str, tuple[Fingerprint, tuple[int, ...]]] = field(default_factory=dict)
     is_widened: bool = False
     modules: tuple[str, ...] = ()
+    floors: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def results(self) -> list[tuple[str, int]]:

@@ -103,21 +103,27 @@ class Trace:
         self._summarize()
         return table(trace_rows(self.calls), COLUMNS)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, dtypes: tuple[str, ...] = ()) -> None:
         """Write the trace to a safetensors file, atomically; ``Trace.load`` reads it back.
 
         Args:
             path: The file.
+            dtypes: ``("bfloat16",)``: make the forward once more in each, and keep what rounding makes of every value
+                there, for arrays of a runtime in half precision.
 
         Raises:
             GoldenError: If the file cannot be written.
+            TFDebugError: If the model is gone, or cannot be run in one of the dtypes.
         """
         from pytest_tfdebug.tracing.codec import write
+        from pytest_tfdebug.tracing.half_precision import add_floors, checked_dtypes
         from pytest_tfdebug.tracing.replacing import sweep
         from pytest_tfdebug.tracing.values_file import encode_values
 
         sweep(Path(path).parent)
         values = self.again.values() if self.again is not None else None
+        if values is not None:
+            add_floors(self, values, checked_dtypes(dtypes))
         table = None if values is None else encode_values(values)
         write(path, self, table=table)
 

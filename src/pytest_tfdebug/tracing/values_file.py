@@ -17,6 +17,7 @@ from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.bounds import TooLargeError
 from pytest_tfdebug.tracing.document import portable
 from pytest_tfdebug.tracing.fingerprints import MOMENTS, Fingerprint
+from pytest_tfdebug.tracing.floor_bytes import decode_floors, encode_floors
 from pytest_tfdebug.tracing.operators import Line, Origin, Value, Values
 from pytest_tfdebug.tracing.packing import packed, unpacked
 from pytest_tfdebug.tracing.slicing import statement_lines, text_of
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 
 #: Names of the two tensors; no call's path begins like this.
 TABLE, NUMBERS = "#values.table", "#values.numbers"
+#: Beginning of the name of a tensor that holds the floors in a dtype.
+_FLOORS = "#values.floors."
 #: Characters that are kept of a statement.
 _LONGEST_TEXT = 400
 
 
 def encode_values(values: Values) -> dict[str, torch.Tensor]:
-    """Return the two tensors that hold a table; none where it would be larger than is read."""
+    """Return the tensors that hold a table; none where it would be larger than is read."""
     lines: dict[Line, int] = {}
     chains: dict[tuple[Line, ...], int] = {}
     for value in values.values:
@@ -55,8 +58,9 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
             for name, (fingerprint, shape) in values.parameters.items()
         ],
     }
+    floors = {f"{_FLOORS}{dtype}": encode_floors(held) for dtype, held in values.floors.items()}
     try:
-        return {TABLE: packed(table), NUMBERS: torch.tensor(numbers, dtype=torch.float32)}
+        return {TABLE: packed(table), NUMBERS: torch.tensor(numbers, dtype=torch.float32), **floors}
     except TooLargeError:
         return {}
 
@@ -68,11 +72,17 @@ def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
         KeyError, TypeError, ValueError, IndexError, zlib.error: If they are not of their form.
     """
     table, numbers = tensors.pop(TABLE, None), tensors.pop(NUMBERS, None)
+    floors = {name: tensors.pop(name) for name in [*tensors] if name.startswith(_FLOORS)}
     if table is None or numbers is None:
         return None
     if numbers.dtype != torch.float32:
         raise TypeError("the table of values has another dtype")
-    return _Reader(unpacked(table), numbers.tolist()).values()
+    values = _Reader(unpacked(table), numbers.tolist()).values()
+    for name, held in floors.items():
+        values.floors[name.removeprefix(_FLOORS)] = decode_floors(
+            held, MOMENTS * len(values.values) + len(values.results)
+        )
+    return values
 
 
 def _encode_line(line: Line) -> list[Any]:

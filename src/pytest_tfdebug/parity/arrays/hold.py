@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.arrays.interval import find_interval, vouched
 from pytest_tfdebug.parity.arrays.outputs import Output
-from pytest_tfdebug.parity.arrays.pairing import BY_DTYPE, TOLERANCE, Array, pair
+from pytest_tfdebug.parity.arrays.pairing import Array, pair
 from pytest_tfdebug.parity.arrays.reference import Reference
 from pytest_tfdebug.parity.arrays.result import ArraysReport, report_of
 from pytest_tfdebug.runtimes.given import labelled
 from pytest_tfdebug.tracing.fingerprints import Fingerprinter
+from pytest_tfdebug.tracing.half_precision import HalfPrecision, add_floors
+from pytest_tfdebug.tracing.rerun import Rerun
 
 if TYPE_CHECKING:
     import torch
 
     from pytest_tfdebug.parity.tolerance import Tolerances
+    from pytest_tfdebug.tracing.operators import Values
     from pytest_tfdebug.tracing.trace import Trace
 
 
@@ -37,12 +40,15 @@ def hold_arrays(expected: Trace, arrays: object, tolerances: Tolerances) -> Arra
             "The golden holds no values of its forward, which arrays without names are looked up in: record it again.\n"
             "A trace has them while its model is alive and as it was."
         )
-    reference = Reference(values)
-    outputs = _outputs(expected, dict(values.results))
-    held = [_read(place, *given, reference, outputs) for place, given in enumerate(labelled(arrays))]
+    reference, held, outputs = Reference(values), list[Array](), _outputs(expected, values)
+    for label, tensor in labelled(arrays):
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype in get_args(HalfPrecision) and dtype not in values.floors and isinstance(expected.again, Rerun):
+            add_floors(expected, values, (dtype,))
+        held.append(_read(len(held), label, tensor, reference, outputs))
     if not held:
         raise TFDebugError("There is no array to compare: the runtime gave none.")
-    pair(reference, held, [_within(array) for array in held])
+    pair(reference, held)
     wrong = _compare(reference, held, outputs, tolerances)
     interval = find_interval(reference, held, wrong)
     return report_of(reference, held, outputs, interval)
@@ -54,8 +60,8 @@ _PRINTS = Fingerprinter()
 def _read(place: int, label: str, tensor: torch.Tensor, reference: Reference, outputs: list[Output]) -> Array:
     dtype = str(tensor.dtype).removeprefix("torch.")
     array = Array(label, _PRINTS.of(tensor), tuple(tensor.shape), dtype)
+    near = reference.partners(array.print, dtype)[0]
     for output in outputs:
-        near, _ = reference.partners(array.print, _within(array))
         output.offer(place, tensor, is_partner=output.value in near)
     return array
 
@@ -86,10 +92,10 @@ def _compare(reference: Reference, held: list[Array], outputs: list[Output], tol
     return wrong
 
 
-def _within(array: Array) -> float:
-    return BY_DTYPE.get(array.dtype, TOLERANCE)
-
-
-def _outputs(expected: Trace, results: dict[str, int]) -> list[Output]:
-    records = expected.calls[0].outputs or () if expected.calls else ()
-    return [Output(record, results[record.leaf]) for record in records if record.leaf in results]
+def _outputs(expected: Trace, values: Values) -> list[Output]:
+    records = {record.leaf: record for record in (expected.calls[0].outputs or () if expected.calls else ())}
+    return [
+        Output(records[leaf], index, values.floors, place - len(values.results))
+        for place, (leaf, index) in enumerate(values.results)
+        if leaf in records
+    ]

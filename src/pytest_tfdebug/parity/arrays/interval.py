@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.arrays.pairing import Array
     from pytest_tfdebug.parity.arrays.reference import Reference
+    from pytest_tfdebug.tracing.operators import Value
 
-#: What rounding alone makes of a float32.
-_ROUNDING = 1.5e-6
-#: A pair after the first array without one must be as near as those before: within this many times the farthest.
-_AS_NEAR = 4.0
+#: A pair after the first array without one must be as near as those before: within this share of what is allowed, which
+#: is what rounding alone comes to, or within so many times the farthest.
+_ROUNDING, _AS_NEAR = 0.4, 4.0
 #: Moments of tensors that are multiples of one another agree as far as this.
 _EQUAL = 4e-6
 #: A wrong array is a form of a value that is no farther than this, and this many times nearer than the first open one.
@@ -63,10 +63,10 @@ def find_interval(reference: Reference, arrays: Sequence[Array], wrong: Collecti
         wrong: Output values that are known to differ, by their elements.
     """
     _drop_distant(reference, arrays, wrong)
-    good = vouched(reference, arrays, wrong)
-    is_open = (reference.side.live - good) & reference.computed
+    is_open = (reference.side.live - vouched(reference, arrays, wrong)) & reference.computed
     if not wrong and reference.only_moved(is_open):
         return None
+    good = vouched(reference, arrays, wrong)
     is_open |= set(wrong)
     found = _first_open(reference, arrays, sorted(is_open)) or _unheld(reference, arrays, is_open)
     found.open = is_open
@@ -79,7 +79,7 @@ def find_interval(reference: Reference, arrays: Sequence[Array], wrong: Collecti
         more = (reference.ancestors(upto) & is_open | ({end} if found.factor else set())) - shown
         found.steps[strength] = sorted(more)
         shown |= more
-    found.before = _before(reference, arrays, found.steps["statement"], good)
+    found.before = _before(reference, arrays, found, good)
     return found
 
 
@@ -94,7 +94,9 @@ def _ends(reference: Reference, found: Interval, arrays: Sequence[Array], places
     """
     array = arrays[0]
     latest = _latest(reference, places, arrays, found.bound)
-    of_size = [i for i in places if found.bound <= i <= latest and reference.has_size(i, array.print)]
+    of_size = [
+        i for i in places if found.bound <= i <= latest and reference.can_be(i, array.print.elements, array.dtype)
+    ]
     found.bound = _likeliest(reference, of_size, array)
     multiples = reference.multiples(array.print, _EQUAL)
     if multiples:
@@ -130,9 +132,9 @@ def _drop_distant(reference: Reference, arrays: Sequence[Array], wrong: Collecti
     good = vouched(reference, arrays, wrong)
     if all(index in good for index in reference.results):
         return
-    before = max((array.distance for array in arrays[:first] if array.partners), default=0.0)
+    before = max((array.share for array in arrays[:first] if array.partners), default=0.0)
     for array in arrays[first:]:
-        if array.partners and array.distance > max(_ROUNDING, _AS_NEAR * before):
+        if array.partners and array.share > max(_ROUNDING, _AS_NEAR * before):
             array.how, array.partners = "", ()
 
 
@@ -144,7 +146,7 @@ def _first_open(reference: Reference, arrays: Sequence[Array], places: Sequence[
             last = array
             continue
         after = min(last.partners) if last is not None else -1
-        bound = next((i for i in places if i >= after and reference.has_size(i, array.print)), None)
+        bound = next((i for i in places if i >= after and reference.can_be(i, array.print.elements, array.dtype)), None)
         if array.is_open and bound is not None:
             source = last.partners if last is not None else ()
             if not _is_passed(reference, arrays[place + 1 :], source, bound):
@@ -161,7 +163,7 @@ def _unheld(reference: Reference, arrays: Sequence[Array], is_open: set[int]) ->
 def _is_passed(reference: Reference, later: Sequence[Array], source: Sequence[int], bound: int) -> bool:
     """Tell whether a later array is right, comes from what the array comes from, and precedes the bound."""
     return any(
-        index < bound and index not in source and not reference.ancestors([index]).isdisjoint(source)
+        index < bound and index not in source and (not source or not reference.ancestors([index]).isdisjoint(source))
         for array in later
         for index in array.partners[:1]
     )
@@ -172,16 +174,17 @@ def _latest(reference: Reference, places: Sequence[int], arrays: Sequence[Array]
     at = end = len(reference.values)
     for array in reversed(arrays):
         if array.is_open:
-            of_size = (i for i in reversed(places) if i < at and reference.has_size(i, array.print))
+            of_size = (i for i in reversed(places) if i < at and reference.can_be(i, array.print.elements, array.dtype))
             at = next(of_size, at)
     return bound if at == end else max(at, bound)
 
 
-def _before(reference: Reference, arrays: Sequence[Array], interval: Sequence[int], good: set[int]) -> list[int]:
+def _before(reference: Reference, arrays: Sequence[Array], found: Interval, good: set[int]) -> list[int]:
     """Return values before an interval that only seem right.
 
-    Some are inferred from what was computed of them, and a norm hides a wrong scale; others only move elements, as far
-    back as an array that has the same numbers along each axis: a wrong layout hides there.
+    Some are inferred from what was computed of them, and a norm hides a wrong scale; others only move elements, or
+    stand in another order than their array, as far back as an array that has the same numbers along each axis: a wrong
+    layout hides there.
     """
     direct = {index for array in arrays for index in array.partners}
     ordered = {
@@ -189,17 +192,27 @@ def _before(reference: Reference, arrays: Sequence[Array], interval: Sequence[in
         for array in arrays
         if array.how == "value"
         for index in array.partners
-        if len(array.print.axes) == len(reference.at(index).print.axes)
-        and all(a[0] == b[0] for a, b in zip(array.print.axes, reference.at(index).print.axes, strict=True))
-        and has_same_order(array.print, reference.at(index).print)
+        if _is_in_order(array, reference.at(index))
     }
-    todo = [made for index in interval for made in reference.at(index).producers if made in good]
+    shown = found.steps["statement"]
+    calls = {reference.at(index).call for index in shown}
+    last = found.last.partners if found.last is not None else ()
+    todo = [made for index in shown for made in reference.at(index).producers if made in good]
+    todo += [index for index, base in reference.moved.items() if base in last]
     seen: set[int] = set()
     while todo:
         value = reference.at(todo.pop())
-        is_seen = value.index in ordered or (value.index in direct and not value.is_moved)
-        if value.index in seen or is_seen or value.index not in reference.computed:
+        is_seen = value.index in direct and not value.is_moved and value.call not in calls
+        if value.index in seen or is_seen or value.index in ordered or value.index not in reference.computed:
             continue
         seen.add(value.index)
         todo += [made for made in value.producers if made in good]
     return sorted(index for index in seen if reference.at(index).lines)
+
+
+def _is_in_order(array: Array, value: Value) -> bool:
+    """Tell whether an array has the axes of a value, and the same numbers along each."""
+    mine, theirs = array.print.axes, value.print.axes
+    return [length for length, _ in mine] == [length for length, _ in theirs] and has_same_order(
+        array.print, value.print
+    )

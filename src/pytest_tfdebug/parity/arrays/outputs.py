@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import torch
 
 from pytest_tfdebug.parity.metrics import compare_leaf
+from pytest_tfdebug.parity.tolerance import Tolerance
 from pytest_tfdebug.records import LeafComparison, TensorRecord
 from pytest_tfdebug.tracing.digest import places
+from pytest_tfdebug.tracing.half_precision import HalfPrecision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tolerance import Tolerances
     from pytest_tfdebug.records import Digest
 
+_HALF = get_args(HalfPrecision)
+#: Roundings of the reference in half precision that an output may be from it, by norm; ports come to 1.3 at most.
+_ROUNDINGS = 1.75
 #: Axes of a tensor of which every order is tried.
 _MOST_AXES = 5
 
@@ -31,6 +36,9 @@ class Output:
     Args:
         record: What is kept of it.
         value: Its index among the reference's values.
+        floors: Name of a dtype in half precision -> floors, among them that of this output: the norm of what rounding
+            makes of it there, over its own.
+        place: Where among them.
         candidates: Arrays that may be it, by place: those with its fingerprint, and of others the last of a shape.
         spare: Place of the last of each shape that has not its fingerprint.
         array: Place of the array that it was compared with; None where there is none.
@@ -40,6 +48,8 @@ class Output:
 
     record: TensorRecord
     value: int
+    floors: dict[str, list[float]] = field(default_factory=dict, repr=False)
+    place: int = -1
     candidates: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
     spare: dict[tuple[int, ...], int] = field(default_factory=dict, repr=False)
     array: int | None = None
@@ -76,7 +86,7 @@ class Output:
         """
         for place, tensor in self.candidates.items():
             for part in _parts(self.record, tuple(tensor.shape)):
-                found = None if self.agrees else part.compare(tensor, self.record, tolerances)
+                found = None if self.agrees else part.compare(tensor, self.record, self._allowed(tensor, tolerances))
                 if found is None:
                     continue
                 is_crop_of_places = place == last and part.axis < len(self.record.shape) - 1 and self.comparison is None
@@ -84,13 +94,25 @@ class Output:
                     continue
                 self.array, self.comparison, self.crop = place, found, part.crop
 
+    def _allowed(self, tensor: torch.Tensor, tolerances: Tolerances) -> Tolerance:
+        """Return what is allowed of an array: in half precision by what rounding makes of the reference there."""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if dtype not in self.floors or not self.floors[dtype][self.place]:
+            return tolerances.of("", dtype if dtype in _HALF else self.record.dtype, self.record.floor)
+        share = _ROUNDINGS * self.floors[dtype][self.place]
+        return Tolerance(share, share, scaled=True, noise=share, least_scale=0.0)
+
     def differs_from(self, place: int, tolerances: Tolerances) -> bool:
         """Hold it to the array at a place instead; tell whether that has its shape and differs."""
         tensor = self.candidates.get(place)
         part = None if tensor is None else next(_parts(self.record, tuple(tensor.shape)))
         if tensor is None or part is None or part.crop:
             return False
-        self.array, self.crop, self.comparison = place, "", part.compare(tensor, self.record, tolerances)
+        self.array, self.crop, self.comparison = (
+            place,
+            "",
+            part.compare(tensor, self.record, self._allowed(tensor, tolerances)),
+        )
         return not self.agrees
 
 
@@ -112,14 +134,12 @@ class _Part:
     order: tuple[int, ...]
     crop: str = ""
 
-    def compare(self, tensor: torch.Tensor, record: TensorRecord, tolerances: Tolerances) -> LeafComparison | None:
+    def compare(self, tensor: torch.Tensor, record: TensorRecord, allowed: Tolerance) -> LeafComparison | None:
         """Compare an array with the part of an output; None where nothing is kept of that."""
         shape = list(record.shape)
         if shape:
             shape[self.axis] = self.length
         actual = tensor.squeeze().permute(self.order).reshape(shape)
-        low = str(tensor.dtype).removeprefix("torch.")
-        allowed = tolerances.of("", low if low in ("bfloat16", "float16") else record.dtype, record.floor)
         whole = _whole(record)
         if self.crop and whole is None:
             kept = _kept_of(record, self.axis, self.start, self.length)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pytest_tfdebug.parity.arrays.reference import joined, says
+from pytest_tfdebug.parity.arrays.reference import TOLERANCE, joined, says
 from pytest_tfdebug.parity.matching import distances_from
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 #: How an array has its partners: it is the value, several of them, a part of one, a turn of one, a crop of an output,
 #: a parameter; it says nothing (constant, or of a few elements); or it has none.
 How = Literal["value", "joined", "part", "turn", "crop", "weight", "says nothing", ""]
-#: Distance up to which arrays and values of float32 count as one; rounding alone stays below 1.1e-6.
-TOLERANCE = 4e-6
-#: Tolerance of an array of a dtype whose floors the golden does not hold.
-BY_DTYPE = {"float16": 4e-3, "bfloat16": 3e-2}
 #: Neighbours that are tried as the parts of one value.
 _PARTS = (2, 3)
 
@@ -40,6 +36,7 @@ class Array:
         dtype: Name of its dtype.
         partners: The values of the reference that it is, or is a part of.
         distance: How far it is from the nearest.
+        share: What share of the allowed distance that is.
         how: How it has them.
     """
 
@@ -49,6 +46,7 @@ class Array:
     dtype: str
     partners: tuple[int, ...] = ()
     distance: float = math.inf
+    share: float = math.inf
     how: How = ""
 
     @property
@@ -61,59 +59,58 @@ class Array:
         """Whether what its partners were computed from must be right: whole numbers hide too much."""
         return "float" in self.dtype
 
-    def become(self, how: How, partners: Sequence[int], distance: float = 0.0) -> None:
+    def become(self, how: How, partners: Sequence[int], distance: float = 0.0, share: float = 0.0) -> None:
         """Give it its partners."""
-        self.how, self.partners, self.distance = how, tuple(partners), distance
+        self.how, self.partners, self.distance, self.share = how, tuple(partners), distance, share
 
 
-def pair(reference: Reference, arrays: Sequence[Array], within: Sequence[float]) -> None:
+def pair(reference: Reference, arrays: Sequence[Array]) -> None:
     """Give every array its partners.
 
     Args:
         reference: The reference.
         arrays: The arrays, in the order in which they were given.
-        within: Distance up to which each counts as a value.
     """
-    for array, tolerance in zip(arrays, within, strict=True):
+    for array in arrays:
         if not says(array.print):
             array.how = "says nothing"
             continue
-        found, distance = reference.partners(array.print, tolerance)
+        found, array.distance, array.share = reference.partners(array.print, array.dtype)
         if found:
-            array.become("value", found, distance)
-        elif reference.is_weight(array.print, tolerance):
+            array.become("value", found, array.distance, array.share)
+        elif reference.is_weight(array.print, TOLERANCE):
             array.how = "weight"
-        else:
-            array.distance = distance
-    _pair_fused(reference, arrays, within)
-    _pair_turns(reference, arrays, within)
-    _pair_parts(reference, arrays, within)
+    _pair_fused(reference, arrays)
+    _pair_turns(reference, arrays)
+    _pair_parts(reference, arrays)
 
 
-def _pair_fused(reference: Reference, arrays: Sequence[Array], within: Sequence[float]) -> None:
+def _pair_fused(reference: Reference, arrays: Sequence[Array]) -> None:
     """Pair what the reference holds in several tensors and the runtime in one."""
     groups = reference.groups
     if not groups:
         return
     moments = np.array([group.print.moments for group in groups])
     counts = np.array([(group.print.elements, group.print.finite) for group in groups])
-    for array, tolerance in zip(arrays, within, strict=True):
+    for array in arrays:
         if not array.is_open:
             continue
         near = np.flatnonzero((counts == (array.print.elements, array.print.finite)).all(1))
         if len(near):
             distances = distances_from(np.array(array.print.moments), moments[near])
-            if distances.min() <= tolerance:
-                best = int(distances.argmin())
-                array.become("joined", groups[near[best]].members, float(distances[best]))
+            best = int(distances.argmin())
+            members = groups[near[best]].members
+            share = float(distances[best] / reference.within(array.dtype)[[*members]].max())
+            if share <= 1:
+                array.become("joined", members, float(distances[best]), share)
 
 
-def _pair_turns(reference: Reference, arrays: Sequence[Array], within: Sequence[float]) -> None:
+def _pair_turns(reference: Reference, arrays: Sequence[Array]) -> None:
     """Pair what a loop of the runtime made: arrays of one label and shape are turns of what the reference has whole."""
-    turns: dict[tuple[str, tuple[int, ...]], list[tuple[Array, float]]] = defaultdict(list)
-    for array, tolerance in zip(arrays, within, strict=True):
+    turns: dict[tuple[str, tuple[int, ...]], list[Array]] = defaultdict(list)
+    for array in arrays:
         if array.is_open:
-            turns[array.label, array.shape].append((array, tolerance))
+            turns[array.label, array.shape].append(array)
     for each in turns.values():
         widths = [width for width in range(len(each), 1, -1) if len(each) % width == 0]
         for width in widths:
@@ -121,19 +118,18 @@ def _pair_turns(reference: Reference, arrays: Sequence[Array], within: Sequence[
                 _pair_together(reference, each[first : first + width], "turn")
 
 
-def _pair_parts(reference: Reference, arrays: Sequence[Array], within: Sequence[float]) -> None:
+def _pair_parts(reference: Reference, arrays: Sequence[Array]) -> None:
     """Pair several arrays that the reference has in one: neighbours in the order in which they were given."""
-    given = list(zip(arrays, within, strict=True))
     for count in _PARTS:
-        for first in range(len(given) - count + 1):
-            _pair_together(reference, given[first : first + count], "part")
+        for first in range(len(arrays) - count + 1):
+            _pair_together(reference, arrays[first : first + count], "part")
 
 
-def _pair_together(reference: Reference, some: Sequence[tuple[Array, float]], how: How) -> None:
-    if not all(array.is_open for array, _ in some):
+def _pair_together(reference: Reference, some: Sequence[Array], how: How) -> None:
+    if not all(array.is_open for array in some):
         return
-    whole = joined(array.print for array, _ in some)
-    found, distance = reference.partners(whole, some[0][1])
+    whole = joined(array.print for array in some)
+    found, distance, share = reference.partners(whole, some[0].dtype)
     found = tuple(index for index in found if how == "turn" or reference.counts[index] == whole.elements)
-    for array, _ in some if found else ():
-        array.become(how, found, distance)
+    for array in some if found else ():
+        array.become(how, found, distance, share)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pytest_tfdebug.parity.matching import distances_from
+from pytest_tfdebug.parity.matching import differences_from, distances_from
 from pytest_tfdebug.parity.value_graph import Side
-from pytest_tfdebug.tracing.fingerprints import Fingerprint, distance
+from pytest_tfdebug.tracing.fingerprints import MOMENTS, Fingerprint, distance
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.tracing.operators import Value, Values
 
+#: Distance up to which arrays and values of float32 count as one; rounding alone stays below 1.7e-6.
+TOLERANCE = 4e-6
+#: That of an array in half precision where the golden holds no floors of its dtype.
+BY_DTYPE = {"float16": 4e-3, "bfloat16": 3e-2}
+#: Roundings of the reference in half precision that a runtime may be from it, and values about one that count with it.
+_ROUNDINGS, _ABOUT = 5.0, 8
+_NOTHING: tuple[tuple[int, ...], float, float] = ((), math.inf, math.inf)
 #: Tensors of fewer elements say too little of where they come from.
 FEW = 4
 #: Siblings that are tried as one fused tensor, and turns that are tried as one loop, at most.
@@ -59,6 +66,7 @@ class Reference:
         self._finite = np.array([each.finite for each in prints], dtype=np.float64)
         self._says = np.array([says(value.print) and value.origin != "parameter" for value in table.values], dtype=bool)
         self._weights = np.array([held.moments for held, _ in table.parameters.values()], dtype=np.float64)
+        self._within: dict[str, npt.NDArray[np.float64]] = {}
         self.results = [index for _, index in table.results]
         self.computed = {value.index for value in table.values if value.origin not in _GIVEN}
         #: Values that a call was given or returned: where modules of the reference hand something on.
@@ -70,21 +78,43 @@ class Reference:
         """Return a value by its index."""
         return self.values[index]
 
-    def partners(self, held: Fingerprint, tolerance: float) -> tuple[tuple[int, ...], float]:
-        """Return the values that have the moments of an array, and how far the nearest is from it; inf for none."""
+    def within(self, dtype: str) -> npt.NDArray[np.float64]:
+        """Return how far each moment of an array of some dtype may be from that of each value, ``(values, moments)``.
+
+        In half precision that is what rounding makes of it there, or of those computed about that time: the rounding of
+        one value may come to nothing by luck.
+        """
+        if dtype not in self._within:
+            floors = np.array(self.side.table.floors.get(dtype, ())[: MOMENTS * len(self.values)]).reshape(-1, MOMENTS)
+            if floors.any():
+                usual = np.array([np.median(each[each > 0]) if each.any() else 0.0 for each in floors.T])
+                floors = np.where(floors > 0, floors, usual)
+                around = [np.median(floors[max(0, at - _ABOUT) : at + _ABOUT + 1], axis=0) for at in range(len(floors))]
+                self._within[dtype] = _ROUNDINGS * np.maximum(np.maximum(floors, np.array(around)), TOLERANCE)
+            else:
+                self._within[dtype] = np.full((len(self.values), MOMENTS), BY_DTYPE.get(dtype, TOLERANCE))
+        return self._within[dtype]
+
+    def partners(self, held: Fingerprint, dtype: str) -> tuple[tuple[int, ...], float, float]:
+        """Return the values that have the moments of an array.
+
+        Returns:
+            Their indices, how far the nearest is from it, and what share of the allowed that is; inf for none.
+        """
         if not says(held):
-            return (), math.inf
-        counts = np.maximum(self.counts, 1)
+            return _NOTHING
+        within, counts = self.within(dtype), np.maximum(self.counts, 1)
         near = np.flatnonzero(
             self._says
-            & (np.abs(self._moments[:, 2] - held.rms) <= 2 * tolerance * held.rms)
+            & (np.abs(self._moments[:, 2] - held.rms) <= 2 * within[:, 2] * held.rms)
             & (np.maximum(counts, held.elements) % np.minimum(counts, held.elements) == 0)
             & (self._finite * held.elements == held.finite * self.counts)
         )
         if not len(near):
-            return (), math.inf
-        found = distances_from(np.array(held.moments), self._moments[near])
-        return tuple(near[found <= tolerance].tolist()), float(found.min())
+            return _NOTHING
+        differences = differences_from(np.array(held.moments), self._moments[near])
+        shares, found = (differences / within[near]).max(axis=1), differences.max(axis=1)
+        return tuple(near[shares <= 1].tolist()), float(found.min()), float(shares.min())
 
     def multiples(self, held: Fingerprint, tolerance: float) -> dict[int, float]:
         """Return the values of its size that an array is a multiple of, and the factor."""
@@ -114,9 +144,10 @@ class Reference:
                 found[value.index] = bases[0]
         return found
 
-    def has_size(self, index: int, held: Fingerprint) -> bool:
-        """Tell whether a value has as many elements as an array."""
-        return self.values[index].print.elements == held.elements
+    def can_be(self, index: int, elements: int, dtype: str) -> bool:
+        """Tell whether a value has as many elements as an array, and whole numbers or fractions as that has."""
+        value = self.values[index]
+        return value.print.elements == elements and ("float" in value.dtype) == ("float" in dtype)
 
     def ancestors(self, indices: Iterable[int]) -> set[int]:
         """Return some values with all that they were computed from."""
