@@ -92,7 +92,7 @@ class Arguments:
             TFDebugError: If an argument is positional or unknown, or a value makes no sense; each has its line.
         """
         names = [item.name for item in fields(cls)] if valid is None else list(valid)  # type: ignore[arg-type] # as above
-        wrong = list(_unknown(name, names, args, kwargs))
+        wrong = list(unknown(name, names, args, kwargs))
         try:
             made = cls(**{key: value for key, value in kwargs.items() if key in names})
         except TFDebugError as error:
@@ -102,7 +102,8 @@ class Arguments:
         return made
 
 
-def _unknown(name: str, valid: Sequence[str], args: Sequence[object], kwargs: Mapping[str, Any]) -> Iterator[str]:
+def unknown(name: str, valid: Sequence[str], args: Sequence[object], kwargs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each argument that a marker or function does not take, with those that it takes."""
     if args:
         yield f"{name} takes keyword arguments only ({', '.join(valid)}) and got {args[0]!r}."
     for key, value in kwargs.items():
@@ -116,7 +117,7 @@ def refuse_unknown(name: str, valid: Sequence[str], args: Sequence[object], kwar
     Raises:
         TFDebugError: If an argument is positional or unknown; the message quotes each and lists the valid ones.
     """
-    wrong = list(_unknown(name, valid, args, kwargs))
+    wrong = list(unknown(name, valid, args, kwargs))
     if wrong:
         raise TFDebugError("\n".join(wrong))
 

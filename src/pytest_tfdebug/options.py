@@ -228,14 +228,20 @@ def register(parser: pytest.Parser) -> None:
         group = parser.getgroup(title)
         for flag in flags:
             extra: dict[str, Any] = {"metavar": flag.metavar}
-            if flag.choices:
+            words: tuple[str, ...] = ()
+            if flag.choices and flag.bare is not None:  # each a flag of its own: a path behind the bare one is no value
+                words, extra = flag.choices, {"action": "store_const", "const": flag.bare}
+            elif flag.choices:
                 extra = {"choices": flag.choices}
-            if flag.bare is not None:
+            elif flag.bare is not None:
                 extra |= {"nargs": "?", "const": flag.bare}
-            elif not flag.choices and flag.metavar is None:
+            elif flag.metavar is None:
                 extra = {"action": "store_true"}
             text = f"{flag.text}; ini key {flag.ini}" if flag.has_ini else flag.text
             group.addoption(flag.flag, dest=flag.ini, default=None, help=text, **extra)
+            for word in words:
+                name = f"{flag.flag}={word}"
+                group.addoption(name, dest=flag.ini, default=None, action="store_const", const=word, help="the same")
             if flag.has_ini:
                 parser.addini(flag.ini, f"default of {flag.flag}", type="string", default=None)
     for key, text in INI:

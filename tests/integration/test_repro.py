@@ -163,6 +163,15 @@ def test_tests_whose_names_differ_in_a_sign_have_repros_of_their_own(pytester):
     assert len(list(pytester.path.glob("there/*/repro.py"))) == 3
 
 
+def test_a_test_that_was_taken_for_the_folder_is_said(pytester):
+    pytester.makepyfile(test_it=OVERFLOW.format(marker="", wrong=f"{WO}.fill_(3e38)"))
+
+    failed = pytester.runpytest("--tf-repro", "test_it.py")
+
+    failed.stdout.fnmatch_lines(["*No repro: --tf-repro took test_it.py for its folder. *"])
+    assert (pytester.path / "test_it.py").is_file()
+
+
 def test_a_folder_that_cannot_be_written_is_said_under_the_failure(pytester):
     pytester.makepyfile(test_it=OVERFLOW.format(marker="", wrong=f"{WO}.fill_(3e38)"))
     (pytester.path / "file").write_text("in the way")

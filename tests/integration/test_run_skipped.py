@@ -637,4 +637,10 @@ def test_another_value_is_refused(pytester):
     result = pytester.runpytest("--tf-run-skipped=some")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--tf-run-skipped: invalid choice: 'some'*"])
+    result.stderr.fnmatch_lines(["*--tf-run-skipped*'some'*"])
+
+
+def test_a_path_behind_the_bare_flag_is_a_path(pytester):
+    pytester.makepyfile(test_it="def test_it(): pass", test_other="def test_other(): pass")
+
+    pytester.runpytest("--tf-run-skipped", "test_it.py").assert_outcomes(passed=1)

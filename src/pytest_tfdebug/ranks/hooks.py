@@ -25,7 +25,10 @@ _PHASES = ("setup", "call", "teardown")
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Run a marked test on its ranks; in one of these, let it run."""
-    settings = RanksSettings.of(item)
+    try:
+        settings = RanksSettings.of(item)
+    except pytest.UsageError:  # which its setup raises again
+        return None
     if settings is None or _launched(item.config) is not None:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

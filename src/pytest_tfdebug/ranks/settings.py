@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import pytest
-
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.marker_arguments import is_number, is_whole_number, refuse_unknown
+from pytest_tfdebug.marker_arguments import is_number, is_whole_number, unknown, usage_error
 
 if TYPE_CHECKING:
+    import pytest
     from typing_extensions import Self
 
 #: Seconds that a test on ranks may take: each rank imports torch and builds its model anew.
@@ -38,13 +37,12 @@ class RanksSettings(NamedTuple):
         marker = item.get_closest_marker("tf_ranks")
         if marker is None:
             return None
-        try:
-            refuse_unknown("tf_ranks", ("timeout",), marker.args[1:], marker.kwargs)
-        except TFDebugError as error:
-            raise pytest.UsageError(f"{item.nodeid}: {error}") from error
+        wrong = list(unknown("tf_ranks", ("timeout",), marker.args[1:], marker.kwargs))
         count, timeout = (marker.args or (None,))[0], marker.kwargs.get("timeout", DEFAULT_TIMEOUT)
         if not is_whole_number(count, _FEWEST):
-            raise pytest.UsageError(f"{item.nodeid}: tf_ranks({count!r}) is no number of ranks, 2 or more.")
+            wrong.append(f"tf_ranks({count!r}) is no number of ranks, 2 or more.")
         if not is_number(timeout) or not timeout:
-            raise pytest.UsageError(f"{item.nodeid}: tf_ranks: timeout={timeout!r} is no number of seconds above 0.")
+            wrong.append(f"tf_ranks: timeout={timeout!r} is no number of seconds above 0.")
+        if wrong:
+            raise usage_error(item, TFDebugError("\n".join(wrong)))
         return cls(count, float(timeout))

@@ -60,6 +60,8 @@ def write_repro(
     root = Options.of(item.config).repro
     if not root:
         return ""
+    if root.partition("::")[0].endswith(".py"):
+        return f"No repro: --tf-repro took {root} for its folder. Name the tests first, or the folder: --tf-repro=DIR."
     directory = item.config.invocation_params.dir / root / _directory_name(f"{item.nodeid}.{what}")
     try:
         shutil.rmtree(directory, ignore_errors=True)
