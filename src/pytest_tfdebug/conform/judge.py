@@ -20,11 +20,6 @@ Varies = dict[str, dict[str, str]]
 def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promises: Iterable[str]) -> Varies:
     """Return the declared reasons, each under its promise and class.
 
-    Args:
-        varies: Promise -> reason, for every class, or promise -> class -> reason.
-        classes: Names of the classes.
-        promises: Names of the promises.
-
     Raises:
         TFDebugError: If a promise or a class does not exist, or a reason is no text.
     """
@@ -45,11 +40,6 @@ def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promis
 
 def judge(subject: Subject, promise: Promise, reason: str = "") -> Verdict:
     """Hold a model to a promise.
-
-    Args:
-        subject: The model.
-        promise: The promise.
-        reason: Why the model varies by design; empty if it has to keep the promise.
 
     Raises:
         ConformanceError: If the model breaks the promise, or is declared to and does not.

@@ -57,10 +57,6 @@ def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:
     A special token that is in the same place of every row is there on purpose, and so is a token that an image or sound
     takes the place of, where one is given: they stay, and no mask hides them. All frames of sound become real ones: a
     model pools frames, and nobody can tell which of the pooled ones are pads.
-
-    Args:
-        inputs: Keyword inputs; what is None is left out.
-        config: The model's configuration.
     """
     made = {name: copy.deepcopy(value) for name, value in inputs.items() if value is not None}
     special = special_ids(config)

@@ -184,12 +184,7 @@ def _mismatch(entry: str | tuple[str, Any, Any]) -> str:
 
 
 def _text(unclean: Sequence[LoadRecord], at: Lines | None) -> CheckText:
-    """Return the text on loads that are not clean; its first line names the first load.
-
-    Args:
-        unclean: What was loaded, and the keys that do not fit.
-        at: The line of the first load.
-    """
+    """Return the text on loads that are not clean; its first line names the first load."""
     first, *others = unclean
     where = f"{PurePath(at.file).name}:{at.first} in " if at is not None else ""
     return CheckText(

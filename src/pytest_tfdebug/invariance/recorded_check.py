@@ -33,15 +33,7 @@ _MODULES, _TOKENS = 200, 256
 def passed_record(
     test: str, name: str, verdict: Verdict, calls: Sequence[ObservedCall], at: Lines | None
 ) -> CheckRecord:
-    """Return the record of a check that found nothing.
-
-    Args:
-        test: Node id of the test.
-        name: The check.
-        verdict: The verdict of the check.
-        calls: The calls of the test.
-        at: The line that made the first of them.
-    """
+    """Return the record of a check that found nothing."""
     models = ", ".join(dict.fromkeys(class_of(call) for call in calls))
     again = f"{models}: {counted(verdict.repeats, 'forward')} made again, with the same answer."
     told = verdict.notes[0] if verdict.notes else again
@@ -51,15 +43,7 @@ def passed_record(
 
 
 def failed_record(test: str, name: str, error: InvarianceError, at: Lines | None, *, in_detail: bool) -> CheckRecord:
-    """Return the record of a check that failed.
-
-    Args:
-        test: Node id of the test.
-        name: The check.
-        error: The exception that it raised.
-        at: The line that made the call.
-        in_detail: Whether somebody will look at both forwards.
-    """
+    """Return the record of a check that failed."""
     outcome: Outcome | None = error.outcome
     located = outcome.located if outcome is not None else None
     parity = located.parity if located is not None else None
@@ -94,11 +78,7 @@ def class_of(call: ObservedCall) -> str:
 
 
 def token_grid(located: Located) -> TokenGrid | None:
-    """Return how far each real token is off after each module; None where no tensor runs along the tokens.
-
-    Args:
-        located: Both forwards at the real tokens.
-    """
+    """Return how far each real token is off after each module; None where no tensor runs along the tokens."""
     if located.traces is None:
         return None
     rows = list(_by_module(located.traces, located.tolerances))

@@ -80,12 +80,7 @@ def weight_facts(module: torch.nn.Module) -> Iterator[str]:
 
 
 def hints(fault: Fault, masks: list[torch.Tensor]) -> Iterator[str]:
-    """Yield what may be behind a fault: what the numbers say or, if they say nothing, what the code suggests.
-
-    Args:
-        fault: The fault, without hints.
-        masks: The masks that the running calls were given.
-    """
+    """Yield what may be behind a fault: what the numbers say or, if they say nothing, what the code suggests."""
     found, dtype = fault.details, fault.frame.extremes.dtype
     has_nan = found.nans > 0 if found else isnan(fault.frame.extremes.low)
     is_masked_row = has_nan and any(has_masked_row(mask) for mask in masks)

@@ -52,12 +52,7 @@ class Reducer:
         return bool(self._waiting)
 
     def extremes(self, tensor: torch.Tensor, masks: list[torch.Tensor]) -> Extremes | None:
-        """Return a tensor's extremes; None for integers, empty tensors, and tensors that can only be counted.
-
-        Args:
-            tensor: Any tensor.
-            masks: The masks that the calls under way were given.
-        """
+        """Return a tensor's extremes; None for integers, empty tensors, and tensors that can only be counted."""
         name = _DTYPES.get(tensor.dtype)
         if name is None or tensor.is_meta or tensor.layout != torch.strided:
             self._skip(tensor)

@@ -38,13 +38,7 @@ class Headroom:
         self._faint: dict[str, Tight] = {}
 
     def see(self, call: Call | None, frames: list[Frame], *, is_leaf: bool = False) -> None:
-        """Take in the tensors of a call.
-
-        Args:
-            call: The call; None for gradients.
-            frames: Its inputs and outputs.
-            is_leaf: Whether it called no other module.
-        """
+        """Take in the tensors of a call."""
         settings = self._settings
         if not settings.wants_headroom and settings.underflow is None and not self.is_complete:
             return

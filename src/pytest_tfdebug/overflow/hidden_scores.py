@@ -19,11 +19,6 @@ def without_hidden(tensor: torch.Tensor, masks: list[torch.Tensor]) -> Iterator[
     """Yield a tensor with 0 where a mask hides it: once for each mask, and each way to read it, that fits its shape.
 
     Only elements that are low enough to have been hidden become 0: nan and +inf stay.
-
-    Args:
-        tensor: Most often scores, ``(batch, heads, queries, keys)``.
-        masks: Additive masks (0, and low where they hide), or boolean or 0/1 masks, of any shape that broadcasts;
-            ``(batch, keys)`` masks also fit scores.
     """
     for mask in masks:
         aligned = _aligned(mask, tensor)

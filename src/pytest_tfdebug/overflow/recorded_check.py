@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 
 def overflow_record(test: str, watch: Watch, failure: str | None, at: Lines | None, *, in_detail: bool) -> CheckRecord:
-    """Return the record of a watch.
-
-    Args:
-        test: Node id of the test.
-        watch: What was watched, and what was seen.
-        failure: The report; None where nothing is wrong.
-        at: The line that first called a model.
-        in_detail: Whether somebody will look at every module.
-    """
+    """Return the record of a watch."""
     fault = watch.fault
     kept = watch.headroom.by_module()
     closest = min(kept, key=lambda tight: tight.ratio, default=None)

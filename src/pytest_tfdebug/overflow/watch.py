@@ -67,10 +67,6 @@ class Watch:
     def eyes(self, root: torch.nn.Module, is_wanted: Callable[[Eyes], bool] = lambda eyes: True) -> Eyes:  # noqa: ARG005
         """Return the consumer that sees the calls of a model, with its recorder.
 
-        Args:
-            root: The model.
-            is_wanted: Whether to look at an outermost call that begins in the running thread.
-
         Raises:
             TFDebugError: If the model is one whose modules cannot be hooked.
         """
@@ -177,12 +173,7 @@ class Watch:
         self._gradients.remove()
 
     def emptiness(self, subject: str, advice: str) -> str | None:
-        """Return a message when nothing was checked; None otherwise.
-
-        Args:
-            subject: What should have checked something, ``"overflow_guard"``.
-            advice: What to do.
-        """
+        """Return a message when nothing was checked; None otherwise."""
         if not self.tensors:
             reason = "no floating-point tensor with values was seen" if self.forwards else "no module ran"
             return "\n".join([f"{subject} checked nothing: {reason}.", advice, *self._remarks()])

@@ -31,13 +31,7 @@ _FAIL = "E   "
 
 
 def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-    """Show a failed check by its answer, where pytest would show the name of the error's class.
-
-    Args:
-        item: The test.
-        report: Its report, which is changed.
-        excinfo: The error, one of ours.
-    """
+    """Show a failed check by its answer, where pytest would show the name of the error's class."""
     error, at = item.stash.get(RAISED, (None, None))
     if error is excinfo.value:
         report.longrepr = excinfo.getrepr(style="value")

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 
 def checks_file(run: Mapping[str, Any], checks: Iterable[str]) -> Iterator[str]:
-    """Yield the text of ``--tf-json``, with each check on one line.
-
-    Args:
-        run: What is known of the run.
-        checks: Each check, as JSON on one line.
-    """
+    """Yield the text of ``--tf-json``, with each check on one line."""
     version = run["environment"]["pytest_tfdebug"]
     head = {"schema": SCHEMA, "generator": {"name": "pytest-tfdebug", "version": version}, "run": run}
     yield json.dumps(head, indent=1)[:-2] + ',\n "checks": ['

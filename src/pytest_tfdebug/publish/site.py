@@ -33,12 +33,7 @@ class Site:
         write_text(self._folder / "checks" / f"{check['id']}.html", [render_check(check)])
 
     def finish(self, run: Mapping[str, Any], scan: Mapping[str, Any] | None = None) -> None:
-        """Write the index.
-
-        Args:
-            run: What is known of the run.
-            scan: The scanner's report, which gets a page of its own.
-        """
+        """Write the index."""
         for page in (self._folder / "checks").glob("*-????????.html"):  # of an earlier run into the same directory
             if page.stem not in self._cards:
                 page.unlink()

@@ -35,12 +35,7 @@ def by_torchrun() -> Launched | None:
 
 
 def start_group(launched: Launched, timeout: float) -> None:
-    """Join the default process group, once: nccl where each rank has a device, and gloo for what is on the CPU.
-
-    Args:
-        launched: Who this process is.
-        timeout: Seconds that a collective may take.
-    """
+    """Join the default process group, once: nccl where each rank has a device, and gloo for what is on the CPU."""
     import torch
     import torch.distributed as dist
 

@@ -15,10 +15,6 @@ def annotation(record: CheckRecord, root: str) -> str:
 
     It is shown at the culprit's lines if they are in the repository, and otherwise at the line of the test.
 
-    Args:
-        record: The check.
-        root: The repository's directory on this machine.
-
     Source:
         https://docs.github.com/actions/reference/workflow-commands-for-github-actions
     """

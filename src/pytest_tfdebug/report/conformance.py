@@ -20,11 +20,7 @@ _NARROWEST = max(map(len, _CELLS.values()))
 
 
 def render_table(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a line for each model with a column for each promise, the reasons for what varies, and the counts.
-
-    Args:
-        verdicts: The verdicts of one run; if there are several on one model and promise, the last one counts.
-    """
+    """Yield a line for each model with a column for each promise, the reasons for what varies, and the counts."""
     cells = {(each.model, each.promise): each for each in verdicts}
     promises = list(dict.fromkeys(promise for _, promise in cells))
     worst: dict[str, int] = {}

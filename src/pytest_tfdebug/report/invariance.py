@@ -29,17 +29,7 @@ def change_text(
     diagnosis: str = "",
     observed: str = "",
 ) -> CheckText:
-    """Return the text of a changed answer.
-
-    Args:
-        model: The model's class, the line that called it, and both together.
-        verdict: What the failure says of the model, and what was repeated.
-        found: Where the two forwards begin to differ; None if nobody looked.
-        output: Lines on the output that changed.
-        pads: Lines on the numbers of pads.
-        diagnosis: What is probably wrong, in a sentence.
-        observed: What further repetitions of the call showed, in sentences.
-    """
+    """Return the text of a changed answer."""
     (class_name, called_at, name), (said, label) = model, verdict
     where = f"{called_at} in {class_name}" if called_at else class_name
     why = [f"{name} {said}: {label}."]

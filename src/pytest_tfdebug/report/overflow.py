@@ -36,12 +36,7 @@ _FAINT = "Scale the values up there, or compute that part in float32 or bfloat16
 
 
 def fault_text(fault: Fault, remarks: Iterable[str] = ()) -> CheckText:
-    """Return the text of a fault: the answer, what is known of the culprit, the last frames.
-
-    Args:
-        fault: The fault.
-        remarks: What else was observed, in sentences.
-    """
+    """Return the text of a fault: the answer, what is known of the culprit, the last frames."""
     source = fault.source or fault.called_at
     what, lines = tensor_of(fault.frame), f", {fault.source}" if fault.source else ""
     if fault.frame.path != fault.owner:
@@ -98,14 +93,7 @@ def render_trace(number: int, frames: Sequence[Frame]) -> Iterator[str]:
 
 
 def headroom_text(tight: Sequence[Tight], first: Tight, wanted: float, remarks: Iterable[str] = ()) -> CheckText:
-    """Return the text on modules that come too close to the end of the dtype's range.
-
-    Args:
-        tight: The closest ones, closest first.
-        first: The first that left less than was asked for.
-        wanted: The headroom asked for.
-        remarks: What else was observed, in sentences.
-    """
+    """Return the text on modules that come too close to the end of the dtype's range."""
     closest = tight[0]
     what = "The square of its input" if closest.is_square else f"Its {tensor_of(closest.frame)}"
     why = [f"{what} reaches {closest.value:.2e}, and {closest.dtype} ends at {closest.limit:.2e}."]
@@ -133,13 +121,7 @@ def _square(item: Tight) -> str:
 
 
 def underflow_text(faint: Sequence[Tight], wanted: float, remarks: Iterable[str] = ()) -> CheckText:
-    """Return the text on modules whose tensors vanish.
-
-    Args:
-        faint: The smallest ones, smallest first.
-        wanted: The factor asked for.
-        remarks: What else was observed, in sentences.
-    """
+    """Return the text on modules whose tensors vanish."""
     first = faint[0]
     why = (
         f"Its largest absolute value is {first.value:.2e}, below {wanted:g} times the smallest normal number "

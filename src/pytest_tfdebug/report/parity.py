@@ -149,14 +149,7 @@ def describe(leaf: LeafComparison) -> Iterator[str]:
 
 
 def drift_table(calls: Sequence[CallComparison], culprit: Culprit, count: int, *, verbose: bool) -> Iterator[str]:
-    """Yield the error along depth: the culprit's neighbours and every layer; every call when ``verbose``.
-
-    Args:
-        calls: Every compared call.
-        culprit: Whose neighbours are shown.
-        count: Tensors outside tolerance.
-        verbose: Show every call.
-    """
+    """Yield the error along depth: the culprit's neighbours and every layer; every call when ``verbose``."""
     measured = [item for item in as_they_ended(calls) if item.outputs and _worst(item).problem in _SHOWN]
     if not measured:
         return

@@ -47,13 +47,6 @@ def write_repro(
 ) -> str:
     """Write the repro of a failed check, if repros are asked for.
 
-    Args:
-        item: The test. It gets a directory of its own, replaced if it exists.
-        what: The check, in a word.
-        model: The module that was called.
-        args: Its positional inputs.
-        kwargs: Its keyword inputs.
-
     Returns:
         The lines that say how to run it, or why there is none; empty if nobody asked.
     """

@@ -51,12 +51,7 @@ class _Group(NamedTuple):
 
 
 def listing(rows: Sequence[Row], verbosity: int) -> Iterator[str]:
-    """Yield the lines of the closing section.
-
-    Args:
-        rows: What became of each skipped test.
-        verbosity: 1 also names what failed, 2 what was not run.
-    """
+    """Yield the lines of the closing section."""
     rows = sorted(rows)
     groups = _groups(rows)
     if not any(row.outcome == "passes" for row in rows):

@@ -113,13 +113,7 @@ def condition_at(file: str, line: int, names: Iterable[str]) -> str:
 
 
 def mark_in(body: ast.AST | None, mark: pytest.Mark, namespace: Mapping[str, object]) -> Written | None:
-    """Return where a module, class or function is given a mark; None where it is not found.
-
-    Args:
-        body: The syntax of the module, class or function.
-        mark: The mark.
-        namespace: The names of the module; one of them may be the mark's.
-    """
+    """Return where a module, class or function is given a mark; None where it is not found."""
     if body is None:
         return None
     calls = {}

@@ -74,14 +74,7 @@ class Quiet:
 
 
 def try_test(item: pytest.Item, noted: Noted, lifting: Lifting, run: Callable[[pytest.Item], Any]) -> Row:
-    """Run a test that was skipped without its skips.
-
-    Args:
-        item: The test.
-        noted: How it was skipped.
-        lifting: Lifts the skips.
-        run: Runs a test and returns its reports.
-    """
+    """Run a test that was skipped without its skips."""
     if not isinstance(item, pytest.Function):  # such as a doctest
         return Row(item.nodeid, "kept", (Skip("", 0, noted.reason),), "inside")
     with pytest.MonkeyPatch.context() as patch:

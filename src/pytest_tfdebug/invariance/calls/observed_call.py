@@ -60,11 +60,7 @@ class ObservedCall(KeptCall):
         return name in self.parameters or self.inputs.get(name) is not None
 
     def under_names(self, names: Mapping[str, str]) -> ObservedCall:
-        """Return the call with its inputs under the names of transformers.
-
-        Args:
-            names: Name of transformers by the forward's own name, ``{"tokens": "input_ids"}``.
-        """
+        """Return the call with its inputs under the names of transformers."""
         inputs = {names.get(own, own): value for own, value in self.inputs.items()}
         return replace(self, kwargs=inputs, own_names={name: own for own, name in names.items()})
 
@@ -91,12 +87,7 @@ class ObservedCall(KeptCall):
             yield
 
     def again(self, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Any:  # noqa: ANN401
-        """Make the call again with other inputs, from the same random state; inside ``restored``.
-
-        Args:
-            inputs: Named inputs of the forward.
-            model: Another model to call; the observed one by default.
-        """
+        """Make the call again with other inputs, from the same random state; inside ``restored``."""
         _set_rng(self.rng)
         with torch.set_grad_enabled(self.has_grad):
             own = {self.own_names.get(name, name): kept(value) for name, value in inputs.items()}

@@ -146,12 +146,6 @@ class Check(ABC):
 
         Kernels round, and each machine's do it in their own way. So a small difference of float32 that is near what is
         allowed, or above it, is measured in float64, where every machine finds the same.
-
-        Args:
-            made: What was repeated.
-            outputs: The expected output, and that of the repeated call.
-            answers: What gives both, to be asked in float64; None where float64 has nothing to say.
-            **how: As for :func:`first_mismatch`.
         """
         expected, actual = outputs
         try:
@@ -185,12 +179,7 @@ class Check(ABC):
         return is_small and held == {torch.float32} and (self.settings.rtol, self.settings.atol) == (None, None)
 
     def raised(self, error: Exception, model: torch.nn.Module | None = None) -> Mismatch:
-        """Return an exception of a repeated call as a mismatch, with the line that raised it.
-
-        Args:
-            error: The exception.
-            model: The model that was called; that of the observed call by default.
-        """
+        """Return an exception of a repeated call as a mismatch, with the line that raised it."""
         text = f"{type(error).__name__}: {redact(str(error)).partition(chr(10))[0]}"
         return Mismatch(None, error=text, place=raising_place(model or self.model, error))
 
@@ -203,11 +192,7 @@ class Check(ABC):
         return False
 
     def is_random(self, *, with_other_numbers: bool = True) -> bool:
-        """Tell whether the same call gives another answer each time; if so, note it and count no repetition.
-
-        Args:
-            with_other_numbers: Also make it with other random numbers.
-        """
+        """Tell whether the same call gives another answer each time; if so, note it and count no repetition."""
         call, rng = self.call, self.call.rng
         try:
             for state in (rng, {}) if with_other_numbers else (rng,):  # without a state: what follows the last call
@@ -224,14 +209,7 @@ class Check(ABC):
         return True
 
     def fail(self, repetition: Repetition, mismatch: Mismatch, diagnosis: str, traces: TracePair | None = None) -> None:
-        """Report a difference, unless the call gives another answer each time anyway.
-
-        Args:
-            repetition: The repetition that shows it.
-            mismatch: The first output that differs.
-            diagnosis: What is probably wrong, in a sentence.
-            traces: Records the expected and the actual call, where it takes more than other inputs.
-        """
+        """Report a difference, unless the call gives another answer each time anyway."""
         if not self.is_random():
             located = locate(self.call, repetition, self.tolerances, traces)
             self.report(repetition.label, mismatch, located, diagnosis)
@@ -246,16 +224,7 @@ class Check(ABC):
         pads: Iterable[str] = (),
         observed: str = "",
     ) -> None:
-        """Write the report of a failure.
-
-        Args:
-            label: What was repeated.
-            mismatch: The first output that differs.
-            located: Where the two forwards part; None where nobody looked.
-            diagnosis: What is probably wrong, in a sentence; empty where that is not known.
-            pads: Lines about the numbers of pads.
-            observed: What further repetitions showed, in sentences.
-        """
+        """Write the report of a failure."""
         if mismatch.place is not None:
             located = Located(mismatch.place, None)
         name = type(self.model).__name__

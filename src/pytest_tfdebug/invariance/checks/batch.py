@@ -44,13 +44,7 @@ class BatchCheck(Check):
             self.fail(*found, _DIAGNOSIS)
 
     def _first_difference(self, name: str, main: torch.Tensor, pick: Pick) -> tuple[Repetition, Mismatch] | None:
-        """Return the first repetition that differs, or None.
-
-        Args:
-            name: Name of the main input.
-            main: The main input.
-            pick: Returns the inputs of some rows.
-        """
+        """Return the first repetition that differs, or None."""
         for repetition in self._repetitions(name, main, pick):
             try:
                 outputs = self.outputs(repetition)

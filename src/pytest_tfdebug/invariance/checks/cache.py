@@ -122,13 +122,7 @@ class CacheCheck(Check):
         return _along_tokens(output, self.call.leaves(inputs, model), at)
 
     def _explain(self, made: Repetition, mismatch: Mismatch, prefill: dict[str, Any] | None) -> None:
-        """Report a piece that differs; a prefill that differs without any cache too is not the cache's fault.
-
-        Args:
-            made: The full forward, and the piece.
-            mismatch: What differs.
-            prefill: The first piece as a call without a cache; None for a later one.
-        """
+        """Report a piece that differs; a prefill that differs without any cache too is not the cache's fault."""
         if prefill is not None:
             own = _along_tokens(self.call.again(prefill), self.call.leaves(made.inputs), made.alignment)
             if self.compare(made, (own, self.call.leaves(made.inputs))) is not None:

@@ -43,12 +43,6 @@ def asked(
 ) -> dict[str, Settings]:
     """Return the settings of each check that was asked for.
 
-    Args:
-        function: The marker or function, for the message.
-        names: Names of checks.
-        given: Keyword arguments; each has to be one that some of the checks take.
-        args: Positional arguments that are no names: there is no place for them.
-
     Raises:
         TFDebugError: If there is no such check, or an argument is unknown or makes no sense; each has its line.
     """
@@ -86,13 +80,6 @@ def judge(
     name: str, settings: Settings, calls: Sequence[ObservedCall], refusals: Sequence[str], *, is_marker: bool
 ) -> Verdict:
     """Check every call.
-
-    Args:
-        name: Key of ``CHECKS``.
-        settings: What its marker was given.
-        calls: The observed calls.
-        refusals: Why other calls could not be made again, in sentences.
-        is_marker: Whether a test asks by its marker, and not somebody who called the function.
 
     Raises:
         InvarianceError: If the answer of a call changes, nothing could be repeated, or ``inputs=`` names an input that

@@ -71,12 +71,6 @@ def compare_traces(
 ) -> tuple[AlignedTraces, Comparator]:
     """Compare two traces at real tokens.
 
-    Args:
-        expected: The expected trace.
-        actual: The trace of the repeated call.
-        alignment: Where the expected tensors lie in the actual ones.
-        tolerances: The tolerance of every tensor.
-
     Returns:
         Both traces as they were compared, and the comparator that has seen all their calls.
     """

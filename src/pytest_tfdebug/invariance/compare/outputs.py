@@ -70,15 +70,6 @@ def first_mismatch(
 ) -> Mismatch | None:
     """Return the first output that differs at real tokens, or None when all agree.
 
-    Args:
-        expected: Output leaves of the call.
-        actual: Output leaves of the repeated call.
-        alignment: Where the expected tensors lie in the actual ones.
-        tolerances: The tolerance of every tensor.
-        promises_finite: NaN at pad positions is a mismatch too.
-        with_caches: Compare caches too, after everything else.
-        allows_nan: NaN in the same places of both agrees; otherwise NaN at a real token never does.
-
     Raises:
         NothingToCompareError: If no leaf could be compared.
     """

@@ -85,15 +85,7 @@ def locate(
     *,
     is_padded: bool = False,
 ) -> Located:
-    """Record both calls again and compare them at real tokens; inside ``call.restored()``.
-
-    Args:
-        call: The observed call.
-        repetition: The repetition that differs.
-        tolerances: The tolerance of every tensor.
-        traces: Records the expected and the actual call, where it takes more than other inputs.
-        is_padded: Whether the actual call has pads, which a mask has to hide.
-    """
+    """Record both calls again and compare them at real tokens; inside ``call.restored()``."""
     inputs = repetition.expected_inputs, repetition.inputs
     try:
         expected, actual = traces() if traces else (recorded(call, each) for each in inputs)
@@ -116,13 +108,7 @@ def locate(
 
 
 def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Trace:
-    """Make a call again and record it.
-
-    Args:
-        call: The call.
-        inputs: Named inputs.
-        model: Another model to call; the observed one by default.
-    """
+    """Make a call again and record it."""
     with record(model or call.model) as made:
         call.again(inputs, model)
     return made

@@ -40,11 +40,6 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> MaskFaul
 
     A culprit that attends with the mask it is given is not to blame for the mask: the forward that made the mask is,
     or the one that had it and did not pass it on.
-
-    Args:
-        trace: The padded forward, as recorded.
-        culprit: The culprit that the comparison of both traces names.
-        alignment: Where the real tokens lie.
     """
     call = culprit_call(trace, culprit)
     if call is None or call.parent is None:
@@ -56,13 +51,7 @@ def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> MaskFaul
 
 
 def hides_pads(trace: Trace, culprit: Culprit, alignment: Alignment) -> bool:
-    """Tell whether the culprit was given a mask over these positions that hides every pad.
-
-    Args:
-        trace: The padded forward, as recorded.
-        culprit: The culprit that the comparison of both traces names.
-        alignment: Where the real tokens lie.
-    """
+    """Tell whether the culprit was given a mask over these positions that hides every pad."""
     call = culprit_call(trace, culprit)
     own = None if call is None else mask_of_call(call)
     if own is None or own.tensor is None or own.tensor.shape[-1] != alignment.total or not alignment.pads:

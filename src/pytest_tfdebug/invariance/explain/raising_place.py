@@ -11,12 +11,7 @@ from pytest_tfdebug.tracing.sites import is_library
 
 
 def raising_place(model: torch.nn.Module, error: BaseException) -> Culprit | None:
-    """Return the innermost module of the model that was running, outside of torch's own code; None where none was.
-
-    Args:
-        model: The model that was called.
-        error: The exception that left it, with its traceback.
-    """
+    """Return the innermost module of the model that was running, outside of torch's own code; None where none was."""
     paths = {id(module): path for path, module in model.named_modules()}
     found = None
     for frame, line in walk_tb(error.__traceback__):

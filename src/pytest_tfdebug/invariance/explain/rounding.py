@@ -30,15 +30,7 @@ def mismatches_in_float64(
     allowed: Sequence[Tolerances],
     **how: bool,
 ) -> list[Mismatch | None] | None:
-    """Compare both answers of a repetition in float64; None for a model that does not run in it.
-
-    Args:
-        model: The model of the observed call, inside ``call.restored()``.
-        made: The repetition.
-        answers: What gives the expected answer, and what the actual one.
-        allowed: What may differ, of float64, for each of the comparisons.
-        **how: As for :func:`first_mismatch`.
-    """
+    """Compare both answers of a repetition in float64; None for a model that does not run in it."""
     inputs = made.expected_inputs, made.inputs
     try:
         with in_float64(model_traits.unwrapped(model), (inputs, {})) as (wide, (widened, _)):

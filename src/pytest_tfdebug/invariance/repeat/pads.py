@@ -30,13 +30,6 @@ def padded(
 ) -> Inputs:
     """Return the inputs of a call with pads before and after every row of one sequence.
 
-    Args:
-        model: The model, for its pad token.
-        inputs: Named inputs.
-        sequence: Which sequence to pad.
-        pads: Numbers of pads on the left and on the right.
-        filler: ``"pad"`` for the pad token (zeros for embeddings, frames and pixels), ``"random"``, or a token id.
-
     Returns:
         New inputs: the main one, its mask and every aligned one are longer by ``before + after``.
     """

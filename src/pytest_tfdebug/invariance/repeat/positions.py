@@ -31,12 +31,6 @@ def with_positions(
 
     Positions that the mask excludes further on are counted too, as in a call without position ids. The first number is
     0, or the one after the entries that a position table keeps for pads (RoBERTa: ``padding_idx + 1``).
-
-    Args:
-        model: The model, for its position table.
-        inputs: Named inputs.
-        sequence: The sequence to number.
-        start: Where every row begins instead.
     """
     assert sequence.kind.positions is not None  # noqa: S101 - only asked of token sequences
     has_begun = (mask_of(inputs, sequence) != 0).long().cumsum(-1) > 0

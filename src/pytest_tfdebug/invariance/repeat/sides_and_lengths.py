@@ -25,13 +25,7 @@ _PATCH = 32
 
 
 def sides(call: ObservedCall, sequence: InputSequence, asked: str) -> tuple[tuple[Side, ...], str]:
-    """Return the sides on which a sequence is padded, and why it is not padded on the left; empty when it is.
-
-    Args:
-        call: The call.
-        sequence: The sequence.
-        asked: ``"left"``, ``"right"`` or ``"both"``.
-    """
+    """Return the sides on which a sequence is padded, and why it is not padded on the left; empty when it is."""
     if sequence.kind.unit != "tokens":
         refusal = f"{sequence.main}: {sequence.kind.unit} are padded on the right only"
         return ((), refusal) if asked == "left" else (("right",), "")

@@ -9,12 +9,7 @@ if TYPE_CHECKING:
 
 
 def issue(check: Mapping[str, Any], command: str) -> str:
-    """Return a check as the text of an issue.
-
-    Args:
-        check: A check of ``--tf-json``.
-        command: What to type to see it again.
-    """
+    """Return a check as the text of an issue."""
     return "\n".join(_lines(check, command)) + "\n"
 
 

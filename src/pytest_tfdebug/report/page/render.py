@@ -26,13 +26,7 @@ def assets() -> Iterator[tuple[str, str]]:
 
 
 def render_index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any], *, has_scan: bool = False) -> str:
-    """Return the index of a run.
-
-    Args:
-        cards: What :func:`view.card` returned for each check.
-        run: The ``run`` of ``--tf-json``.
-        has_scan: Whether there is a page of models by tests.
-    """
+    """Return the index of a run."""
     return _page("index.html", root="", cards=cards, run=run, index=view.index(cards, run), has_scan=has_scan)
 
 
