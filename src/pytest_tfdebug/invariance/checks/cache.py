@@ -12,7 +12,9 @@ from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import token_sequence
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.compare.alignment import Alignment
+from pytest_tfdebug.invariance.compare.outputs import first_mismatch
 from pytest_tfdebug.invariance.repeat.decodings import CACHES, decodings
+from pytest_tfdebug.invariance.repeat.positions import with_positions
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 from pytest_tfdebug.tracing.leaves import walk
 
@@ -30,6 +32,12 @@ _DIAGNOSIS = (
     "the cache does not hold what a full forward computes: pads kept in it, positions that restart with each step, or "
     "a mask that does not cover it."
 )
+#: How far the positions of a step are moved -> what it means if the answer is then right.
+_SHIFTED = {
+    0: "positions that restart with each step or are off by one: with {name} given to it, the step is right.",
+    1: "positions that are one too low in a step: with {name} one higher, it is right.",
+    -1: "positions that are one too high in a step: with {name} one lower, it is right.",
+}
 _NOT_CAUSAL = "a later token changes what the model says at an earlier one, without any cache: attention is not causal."
 
 
@@ -100,7 +108,10 @@ class CacheCheck(Check):
             different = self.compare(whole, (own, expected), (last, self.call.leaves), with_caches=False)
             if different is not None:
                 made = replace(whole, expected_inputs=piece)
-                self._explain(made, different, None if state is not None else decoding.plain(piece, first, end))
+                if state is None:
+                    self._explain_prefill(made, different, decoding.plain(piece, first, end))
+                else:
+                    self.fail(made, different, self._position_fault(decoding, done, at, expected) or _DIAGNOSIS)
                 return True
             state = self._state(decoding, output)
             if state is None:
@@ -121,21 +132,44 @@ class CacheCheck(Check):
             output = self.call.again(own.piece(first, end, self._state(own, output)), model)
         return _along_tokens(output, self.call.leaves(inputs, model), at)
 
-    def _explain(self, made: Repetition, mismatch: Mismatch, prefill: dict[str, Any] | None) -> None:
-        """Report a piece that differs; a prefill that differs without any cache too is not the cache's fault."""
-        if prefill is not None:
-            own = _along_tokens(self.call.again(prefill), self.call.leaves(made.inputs), made.alignment)
-            if self.compare(made, (own, self.call.leaves(made.inputs))) is not None:
-                if model_traits.is_causal(self.model):
-                    self.fail(made, mismatch, _NOT_CAUSAL)
-                    return
-                self.outcome.repeats = 0
-                self.skip(
-                    f"{self.call.name} is a bidirectional model with a cache: it attends in both directions, so its "
-                    "first tokens alone have another answer than before the others, and no cache can hold them"
-                )
-                return
-        self.fail(made, mismatch, _DIAGNOSIS)
+    def _explain_prefill(self, made: Repetition, mismatch: Mismatch, prefill: dict[str, Any]) -> None:
+        """Report a first piece that differs; one that does so without any cache too is not the cache's fault."""
+        own = _along_tokens(self.call.again(prefill), self.call.leaves(made.inputs), made.alignment)
+        if self.compare(made, (own, self.call.leaves(made.inputs))) is None:
+            self.fail(made, mismatch, _DIAGNOSIS)
+        elif model_traits.is_causal(self.model):
+            self.fail(made, mismatch, _NOT_CAUSAL)
+        else:
+            self.outcome.repeats = 0
+            self.skip(
+                f"{self.call.name} is a bidirectional model with a cache: it attends in both directions, so its "
+                "first tokens alone have another answer than before the others, and no cache can hold them"
+            )
+
+    def _position_fault(self, decoding: Decoding, cuts: list[int], at: Alignment, expected: Leaves) -> str:
+        """Make the last piece again with positions of its own, and say so if the answer is then right; else empty."""
+        name = decoding.sequence.kind.positions
+        if name is None or name not in self.call.parameters:
+            return ""
+        places = with_positions(self.model, decoding.inputs, decoding.sequence)[name][:, cuts[-2] : cuts[-1]]
+        for by, told in _SHIFTED.items():
+            own = self._step(decoding, cuts, at, expected, {name: places + by})
+            if own and first_mismatch(own, expected, at, self.tolerances, with_caches=False) is None:
+                return told.format(name=name)
+        return ""
+
+    def _step(
+        self, decoding: Decoding, cuts: list[int], at: Alignment, expected: Leaves, given: dict[str, Any]
+    ) -> Leaves:
+        """Decode in pieces, the last with other inputs, and return what that gives; nothing where it raises."""
+        output = None
+        try:
+            for first, end in pairwise(cuts):
+                piece = decoding.piece(first, end, self._state(decoding, output) if first else None)
+                output = self.call.again({**piece, **(given if end == cuts[-1] else {})})
+        except Exception:  # noqa: BLE001 - a model that refuses these positions has shown nothing
+            return {}
+        return _along_tokens(output, expected, at)
 
 
 def _is_refusal(place: Culprit | None) -> bool:
