@@ -8,6 +8,7 @@ Every run of pytest imports this file: it has no dataclass and no named tuple, w
 
 from __future__ import annotations
 
+from argparse import SUPPRESS
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -241,7 +242,7 @@ def register(parser: pytest.Parser) -> None:
             group.addoption(flag.flag, dest=flag.ini, default=None, help=text, **extra)
             for word in words:
                 name = f"{flag.flag}={word}"
-                group.addoption(name, dest=flag.ini, default=None, action="store_const", const=word, help="the same")
+                group.addoption(name, dest=flag.ini, default=None, action="store_const", const=word, help=SUPPRESS)
             if flag.has_ini:
                 parser.addini(flag.ini, f"default of {flag.flag}", type="string", default=None)
     for key, text in INI:
