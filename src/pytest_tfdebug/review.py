@@ -5,20 +5,18 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.errors import GoldenError, counted, printable
+from pytest_tfdebug.git import GitError, git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _SUFFIX = ".safetensors"
-#: Git asks no server, and runs no program that a repository names, for an object that it reads.
-_QUIET = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "GIT_TERMINAL_PROMPT": "0"}
 _SHA1 = 40
 
 
@@ -127,13 +125,10 @@ def _git(*arguments: str) -> bytes:
     Raises:
         _NoRevisionError: If there is no git, or it fails.
     """
-    command = ["git", "-c", "core.fsmonitor=false", *arguments]
     try:
-        return subprocess.run(command, check=True, capture_output=True, env={**os.environ, **_QUIET}).stdout  # noqa: S603 - git, with arguments of our own
-    except FileNotFoundError as error:
-        raise _NoRevisionError("git is not installed.") from error
-    except subprocess.CalledProcessError as error:
-        raise _NoRevisionError(error.stderr.decode(errors="replace").strip().partition("\n")[0]) from error
+        return git(".", *arguments)
+    except GitError as error:
+        raise _NoRevisionError(str(error).partition("\n")[0]) from error
 
 
 if __name__ == "__main__":
