@@ -89,15 +89,28 @@ def as_version_4(config: dict[str, Any]) -> dict[str, Any]:
     if rope is None:
         return config
     if "rope_type" not in rope:  # one for each kind of layer
-        theta = {"full_attention": "rope_theta", "sliding_attention": "rope_local_base_freq"}
-        config.update({theta[kind]: each["rope_theta"] for kind, each in rope.items() if kind in theta})
-        rope = dict(rope.get("full_attention", {}), rope_theta=None)
+        rope = _one_for_all_layers(config, rope)
     config.update({name: rope.pop(name) for name in ("rope_theta", "partial_rotary_factor") if rope.get(name)})
     rope.pop("rope_theta", None)
     if config["model_type"] == "gpt_neox":
         config.update(rotary_emb_base=config["rope_theta"], rotary_pct=config["partial_rotary_factor"])
     config["rope_scaling"] = None if rope.get("rope_type") == "default" else {**rope, "type": rope.get("rope_type")}
     return config
+
+
+def _one_for_all_layers(config: dict[str, Any], ropes: dict[str, Any]) -> dict[str, Any]:
+    """Return the one dict that version 4 has for all kinds of layers; Gemma 3 has a base of its own for windows.
+
+    Raises:
+        ValueError: If version 4 cannot write it.
+    """
+    whole, window = ropes["full_attention"], ropes["sliding_attention"]
+    has_own_base = "gemma3" in config["model_type"]
+    if window["rope_type"] != "default" or (not has_own_base and window["rope_theta"] != whole["rope_theta"]):
+        raise ValueError("transformers 4 cannot write these rotary embeddings")
+    if has_own_base:
+        config["rope_local_base_freq"] = window["rope_theta"]
+    return dict(whole)
 
 
 def _mlx(folder: Path) -> Any:  # noqa: ANN401
@@ -146,18 +159,15 @@ MLX: dict[str, dict[str, Any]] = {
     "qwen2": {},
     "qwen3": {},
     "qwen2_moe": {**EXPERTS, "shared_expert_intermediate_size": 48},
-    "qwen3_moe": EXPERTS,
     "mixtral": LOCAL_EXPERTS,
     "gemma": {},
     "gemma2": {"query_pre_attn_scalar": 16},
     "gemma3_text": {"query_pre_attn_scalar": 16, "sliding_window_pattern": 2},
-    "gpt2": {"n_positions": 128},
     "gpt_neox": {"intermediate_size": 256},
     "gpt_bigcode": {"n_positions": 128},
     "starcoder2": {},
     "stablelm": {},
     "cohere": {},
-    "cohere2": {"sliding_window_pattern": 2},
     "olmo2": {},
     "olmo3": {"layer_types": ["sliding_attention", "full_attention"]},
     "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
@@ -167,29 +177,23 @@ MLX: dict[str, dict[str, Any]] = {
     "smollm3": {},
     "nemotron": {},
     "ernie4_5": {},
-    "exaone4": {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4096},
-    "glm": {},
-    "glm4": {},
+    "glm": {"partial_rotary_factor": 1.0},
+    "glm4": {"partial_rotary_factor": 0.5},
     "seed_oss": {},
     "hunyuan_v1_dense": {},
     "mamba": {"state_size": 8},
     "internlm3": {},
-    "gptj": {"n_positions": 128, "rotary_dim": 8},
+    "gptj": {"n_positions": 128, "rotary_dim": 8, "n_inner": 256},
 }
 FMS: dict[str, dict[str, Any]] = {
     "llama": {},
-    "mistral": {"sliding_window": 4096},
     "granite": {},
-    "mixtral": LOCAL_EXPERTS,
-    "qwen3": {},
     "gpt_bigcode": {"n_positions": 128},
     "roberta": {"type_vocab_size": 1, "max_position_embeddings": 130, "pad_token_id": 1},
-    "mpnet": {},
 }
 CURATED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaCausalLM", "LlamaForCausalLM", {}),
     "gpt_neox": ("GPTNeoXCausalLM", "GPTNeoXForCausalLM", {}),
-    "falcon": ("FalconCausalLM", "FalconForCausalLM", {"multi_query": True, "bias": False}),
     "mpt": ("MPTCausalLM", "MptForCausalLM", {"max_seq_len": 128}),
     "bert": ("BERTEncoder", "BertModel", {}),
     "roberta": ("RoBERTaEncoder", "RobertaModel", {"pad_token_id": 1, "max_position_embeddings": 130}),

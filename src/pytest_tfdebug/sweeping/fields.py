@@ -86,7 +86,7 @@ def changed(config: Any, changes: Changes, *, without: tuple[str, ...] = ()) -> 
         changes: What to change.
         without: Names of fields to leave out, so that the class derives them anew.
     """
-    data = copy.deepcopy(config.to_dict())
+    data = config.to_dict()  # a copy
     for name in without:
         data.pop(name, None)
     for (*parents, last), value in changes.items():

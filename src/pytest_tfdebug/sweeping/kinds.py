@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.sweeping.fields import ROPE_TYPE, Field
+from pytest_tfdebug.sweeping.fields import ROPE_TYPE, Changes, Field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +19,7 @@ _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
 #: Position up to which a scaled rotary embedding takes its model to be trained: inputs of a few tokens go beyond.
 TRAINED = 4
 _FACTOR = 4.0
+_HIDDEN, _HEADS = ("hidden_size", "n_embd", "d_model"), ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _SHORT = 8
 #: Names of factors that are neutral at 1. Attention is not among them: it is scaled by the size of a head anyway.
 _FACTOR_NAMES = r"^(?!.*(attn|attention|temperature)).*(multiplier|scal(e|ing)|(scaling|rotary)_factor)$|^factor$"
@@ -88,17 +89,29 @@ def _list_of(*types: type) -> Callable[[Field], bool]:
     )
 
 
-def _size(field: Field, *names: str, default: int) -> int:
+def keeping_shapes(field: Field, value: Any) -> Changes:  # noqa: ANN401
+    """Return what has to change with a size where ``heads * head_dim`` must stay the hidden size."""
+    *parents, name = field.path
+    hidden, heads = _size(field, _HIDDEN, 32), _size(field, _HEADS, 4)
+    if not isinstance(value, int) or value < 1:
+        return {}
+    if name in _HIDDEN:
+        return {(*parents, "head_dim"): value // heads}
+    if name in _HEADS:
+        return {(*parents, "head_dim"): hidden // value}
+    return {(*parents, each): hidden // value for each in _HEADS if name == "head_dim" and each in field.beside}
+
+
+def _size(field: Field, names: Sequence[str], default: int) -> int:
     return next((field.beside[name] for name in names if isinstance(field.beside.get(name), int)), default)
 
 
 def _heads(field: Field) -> int:
-    return _size(field, "num_attention_heads", "n_head", "n_heads", "num_heads", default=4)
+    return _size(field, _HEADS, 4)
 
 
 def _width_of_head(field: Field) -> int:
-    hidden = _size(field, "hidden_size", "n_embd", "d_model", default=32)
-    return _size(field, "head_dim", default=hidden // _heads(field))
+    return _size(field, ("head_dim",), _size(field, _HIDDEN, 32) // _heads(field))
 
 
 def _ropes(field: Field, _: str) -> list[Any]:
@@ -156,6 +169,13 @@ def _numbers(field: Field, _: str) -> list[Any]:
     return [0.5, 2.0, 0.25] if value in (0.0, 1.0) else [value * 4, value / 4, value * 2, value / 2]
 
 
+def _turned(value: Any) -> Any:  # noqa: ANN401 - lists in lists
+    """Return nested lists with their words in the opposite order."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    return [_turned(each) for each in (value[::-1] if all(isinstance(each, str) for each in value) else value)]
+
+
 def _anything(field: Field, _: str) -> list[Any]:
     return [SMALL_WINDOW, 2 * _width_of_head(field), 0.5, True]
 
@@ -171,9 +191,10 @@ KINDS: tuple[Kind, ...] = (
     Kind(_named(r"eps(ilon)?(_|$)", float), lambda *_: (0.1, 1e-6), _other_epsilons),
     Kind(_named(r"window_layers", int), lambda *_: (0, 1)),
     Kind(
-        _named(r"window|attention_chunk_size|local_attention", int, type(None)),
+        _named(r"window(?!_pattern)|attention_chunk_size|local_attention", int, type(None)),
         lambda *_: (SMALL_WINDOW, SMALL_WINDOW + 1),
     ),
+    Kind(_named("window", list), lambda field, _: ([SMALL_WINDOW + 1] * len(field.value),)),
     Kind(_list_of(str), _layer_types, _one_attention),
     Kind(_named(r"max_position|n_positions", int), lambda field, _: (TRAINED, field.value * 2)),
     Kind(
@@ -194,6 +215,7 @@ KINDS: tuple[Kind, ...] = (
         _list_of(int, float),
         lambda field, _: (list(field.value)[::-1], [1 - n if n in (0, 1) else n * 2 for n in field.value]),
     ),
+    Kind(_of(list), lambda field, _: (_turned(field.value),)),
     Kind(_of(type(None)), _anything),
     Kind(lambda _: True, lambda *_: ()),
 )

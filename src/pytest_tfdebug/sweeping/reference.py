@@ -84,6 +84,7 @@ class Reference:
                 f"{type(error).__name__}: {error}"
             ) from error
         self.floor = self.floor_of(self.base)
+        self._known: dict[str, Variant | None] = {}
         #: Distance below which an answer is the same: what arithmetic explains, or the noise that a golden allows.
         self.bound = max(FLOORS * self.floor, DEFAULTS["float32"].noise)
 
@@ -101,6 +102,15 @@ class Reference:
         """Return what the reference gives with some fields changed; None where it raises, or gives no number."""
         try:
             config = changed(self.config, changes, without=without)
+        except Exception:  # noqa: BLE001 - every configuration refuses in its own way
+            return None
+        key = repr(config.to_dict())  # several ways lead to one configuration
+        if key not in self._known:
+            self._known[key] = self._usable(config)
+        return self._known[key]
+
+    def _usable(self, config: Any) -> Variant | None:  # noqa: ANN401
+        try:
             found = self._variant(config, self.model(config))
         except Exception:  # noqa: BLE001 - every architecture refuses in its own way
             return None

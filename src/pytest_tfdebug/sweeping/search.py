@@ -36,10 +36,10 @@ class Context(NamedTuple):
 
     def shows(self, field: Field) -> bool:
         """Tell whether a field may be hidden without this."""
-        return bool(self.changes) and self.brings_out.search(".".join(field.path)) is not None
+        return bool(self.changes or self.without) and self.brings_out.search(".".join(field.path)) is not None
 
 
-_OF_WINDOWS = re.compile("window|layer|pattern|chunk|local|global|bidirectional")
+_OF_WINDOWS = re.compile("window|attention|layer|pattern|chunk|local|global|bidirectional")
 _OF_LAYERS = re.compile("window|layer|full_attention|sliding_attention|chunked_attention")
 _OF_POSITIONS = re.compile("rope|position|factor|beta")
 _PLAIN = Context({})
@@ -143,11 +143,11 @@ class Search:
     def _variant(self, field: Field, value: Any, context: Context) -> Variant | None:  # noqa: ANN401
         """Return the reference with a field moved, and with it what the class derives from that field."""
         changes = {**context.changes, field.path: value}
-        found = self.reference.variant(changes, context.without)
+        derived = tuple(name for name in context.without or self._derived if (name,) not in changes)
+        found = self.reference.variant(changes, derived if context.without else ())
         if found is None and not context.without:
-            kept = {path[0] for path in changes}
-            return self.reference.variant(changes, tuple(name for name in self._derived if name not in kept))
-        return found
+            found = self.reference.variant(changes, derived)
+        return found or self.reference.variant({**kinds.keeping_shapes(field, value), **changes}, derived)
 
     def _base(self, field: Field, context: Context) -> Variant | None:
         """Return the reference in a context, with the field as it is."""
@@ -164,7 +164,7 @@ class Search:
         few: Changes = {}
         for field in self.fields:
             name = field.path[-1]
-            if "window" in name and type(field.value) in (int, type(None)):
+            if re.search("window(?!_pattern)|chunk_size", name) and type(field.value) in (int, type(None)):
                 small[field.path] = 0 if "layers" in name else kinds.SMALL_WINDOW
             elif "window" in name and field.value is False:
                 small[field.path] = True
@@ -175,8 +175,9 @@ class Search:
         ropes = [field for field in self.fields if field.is_rope][:1]
         longer = [{**few, rope.path: value} for rope in ropes for value in kinds.values(rope, "")]
         return [
+            Context({}, without=self._derived),
             Context(small, _OF_WINDOWS),
-            Context(small, _OF_WINDOWS, tuple(path[0] for path in mixed)),
+            Context(small, _OF_WINDOWS, self._derived),
             Context(mixed, _OF_LAYERS),
             Context({**small, **mixed}, _OF_LAYERS),
             *(Context(each, _OF_POSITIONS) for each in (few, *longer)),
