@@ -128,3 +128,31 @@ def test_the_hook_fails_on_a_new_skip_alone(repository):
     assert (before.returncode, after.returncode) == (0, 1), after
     assert "test_forward" in after.stdout
     assert shell("git status --porcelain").stdout.split() == ["M", file]
+
+
+def test_the_entry_for_checkers_of_transformers_fails_on_a_new_skip_and_looks_at_the_files_that_make_one(repository):
+    page = (ROOT / "docs/how-to/transformers-suite.md").read_text(encoding="utf-8")
+    script, entry = (
+        text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "skips" in text or "scan" in text
+    )
+    checkers = {"CHECKERS": {}, "CHECKER_FILE_GLOBS": {}}
+    exec(entry, checkers)  # noqa: S102 - as it is pasted
+    _, name, check, fix = checkers["CHECKERS"]["skips"]
+    (repository / "utils").mkdir()
+    (repository / "utils" / name).write_text(script)
+    file = repository / "tests/models/alpha/test_modeling_alpha.py"
+
+    def run(arguments):
+        return shell(" ".join(["python", f"utils/{name}", *arguments]))
+
+    before = run(check)
+    edit(file, "    pass\n", SKIP)
+    after = run(check)
+
+    assert (before.returncode, after.returncode) == (0, 1), after
+    assert "test_forward of alpha" in "".join(after.stdout.splitlines(keepends=True)[-10:])
+    assert run(fix).returncode == 0
+    globs = checkers["CHECKER_FILE_GLOBS"]["skips"]
+    assert {file, repository / "tests/test_modeling_common.py"} <= {
+        path for glob in globs for path in repository.glob(glob)
+    }

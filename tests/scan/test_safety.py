@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 import time
 
 import pytest
@@ -98,6 +99,38 @@ def test_settings_of_a_job_stay(committed, monkeypatch):
 
     assert git(committed, "config", "user.name") == b"The job\n"
     assert git(committed, "config", "core.hooksPath") == f"{os.devnull}\n".encode()
+
+
+#: Modules that Python itself imports for ``-m`` before it looks for ours.
+OF_RUNPY = (
+    "collections",
+    "contextlib",
+    "functools",
+    "importlib",
+    "keyword",
+    "operator",
+    "reprlib",
+    "types",
+    "warnings",
+)
+
+
+def test_what_python_imports_before_the_scan_is_not_taken_from_the_repository(small, tmp_path):
+    ran = tmp_path / "ran"
+    for module in OF_RUNPY:
+        (small / f"{module}.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    safe = "-P" if sys.version_info >= (3, 11) else "-I"
+
+    done = subprocess.run(
+        [sys.executable, safe, "-m", "pytest_tfdebug.scan", "--no-cache"],
+        cwd=small,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "test_forward" in done.stdout
+    assert not ran.exists()
 
 
 @pytest.mark.parametrize("is_directory", [False, True])

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     _Entry: TypeAlias = Mapping[str, Any]
 
 
+#: Lines for what fails, so that with a heading and advice they are ten, as many as other checkers show of an output.
+_FEW = 7
+
+
 class Change(NamedTuple):
     """A skip that differs from the earlier report; ``earlier`` is its reason, or what it was called, there."""
 
@@ -238,15 +242,19 @@ def lines(found: list[Change], now: Mapping[str, Any], against: str = "", *, ver
     """Yield the changes as text: the first few of each kind, and how many models share those that fail."""
     for kind, (title, _, fails) in KINDS.items():
         of_kind = [change for change in found if change.kind == kind]
-        if of_kind:
-            yield f"{title} : {len(of_kind)}"
-        shown = of_kind if verbose else of_kind[: render.SHOWN]
-        for test, changed in groupby(shown, attrgetter("test")):
-            yield from (f" - {_text(change)}" for change in changed)
-            if fails:
+        if not of_kind:
+            continue
+        yield f"{title} : {len(of_kind)}"
+        left = 2 * len(of_kind) if verbose else _FEW if fails else render.SHOWN
+        told = 0
+        for test, group in groupby(of_kind, attrgetter("test")):
+            some = list(group)[: max(left - fails, 0)]
+            yield from (f" - {_text(change)}" for change in some)
+            if some and fails:
                 yield f"   {Shared.of(now[test])}"
-        if len(shown) < len(of_kind):
-            yield f" - ... {len(of_kind) - len(shown)} more, with --verbose"
+            told, left = told + len(some), left - len(some) - fails
+        if told < len(of_kind):
+            yield f" - ... {len(of_kind) - told} more, with --verbose"
     if not found:
         yield f"No skip has changed since {against}."
     elif is_failure(found):
