@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 CUDA_PYTHON ?= $(BIN)/python
 
-.PHONY: test test-oldest test-ports test-libraries test-runtimes runtimes test-cuda test-page release docs as-run ports fuzz nightly lint demo bench clean
+.PHONY: test test-kernels test-oldest test-ports test-libraries test-runtimes runtimes test-cuda test-page release docs as-run ports fuzz nightly lint demo bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
@@ -27,6 +27,15 @@ test-oldest:  ## the tests on the oldest versions that pyproject.toml admits
 $(VENV)/.ports: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/ports --group ports
 	touch $@
+
+# What computes a thing twice and says whether it is the same: no verdict may hang on how a machine's kernels round. `make test`
+# runs these tests with the kernels of this processor and as many threads as it has.
+KERNELS = $(wildcard $(patsubst %,tests/integration/test_%.py,catalogue conformance* drift explain golden_coverage \
+	golden_floors invariance* minilm overflow_free padding* part_of_golden port_inputs tester_inputs watch_masks) \
+	$(patsubst %,tests/unit/test_%.py,alignment as_run* blame* fill floors measured operators overflow* pairing rename weights))
+
+test-kernels: $(VENV)/.installed  ## what computes twice, with other kernels and one thread
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(KERNELS)
 
 test-ports: $(VENV)/.ports  ## third-party ports against their references
 	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python -m pytest -n 2 --dist loadgroup tests/ports

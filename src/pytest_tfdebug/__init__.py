@@ -3,10 +3,12 @@
 import os
 import sys
 
-# ``python -m`` puts the current directory before all others, and the scanner is run in repositories that nobody has
+# ``python -m`` puts the current directory before all others, and our commands are run in repositories that nobody has
 # read yet: a ``json.py`` that lies there must not be imported in place of Python's. Only what Python itself has loaded
 # is imported before this, so there is no import of ``__future__`` either.
-if sys.argv[:1] == ["-m"] and any(word.endswith("pytest_tfdebug.scan") for word in sys.orig_argv):
+if sys.argv[:1] == ["-m"] and any(
+    word.removeprefix("-m").partition(".")[0] == "pytest_tfdebug" for word in sys.orig_argv
+):
     sys.path[:] = [path for path in sys.path if path not in {"", ".", os.getcwd()}]  # noqa: PTH109 - not loaded yet
 
 from importlib import import_module

@@ -16,6 +16,7 @@ OF_FORWARDS, MORE_FORWARDS = "x its forwards", "bare forwards more"
 MILLISECONDS, LAYERS = "ms more", "layers of tensors"
 OF_SCRIPT, OF_SCRIPT_FOR_ONE, MEGABYTES = "x regex script", "x regex script for it", "MB"
 OF_ONE_PROCESS = "x on one process"
+OF_PYTEST = "% of import pytest"
 OF_BARE_PEAK = "x peak of the bare forward"
 #: Units of growth: 1 is linear.
 OVER_SMALLEST, LINEAR = "x the ratio at the smallest", "x linear growth"

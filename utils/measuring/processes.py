@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from measuring.alternate import alternate
-from measuring.figures import MILLISECONDS, Figure, of_rounds
+from measuring.figures import MILLISECONDS, OF_PYTEST, Figure, of_rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,8 +75,9 @@ class Python:
 
 HEAVY = frozenset(("torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub"))
 _IMPORT = (
-    "import sys, time, pytest; before = set(sys.modules); began = time.perf_counter(); import pytest_tfdebug.plugin;"
-    "print(time.perf_counter() - began, *{name.partition('.')[0] for name in set(sys.modules) - before})"
+    "import sys, time; began = time.process_time(); import pytest, logging; before = set(sys.modules);"
+    "half = time.process_time(); import pytest_tfdebug.plugin; ended = time.process_time();"
+    "print(ended - half, half - began, *{name.partition('.')[0] for name in set(sys.modules) - before})"
 )
 _SUITE = "import pytest\n\n@pytest.mark.parametrize('number', range(1000))\ndef test(number):\n    pass\n"
 
@@ -86,10 +87,11 @@ def measure_idle(settings: Settings) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         run = Python(("-c", _IMPORT), directory, directory)
-        outputs = [run().split() for _ in range(settings.rounds + 1)]
-        seconds = [float(output[0]) for output in outputs[1:]]  # the first one may have written the bytecode
-        heavy = sorted(HEAVY & set(outputs[0][1:]))
-        yield of_rounds("idle", "pytest", "import", [1e3 * each for each in seconds], MILLISECONDS, seconds=seconds)
+        outputs = [run().split() for _ in range(3 * settings.rounds + 1)]
+        pairs = [(float(own), float(pytests)) for own, pytests, *_ in outputs[1:]]  # the first may write the bytecode
+        heavy = sorted(HEAVY & set(outputs[0][2:]))
+        shares, seconds = [100 * own / pytests for own, pytests in pairs], [own for own, _ in pairs]
+        yield of_rounds("idle", "pytest", "import", shares, OF_PYTEST, seconds=seconds, note="of the processor")
         yield Figure("idle", "pytest", "heavy modules", len(heavy), "modules", note=", ".join(heavy))
         if settings.names is None:
             yield _of_suite(directory, settings)
