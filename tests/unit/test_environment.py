@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pytest_tfdebug.environment import cache_locations, environment, lines, printable, redact
+from pytest_tfdebug.goldens.provenance import changes
 
 
 def test_environment_is_json():
@@ -162,3 +163,12 @@ def test_variable_about_a_tokenizer_is_no_secret(monkeypatch):
     monkeypatch.setenv("TOKENIZER_PATH", "/data/llama")
 
     assert redact("/data/llama/config.json") == "/data/llama/config.json"
+
+
+def test_a_port_that_has_no_choice_of_attention_has_not_changed_it():
+    recorded = {"attention_implementation": "sdpa", "torch": "2.12.0"}
+
+    assert list(changes(recorded, {"attention_implementation": None, "torch": "2.13.0"})) == ["torch 2.12.0 -> 2.13.0"]
+    assert list(changes(recorded, {"attention_implementation": "eager", "torch": "2.12.0"})) == [
+        "attention_implementation sdpa -> eager"
+    ]

@@ -59,7 +59,8 @@ def _commit(_directory: Path) -> tuple[str | None, bool | None]:
 def changes(recorded: Mapping[str, Any], present: Mapping[str, Any]) -> Iterator[str]:
     """Yield ``torch 2.12.0 -> 2.13.0`` for each field that differs, the commit and the seed left out."""
     for name in (*_FIELDS, "device", "dtype"):
-        if name in recorded and recorded[name] != present.get(name):
+        is_chosen = name != "attention_implementation" or None not in (recorded.get(name), present.get(name))
+        if name in recorded and recorded[name] != present.get(name) and is_chosen:  # a port may have no choice of it
             yield f"{name} {_text(recorded[name])} -> {_text(present.get(name))}"
 
 

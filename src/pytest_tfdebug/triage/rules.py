@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from pytest_tfdebug.triage.rule import LogRule, Rule
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pytest brings it there
-    import tomli as tomllib
+from pytest_tfdebug.triage.table import table
 
 _LOGGED = "logged"
 #: Keys that hold one value or several.
@@ -29,7 +24,7 @@ def _rule(bucket: str, name: str, row: dict[str, Any]) -> Rule:
     return Rule(bucket, name, **several, **row)
 
 
-_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_TABLE = table(Path(__file__).with_suffix(".toml"))
 RULES = tuple(
     _rule(bucket, name, row) for bucket, rows in _TABLE.items() if bucket != _LOGGED for name, row in rows.items()
 )
