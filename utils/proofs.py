@@ -32,7 +32,7 @@ from judging import is_installed, judged  # type: ignore[import-not-found]
 import pytest_tfdebug
 from bugs import BUGS  # type: ignore[import-not-found]  # the folder is put on the path above
 from models import ARCHITECTURES, IS_V5, build  # type: ignore[import-not-found]
-from pytest_tfdebug.parity.explain import proof
+from pytest_tfdebug.parity.explain import proof, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 #: Controls whose module gives a fixed tensor; of the others a weight is noisy.
 _FIXED = 9
 _NOISE = 0.1
+#: Seconds that may pass for each of work: only work counts here, whatever else the machine does.
+_WAITING = 100.0
 
 
 class Row(NamedTuple):
@@ -146,6 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--show", action="store_true", help="print what came of each")
     options = parser.parse_args(arguments)
     proof.SECONDS = options.seconds
+    search.WAITING = _WAITING
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     rows = {name: _rows(SETS[name], options) for name in options.sets or SETS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,7 +51,7 @@ _OTHERS, _ADDED = 24, 16
 _BACK = 12
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Change:
     """A change of one operator.
 
@@ -74,7 +74,7 @@ class Change:
     edit: Edit
     kind: str
     key: Hashable
-    instead: dict[int, torch.Tensor] = field(default_factory=dict)
+    instead: dict[int, torch.Tensor] | None = None
     operand: int | None = None
     other: int | None = None
     call: int | None = None
@@ -93,12 +93,14 @@ class At(NamedTuple):
         place: Its place on the tape.
         step: The operator.
         scope: Values that it could have been given, the nearest first.
+        far: What is added to the cost of each change.
     """
 
     forward: Forward
     place: int
     step: Step
     scope: Sequence[int]
+    far: float = 0.0
 
     @property
     def operands(self) -> list[tuple[_Path, int]]:
@@ -118,7 +120,7 @@ class At(NamedTuple):
 
     def change(self, cost: float, text: str, edit: Edit, kind: str, *key: Hashable) -> Change:
         """Return a change of it."""
-        return Change(cost, text, self.place, edit, kind, (self.step.operator, kind, *key))
+        return Change(cost + self.far, text, self.place, edit, kind, (self.step.operator, kind, *key))
 
 
 def changes_at(at: At) -> Iterator[Change]:
@@ -259,7 +261,8 @@ def operands_in_another_form(at: At) -> Iterator[Change]:
         what = at.forward.named(ref) or ("the operand" if len(at.operands) == 1 else f"operand {path[-1]}")
         for cost, text, form in transforms(tensor, is_given=at.forward.is_given(ref)):
             change = at.change(cost, f"{what} {text}", partial(_formed, path, form), "form", path, text)
-            yield replace(change, operand=ref)
+            change.operand = ref
+            yield change
 
 
 def other_operands(at: At) -> Iterator[Change]:
@@ -270,7 +273,8 @@ def other_operands(at: At) -> Iterator[Change]:
             text = f"{at.forward.described(other)} instead of {what}"
             edit = partial(_with_value, path, other)
             change = at.change(2.5, text, edit, "operand", path, at.forward.role_of(other))
-            yield replace(change, operand=ref, other=other)
+            change.operand, change.other = ref, other
+            yield change
 
 
 def added(at: At) -> Iterator[Change]:
@@ -281,7 +285,8 @@ def added(at: At) -> Iterator[Change]:
     for other in _alike(at, result, -1)[:_ADDED]:
         text = f"{at.forward.described(other)} added"
         change = at.change(2.5, text, partial(_plus, other), "added", at.forward.role_of(other))
-        yield replace(change, other=other)
+        change.other = other
+        yield change
 
 
 def _alike(at: At, tensor: torch.Tensor, but: int) -> list[int]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call, Culprit, SourceRange
     from pytest_tfdebug.tracing.operators import Value
 
+#: What is wrong in these ways needs no line to be plain.
+_PLAIN = ("not-called", "extra-call", "weights")
 #: Changes that are told where several cannot be told apart.
 _TOLD = 2
 
@@ -43,16 +45,21 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
         proof = prove(look.pair, [*pairs.differing, *pairs.agreeing], trial)
     except Exception:  # noqa: BLE001 - an explanation that fails must not cost the report on the failure
         return look
-    if proof is None or not proof.mends:
-        return look
-    places = _places(proof, look.pair, look.culprit)
+    return look if proof is None else _told_by(proof, look, look.pair, look.culprit)
+
+
+def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -> Explained:
+    """Return what values say with what a proof says."""
+    places = _places(proof, pair, named)
     told, is_certain = sentence(proof, places), len({place.finding.call.path for place in places}) == 1
     if proof.is_reverse:
-        return replace(look, culprit=_of_reference(look.culprit, places, told, is_certain=is_certain))
+        return replace(look, culprit=_of_reference(named, places, told, is_certain=is_certain))
+    if named.kind == "weights":  # it is not the other side's weight, whatever else would mend the forward too
+        return replace(look, culprit=replace(named, proved=told))
     if any(not mend.places for mend in proof.mends):  # loaded into each other's place, or used in it: nothing tells
-        return replace(look, culprit=replace(look.culprit, certain=False, proved=told))
+        return replace(look, culprit=replace(named, certain=False, proved=told))
     culprits = tuple(
-        replace(culprit_of(place.finding, look.pair), source=place.lines, certain=is_certain, proved=told)
+        replace(culprit_of(place.finding, pair), source=place.lines, certain=is_certain, proved=told)
         for place in places
     )
     return replace(look, culprit=culprits[0], finding=places[0].finding, proved=culprits)
@@ -102,10 +109,10 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
     if named is None or told is None or not told.proved or named.kind in ("inputs", "dtype"):
         return named
     here = next((each for each in (*look.proved, told) if each.path == named.path), None)
-    if here is not None and named.kind not in ("not-called", "extra-call"):
+    if here is not None and named.kind not in _PLAIN:
         source, reference = here.source or named.source, here.reference or named.reference
         return replace(named, source=source, reference=reference, certain=here.certain, proved=here.proved)
-    if look.proved and told.certain and named.kind not in ("not-called", "extra-call"):
+    if look.proved and told.certain and named.kind not in _PLAIN:
         return told
     return replace(named, proved=told.proved, reference=told.reference or named.reference)
 
@@ -135,7 +142,7 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str]) -> Finding:
     """
     side, change = proof.forward.side, mend.change
     if not mend.places:
-        values = [side.values[index] for index in change.instead]
+        values = [side.values[index] for index in change.instead or ()]
         names = tuple(value.name for value in values)
         user = side.values[side.users[values[0].index][0]]
         return Finding("weights", side.call_of(user), [user], None, None, names)

@@ -31,6 +31,7 @@ class Forward:
         self.side, self.tape, self.replay = side, tape, Replay(tape)
         values = side.values
         self._given = [value.index for value in values if value.origin in ("parameter", "buffer", "input")]
+        self._called: dict[int, str] = {}
         self._given += [value.index for value in values if value.operator == "t" and self.named(value.index)]
 
     def tensor(self, index: int) -> torch.Tensor:
@@ -61,6 +62,11 @@ class Forward:
 
     def described(self, index: int) -> str:
         """Return what a value is called."""
+        if index not in self._called:
+            self._called[index] = self._described(index)
+        return self._called[index]
+
+    def _described(self, index: int) -> str:
         value = self.side.values[index]
         if name := self.named(index) or value.name:
             return name

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.explain.forward import Forward
-from pytest_tfdebug.parity.explain.search import Expected, Search
+from pytest_tfdebug.parity.explain.search import Budget, Expected, Search
 from pytest_tfdebug.parity.open_values import OpenValues
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def prove(pair: ForwardPair, results: Sequence[tuple[int, int]], trial: Trial) -
     seconds = SECONDS if trial.seconds is None else trial.seconds
     if not results or not seconds:
         return None
-    begun = time.monotonic()
+    budget = Budget(seconds)
     port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, pair.joined(_OPEN))
     reference = _Way(pair.reference, pair.back_matches, trial.reference, pair.back.known)
     turned = [(theirs, mine) for mine, theirs in results]
@@ -93,7 +92,7 @@ def prove(pair: ForwardPair, results: Sequence[tuple[int, int]], trial: Trial) -
     is_one = None in searches
     for place, (share, most) in enumerate(_PHASES):
         search = searches[place % 2]
-        mends = [] if search is None else search.run(most, begun + seconds * (1.0 if is_one else share))
+        mends = [] if search is None else search.run(most, budget, 1.0 if is_one else share)
         if search is not None and mends:
             return Proof(search.forward, tuple(mends), is_reverse=bool(place % 2))
     return None

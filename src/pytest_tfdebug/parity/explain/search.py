@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -41,6 +41,8 @@ _SITES, _DEPTH = 45, 14
 _BEGINNINGS, _FEWER_SITES = 4, 10
 #: How much a step less near is less likely.
 _FAR = 0.12
+#: Seconds that may pass for each of work, on a machine that has much else to do.
+WAITING = 3.0
 #: A change that costs so much more than one that mends all is not tried any more.
 _BEYOND = 0.5
 
@@ -57,6 +59,22 @@ class Expected(NamedTuple):
     output: int
     print: Fingerprint
     tensor: torch.Tensor | None = None
+
+
+class Budget:
+    """Some seconds of work, which is what this thread computes: a machine with much else to do takes longer.
+
+    Args:
+        seconds: How many.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._work, self._begun = seconds, time.thread_time(), time.monotonic()
+
+    def spent(self) -> float:
+        """Return which share of it is spent."""
+        passed = (time.monotonic() - self._begun) / WAITING
+        return max(time.thread_time() - self._work, passed) / self._seconds
 
 
 @dataclass(frozen=True)
@@ -108,18 +126,19 @@ class Search:
         self._is_known = [self._has_partner(value, self.matches, self.others) for value in mine]
         self._is_missing = [not self._has_partner(value, self.back, mine) for value in self.others]
 
-    def run(self, most: float, deadline: float) -> list[Mend]:
+    def run(self, most: float, budget: Budget, share: float) -> list[Mend]:
         """Try on, and return the changes that mend every output and cannot be told apart, the most likely first.
 
         Args:
             most: The cost up to which changes are tried; further calls begin where this one ends.
-            deadline: When it has to end, as ``time.monotonic`` tells.
+            budget: The time that there is.
+            share: How much of it may be spent when this ends.
         """
         found: list[Mend] = []
         with torch.no_grad():
             if self._left is None:
                 self._left = self._changes()
-            while self._left and time.monotonic() < deadline:
+            while self._left and budget.spent() < share:
                 least = found[0].change.cost + _BEYOND if found else most
                 if self._left[-1].cost > least:
                     break
@@ -134,10 +153,10 @@ class Search:
         """Return all changes near where the forwards part, the most likely last."""
         order = self._order()
         found = [
-            replace(change, cost=change.cost + _FAR * far)
+            change
             for place, far in order.items()
             for change in changes_at(
-                At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place))
+                At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), _FAR * far)
             )
         ]
         found += changes_of_calls(self.forward, order)
@@ -188,7 +207,7 @@ class Search:
         return None
 
     def _mend(
-        self, change: Change, edits: Mapping[int, Edit], instead: Mapping[int, torch.Tensor], reached: int
+        self, change: Change, edits: Mapping[int, Edit], instead: Mapping[int, torch.Tensor] | None, reached: int
     ) -> Mend | None:
         try:
             values = self.forward.replay.run(edits, instead)
@@ -203,7 +222,7 @@ class Search:
         """Yield a change on the same line of every layer, then at everything of its kind."""
         if change.instead:
             like = list(exchanged_weights(self.forward, range(len(self.forward.tape.steps))))
-            yield {}, {k: v for each in like if each.key == change.key for k, v in each.instead.items()}
+            yield {}, {k: v for each in like if each.key == change.key for k, v in (each.instead or {}).items()}
             return
         if change.kind in OF_CALLS:
             every = range(len(self.forward.tape.steps))
@@ -226,7 +245,7 @@ class Search:
         return next((each.edit for each in changes_at(at) if each.key == change.key), None)
 
     def _reach(
-        self, edits: Mapping[int, Edit], instead: Mapping[int, torch.Tensor], *, is_all: bool
+        self, edits: Mapping[int, Edit], instead: Mapping[int, torch.Tensor] | None, *, is_all: bool
     ) -> tuple[int | None, int, int]:
         """Return the first expected value that a change leads to, how many it leads to, and how many foreign ones."""
         first: list[int] = []
@@ -245,7 +264,7 @@ class Search:
             return foreign + len(first) > _LOOKED_AT
 
         try:
-            given = [look(index, tensor) for index, tensor in instead.items()]
+            given = [look(index, tensor) for index, tensor in (instead or {}).items()]
             if not any(given):
                 self.forward.replay.run(edits, instead, look)
         except Exception:  # noqa: BLE001 - what cannot be computed is no explanation
