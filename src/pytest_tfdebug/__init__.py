@@ -59,12 +59,17 @@ _PUBLIC: dict[str, str] = {
     "trace": "tracing.trace",
 }
 
+#: Modules that collect what a runtime computes: ``pytest_tfdebug.onnx.arrays(path, inputs)``.
+_RUNTIMES = ("jax", "mlx", "onnx")
+
 __all__ = sorted(_PUBLIC)  # noqa: PLE0605 - the table above is the list
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - public names are of every kind
     if name == "__version__":
         return import_module("importlib.metadata").version("pytest-tfdebug")
+    if name in _RUNTIMES:
+        return import_module(f"{__name__}.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)

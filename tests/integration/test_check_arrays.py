@@ -52,3 +52,39 @@ def test_inputs_without_a_reference_are_refused(pytester):
     result.stdout.fnmatch_lines(
         ["*Inputs are those of the reference, and there is no reference=: give it, or no inputs."]
     )
+
+
+LOGPROBS = """
+    import torch
+
+    def model():
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Embedding(16, 8), torch.nn.Linear(8, 16)).eval()
+
+    def test_it(tf_golden):
+        ids = torch.arange(12)[None]
+        with torch.no_grad():
+            found = model()(ids).log_softmax(-1)[0, -4:]
+        logprobs, tokens = found.max(-1)
+        CHANGE
+        tf_golden.check_logprobs(tokens.numpy(), logprobs.numpy(), ids, reference=model, margin=0.01)
+"""
+
+
+def test_log_probabilities_are_held_to_the_logits_of_a_golden(pytester):
+    pytester.makepyfile(test_engine=LOGPROBS.replace("CHANGE", ""))
+    recorded = pytester.runpytest_inprocess("--tf-golden=update")
+    held = pytester.runpytest_inprocess()
+    pytester.makepyfile(test_engine=LOGPROBS.replace("CHANGE", "tokens[2] = (tokens[2] + 1) % 16"))
+    flipped = pytester.runpytest_inprocess()
+    pytester.makepyfile(test_engine=LOGPROBS.replace("CHANGE", "logprobs[1] += 0.5"))
+    off = pytester.runpytest_inprocess()
+
+    recorded.assert_outcomes(passed=1)
+    held.assert_outcomes(passed=1)
+    flipped.stdout.fnmatch_lines(
+        ["*Token 2 is not the reference's: the reference's token leads by *", "*4 positions compared, *"]
+    )
+    off.stdout.fnmatch_lines(
+        ["*The tokens agree: log-probabilities are off by up to 0.5, at position 1 (0.01 allowed)*"]
+    )

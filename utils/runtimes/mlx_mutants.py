@@ -88,7 +88,7 @@ EDITS: tuple[tuple[str, str, str], ...] = (
     (r"mask=mask(?=[,\s)])", r"mask=None", _ATTENTION),
     (r"\.transpose\(0, 2, 1, 3\)\.reshape\(B, L, -1\)", r".reshape(B, L, -1)", _ATTENTION + "|transpose|reshape"),
     (r"self\.k_proj\(x\), self\.v_proj\(x\)", r"self.v_proj(x), self.k_proj(x)", "k_proj|v_proj"),
-    (r"self\.(q|k|v|o)_proj\(", r"1.1 * self.\1_proj(", r"[qkvo]_proj|_proj\("),
+    (r"self\.(q|k|v|o)_proj\(", r"1.1 * self.\1_proj(", r"[qkvo]_proj|_proj\(|_rot = |_split_heads"),
     (r"swiglu\(self\.gate_proj\(x\), self\.up_proj\(x\)\)", r"swiglu(self.up_proj(x), self.gate_proj(x))", _MLP),
     (r"nn\.silu\(", r"nn.gelu(", _MLP + "|silu|" + _MIXER),
     (r"swiglu\(", r"1.1 * swiglu(", _MLP),

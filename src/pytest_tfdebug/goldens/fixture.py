@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.place import Place
     from pytest_tfdebug.goldens.settings import Store
+    from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
     from pytest_tfdebug.parity.internal import Internal
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
@@ -204,6 +205,64 @@ class GoldenChecks:
         from pytest_tfdebug.goldens.arrays_check import check_arrays
 
         __tracebackhide__ = True
+        place = self._reference_golden(args, kwargs, reference, name, dtypes=dtypes)
+        return check_arrays(self._item, place, arrays, rtol=rtol, atol=atol, tolerances=tolerances)
+
+    def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:  # noqa: ARG002
+        """Return which fields of a model's configuration a golden of this call cannot see, as far as that is known."""
+        return ()
+
+    def check_logprobs(
+        self,
+        token_ids: Any,  # noqa: ANN401 - of any library
+        logprobs: Any,  # noqa: ANN401
+        /,
+        *args: Any,  # noqa: ANN401 - the reference's own inputs
+        reference: torch.nn.Module | Callable[[], torch.nn.Module] | None = None,
+        name: str | None = None,
+        margin: float = 0.1,
+        **kwargs: Any,  # noqa: ANN401
+    ) -> LogprobsReport:
+        """Hold the tokens and log-probabilities of an engine that gives no more to the golden of this test.
+
+        Token ``i`` is the engine's greedy choice after position ``i`` of the reference's input; its golden needs the
+        logits whole (``tf_golden.check(..., store="full")``, or few tokens of a small vocabulary).
+
+        Args:
+            token_ids: The engine's choice at each position, ``(tokens,)`` or ``(batch, tokens)``; of fewer positions
+                than the reference has, the last ones.
+            logprobs: Their log-probabilities, of the same shape.
+            *args: Positional inputs of the reference.
+            reference: As of :meth:`check_arrays`.
+            name: Tells several goldens of one test apart.
+            margin: What a log-probability may be off by, and the lead up to which two tokens count as a tie.
+            **kwargs: Keyword inputs of the reference.
+
+        Returns:
+            The first flip with its margin, the ties, and the greatest difference.
+
+        Raises:
+            ParityError: If a token is not the reference's choice though that leads by more than ``margin``, or a
+                log-probability is off by more.
+            GoldenError: If the golden is missing (an ``AssertionError`` as well), damaged, or keeps not all logits.
+            TFDebugError: If an argument makes no sense.
+        """
+        from pytest_tfdebug.goldens.arrays_check import check_logprobs
+
+        __tracebackhide__ = True
+        place = self._reference_golden(args, kwargs, reference, name, store="full")
+        return check_logprobs(self._item, place, token_ids, logprobs, margin)
+
+    def _reference_golden(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        reference: torch.nn.Module | Callable[[], torch.nn.Module] | None,
+        name: str | None,
+        **kept: Any,  # noqa: ANN401 - options of a recording
+    ) -> Place:
+        """Return the golden of a reference that is only recorded, and recorded first where the run does that."""
+        __tracebackhide__ = True
         mode = golden_mode(self._item.config)
         if mode == "off":
             pytest.skip("--tf-golden=off")
@@ -211,12 +270,8 @@ class GoldenChecks:
             raise TFDebugError("Inputs are those of the reference, and there is no reference=: give it, or no inputs.")
         place = self._session.place(self._item, name, (), is_new=False)
         if reference is not None and mode in RECORDING and not (mode == "missing" and place.exists()):
-            self.check(recorded_model(reference), *args, name=name, dtypes=dtypes, **kwargs)
-        return check_arrays(self._item, place, arrays, rtol=rtol, atol=atol, tolerances=tolerances)
-
-    def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:  # noqa: ARG002
-        """Return which fields of a model's configuration a golden of this call cannot see, as far as that is known."""
-        return ()
+            self.check(recorded_model(reference), *args, name=name, **kept, **kwargs)
+        return place
 
     def _claim(self, model: torch.nn.Module, name: str | None, variant: str | None, *, is_recorded: bool) -> Place:
         __tracebackhide__ = True

@@ -40,7 +40,7 @@ def arrays_text(report: ArraysReport) -> CheckText:
     return CheckText(
         f"{place}{culprit.path} ({culprit.class_name}): {label} {what}",
         tuple(_code(report.steps)),
-        tuple(_why(report.last, report.first)),
+        (*([culprit.proved] if culprit.proved else []), *_why(report.last, report.first)),
         tuple(next_step(report.advice)),
         tuple(_figures(report)),
         circumstances=around,

@@ -77,6 +77,7 @@ class ArraysReport(ParityReport):
         steps: The interval: lines of the reference that may be done otherwise, by how closely that is known.
         last: The last array that is there, and what it is; None where none is.
         first: The first that is not.
+        factor: How many times that value the first array is; 0 where it is no multiple of it.
         outputs: How each output compares that was compared, with what part of it was.
         uncompared: Leaf paths of outputs that no array could be compared with.
     """
@@ -85,6 +86,7 @@ class ArraysReport(ParityReport):
     steps: list[Step] = field(default_factory=list)
     last: Place | None = None
     first: Place | None = None
+    factor: float = 0.0
     outputs: list[tuple[LeafComparison, str]] = field(default_factory=list)
     uncompared: list[str] = field(default_factory=list)
 
@@ -138,6 +140,7 @@ def report_of(
         steps=steps,
         last=_place(reference, interval.last, None) if interval is not None and interval.last is not None else None,
         first=_place(reference, interval.first, interval.bound) if interval is not None else None,
+        factor=interval.factor if interval is not None else 0.0,
         outputs=compared,
         uncompared=[output.record.leaf for output in outputs if output.comparison is None],
     )
@@ -148,8 +151,10 @@ def _culprit(reference: Reference, interval: Interval) -> Culprit:
     call = reference.side.call_of(value)
     own = next((found.lines for found in _statements(reference, [interval.bound], interval.bound)), call.source)
     label = f"{interval.first.label!r}" if interval.first is not None else "No array"
+    proved = f"{label} is {interval.factor:.6g} times what these lines compute." if interval.factor else ""
     kind: Kind = "module" if call.index not in reference.side.callers else "glue"
-    return Culprit(call.path, kind, None, f"{label} is not what these lines compute.", call.class_name, None, own)
+    told = f"{label} is not what these lines compute."
+    return Culprit(call.path, kind, None, told, call.class_name, None, own, proved=proved)
 
 
 def _place(reference: Reference, array: Array | None, bound: int | None) -> Place:
