@@ -18,6 +18,10 @@ print(pytest_tfdebug.compare(recorded, pytest_tfdebug.trace(model, torch.ones(1,
 """
 
 
+def test_there_are_no_more_public_names_than_one_can_know():
+    assert len(pytest_tfdebug.__all__) <= 20
+
+
 def test_every_public_name_resolves():
     for name in pytest_tfdebug.__all__:
         assert getattr(pytest_tfdebug, name) is not None

@@ -27,6 +27,7 @@ import pytest_tfdebug
 from pytest_tfdebug.conform.judge import judge
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
+from pytest_tfdebug.errors import ConformanceError
 
 SMALL = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
 LLAMA = LlamaConfig(
@@ -265,7 +266,7 @@ def test_what_is_declared_to_vary_has_to_vary():
     sound = Subject.of(LlamaForCausalLM, LLAMA, {"input_ids": IDS})
 
     assert judge(cut, BY_NAME["gradients"], "a frozen trunk").state == "varies"
-    with pytest.raises(pytest_tfdebug.ConformanceError, match="keeps it") as raised:
+    with pytest.raises(ConformanceError, match="keeps it") as raised:
         judge(sound, BY_NAME["gradients"], "a frozen trunk")
     assert str(raised.value).endswith("Take LlamaForCausalLM out of varies['gradients'].")
 

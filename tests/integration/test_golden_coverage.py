@@ -50,8 +50,8 @@ CHECKS = {
     "summed": "build(Summed), X",
     "port": "Port(build(Inner)), X, reference=build(Inner)",
 }
-IGNORED = ("-W", "ignore::pytest_tfdebug.TFDebugWarning")
-SHOWN = ("-W", "always::pytest_tfdebug.TFDebugWarning")
+IGNORED = ("-W", "ignore::pytest_tfdebug.errors.TFDebugWarning")
+SHOWN = ("-W", "always::pytest_tfdebug.errors.TFDebugWarning")
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def test_with_mask(model):
     model(IDS, attention_mask=MASK)
 
 @pytest.mark.padding_invariant
-@pytest.mark.filterwarnings("ignore::pytest_tfdebug.TFDebugMaskWarning")
+@pytest.mark.filterwarnings("ignore::pytest_tfdebug.errors.TFDebugMaskWarning")
 def test_without_mask(model):
     model(IDS)
 """

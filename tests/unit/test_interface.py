@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import pytest_tfdebug
+from pytest_tfdebug import records
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
 
@@ -30,13 +31,13 @@ def test_the_version_is_that_of_the_distribution():
 def test_what_is_returned_is_of_a_public_class():
     report = pytest_tfdebug.compare(traced(), traced(1))
 
-    assert isinstance(report.culprit, pytest_tfdebug.Culprit)
-    assert isinstance(report.culprit.source, pytest_tfdebug.SourceRange)
-    assert isinstance(report.divergences[0], pytest_tfdebug.Divergence)
-    assert isinstance(report.divergences[0].comparison, pytest_tfdebug.LeafComparison)
-    assert isinstance(report.coverage, pytest_tfdebug.Coverage)
-    assert isinstance(report.calls[0].call, pytest_tfdebug.Call)
-    assert isinstance(traced().calls[0].inputs[0], pytest_tfdebug.TensorRecord)
+    assert isinstance(report.culprit, records.Culprit)
+    assert isinstance(report.culprit.source, records.SourceRange)
+    assert isinstance(report.divergences[0], records.Divergence)
+    assert isinstance(report.divergences[0].comparison, records.LeafComparison)
+    assert isinstance(report.coverage, records.Coverage)
+    assert isinstance(report.calls[0].call, records.Call)
+    assert isinstance(traced().calls[0].inputs[0], records.TensorRecord)
 
 
 def test_representations_are_short_and_say_what_it_is():

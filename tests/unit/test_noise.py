@@ -8,7 +8,8 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import llama_port
-from pytest_tfdebug import NoiseWarning, compare, trace
+from pytest_tfdebug import compare, trace
+from pytest_tfdebug.errors import NoiseWarning
 from pytest_tfdebug.goldens.pass_warnings import warnings_of
 
 IDS = torch.randint(3, 60, (2, 16), generator=torch.Generator().manual_seed(0))

@@ -10,12 +10,12 @@ from torch import nn
 
 from pytest_tfdebug import (
     ActivationOverflowError,
-    BatchLimitError,
     DebugActivationOverflow,
     TFDebugError,
-    detect_overflow,
     overflow_guard,
 )
+from pytest_tfdebug.errors import BatchLimitError
+from pytest_tfdebug.overflow.guard import detect_overflow
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.report.overflow import place
 
