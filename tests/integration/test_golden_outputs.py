@@ -102,3 +102,17 @@ def test_a_golden_of_some_positions_is_checked_with_the_same(run, pytester):
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*GoldenError: *was recorded with positions=: give the check the same."])
+
+
+@pytest.mark.parametrize(
+    "typo", ["refrence=lambda: llama()", "tolerence=(1e-4, 1e-4)", "inputs_ids=IDS", "attention_masks=MASK"]
+)
+def test_a_typo_is_refused_and_records_nothing(run, pytester, typo):
+    recorded, _ = run(f"llama(), IDS, {typo}")
+
+    recorded.assert_outcomes(failed=1)
+    recorded.stdout.fnmatch_lines(
+        ["E *TFDebugError: *= is no option, and no forward of LlamaForCausalLM takes it by *"]
+    )
+    recorded.stdout.no_fnmatch_line("*modeling_llama*")
+    assert not list(pytester.path.rglob("*.safetensors"))

@@ -49,11 +49,11 @@ def run(pytester):
 @pytest.mark.parametrize(
     ("marker", "arguments", "text"),
     [
-        ("", "tolerances={'2': (1, 1)}", "tolerances: no module of the port matches '2' "),
-        ("tolerances={'**.lm_head': (1, 1)}", "", "tolerances: no module of the port matches '**.lm_head' "),
+        ("", "tolerance={'2': (1, 1)}", "tolerance: no module of the port matches '2' "),
+        ("tolerance={'**.lm_head': (1, 1)}", "", "tolerance: no module of the port matches '**.lm_head' "),
         ("rename={'lift': '0'}", "", "rename: no module of the port matches 'lift' "),
         ("", "rename={'0': 'lift'}", "rename: '0' -> 'lift' names no module of the reference: it has no 'lift'."),
-        ("", "include='2'", "No module matches '2' "),
+        ("include='2'", "", "No module matches '2' "),
         ("exclude='1.*.0'", "", "No module matches '1.*.0' "),
     ],
 )
@@ -71,8 +71,9 @@ def test_a_rule_of_a_test_that_matches_nothing_is_an_error(pytester, run, marker
 
 def test_a_port_may_lack_what_is_left_out(pytester, run):
     pytester.makepyfile(
-        test_it=SUITE + "def test_one(tf_golden):\n    tf_golden.check(Port(), X, reference=build, "
-        "rename={'lift': '0', 'lower': '1.1'}, exclude='1.0')\n"
+        test_it=SUITE
+        + "@pytest.mark.tf_golden(exclude='1.0')\ndef test_one(tf_golden):\n    tf_golden.check(Port(), X, "
+        "reference=build, rename={'lift': '0', 'lower': '1.1'})\n"
     )
     run("--tf-golden=update").assert_outcomes(passed=1)
 

@@ -141,12 +141,22 @@ class Keeps(torch.nn.Module):
 def test_the_text_of_strings_is_told_of_and_can_be_left_out(pytester, run):
     prompt = "the patient is called Ada"
     plain = run(f"check(build(), HIDDEN, prompt={prompt!r})", "--tf-golden=update")
-    kept = run(f"check(build(), HIDDEN, prompt={prompt!r}, redact='prompt')", "--tf-golden=update")
+    kept = run(
+        f"check(build(), HIDDEN, prompt={prompt!r})",
+        "--tf-golden=update",
+        marker="@pytest.mark.tf_golden(redact='prompt')",
+    )
     held = run(f"check(build(), HIDDEN, prompt={prompt!r})")
-    unknown = run(f"check(build(), HIDDEN, prompt={prompt!r}, redact='text')", "--tf-golden=update")
+    unknown = run(
+        f"check(build(), HIDDEN, prompt={prompt!r})",
+        "--tf-golden=update",
+        marker="@pytest.mark.tf_golden(redact='text')",
+    )
 
     plain.stdout.fnmatch_lines(
-        ["           it holds the text of prompt, readable by anyone; redact=[[]'prompt'] leaves it out"]
+        [
+            "           it holds the text of prompt, readable by anyone; @pytest.mark.tf_golden(redact=[[]'prompt']) leaves it out"
+        ]
     )
     kept.stdout.no_fnmatch_line("*it holds the text*")
     kept.stdout.fnmatch_lines(["1 changed"])

@@ -36,7 +36,7 @@ MISTAKES = [
         "E       pytest_tfdebug.errors.TFDebugError: trace needs a torch.nn.Module and got NoneType.",
     ),
     (
-        "@pytest.mark.tf_golden(rtol=-1)\ndef test_it(tf_golden):\n    tf_golden.check(MODEL, X)",
+        "@pytest.mark.tf_golden(tolerance=(-1, 0))\ndef test_it(tf_golden):\n    tf_golden.check(MODEL, X)",
         ">       tf_golden.check(MODEL, X)",
         "E *UsageError: tf_golden: rtol = -1 is not a number >= 0.",
     ),

@@ -51,7 +51,9 @@ class Encoder(nn.Module):
 X = torch.arange(8.0).view(2, 4) / 8
 
 
-@pytest.mark.as_run("method", works='`method="get_image_features"` of `trace` and `tf_golden.check`.')
+@pytest.mark.as_run(
+    "method", works='`trace(model, method="get_image_features")`, `tf_golden.check(model.get_image_features)`.'
+)
 def test_a_method_is_recorded_as_the_call_of_the_root():
     model = clip()
 

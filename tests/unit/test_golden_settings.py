@@ -37,10 +37,10 @@ def test_tolerances_of_the_argument_beat_the_marker_and_the_marker_the_ini_file(
     ini = "**: 0.5 0.5"
 
     assert tolerance(item(), {}, ini) == (0.5, 0.5)
-    assert tolerance(item({"rtol": 0.3, "atol": 0.3}), {}, ini) == (0.3, 0.3)
-    assert tolerance(item({"rtol": 0.3, "atol": 0.3}), {"tolerances": {"a.*": (0.1, 0.1)}}, ini) == (0.1, 0.1)
-    assert tolerance(item({"rtol": 0.3, "atol": 0.3}), {"tolerances": {"c": (0.1, 0.1)}}, ini) == (0.3, 0.3)
-    assert tolerance(item({"tolerances": {"float32": (0.2, 0.2)}}), {"atol": 0}, ini) == (0.2, 0)
+    assert tolerance(item({"tolerance": (0.3, 0.3)}), {}, ini) == (0.3, 0.3)
+    assert tolerance(item({"tolerance": (0.3, 0.3)}), {"tolerance": {"a.*": (0.1, 0.1)}}, ini) == (0.1, 0.1)
+    assert tolerance(item({"tolerance": (0.3, 0.3)}), {"tolerance": {"c": (0.1, 0.1)}}, ini) == (0.3, 0.3)
+    assert tolerance(item({"tolerance": {"float32": (0.2, 0.2)}}), {"tolerance": (0.2, 0)}, ini) == (0.2, 0)
 
 
 def test_the_ini_file_has_a_line_for_each_override():
@@ -60,17 +60,17 @@ def test_a_line_of_another_form_is_a_usage_error(line):
 
 
 def test_a_negative_value_of_the_ini_file_is_an_error_of_its_name():
-    with pytest.raises(TFDebugError, match=r"^rtol of tolerances\['\*'\] = -1.0 is not a number >= 0.$"):
+    with pytest.raises(TFDebugError, match=r"^rtol of tolerance\['\*'\] = -1.0 is not a number >= 0.$"):
         settle(item(), {}, "*: -1 0")
 
 
 @pytest.mark.parametrize(
     ("marker", "text"),
     [
-        ({"rtl": 1}, "tf_golden has no argument rtl=1; it takes rtol, "),
-        ({"args": (1e-3,)}, "tf_golden takes keyword arguments only (rtol, "),
-        ({"rtol": "x"}, "tf_golden: rtol = 'x' is not a number >= 0."),
-        ({"name": "x", "reference": 1}, "tf_golden has no argument name='x'; it takes rtol, "),
+        ({"rtol": 1}, "tf_golden has no argument rtol=1; it takes tolerance, "),
+        ({"args": (1e-3,)}, "tf_golden takes keyword arguments only (tolerance, "),
+        ({"tolerance": ("x", 0)}, "tf_golden: rtol = 'x' is not a number >= 0."),
+        ({"name": "x", "reference": 1}, "tf_golden has no argument name='x'; it takes tolerance, "),
     ],
 )
 def test_a_bad_marker_is_a_usage_error(marker, text):

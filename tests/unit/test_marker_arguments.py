@@ -74,9 +74,10 @@ def test_an_option_is_refused_where_no_check_takes_it():
 
 def test_the_golden_marker_says_it_alike_and_names_what_was_meant():
     with pytest.raises(
-        TFDebugError, match=r"^tf_golden has no argument atl=1; it takes rtol, .*\. Did you mean atol\?$"
+        TFDebugError,
+        match=r"^tf_golden has no argument tolerence=1; it takes tolerance, .*\. Did you mean tolerance\?$",
     ):
-        refuse_unknown("tf_golden", KEYWORDS, (), {"atl": 1})
+        refuse_unknown("tf_golden", KEYWORDS, (), {"tolerence": 1})
 
 
 @pytest.mark.parametrize(

@@ -56,16 +56,16 @@ def test_a_rule_of_rename_that_names_nothing_is_an_error_with_the_nearest_path(r
 def test_a_tolerance_for_no_module_is_an_error_with_the_nearest_path_or_dtype(glob, near):
     with pytest.raises(TFDebugError) as caught:
         check_rules(None, (glob,), PORT, REFERENCE)
-    assert str(caught.value) == f"tolerances: no module of the port matches {glob!r} {DIALECT}. Nearest path: {near!r}."
+    assert str(caught.value) == f"tolerance: no module of the port matches {glob!r} {DIALECT}. Nearest path: {near!r}."
 
 
 def test_compare_refuses_them():
     model, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(1, 4)
     recorded = trace(model, x)
 
-    assert compare(recorded, trace(model, x), tolerances={"*": (1, 1), "bfloat16": (1, 1)}, rename={"0": "0"}).ok
-    with pytest.raises(TFDebugError, match=r"^tolerances: no module of the port matches '2' "):
-        compare(recorded, trace(model, x), tolerances={"2": (1, 1)})
+    assert compare(recorded, trace(model, x), tolerance={"*": (1, 1), "bfloat16": (1, 1)}, rename={"0": "0"}).ok
+    with pytest.raises(TFDebugError, match=r"^tolerance: no module of the port matches '2' "):
+        compare(recorded, trace(model, x), tolerance={"2": (1, 1)})
     with pytest.raises(TFDebugError, match=r"^rename: no module of the port matches 'lift' "):
         compare(recorded, trace(model, x), rename={"lift": "0"})
     with pytest.raises(TFDebugError, match=r"^rename: '0' -> 'lift' names no module of the reference: "):

@@ -56,7 +56,7 @@ def test_what_is_no_tolerance_is_refused(value):
 
 
 def test_an_override_that_is_no_pair_is_refused():
-    with pytest.raises(TFDebugError, match=r"^tolerances\['head'\] = 0.1 is not a pair \(rtol, atol\).$"):
+    with pytest.raises(TFDebugError, match=r"^tolerance\['head'\] = 0.1 is not a pair \(rtol, atol\).$"):
         tolerances(overrides={"head": 0.1})
-    with pytest.raises(TFDebugError, match=r"^atol of tolerances\['head'\] = -1 is not a number >= 0.$"):
+    with pytest.raises(TFDebugError, match=r"^atol of tolerance\['head'\] = -1 is not a number >= 0.$"):
         tolerances(overrides={"head": (0.1, -1)})

@@ -16,13 +16,12 @@ from pytest_tfdebug.parity.forward_record import coverage_record, culprit_record
 from pytest_tfdebug.publish.note import calling_line, note
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pytest
 
     from pytest_tfdebug.goldens.place import Place
     from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
     from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.parity.tolerance import ToleranceGiven
     from pytest_tfdebug.runtimes.given import Arrays
     from pytest_tfdebug.tracing.codec import TraceFile
 
@@ -35,9 +34,7 @@ def check_arrays(
     place: Place,
     arrays: Arrays,
     *,
-    rtol: float | None,
-    atol: float | None,
-    tolerances: Mapping[str, tuple[float, float]] | None,
+    tolerance: ToleranceGiven | None,
 ) -> ParityReport:
     """Hold arrays to a golden; see :meth:`pytest_tfdebug.Goldens.check_arrays`.
 
@@ -45,13 +42,11 @@ def check_arrays(
         item: The running test.
         place: Where the golden is.
         arrays: The arrays.
-        rtol: Relative tolerance of the outputs.
-        atol: Absolute tolerance of the outputs, in their units.
-        tolerances: ``{dtype name: (rtol, atol)}``.
+        tolerance: Of the outputs: a pair ``(rtol, atol)``, or ``{dtype name: (rtol, atol)}``.
     """
     __tracebackhide__ = True
     golden = _golden(item, place)
-    report = compare(golden.trace, arrays, rtol=rtol, atol=atol, tolerances=tolerances)
+    report = compare(golden.trace, arrays, tolerance=tolerance or "dtype")
     report.subject = "The arrays differ from their golden"
     report.advice = "Fix the runtime's model; the golden is its reference's."
     report.facts.append(f"Golden: {shown(str(place), item.config)}")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.check import Check
@@ -16,13 +17,13 @@ from pytest_tfdebug.goldens.session import GoldenSession
 from pytest_tfdebug.goldens.settings import settle
 from pytest_tfdebug.goldens.variants import variants
 from pytest_tfdebug.options import Options
+from pytest_tfdebug.tracing.given_inputs import refuse_no_tensors, refuse_unknown_inputs
 from pytest_tfdebug.tracing.rerun import Rerun
+from pytest_tfdebug.tracing.signatures import bound
 from pytest_tfdebug.tracing.trace import check_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    import torch
+    from collections.abc import Callable, Mapping
 
     from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.place import Place
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.internal import Internal
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.parity.tolerance import ToleranceBy
+    from pytest_tfdebug.parity.tolerance import ToleranceGiven
     from pytest_tfdebug.runtimes.given import Arrays
-    from pytest_tfdebug.tracing.selection import Level
 
 
 class GoldenChecks:
@@ -51,29 +51,19 @@ class GoldenChecks:
 
     def check(  # noqa: PLR0913 - keyword options beside the model's own inputs
         self,
-        model: torch.nn.Module,
+        model: torch.nn.Module | Callable[..., Any],
         /,
         *args: Any,  # noqa: ANN401 - the model's own inputs
         reference: torch.nn.Module | Callable[[], torch.nn.Module] | None = None,
         name: str | None = None,
         rename: Rename = None,
-        rtol: float | None = None,
-        atol: float | None = None,
-        tolerances: Mapping[str, tuple[float, float]] | None = None,
-        tolerance: ToleranceBy | None = None,
-        include: str | Iterable[str] | None = None,
-        exclude: str | Iterable[str] | None = None,
-        level: Level | None = None,
         port_inputs: Mapping[str, Any] | tuple[Any, ...] | None = None,
         outputs: Mapping[str, str] | None = None,
         positions: Any = None,  # noqa: ANN401 - a mask, or anything that a tensor is indexed with
-        method: str = "forward",
-        root: str | None = None,
-        internal: Internal | None = None,
+        tolerance: ToleranceGiven | None = None,
         store: Store | None = None,
-        redact: bool | str | tuple[str, ...] | None = None,
-        dtypes: tuple[str, ...] | None = None,
-        variant: str | None = None,
+        internal: Internal | None = None,
+        root: str | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> ParityReport | None:
         """Hold a forward to the golden of this test.
@@ -83,37 +73,26 @@ class GoldenChecks:
         does not run at all.
 
         Args:
-            model: The implementation under test.
+            model: The implementation under test; or a method of it, ``model.encode``, called on both sides in place
+                of the forward.
             *args: Positional inputs.
             reference: The model to record, or a function that builds it, called only to record.
             name: Tells several goldens of one test apart.
             rename: Port path -> reference path, see :func:`pytest_tfdebug.compare`.
-            rtol: Relative tolerance of every tensor.
-            atol: Absolute tolerance of every tensor, in its units.
-            tolerances: ``{dtype name or module-path glob: (rtol, atol)}``.
-            tolerance: ``"fp64"`` allows eight times what arithmetic alone explains, in place of the dtype's default: a
-                recording runs the reference once more in float64 and keeps how far each tensor is from that.
-            include: Globs of (reference) module paths to record and compare; all when empty.
-            exclude: Globs to leave out.
-            level: ``"all"`` modules, ``"leaves"`` or ``"layers"``.
             port_inputs: The port's own inputs, where its forward takes others than the reference: a dict of keyword
                 inputs or a tuple of positional ones. ``args`` and ``kwargs`` are then those of the reference.
             outputs: Path of an output of the port -> path of the reference's: ``{"audio": "audio_values"}``, ``{"":
                 "logits"}`` for a port that returns a tensor; see :func:`pytest_tfdebug.compare`.
             positions: Which positions of the outputs count: a mask of their leading axes (an attention mask: real
                 tokens), or an index. Recorded and checked with the same.
-            method: What to call instead of the forward, on both sides: ``"encode"``, ``"get_image_features"``.
-            root: Path of the reference's module that the model is, where it is a part of it: a pipeline stage, a layer.
-                Its inputs are then ``port_inputs``, and it is held to what the golden has of that module.
+            tolerance: A pair ``(rtol, atol)`` of every tensor; ``{dtype name or module-path glob: (rtol, atol)}``; or
+                ``"fp64"``, which allows eight times what arithmetic alone explains: a recording runs the reference
+                once more in float64 and keeps how far each tensor is from that.
+            store: ``"values"`` keeps a sample of each tensor and the sums of all its elements, ``"full"`` all elements.
             internal: What becomes of a model whose outputs agree while something inside does not: ``"warn"`` passes
                 with an :class:`InternalWarning`, ``"fail"`` fails.
-            store: ``"values"`` keeps a sample of each tensor and the sums of all its elements, ``"full"`` all elements.
-            redact: Names of string inputs whose text is left out of the golden; True for all of them.
-            dtypes: ``("bfloat16",)``: a recording runs the reference once more in each, and keeps what rounding makes
-                of every value there; for :meth:`check_arrays` of a runtime in half precision.
-            variant: Which of the test's goldens: ``"device"``, ``"dtype"`` or a name (``test_port@cuda.safetensors``).
-                Without it, the one for the model's device or dtype if there is one. A check takes the plain golden
-                where there is no such variant.
+            root: Path of the reference's module that the model is, where it is a part of it: a pipeline stage, a layer.
+                Its inputs are then ``port_inputs``, and it is held to what the golden has of that module.
             **kwargs: Keyword inputs.
 
         Returns:
@@ -126,10 +105,24 @@ class GoldenChecks:
         """
         own = {key: value for key, value in locals().items() if key not in {"self", "model", "args", "kwargs"}}
         __tracebackhide__ = True
-        asked = {key: value for key, value in own.items() if value is not None}
-        if method == "forward":
-            del asked["method"]
-        check_model(model, asked, "check")
+        return self._hold(model, args, kwargs, own)
+
+    def _hold(
+        self,
+        model: torch.nn.Module | Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        own: dict[str, Any],
+    ) -> ParityReport | None:
+        """Hold a forward to the golden of this test, with the options of :meth:`check` by name."""
+        __tracebackhide__ = True
+        reference, name, root, port_inputs = map(own.get, ("reference", "name", "root", "port_inputs"))
+        module, method = bound(model)
+        check_model(module, {key: value for key, value in own.items() if value is not None}, "check")
+        refuse_no_tensors(module, method, args, kwargs)
+        is_built = not (reference is None or isinstance(reference, torch.nn.Module))
+        takes = reference if isinstance(reference, torch.nn.Module) else module
+        refuse_unknown_inputs(takes, kwargs, own, others_may=is_built or method != "forward")
         settings = settle(
             self._item,
             own,
@@ -144,21 +137,22 @@ class GoldenChecks:
         mode = golden_mode(self._item.config)
         if mode == "off":
             pytest.skip("--tf-golden=off")
-        chosen = self._options.golden_variant if variant is None else variant
-        place = self._claim(model, name, chosen, is_recorded=mode in RECORDING)
+        place = self._claim(module, name, self._options.golden_variant, is_recorded=mode in RECORDING)
         given = PortCall(args, kwargs, method=method)
-        called = _called(model, given, reference, port_inputs, root, is_recorded=mode in RECORDING)
+        called = _called(module, given, reference, port_inputs, root, is_recorded=mode in RECORDING)
         exists = place.exists()  # refuses what is no golden, before anything runs
         # a forward may write to what it was given
         if mode in RECORDING and not (mode == "missing" and exists):
-            inputs = Rerun(model, called.args, called.kwargs, method)
-            recorded = model if reference is None else recorded_model(reference)
+            inputs = Rerun(module, called.args, called.kwargs, method)
+            recorded = module if reference is None else recorded_model(reference)
+            if is_built and method == "forward":
+                refuse_unknown_inputs(recorded, kwargs, own)
             record(self._item, place, recorded, given, settings, blind=lambda: self._blind_spots(recorded, given))
             if reference is None:
                 return None
             again, named = inputs.inputs()
             called = replace(called, args=again, kwargs=named)
-        check = Check(self._item, model, place, name, settings, root, has_reference=reference is not None)
+        check = Check(self._item, module, place, name, settings, root, has_reference=reference is not None)
         return check.run(called)
 
     def check_arrays(
@@ -168,9 +162,7 @@ class GoldenChecks:
         *args: Any,  # noqa: ANN401 - the reference's own inputs
         reference: torch.nn.Module | Callable[[], torch.nn.Module] | None = None,
         name: str | None = None,
-        rtol: float | None = None,
-        atol: float | None = None,
-        tolerances: Mapping[str, tuple[float, float]] | None = None,
+        tolerance: ToleranceGiven | None = None,
         dtypes: tuple[str, ...] | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> ParityReport:
@@ -188,10 +180,9 @@ class GoldenChecks:
             reference: The model to record under ``--tf-golden=update`` or ``missing``, or a function that builds it.
                 Without one the golden of a ``check`` of this test is read.
             name: Tells several goldens of one test apart.
-            rtol: Relative tolerance of the outputs.
-            atol: Absolute tolerance of the outputs, in their units.
-            tolerances: ``{dtype name: (rtol, atol)}`` of the outputs.
-            dtypes: Dtypes in half precision that the runtime computes in; see :meth:`check`.
+            tolerance: Of the outputs: a pair ``(rtol, atol)``, or ``{dtype name: (rtol, atol)}``.
+            dtypes: ``("bfloat16",)``: dtypes in half precision that the runtime computes in. A recording runs the
+                reference once more in each, and keeps what rounding makes of every value there.
             **kwargs: Keyword inputs of the reference.
 
         Returns:
@@ -206,7 +197,7 @@ class GoldenChecks:
 
         __tracebackhide__ = True
         place = self._reference_golden(args, kwargs, reference, name, dtypes=dtypes)
-        return check_arrays(self._item, place, arrays, rtol=rtol, atol=atol, tolerances=tolerances)
+        return check_arrays(self._item, place, arrays, tolerance=tolerance)
 
     def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:  # noqa: ARG002
         """Return which fields of a model's configuration a golden of this call cannot see, as far as that is known."""
@@ -270,7 +261,7 @@ class GoldenChecks:
             raise TFDebugError("Inputs are those of the reference, and there is no reference=: give it, or no inputs.")
         place = self._session.place(self._item, name, (), is_new=False)
         if reference is not None and mode in RECORDING and not (mode == "missing" and place.exists()):
-            self.check(recorded_model(reference), *args, name=name, **kept, **kwargs)
+            self._hold(recorded_model(reference), args, kwargs, {"name": name, **kept})
         return place
 
     def _claim(self, model: torch.nn.Module, name: str | None, variant: str | None, *, is_recorded: bool) -> Place:

@@ -12,7 +12,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.marker_arguments import refuse_unknown
 from pytest_tfdebug.parity.internal import checked_internal
 from pytest_tfdebug.parity.outputs import OutputRules
-from pytest_tfdebug.parity.tolerance import Tolerances, checked_by, layered, tolerances
+from pytest_tfdebug.parity.tolerance import Tolerances, layered, read_tolerance, tolerances
 from pytest_tfdebug.tracing.globs import checked
 from pytest_tfdebug.tracing.half_precision import checked_dtypes
 
@@ -23,21 +23,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.rename import Rename
     from pytest_tfdebug.tracing.selection import Level
 
-#: Options of a check besides the model and its inputs; a ``tf_golden`` marker may give the defaults of its test.
-KEYWORDS = (
-    "rtol",
-    "atol",
-    "tolerances",
-    "tolerance",
-    "rename",
-    "include",
-    "exclude",
-    "level",
-    "internal",
-    "store",
-    "redact",
-    "dtypes",
-)
+#: What a ``tf_golden`` marker takes: the defaults of its test's checks, and what is recorded.
+KEYWORDS = ("tolerance", "rename", "internal", "store", "include", "exclude", "level", "redact", "dtypes")
 #: What a golden keeps: a sample of each tensor and the values of its operators, or every element.
 Store = Literal["values", "full"]
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -123,11 +110,12 @@ def settle(
     """
     marked = _of_marker(item)
     chosen = {key: arguments[key] if arguments.get(key) is not None else marked.get(key) for key in KEYWORDS}
-    given, by_marker = (tolerances(*map(place.get, ("rtol", "atol", "tolerances"))) for place in (arguments, marked))
+    given, by_marker = (read_tolerance(place.get("tolerance")) for place in (arguments, marked))
     of_ini = _of_ini(ini_internal, ini_tolerance)
     _check(arguments)
-    by = chosen["tolerance"] or of_ini["tolerance"]
-    by_ini = replace(tolerances(overrides=parse_tolerances(ini_tolerances)), by=by)
+    places = (arguments.get("tolerance"), marked.get("tolerance"), of_ini["tolerance"])
+    by = next(place for place in places if isinstance(place, str))
+    by_ini = replace(tolerances(overrides=parse_tolerances(ini_tolerances)), by=read_tolerance(by).by)
     return CheckSettings(
         layered(given, by_marker, by_ini),
         chosen["rename"],
@@ -188,8 +176,7 @@ def _check(given: Mapping[str, Any]) -> None:
     """
     if given.get("internal") is not None:
         checked_internal(given["internal"])
-    if given.get("tolerance") is not None:
-        checked_by(given["tolerance"])
+    read_tolerance(given.get("tolerance"))
     store, redact = given.get("store"), given.get("redact")
     if store is not None and store not in get_args(Store):
         raise TFDebugError(f"store={store!r} is not one of {', '.join(map(repr, get_args(Store)))}.")
@@ -232,7 +219,6 @@ def _of_marker(item: pytest.Item) -> dict[str, Any]:
             raise pytest.UsageError(str(error)) from error
         merged.update(marker.kwargs)
     try:
-        tolerances(merged.get("rtol"), merged.get("atol"), merged.get("tolerances"))
         _check(merged)
     except TFDebugError as error:
         raise pytest.UsageError(f"tf_golden: {error}") from error

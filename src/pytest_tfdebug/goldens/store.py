@@ -152,4 +152,7 @@ def _told(trace: Trace, size: int) -> list[str]:
     if not texts:
         return [shown_size(size)]
     names = ", ".join(texts)
-    return [shown_size(size), f"it holds the text of {names}, readable by anyone; redact={[*texts]!r} leaves it out"]
+    return [
+        shown_size(size),
+        f"it holds the text of {names}, readable by anyone; @pytest.mark.tf_golden(redact={[*texts]!r}) leaves it out",
+    ]

@@ -22,7 +22,7 @@ from pytest_tfdebug.parity.pairing import CallPairing
 from pytest_tfdebug.parity.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.parity.rules import check_rules, paths_of
-from pytest_tfdebug.parity.tolerance import ToleranceBy, Tolerances, checked_by
+from pytest_tfdebug.parity.tolerance import ToleranceGiven, Tolerances, layered, read_tolerance
 from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
 from pytest_tfdebug.parity.uncompared import told_outputs, what_to_write
 from pytest_tfdebug.parity.value_culprit import NOT_AGAIN, Explained, explain
@@ -48,9 +48,8 @@ def compare(  # noqa: PLR0913 - keyword options
     rtol: float | None = None,
     atol: float | None = None,
     rename: Rename = None,
-    tolerances: Mapping[str, tuple[float, float]] | None = None,
+    tolerance: ToleranceGiven = "dtype",
     internal: Internal = "warn",
-    tolerance: ToleranceBy = "dtype",
     outputs: Mapping[str, str] | None = None,
     positions: Any = None,  # noqa: ANN401 - a mask, or anything that a tensor is indexed with
 ) -> ParityReport:
@@ -67,11 +66,11 @@ def compare(  # noqa: PLR0913 - keyword options
         atol: Absolute tolerance of every tensor, in its units.
         rename: Port path -> reference path: a dict of paths or globs (``*`` is one part of a path, ``**`` any number of
             them, a rule holds for everything below it), or a callable.
-        tolerances: ``{dtype name or module-path glob: (rtol, atol)}``, weaker than ``rtol`` and ``atol``.
+        tolerance: A pair ``(rtol, atol)``, or ``{dtype name or module-path glob: (rtol, atol)}``, weaker than ``rtol``
+            and ``atol``; or ``"fp64"``, which allows eight times what arithmetic alone explains: the reference is run
+            once more in float64, unless ``expected`` is a golden that was recorded so.
         internal: What becomes of a forward whose outputs, and what it writes to caches, agree while something inside
             does not: ``"warn"`` passes with a note, ``"fail"`` names the culprit.
-        tolerance: ``"fp64"`` allows eight times what arithmetic alone explains, in place of the defaults: the reference
-            is run once more in float64, unless ``expected`` is a golden that was recorded so.
         outputs: Path of an output of the port -> path of the reference's, as in ``{"audio": "audio_values"}``;
             ``{"": "logits"}`` for a port that returns a tensor, ``{"patches": "last_hidden_state[:, 1:]"}`` for a
             part. What it does not list is found by name, then by value, or left out; without it an output that is not
@@ -93,15 +92,15 @@ def compare(  # noqa: PLR0913 - keyword options
             "pytest_tfdebug.trace(model, ...), or read one with Trace.load(path)."
         )
     checked_internal(internal)
-    checked_by(tolerance)
-    allowed = replace(checked_tolerances(rtol, atol, tolerances), by=tolerance)
+    by_place = read_tolerance(tolerance)
+    allowed = layered(checked_tolerances(rtol, atol), by_place)
     if tolerance == "fp64" and not has_floors(expected):
         measure_floors(expected)
     if not isinstance(actual, Trace):
         if rename:
             raise TFDebugError("rename= tells the modules of two traces; arrays have no modules and need no names.")
         return hold_arrays(expected, actual, allowed)
-    check_rules(rename, allowed.globs, paths_of(actual), paths_of(expected))
+    check_rules(rename, by_place.globs, paths_of(actual), paths_of(expected))
     rules = OutputRules(outputs, positions)
 
     def held_under(names: Rename) -> Comparator:

@@ -1,4 +1,4 @@
-"""Rules of ``rename=`` and ``tolerances=`` that match nothing: whoever misspelt one is told, with the nearest path."""
+"""Rules of ``rename=`` and ``tolerance=`` that match nothing: whoever misspelt one is told, with the nearest path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_rules(rename: Rename, globs: Iterable[str], port: Collection[str], ref
 
     Args:
         rename: What ``rename=`` was given; a function is taken as it is.
-        globs: Those of ``tolerances=``.
+        globs: Those of ``tolerance=``.
         port: Paths of the port's modules.
         reference: Paths of the reference's.
 
@@ -34,7 +34,7 @@ def check_rules(rename: Rename, globs: Iterable[str], port: Collection[str], ref
         _check_rename(rule, port, reference)
     for glob in globs:
         if (hint := missed(glob, port)) is not None:
-            raise TFDebugError(f"tolerances: no module of the port matches {glob!r} ({MEANING}).{hint}")
+            raise TFDebugError(f"tolerance: no module of the port matches {glob!r} ({MEANING}).{hint}")
 
 
 def missed(glob: str, paths: Collection[str]) -> str | None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.tracing.globs import checked, matches
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Tolerance(NamedTuple):
@@ -86,14 +84,8 @@ def by_floor(floor: float, dtype: str) -> Tolerance:
     return Tolerance(share, share, scaled=True, noise=share, least_scale=0.0)
 
 
-def checked_by(value: object) -> None:
-    """Refuse what is not a source of tolerances.
-
-    Raises:
-        TFDebugError: As said.
-    """
-    if value not in get_args(ToleranceBy):
-        raise TFDebugError(f"tolerance={value!r} is not one of {', '.join(map(repr, get_args(ToleranceBy)))}.")
+#: What one ``tolerance=`` says: where it comes from, a pair for every tensor, or pairs by dtype and module.
+ToleranceGiven: TypeAlias = "ToleranceBy | tuple[float, float] | Mapping[str, tuple[float, float]]"
 
 
 @dataclass(frozen=True)
@@ -166,11 +158,35 @@ def tolerances(
     pairs = []
     for key, pair in (overrides or {}).items():
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:  # noqa: PLR2004
-            raise TFDebugError(f"tolerances[{key!r}] = {pair!r} is not a pair (rtol, atol).")
+            raise TFDebugError(f"tolerance[{key!r}] = {pair!r} is not a pair (rtol, atol).")
         for name, value in zip(("rtol", "atol"), pair, strict=True):
-            _check(f"{name} of tolerances[{key!r}]", value)
+            _check(f"{name} of tolerance[{key!r}]", value)
         pairs.append((checked(key), Tolerance(float(pair[0]), float(pair[1]))))
     return Tolerances(rtol, atol, tuple(pairs))
+
+
+def read_tolerance(given: object) -> Tolerances:
+    """Return what one ``tolerance=`` says.
+
+    Args:
+        given: ``"dtype"``, ``"fp64"``, a pair ``(rtol, atol)`` of every tensor, or ``{dtype name or module-path glob:
+            (rtol, atol)}``; None for nothing.
+
+    Raises:
+        TFDebugError: If it is none of these, a number is negative, or a glob makes no sense.
+    """
+    if given is None:
+        return Tolerances()
+    if isinstance(given, str) and given in get_args(ToleranceBy):
+        return Tolerances(by=given)  # type: ignore[arg-type] # one of them, as was just asked
+    if isinstance(given, (tuple, list)) and len(given) == 2:  # noqa: PLR2004 - rtol and atol
+        return tolerances(*given)
+    if isinstance(given, Mapping):
+        return tolerances(overrides=given)
+    raise TFDebugError(
+        f"tolerance={given!r} is not 'dtype', 'fp64', a pair (rtol, atol), or a dict of such pairs by dtype or module "
+        'path: {"**.lm_head": (1e-3, 1e-3)}.'
+    )
 
 
 def layered(first: Tolerances, *fallbacks: Tolerances) -> Tolerances:

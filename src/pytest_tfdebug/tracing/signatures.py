@@ -63,6 +63,12 @@ def method_of(model: torch.nn.Module, method: str) -> Callable[..., Any]:
     raise TFDebugError(f"method={method!r}: {own.__name__} has no method of that name.{hint}")
 
 
+def bound(model: Any) -> tuple[Any, str]:  # noqa: ANN401 - whatever a user gives as a model
+    """Return the model of a bound method and the method's name; of a model itself, its forward."""
+    owner = getattr(model, "__self__", None)
+    return (owner, model.__name__) if isinstance(owner, torch.nn.Module) else (model, "forward")
+
+
 @lru_cache(maxsize=4096)
 def named_parameters(module_class: type) -> tuple[str, ...]:
     """Return the names of all parameters of a class's forward, but for the collecting ``*args`` and ``**kwargs``."""

@@ -1,0 +1,88 @@
+"""A keyword that nothing takes, and a list or array where a tensor belongs, are refused before anything runs."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from pytest_tfdebug import TFDebugError
+from pytest_tfdebug.tracing.given_inputs import refuse_no_tensors, refuse_unknown_inputs
+
+OPTIONS = ("reference", "tolerance", "rename", "outputs", "name")
+
+
+@pytest.fixture(scope="module")
+def llama():
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=16, **sizes)).eval()
+
+
+class Wrapper(nn.Module):
+    """Hands all keywords on to its model."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args, **kwargs):
+        return self.model(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("refrence", "reference"),
+        ("tolerence", "tolerance"),
+        ("inputs_ids", "input_ids"),
+        ("attention_masks", "attention_mask"),
+    ],
+)
+def test_a_misspelt_keyword_is_refused_with_what_was_meant(llama, name, near):
+    for model in (llama, Wrapper(llama)):
+        with pytest.raises(TFDebugError) as caught:
+            refuse_unknown_inputs(model, [name], OPTIONS)
+
+        assert str(caught.value).splitlines()[0] == (
+            f"{name}= is no option, and no forward of {type(model).__name__} takes it by name. Did you mean {near}=?"
+        )
+    assert "  It takes: input_ids, attention_mask, " in refused(llama, name)
+
+
+def refused(model, *names, **how):
+    with pytest.raises(TFDebugError) as caught:
+        refuse_unknown_inputs(model, names, OPTIONS, **how)
+    return str(caught.value)
+
+
+def test_what_a_forward_takes_by_way_of_its_keywords_is_no_mistake(llama):
+    names = ("input_ids", "use_cache", "output_attentions", "output_hidden_states", "return_dict")
+
+    refuse_unknown_inputs(llama, names, OPTIONS)
+    refuse_unknown_inputs(Wrapper(llama), names, OPTIONS)
+
+
+def test_where_another_model_may_take_it_only_what_is_near_an_option_is_refused(llama):
+    refuse_unknown_inputs(llama, ["pixel_values"], OPTIONS, others_may=True)
+
+    assert "Did you mean reference=?" in refused(llama, "referense", others_may=True)
+    assert "pixel_values= is no option" in refused(llama, "pixel_values")
+
+
+class Plain(nn.Module):
+    def forward(self, ids, sizes=None):
+        return ids, sizes
+
+
+@pytest.mark.parametrize("given", [np.ones((1, 2)), [[1, 2]]])
+def test_what_is_no_tensor_is_refused_with_what_to_write(llama, given):
+    made = "from_numpy" if isinstance(given, np.ndarray) else "tensor"
+    for model, name in ((llama, "input_ids"), (Plain(), "ids")):
+        for args, kwargs in (((given,), {}), ((), {name: given})):
+            with pytest.raises(TFDebugError, match=rf"^{name} is .* takes tensors: give torch\.{made}\({name}\)\.$"):
+                refuse_no_tensors(model, "forward", args, kwargs)
+
+
+def test_lists_that_a_forward_takes_are_left_alone(llama):
+    refuse_no_tensors(Plain(), "forward", (torch.ones(1),), {"sizes": [224, 224]})
+    refuse_no_tensors(llama, "forward", (torch.ones(1, 2).long(),), {"use_cache": False, "logits_to_keep": 0})
