@@ -145,6 +145,35 @@ def test_a_culprit_outside_of_the_repository_is_shown_at_the_test(pytester, monk
     result.stdout.fnmatch_lines(["::error file=*.py,line=6,endLine=6,title=overflow_free*"])
 
 
+@pytest.mark.parametrize("flag", ["--tf-json=checks.json", "--tf-html=page"])
+def test_a_full_disk_hides_no_failure(pytester, flag):
+    pytester.makeconftest(
+        """
+        import pytest
+        from pytest_tfdebug.publish import hooks, site
+
+        def full(path, pieces):
+            raise pytest.UsageError(f"Cannot write {path.name}: No space left on device. Name another place.")
+
+        hooks.write_text = site.write_text = full
+        """
+    )
+    pytester.makepyfile(
+        """
+        import pytest, torch
+
+        @pytest.mark.overflow_free
+        def test_it():
+            torch.nn.Linear(2, 2)(torch.full((1, 2), float("inf")))
+        """
+    )
+
+    result = pytester.runpytest_subprocess(flag)
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*Linear*has infs*", "tfdebug: Cannot write *: No space left on device. *"])
+
+
 @pytest.mark.parametrize(
     ("marker", "body"),
     [

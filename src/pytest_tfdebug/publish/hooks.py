@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -53,11 +54,20 @@ class Publisher:
         self._json = here / chosen.json if chosen.json else None
         self._is_worker = hasattr(config, "workerinput")
         self._annotations: list[str] = []
+        self._unwritten: list[str] = []
         for folder in (self._html, self._json and self._json.parent):
             if folder is not None and not self._is_worker:
                 make_folder(folder)
         is_written_here = self._json is not None and not self._is_worker
         self._waiting = tempfile.TemporaryFile("w+", encoding="utf-8") if is_written_here else None  # noqa: SIM115
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """Write something; what cannot be written is said at the end, and hides no failure of a test."""
+        try:
+            yield
+        except (OSError, pytest.UsageError) as error:
+            self._unwritten.append(str(error))
 
     @cached_property
     def _site(self) -> Site | None:
@@ -98,7 +108,8 @@ class Publisher:
         if self._is_worker:
             return
         for text in vars(report).pop(CARRIED, ()):
-            self._take(text)
+            with self._writing():
+                self._take(text)
 
     def _take(self, text: str) -> None:
         check = json.loads(text)
@@ -116,15 +127,21 @@ class Publisher:
         if self._is_worker:
             return
         run = _run(self._config, int(session.exitstatus))
-        if self._site is not None:
-            self._site.finish(run, {})
-        if self._json is not None and self._waiting is not None:
-            self._waiting.seek(0)
-            write_text(self._json, checks_file(run, self._waiting))
-            self._waiting.close()
+        with self._writing():
+            if self._site is not None:
+                self._site.finish(run, {})
+        with self._writing():
+            if self._json is not None and self._waiting is not None:
+                self._waiting.seek(0)
+                write_text(self._json, checks_file(run, self._waiting))
+                self._waiting.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the page and the file are, and tell GitHub of every failed check."""
+        for problem in dict.fromkeys(self._unwritten):
+            terminalreporter.write_line(f"tfdebug: {problem}", yellow=True)
+        if self._unwritten:
+            return
         if self._html is not None:
             terminalreporter.write_line(f"tfdebug page: {(self._html / 'index.html').absolute().as_uri()}")
         if self._json is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 #: Plugins of pytest that fill in a report; no other plugin hears of a trial.
 _REPORTING = frozenset({"runner", "unittest", "skipping", "tmpdir"})
-_UNHEARD = frozenset({"pytest_runtest_logreport", "pytest_warning_recorded", "pytest_exception_interact"})
 
 
 class Row(NamedTuple):
@@ -40,37 +40,24 @@ class Row(NamedTuple):
 
 
 class Quiet:
-    """The hooks during a trial: nothing is logged, and only pytest itself makes the reports.
-
-    Args:
-        hooks: The hooks as they are.
-        manager: The plugin manager.
-    """
+    """The hooks during a trial: nothing is logged, and only pytest itself makes the reports."""
 
     def __init__(self, hooks: Any, manager: pytest.PytestPluginManager) -> None:  # noqa: ANN401 - pluggy's relay
         self._hooks, self._manager = hooks, manager
         self.reports: list[pytest.TestReport] = []
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a hook
-        if name in _UNHEARD:
-            return self._Unheard(self.reports)
+        if name == "pytest_runtest_logreport":
+            return lambda report: self.reports.append(report)  # noqa: PLW0108 - it is called by keyword
+        if name == "pytest_exception_interact":
+            return lambda **_: None
+        if name == "pytest_warning_recorded":
+            return SimpleNamespace(call_historic=lambda **_: None)
         if name == "pytest_runtest_makereport":
-            others = [
-                plugin for known, plugin in self._manager.list_name_plugin() if plugin and known not in _REPORTING
-            ]
+            plugins = self._manager.list_name_plugin()
+            others = [plugin for known, plugin in plugins if plugin and known not in _REPORTING]
             return self._manager.subset_hook_caller(name, others)
         return getattr(self._hooks, name)
-
-    class _Unheard:
-        def __init__(self, reports: list[pytest.TestReport]) -> None:
-            self._reports = reports
-
-        def __call__(self, report: pytest.TestReport | None = None, **_: object) -> None:
-            if report is not None:
-                self._reports.append(report)
-
-        def call_historic(self, **_: object) -> None:
-            """Do not report a warning."""
 
 
 def try_test(item: pytest.Item, noted: Noted, lifting: Lifting, run: Callable[[pytest.Item], Any]) -> Row:

@@ -188,6 +188,4 @@ def observations(findings: Findings) -> list[str]:
         )
     if e.positions_help:
         told.append(f"With {sequence.kind.positions} built from the mask the answer is right.")
-    if e.ones_matter:
-        told.append(f"A {sequence.kind.mask} of ones alone, without any pad, changes the answer.")
     return told

@@ -55,7 +55,6 @@ class Experiments:
         mask_matters: Switching the mask on at the pads changes the answer; None where there is no mask.
         positions_help: Position ids built from the mask make the answer right.
         batch_matters: A row's answer depends on its batch without any change of padding.
-        ones_matter: A mask of ones changes the answer of the call that was made without a mask.
         pad_ids_help: Pad tokens at the positions that the test's mask hides make the answer right.
         has_nan: The repeated output has NaN where the original has none.
     """
@@ -66,7 +65,6 @@ class Experiments:
     mask_matters: bool | None = None
     positions_help: bool = False
     batch_matters: bool = False
-    ones_matter: bool = False
     pad_ids_help: bool = False
     has_nan: bool = False
 
@@ -109,7 +107,6 @@ class LeakRepeater:
             self._mask_matters(made),
             self._positions_help(),
             self._batch_matters(made),
-            self._ones_matter(made),
             self._pad_ids_help(made),
             metrics is not None and metrics.non_finite_actual > metrics.non_finite_expected,
         )
@@ -184,12 +181,3 @@ class LeakRepeater:
         alone = rows_of(made.inputs, at.rows, at.batch)
         alignment = Alignment(at.total, 0, at.total, at.batch, rows=at.rows)
         return self.fails(replace(made, alignment=alignment, expected_inputs=alone, recorded="")) is True
-
-    def _ones_matter(self, made: Repetition) -> bool:
-        call, sequence = self.call, self._sequence
-        name = sequence.kind.mask
-        if call.inputs.get(name) is not None or not sequence.takes_mask or made.recorded != "expected":
-            return False
-        inputs = {**call.inputs, name: mask_of(call.inputs, sequence)}
-        at = Alignment(sequence.length, 0, sequence.length, sequence.batch)
-        return self.fails(replace(made, inputs=inputs, alignment=at)) is True
