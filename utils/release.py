@@ -81,7 +81,8 @@ def _try(python: Path, folder: Path) -> None:
     scanned = _run(python, "-m", "pytest_tfdebug.scan", "--repo", str(REPOSITORY), "--output_dir", ".", folder=folder)
     _see("test_inputs_embeds", scanned)
     _see("tables of 2 and 606 rows", _run(python, "tables.py", str(REPOSITORY), folder=folder))
-    _see("torch: ", _run(python, "-m", "pytest_tfdebug.env", folder=folder))
+    script = str(python.with_name("tfdebug"))
+    _see("torch: ", _run(python, script, "env", folder=folder))
 
 
 def _run(python: Path, *command: str, folder: Path | None = None, code: int = 0, **environment: str) -> str:
