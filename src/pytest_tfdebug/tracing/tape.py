@@ -53,6 +53,10 @@ class Step:
         args: Its arguments.
         kwargs: Its keyword arguments.
         outs: The values and images that it gave; None for what is neither.
+
+    Attributes:
+        refs: The values and images that it was given.
+        plain: Which of the arguments these are; None where they stand in lists, or among the keyword arguments.
     """
 
     operator: str
@@ -61,9 +65,13 @@ class Step:
     kwargs: dict[str, Any]
     outs: tuple[int | None, ...]
     refs: tuple[int, ...] = field(init=False)
+    plain: tuple[int, ...] | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.refs = tuple(int(each) for _, each in places((self.args, self.kwargs)) if isinstance(each, Ref))
+        found = [(path, int(each)) for path, each in places((self.args, self.kwargs)) if isinstance(each, Ref)]
+        self.refs = tuple(each for _, each in found)
+        is_plain = all(path[0] == 0 and len(path) == 2 for path, _ in found)  # noqa: PLR2004 - args, and which
+        self.plain = tuple(path[1] for path, _ in found) if is_plain else None
 
 
 class Tape:

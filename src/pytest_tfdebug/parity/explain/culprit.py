@@ -43,9 +43,9 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
         trial = trial._replace(port=Live(trial.port.tape, {}), reference=Live(trial.reference.tape, {}))
     try:
         proof = prove(look.pair, [*pairs.differing, *pairs.agreeing], trial)
+        return look if proof is None else _told_by(proof, look, look.pair, look.culprit)
     except Exception:  # noqa: BLE001 - an explanation that fails must not cost the report on the failure
         return look
-    return look if proof is None else _told_by(proof, look, look.pair, look.culprit)
 
 
 def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -> Explained:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: How long a failed check is explained.
 SECONDS = 5.0
 #: Up to which share of the time changes up to which cost are tried: of the port, of the reference, and so on.
-_PHASES = ((0.4, 2.2), (0.7, 2.2), (0.85, math.inf), (1.0, math.inf))
+_PHASES = ((0.25, 1.8), (0.45, 1.8), (0.6, 2.6), (0.75, 2.6), (0.9, math.inf), (1.0, math.inf))
 #: Distance from which on a value is open for the search.
 _OPEN = 4e-6
 

@@ -39,6 +39,11 @@ class Run:
 
     def given(self, step: Step) -> Given:
         """Return the arguments of a step in this run."""
+        if step.plain is not None:  # most are
+            args = list(step.args)
+            for place in step.plain:
+                args[place] = self.now(args[place])
+            return tuple(args), step.kwargs
         found: Given = mapped((step.args, step.kwargs), lambda each: self.now(each) if isinstance(each, Ref) else each)
         return found
 
