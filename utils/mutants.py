@@ -58,14 +58,14 @@ def edits_of(kind: type) -> Iterator[Edit]:
         if getattr(node, "lineno", 0) != getattr(node, "end_lineno", None):
             continue
         line = lines[where.lineno - 1].encode()
-        for text in _changed(node, lambda part: ast.get_source_segment(source, part) or ""):
+        for text in changed(node, lambda part: ast.get_source_segment(source, part) or ""):
             new = (line[: where.col_offset] + text.encode() + line[where.end_col_offset :]).decode()
             old = line.decode().strip()
             if source.count(old) == 1 and new.strip() != old:
                 yield Edit(kind, old, new.strip())
 
 
-def _changed(node: ast.AST, text: Callable[[ast.AST], str]) -> Iterator[str]:
+def changed(node: ast.AST, text: Callable[[ast.AST], str]) -> Iterator[str]:
     """Yield what may stand in the place of a node."""
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         yield f"({text(node.left)} {_OPERATORS[type(node.op)]} {text(node.right)})"
