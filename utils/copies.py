@@ -18,29 +18,30 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import transformers
-from mutants import changed
+
+from mutants import changed, is_narrow
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 
 import pytest_tfdebug
-from models import ARCHITECTURES, DECODER, VOCAB, Architecture, _padded_text, build  # type: ignore[import-not-found]  # the folder is put on the path above
+from models import ARCHITECTURES, DECODER, build  # type: ignore[import-not-found]  # the folder is put on the path above
 from pytest_tfdebug.tracing.leaves import walk
-from pytest_tfdebug.tracing.slicing import statement_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import CodeType, FrameType, ModuleType
+    from types import FrameType, ModuleType
 
     from pytest_tfdebug.records import Culprit, SourceRange
 
-#: Lines of a range that count as naming one, and the relative L2 difference of an output from which an edit is a bug.
-_NARROW, _DIFFERS = 3, 1e-4
-_DECODERS = {
+#: Relative L2 difference of an output from which an edit is a bug.
+_DIFFERS = 1e-4
+_DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {"sliding_window": 4}),
     "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 4, "query_pre_attn_scalar": 24}),
     "phi": ("Phi", {"partial_rotary_factor": 0.5}),
@@ -64,7 +65,7 @@ def _decoder(name: str, more: dict[str, Any]) -> torch.nn.Module:
     return model
 
 
-ARCHITECTURES.update({name: (lambda of=of: _decoder(*of), _padded_text) for name, of in _DECODERS.items()})
+ARCHITECTURES.update({name: (partial(_decoder, *of), ARCHITECTURES["llama"][1]) for name, of in _DECODERS.items()})
 
 
 def edits_of(text: str, ran: set[int]) -> Iterator[Edit]:
@@ -123,7 +124,7 @@ class Copy:
     def runs(self, inputs: dict[str, Any], line: int = 0) -> tuple[set[int], set[str]]:
         """Build the model and call it; return the lines that ran, and the paths of the modules that ran one of them."""
         ran: set[int] = set()
-        owners: set[int] = set()
+        owners: set[tuple[int, bool]] = set()
 
         def seen(frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - a trace function
             if frame.f_code.co_filename != str(self.path):
@@ -131,7 +132,7 @@ class Copy:
             if event == "line":
                 ran.add(frame.f_lineno)
                 if frame.f_lineno == line:
-                    owners.add(_owner(frame))
+                    owners.update(_owners(frame))
             return seen
 
         before = sys.gettrace()
@@ -142,24 +143,27 @@ class Copy:
                 port(**inputs)
         finally:
             sys.settrace(before)
-        named = {id(module): path or type(port).__name__ for path, module in port.named_modules()}
-        return ran, {named[owner] for owner in owners if owner in named}
+        named = {id(module): path for path, module in port.named_modules()}
+        paths = {(named[owner], is_made) for owner, is_made in owners if owner in named}
+        inside = {path for path in named.values() if any(made and path.startswith(f"{at}.") for at, made in paths)}
+        return ran, {path or type(port).__name__ for path in {*inside, *(path for path, _ in paths)}}
 
 
-def _owner(frame: FrameType | None) -> int:
-    """Return the module whose method is under way."""
+def _owners(frame: FrameType | None) -> set[tuple[int, bool]]:
+    """Return the module whose method is under way, and whether it is being made."""
     while frame is not None and not isinstance(frame.f_locals.get("self"), torch.nn.Module):
         frame = frame.f_back
-    return id(frame.f_locals["self"]) if frame is not None else 0
+    if frame is None:
+        return set()
+    module = frame.f_locals["self"]
+    return {(id(module), frame.f_code.co_name == "__init__")}
 
 
 def differs(expected: object, actual: object) -> bool:
     """Tell whether an output of floating point differs."""
     pairs = zip(walk(expected), walk(actual), strict=False)
     floats = [(one.tensor, other.tensor) for one, other in pairs if one.tensor.is_floating_point()]
-    return any(
-        one.shape != other.shape or not (one - other).norm() <= _DIFFERS * one.norm() for one, other in floats
-    )
+    return any(one.shape != other.shape or not (one - other).norm() <= _DIFFERS * one.norm() for one, other in floats)
 
 
 def judged(culprit: Culprit | None, copied: Copy, line: int, owners: set[str]) -> str:
@@ -176,10 +180,8 @@ def judged(culprit: Culprit | None, copied: Copy, line: int, owners: set[str]) -
 
 
 def _names(lines: SourceRange | None, file: str, line: int) -> bool:
-    if lines is None or lines.file != file or not lines.first <= line <= lines.last:
-        return False
-    first, last = statement_lines(file, lines.first)
-    return lines.last - lines.first < _NARROW or (first <= lines.first and lines.last <= last)
+    is_there = lines is not None and lines.file == file and lines.first <= line <= lines.last
+    return is_there and is_narrow(lines)
 
 
 def main() -> None:
@@ -218,7 +220,7 @@ def print_row(name: str, counted: Counter[str], columns: tuple[str, ...]) -> Non
 def measured(name: str, count: int, seed: int) -> Iterator[tuple[str, str]]:
     """Yield the verdict on each edit of a file, and what was edited with the head of the report."""
     reference, inputs = build(name)
-    reference.config._attn_implementation = "eager"  # noqa: SLF001 - the helper that is written out
+    reference.set_attn_implementation("eager")  # the helper that is written out
     expected = pytest_tfdebug.trace(reference, **inputs)
     with torch.no_grad():
         right = reference(**inputs)

@@ -3,7 +3,8 @@
 Every model of ``fixtures/models.py`` gets edits of its own source: an operator, a sign, a flag or a number changed, an
 operand, an argument, a method or a whole statement left out, two arguments swapped. Edits that raise, or change no
 tensor, are passed over. ``named``: the answer is a module whose forward was edited, or a call by one that is missing or
-too many. ``line``: the edited line is in the range that is named; of a module without child calls, in its forward.
+too many. ``range``: the edited line is in the range that is named; of a module without child calls, in its forward.
+``line``: in a range of three lines at most, or of one statement.
 """
 
 from __future__ import annotations
@@ -28,15 +29,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 
 import pytest_tfdebug
 from models import ARCHITECTURES, build  # type: ignore[import-not-found]  # the folder is put on the path above
+from pytest_tfdebug.tracing.slicing import statement_lines
 from rewriting import rewrite_forward  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_tfdebug.parity.tolerance import ToleranceBy
+    from pytest_tfdebug.records import SourceRange
 
 _OPERATORS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
+#: A range of so many lines, or of one statement, names a line.
+_NARROW = 3
 _COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="}
+
+
+def is_narrow(lines: SourceRange | None) -> bool:
+    """Tell whether a range names a line: it has three at most, or is one statement."""
+    if lines is None:
+        return False
+    first, last = statement_lines(lines.file, lines.first)
+    return lines.last - lines.first < _NARROW or (first <= lines.first and lines.last <= last)
 
 
 class Edit(NamedTuple):
@@ -91,7 +104,7 @@ def changed(node: ast.AST, text: Callable[[ast.AST], str]) -> Iterator[str]:
 def judged(
     model: torch.nn.Module, inputs: dict[str, Any], edit: Edit, expected: pytest_tfdebug.Trace, tolerance: ToleranceBy
 ) -> str:
-    """Return what came of an edit: ``raises``, ``changes nothing``, ``line``, ``named`` or ``missed``."""
+    """Return what came of an edit: ``raises``, ``changes nothing``, ``line``, ``range``, ``named`` or ``missed``."""
     port = copy.deepcopy(model)
     first, *others = [part for part in port.modules() if type(part) is edit.kind]
     try:
@@ -112,7 +125,9 @@ def judged(
         return "missed"
     source = culprit.source
     shown = [linecache.getline(source.file, line) for line in range(source.first, source.last + 1)] if source else []
-    return "line" if any(edit.new in line for line in shown) else "named"
+    if not any(edit.new in line for line in shown):
+        return "named"
+    return "line" if is_narrow(source) else "range"
 
 
 def _caller(model: torch.nn.Module, path: str) -> torch.nn.Module:
@@ -136,7 +151,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     total: Counter[str] = Counter()
-    print(f"{'':12}  edits  named  line")
+    print(f"{'':12}  edits  named  range   line")
     for name in options.models.split(","):
         model, inputs = build(name)
         expected = pytest_tfdebug.trace(model, **inputs)
@@ -152,12 +167,20 @@ def main() -> None:
             outcome = judged(model, inputs, edit, expected, options.tolerance)
             if outcome in ("raises", "changes nothing"):
                 continue
-            counted += Counter({"edits": 1, "named": outcome != "missed", "line": outcome == "line"})
+            counted += Counter(
+                edits=1, named=outcome != "missed", range=outcome in ("range", "line"), line=outcome == "line"
+            )
             if options.show and outcome != "line":
                 print(f"{'':12}  {outcome}: {edit.kind.__name__}: {edit.old}  ->  {edit.new}")
-        print(f"{name:12}  {counted['edits']:5}  {counted['named']:5}  {counted['line']:4}", flush=True)
+        print_row(name, counted)
         total += counted
-    print(f"{'all':12}  {total['edits']:5}  {total['named']:5}  {total['line']:4}")
+    print_row("all", total)
+
+
+def print_row(name: str, counted: Counter[str]) -> None:
+    """Print a row of the table."""
+    cells = (f"{counted[column]:5}" for column in ("edits", "named", "range", "line"))
+    print(f"{name:12}  " + "  ".join(cells), flush=True)
 
 
 if __name__ == "__main__":

@@ -427,6 +427,8 @@ class Culprit:
         ranks: On which ranks of a forward on several it shows, ``"on rank 1 alone"``; empty for one process.
         certain: Whether the place is verified, or was compared on all sides; otherwise it is a suspect.
         proved: The change that mends it, in a sentence; empty where none was tried or none does.
+        function: Name of the function that holds ``source``, where the forward calls it; empty in the forward itself.
+        callers: The statements that lead to it from the forward, innermost first.
     """
 
     path: str
@@ -440,6 +442,8 @@ class Culprit:
     ranks: str = ""
     certain: bool = False
     proved: str = ""
+    function: str = ""
+    callers: tuple[SourceRange, ...] = ()
 
 
 def as_they_ended(calls: Sequence[CallComparison]) -> list[CallComparison]:

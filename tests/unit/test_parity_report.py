@@ -67,6 +67,9 @@ def test_the_culprit_comes_first_then_the_facts_then_the_drift(report):
 
     assert text[0].startswith("test_parity_report.py:")
     assert text[0].endswith(" in layers.7.up (Linear): has other weights: layers.7.up.bias")
+    assert text[1].startswith("  here, test_parity_report.py:")
+    assert "self.up(" in text[2]
+    del text[1:3]
     assert text[1].startswith("  The forward differs from the expected one. The numbers of 'layers.7.up.bias' are not")
     text.remove(text[2])  # the rest of the sentence
     assert text[2] == "  Tensor: output of 'layers.7.up', shape (2, 8), float32"
@@ -137,8 +140,8 @@ def test_notes_and_facts_stand_at_the_end(report):
 
     lines = str(changed).splitlines()
 
-    assert lines[1].startswith("  The port differs from its golden. ")
-    assert "  Next: mend it." in lines[2:4]
+    assert lines[3].startswith("  The port differs from its golden. ")
+    assert "  Next: mend it." in lines[4:6]
     assert lines[-2:] == ["  Note: Something was seen.", "  Golden: here"]
 
 

@@ -330,7 +330,7 @@ class _Trial:
         if is_in_other_call and call.parent is not None:
             return pair.found("operand", self._port.calls[call.parent], [first], other)
         if any(value.call == first.call for value in pair.alike_elsewhere(first, ALL_LINES)):
-            return pair.found(fault, call, [first], other, depth=ALL_LINES if _is_called_again(first) else 0)
+            return pair.found(fault, call, [first], other, depth=int(_is_called_again(first)))
         depth = int(len(first.lines) > 1 and not pair.agrees_elsewhere(first, 2))
         weights = pair.unverified(first) if not depth else ()
         if weights:

@@ -173,6 +173,7 @@ def _take_names(values: Values, recorded: Trace) -> None:
 
     for call in values.calls:
         call.path = taken.get(call.path, call.path)
+    values.attributes = {taken.get(path, path): held for path, held in values.attributes.items()}
     values.parameters = {renamed(name): held for name, held in values.parameters.items()}
     for value in values.values:
         if value.origin == "parameter":

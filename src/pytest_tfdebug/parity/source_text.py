@@ -53,13 +53,13 @@ def _holds(found: SourceText, meant: SourceRange, recorded: tuple[str, ...]) -> 
 
 
 def _piece(file: str, first: int, last: int, marked: Lines | None) -> SourceText | None:
-    path = _on_disk(file)
+    path = on_disk(file)
     text = linecache.getlines(path)[first - 1 : last]
     return SourceText(path, first, tuple(line.rstrip("\n") for line in text), marked) if text else None
 
 
 @lru_cache(maxsize=256)
-def _on_disk(file: str) -> str:
+def on_disk(file: str) -> str:
     """Return where a file is that is named as it is imported."""
     if Path(file).is_absolute():
         return file

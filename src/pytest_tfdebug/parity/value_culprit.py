@@ -27,7 +27,7 @@ AGREE = 2e-5
 #: Said where the second forward is not the first.
 NOT_AGAIN = (
     "No line could be singled out: a forward made once more gave something else, or could not be made "
-    "(a model is gone or has changed since, or draws random numbers of its own)."
+    "(a model has changed since, or draws random numbers of its own)."
 )
 _TOLD: dict[str, str] = {
     "replaced": "computes a value that the reference never does; what it is computed from agrees.",
@@ -40,7 +40,7 @@ _TOLD: dict[str, str] = {
     "laid out in another way.",
     "taken": "takes another part of a fused tensor than the reference.",
     "proved": "does otherwise here than the reference.",
-    "unknown": "computes values that the reference never does, and the reference does this in another way.",
+    "unknown": "computes values that the reference never does; the reference does this in another way.",
 }
 
 
@@ -134,7 +134,7 @@ def _outputs(table: Values) -> list[int]:
 def culprit_of(finding: Finding, pair: ForwardPair) -> Culprit:
     """Return what a finding says, as the record that a report shows."""
     call, actual = finding.call, pair.port.table
-    source = _source(finding, call, pair)
+    source, function, callers = _source(finding, call, pair)
     reference = _reference(finding, pair)
     return Culprit(
         call.path,
@@ -146,6 +146,8 @@ def culprit_of(finding: Finding, pair: ForwardPair) -> Culprit:
         reference,
         finding.weights,
         certain=_is_certain(finding, pair),
+        function=function,
+        callers=callers,
     )
 
 
@@ -182,17 +184,21 @@ def _told(finding: Finding, call: Call, pair: ForwardPair, table: Values) -> str
     return f"{call.class_name} {_TOLD[finding.fault]}"
 
 
-def _source(finding: Finding, call: Call, pair: ForwardPair) -> SourceRange | None:
+def _source(finding: Finding, call: Call, pair: ForwardPair) -> tuple[SourceRange | None, str, tuple[SourceRange, ...]]:
+    """Return the lines to look at, the function that holds them and the statements that lead there, if it is called."""
     lines = (_line_in(pair.port, value, call, _own_lines(value), finding.depth) for value in finding.values)
     shown = [line for line in lines if line is not None]
     if not shown:
-        return call.source
+        return call.source, "", ()
     first = shown[0]
     near = [line for line in shown if (line.file, line.function) == (first.file, first.function)]
     low, high = min(near, key=lambda line: line.line), max(near, key=lambda line: line.line)
     if high.line - low.line >= _WIDEST:
         low = high = first
-    return SourceRange(first.file, _statement(low)[0], _statement(high)[1])
+    stack = _own_lines(finding.values[0])
+    outer = stack[stack.index(first) + 1 :] if first in stack else []
+    callers = tuple(dict.fromkeys(SourceRange(line.file, *_statement(line)) for line in outer))
+    return SourceRange(first.file, _statement(low)[0], _statement(high)[1]), first.function if outer else "", callers
 
 
 def _reference(finding: Finding, pair: ForwardPair) -> SourceRange | None:

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.blame_calls import Verdict, judge_calls
 from pytest_tfdebug.parity.module_names import suggested_rules
+from pytest_tfdebug.parity.one_statement import one_statement
 from pytest_tfdebug.parity.uncompared import blame_uncompared, is_of_uncompared, outputs_fail, uncompared
-from pytest_tfdebug.records import SourceRange
-from pytest_tfdebug.tracing.slicing import branch_begin, class_around
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_tfdebug.parity.comparator import Compared
     from pytest_tfdebug.parity.value_culprit import Explained
-    from pytest_tfdebug.records import CallComparison, Culprit
+    from pytest_tfdebug.records import Culprit
 
 #: Share of the expected calls that must have a partner of their name before names decide.
 _NAMED = 0.5
@@ -130,27 +129,16 @@ def _in_lines(
             is_sure = look.pair is not None and all(map(look.pair.weights.is_sure, wrong))
             blamed = replace(culprit, kind="weights", explanation=told, weights=tuple(wrong), certain=is_sure)
             return replace(verdict, culprit=blamed)
-    return verdict if look.culprit is None else replace(verdict, culprit=_of_both(culprit, look, compared, item))
+    return replace(verdict, culprit=_of_both(culprit, look, compared))
 
 
-def _of_both(named: Culprit, look: Explained, compared: Compared, item: CallComparison | None) -> Culprit:
-    """Return the culprit of the calls as values see it.
-
-    Args:
-        named: The culprit of the calls.
-        look: What values say; they have a culprit.
-        compared: The calls, side by side.
-        item: The first call of the culprit, if it has an expected one.
-    """
+def _of_both(named: Culprit, look: Explained, compared: Compared) -> Culprit:
+    """Return the culprit of the calls as values, texts and attributes see it."""
     seen, is_left_out = look.culprit, look.finding is not None and look.finding.fault == "left-out"
-    if seen is None:
-        return named
-    if named.kind == "not-called" and not is_left_out and named.path not in compared.own_paths.values():
+    is_other = named.kind == "not-called" and named.path not in compared.own_paths.values()
+    if seen is not None and is_other and not is_left_out:
         return seen  # a function does here what a module does there
-    forward = item.call.source if item is not None else None
-    if look.is_certain and forward is not None and _is_called_by(forward, named, seen):
-        return replace(named, source=seen.source, reference=seen.reference)
-    return (_narrowed if look.is_certain else _with_hint)(named, seen)
+    return one_statement(named, compared, look)
 
 
 def is_named(compared: Compared) -> bool:
@@ -163,38 +151,3 @@ def is_named(compared: Compared) -> bool:
     if not expected:
         return all(item.is_of_one_class for item in compared.calls if item.call.parent is None)
     return len(same) >= _NAMED * len(expected)
-
-
-def _narrowed(named: Culprit, seen: Culprit) -> Culprit:
-    """Return the culprit of the calls with the lines that values single out, where these lie within its own."""
-    named = replace(named, reference=seen.reference)
-    if named.source is None or seen.source is None or not _is_inside(seen.source, named.source):
-        return named
-    first = max(branch_begin(seen.source.file, seen.source.first), named.source.first)
-    return replace(named, source=SourceRange(seen.source.file, first, seen.source.last))
-
-
-def _with_hint(named: Culprit, seen: Culprit) -> Culprit:
-    """Return the culprit of the calls, and say which of its lines gives the first value that differs."""
-    if named.source is None or seen.source is None or not _is_inside(seen.source, named.source):
-        return named
-    if named.source.first == named.source.last:
-        return named
-    hint = f"The first value that differs is computed in line {seen.source.first}."
-    return replace(named, explanation=f"{named.explanation} {hint}")
-
-
-def _is_called_by(forward: SourceRange, named: Culprit, seen: Culprit) -> bool:
-    """Tell whether the lines that values single out are of a method beside the culprit's forward that it calls.
-
-    A function outside of its class does right for others: what it is given may be wrong.
-    """
-    lines = seen.source
-    if lines is None or seen.path != named.path or _is_inside(lines, forward):
-        return False
-    own = class_around(forward.file, forward.first, forward.last)
-    return own is not None and _is_inside(lines, SourceRange(forward.file, *own))
-
-
-def _is_inside(inner: SourceRange, outer: SourceRange) -> bool:
-    return inner.file == outer.file and outer.first <= inner.first and inner.last <= outer.last

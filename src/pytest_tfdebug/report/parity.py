@@ -78,11 +78,22 @@ def rename_argument(rules: Mapping[str, str]) -> str:
 
 
 def _code(culprit: Culprit) -> Iterator[str]:
-    """Yield the lines of both sides; nothing if those of the reference are unknown."""
-    for side, lines in (("here", culprit.source), ("reference", culprit.reference)):
-        if lines is not None and culprit.reference is not None:
-            yield f"  {side}, {lines}:"
+    """Yield the lines of both sides, and how the forward comes to them."""
+    inside = f" in {culprit.function}" if culprit.function else ""
+    for side, lines in (
+        (f"here, {culprit.source}{inside}{_called(culprit)}", culprit.source),
+        (f"reference, {culprit.reference}", culprit.reference),
+    ):
+        if lines is not None:
+            yield f"  {side}:"
             yield from (f"      {line}" for line in code_of(lines)[:_CODE])
+
+
+def _called(culprit: Culprit) -> str:
+    """Say which lines lead to those of a culprit, in a few words; nothing where they stand in the forward itself."""
+    known = culprit.source.file if culprit.source is not None else ""
+    places = [f":{lines.first}" if lines.file == known else lines for lines in culprit.callers]
+    return f", called at {' and '.join(places)}" if places else ""
 
 
 def _told(culprit: Culprit) -> tuple[str, str]:

@@ -65,18 +65,17 @@ def measure_floors(trace: Trace) -> Floors:
     """Run a recorded forward once more, in float64, and note in its records how far each tensor is from that.
 
     Args:
-        trace: A forward whose model is alive and as it was.
+        trace: A forward whose model is as it was.
 
     Raises:
         TFDebugError: If the model cannot be run in float64; the message names the module that raised.
     """
     again = trace.again
-    model = again.model if isinstance(again, Rerun) else None
-    if not isinstance(again, Rerun) or model is None:
+    if not isinstance(again, Rerun):
         raise TFDebugError("Floors are measured where the forward was recorded; this trace was read from a file.")
     beside = _Beside(trace)
     try:
-        with in_float64(model, again.inputs()) as (wide, inputs):
+        with in_float64(again.model, again.inputs()) as (wide, inputs):
             again.seed()
             with Recorder(wide, beside, None, beside.wrote) as recorder:
                 recorder.run(again.method, *inputs)

@@ -19,10 +19,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from pytest_tfdebug.tracing.attributes import plain_attributes
 from pytest_tfdebug.tracing.capture import dtype_name, is_plain, readable
 from pytest_tfdebug.tracing.fingerprints import Fingerprint, Fingerprinter
 from pytest_tfdebug.tracing.recorder import Recorder
-from pytest_tfdebug.tracing.sites import codes_of, is_library
+from pytest_tfdebug.tracing.sites import MODULE_FILE, codes_of, is_library
 from pytest_tfdebug.tracing.tape import Ref, mapped, results_of
 from pytest_tfdebug.tracing.wrappers import bare, named_modules, named_tensors
 
@@ -120,6 +121,7 @@ class Values:
         modules: Every module path of the model, called or not, the root left out; empty where a file was read.
         floors: Name of a dtype -> how far the moments of each value are from the same in a forward of that dtype, then
             the norm of each result's difference over its own; 0 where unknown.
+        attributes: What each module holds that is no tensor, as text, by module path (empty for the root) and name.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -130,6 +132,7 @@ class Values:
     is_widened: bool = False
     modules: tuple[str, ...] = ()
     floors: dict[str, list[float]] = field(default_factory=dict)
+    attributes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def results(self) -> list[tuple[str, int]]:
@@ -348,15 +351,18 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return the lines under way, innermost first, up to the forward of the nearest module that has source."""
         codes = self._stack[-1][1] if self._stack else frozenset()
         found: list[Line] = []
+        end = 0
         frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way to the running frame
         while frame is not None and id(frame.f_code) != self._boundary and len(found) < _MAX_FRAMES:
             code = frame.f_code
             if not is_library(code.co_filename):
                 found.append(Line(code.co_filename, frame.f_lineno, code.co_name))
                 if id(code) in codes:
-                    return tuple(found)
+                    end = len(found)  # a method; the forward may stand further out
+            elif end and code.co_filename == MODULE_FILE:
+                break
             frame = frame.f_back
-        return ()
+        return tuple(found[:end])
 
     def finish(self) -> None:
         """Add the fingerprints of the parameters to the table."""
@@ -471,6 +477,7 @@ def _watched(
         stack.enter_context(torch.no_grad())
         recorder = stack.enter_context(Recorder(model, operators))
         table.modules = tuple(recorder.modules.by_path)
+        table.attributes = plain_attributes(model)
         if is_written_out:
             stack.enter_context(_WrittenOut())
         stack.enter_context(operators)

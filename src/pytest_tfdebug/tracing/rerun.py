@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import random
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,7 +31,11 @@ _LOW = (torch.float16, torch.bfloat16)
 class Rerun:
     """A model and its inputs as they were before its forward.
 
-    The model is held weakly; tensors of the inputs are kept without being copied until somebody writes to them.
+    Tensors of the inputs are kept without being copied until somebody writes to them.
+
+    Attributes:
+        model: The model.
+        method: What was called.
 
     Args:
         model: The model.
@@ -44,15 +47,9 @@ class Rerun:
     def __init__(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], method: str = "forward"
     ) -> None:
-        self.method = method
-        self._model = weakref.ref(model)
+        self.model, self.method = model, method
         self._inputs = kept((args, kwargs))
         self._random = torch.random.get_rng_state(), random.getstate()
-
-    @property
-    def model(self) -> torch.nn.Module | None:
-        """The model, while it is alive."""
-        return self._model()
 
     def seed(self) -> None:
         """Let random numbers be drawn as in the first forward."""
@@ -80,9 +77,7 @@ class Rerun:
             progress: Told with each module how many calls began.
             tape: Keeps the operators, to be run again.
         """
-        model = self._model()
-        if model is None:
-            return None
+        model = self.model
         try:
             is_widened = any(parameter.dtype in _LOW for parameter in model.parameters())
             if is_widened:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import CodeType, FrameType
 
-_MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
+MODULE_FILE = torch.nn.Module.__call__.__code__.co_filename
 _OWN_FOLDER = __file__.rpartition("tracing")[0]
 _TORCH_FOLDER = torch.__file__.rpartition("__init__")[0]
 #: Where transformers puts a forward around that of a layer which it shards.
@@ -89,14 +89,14 @@ def is_inside_a_call() -> bool:
 def _frames_of_caller() -> list[FrameType]:
     """Return the frames between the innermost ``Module.__call__`` and the one that encloses it, nearest first."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to the running frame
-    while frame is not None and frame.f_code.co_filename != _MODULE_FILE:
+    while frame is not None and frame.f_code.co_filename != MODULE_FILE:
         frame = frame.f_back
     while frame is not None and (
-        frame.f_code.co_filename == _MODULE_FILE or frame.f_code.co_filename.startswith(_OWN_FOLDER)
+        frame.f_code.co_filename == MODULE_FILE or frame.f_code.co_filename.startswith(_OWN_FOLDER)
     ):
         frame = frame.f_back
     frames = []
-    while frame is not None and frame.f_code.co_filename != _MODULE_FILE:
+    while frame is not None and frame.f_code.co_filename != MODULE_FILE:
         frames.append(frame)
         frame = frame.f_back
     return frames

@@ -45,7 +45,7 @@ class Trace:
         aliases: Other module paths of a shared module, by its path.
         modules: Every module path of the model, called or not, the root left out.
         unrecorded: Those of them that ``include``, ``exclude`` or ``level`` left out, or that could not be seen.
-        again: What its operators computed: recorded, or by one more forward while the model is alive.
+        again: What its operators computed: recorded, or by one more forward of the model, which a live trace holds.
 
     Examples:
         >>> trace = pytest_tfdebug.trace(model, input_ids=ids)  # doctest: +SKIP

@@ -57,6 +57,7 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
             [name, list(shape), *_encode_print(fingerprint, numbers)]
             for name, (fingerprint, shape) in values.parameters.items()
         ],
+        "attributes": values.attributes,
     }
     floors = {f"{_FLOORS}{dtype}": encode_floors(held) for dtype, held in values.floors.items()}
     try:
@@ -166,6 +167,8 @@ class _Reader:
                 self._print(held),
                 tuple(typed(int, size) for size in typed(list, shape)),
             )
+        for path, held in typed(dict, self._table.get("attributes", {})).items():  # goldens had none at first
+            found.attributes[path] = {name: typed(str, text) for name, text in typed(dict, held).items()}
         if next(self._numbers, None) is not None:
             raise ValueError("the table of values has more numbers than its fingerprints need")
         return found

@@ -1,0 +1,211 @@
+"""From the range of lines that calls single out to the statement within it.
+
+Calls know the module, and the lines of its forward between what agrees before and after. Within them three kinds of
+evidence single out a statement: the values that are wrong (a frame of their stack passes through the range), the text
+(the functions of the range are the reference's but for a few statements) and the attributes that these read.
+A statement that is the reference's, in a function that is the reference's otherwise, is not wrong by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.parity.module_texts import texts_of
+from pytest_tfdebug.records import SourceRange
+from pytest_tfdebug.tracing.slicing import branch_begin, statement_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_tfdebug.parity.comparator import Compared
+    from pytest_tfdebug.parity.text_differences import TextDifference
+    from pytest_tfdebug.parity.value_culprit import Explained
+    from pytest_tfdebug.records import CallComparison, Culprit
+    from pytest_tfdebug.tracing.operators import Value
+
+#: Values of the two forwards that are no further apart are one.
+_AGREE = 2e-5
+_NOTHING_NARROWS = "No value, text or attribute singles out one of these lines."
+
+
+def one_statement(named: Culprit, compared: Compared, look: Explained) -> Culprit:
+    """Return the culprit of the calls with the statement that is wrong, and with both sides' lines.
+
+    Args:
+        named: The culprit, with the range of its lines.
+        compared: The calls, side by side.
+        look: What values say.
+    """
+    return named if named.source is None else _Search(named, named.source, compared, look).culprit()
+
+
+class _Search:
+    """The search for a statement within the lines of a culprit.
+
+    Args:
+        named: The culprit of the calls.
+        lines: Its lines.
+        compared: The calls, side by side.
+        look: What values say.
+    """
+
+    def __init__(self, named: Culprit, lines: SourceRange, compared: Compared, look: Explained) -> None:
+        self._named, self._lines, self._look = named, lines, look
+        self._seen = look.culprit if _passes(look, lines) else None
+        around = [*_around(named, compared)]
+        recorded = look.pair.reference.table if look.pair is not None else None
+        self._own = next((item for item in around if item.call.path == named.path), None)
+        self._item = next((item for item in around if item.call.source is not None), None)
+        self._texts = texts_of(self._item, recorded) if self._item is not None else None
+        outer = next((item for item in around if item.call.index < (self._own or around[0]).call.index), None)
+        self._outer = texts_of(outer, recorded) if outer is not None else None
+        self._name = named.path.removeprefix(f"{outer.call.path}." if outer and outer.call.parent is not None else "")
+
+    def culprit(self) -> Culprit:
+        """Return the culprit with its statement, and with both sides' lines."""
+        differences = self._texts.differences(self._lines) if self._texts is not None else []
+        suspects = [each for each in differences if not self._is_right(each)]
+        seen = self._seen
+        at_value = [each for each in suspects if seen is not None and _meet(seen.source, each.own)]
+        if at_value and seen is not None:
+            return self._told(self._at(at_value[0], is_certain=True), _said(seen))
+        return (
+            self._by_attributes([seen.source, *seen.callers] if seen is not None and seen.source is not None else [])
+            or self._by_text(suspects)
+            or self._by_attributes([self._lines])
+            or self._by_text(self._constructors())
+            or self._by_values()
+            or self._whole()
+        )
+
+    def _at(self, difference: TextDifference, *, is_certain: bool) -> Culprit:
+        return replace(
+            self._named,
+            source=difference.own,
+            reference=difference.reference,
+            certain=is_certain,
+            function=difference.function if difference.callers else "",
+            callers=difference.callers,
+        )
+
+    def _by_text(self, differences: Sequence[TextDifference]) -> Culprit | None:
+        """Blame the statement whose text is not the reference's."""
+        if not differences:
+            return None
+        first, *others = differences
+        does = "leaves out a statement of the reference" if first.is_left_out else "has another statement here"
+        told = f"{does}; the rest of {first.function} is the reference's text."
+        if others:
+            told += f" So do {', '.join(each.own for each in others)}: which of them is wrong is not known."
+        return self._told(self._at(first, is_certain=not others), told)
+
+    def _by_attributes(self, lines: Sequence[SourceRange]) -> Culprit | None:
+        """Blame the attributes of the culprit that are not the reference's and that some lines read, or the module."""
+        if self._own is None or self._own.expected is None or self._look.pair is None:
+            return None
+        tables = self._look.pair.port.table.attributes, self._look.pair.reference.table.attributes
+        paths = ("", "") if self._own.call.parent is None else (self._own.call.path, self._own.expected.path)
+        mine, theirs = (table.get(path, {}) for table, path in zip(tables, paths, strict=True))
+        is_own = self._own is self._item and self._texts is not None
+        read = {name for each in lines for name in self._texts.reads(each)} if is_own and self._texts else mine.keys()
+        other = [name for name in mine if name in theirs and mine[name] != theirs[name] and name in read]
+        if not other:
+            return None
+        told = ", ".join(f"{name} {mine[name]}" for name in other)
+        there = ", ".join(theirs[name] for name in other)
+        set_at = [each for name in other for each in self._constructors(name)]
+        at = self._at(set_at[0], is_certain=True) if set_at else self._by_values() or self._named
+        told = f"was built with {told}; the reference's is {there}."
+        return replace(self._told(at, told), certain=len(other) == 1)
+
+    def _constructors(self, attribute: str = "") -> list[TextDifference]:
+        """Return where the constructors of the culprit, and the one that makes it, are not the reference's."""
+        own = self._texts.of_init(attribute) if self._texts is not None and self._own is self._item else []
+        return own or (self._outer.of_init(self._name.partition(".")[0]) if self._outer is not None else [])
+
+    def _by_values(self) -> Culprit | None:
+        """Blame the statement whose value is wrong, with the condition that leads to it."""
+        seen = self._seen
+        if seen is None or seen.source is None:
+            return None
+        first = seen.source.first
+        if _meet(seen.source, self._lines):
+            first = max(branch_begin(seen.source.file, first), self._lines.first)
+        lines = SourceRange(seen.source.file, min(first, seen.source.first), seen.source.last)
+        found = replace(self._named, source=lines, reference=seen.reference, certain=seen.certain)
+        return self._told(replace(found, function=seen.function, callers=seen.callers), _said(seen))
+
+    def _told(self, found: Culprit, told: str) -> Culprit:
+        """Return a culprit with what its statement does, before what calls say; a call that is missing says it all."""
+        named = self._named
+        is_call = named.kind in ("not-called", "extra-call")
+        return replace(
+            found, explanation=named.explanation if is_call else f"{named.class_name} {told} {named.explanation}"
+        )
+
+    def _whole(self) -> Culprit:
+        """Return the culprit with its whole range, and say why nothing narrows it."""
+        beside = self._texts.beside(self._lines) if self._texts is not None else None
+        named, at = self._named, self._look.culprit.source if self._look.culprit is not None else None
+        first, last = statement_lines(self._lines.file, self._lines.first)
+        is_one = first <= self._lines.first and self._lines.last <= last
+        if is_one or not named.certain or named.kind not in ("module", "glue"):
+            return replace(named, reference=beside)
+        why = f"The first value that differs comes about at {at}." if at is not None else _NOTHING_NARROWS
+        return replace(named, reference=beside, explanation=f"{named.explanation} {why}")
+
+    def _is_right(self, difference: TextDifference) -> bool:
+        """Tell whether what a statement computes is what the reference computes too.
+
+        Numbers, flags and masks are not known to be, nor is the order of elements.
+        """
+        pair, item = self._look.pair, self._item
+        if pair is None or item is None or difference.is_left_out:
+            return False
+        calls = (call for call in pair.port.table.calls if (call.path, call.call) == (item.call.path, item.call.call))
+        call = next(calls, pair.port.root)
+        values = [
+            value
+            for value in pair.port.values
+            if pair.port.is_within(value.call, call)
+            and any(_is_in(line.file, line.line, difference.own) for line in value.lines)
+        ]
+        return bool(values) and all(_is_known(value, pair.matches.distance(value.index)) for value in values)
+
+
+def _said(culprit: Culprit) -> str:
+    """Return what a culprit does, without the name of its class."""
+    return culprit.explanation.removeprefix(f"{culprit.class_name} ")
+
+
+def _is_known(value: Value, distance: float) -> bool:
+    fingerprint = value.print
+    is_telling = "float" in value.dtype and not fingerprint.is_constant and fingerprint.finite == fingerprint.elements
+    return is_telling and not value.is_moved and distance <= _AGREE
+
+
+def _around(named: Culprit, compared: Compared) -> list[CallComparison]:
+    """Return the paired calls of a culprit's module and of those around it, innermost first; of each the wrong one."""
+    path, found = named.path, []
+    roots = [item for item in compared.calls if item.call.parent is None]
+    while path:
+        here = [item for item in compared.calls if item.call.path == path and item.expected is not None]
+        found += [item for item in here if any(leaf.problem for leaf in item.made)][:1] or here[:1]
+        path = path.rpartition(".")[0]
+    return [*found, *(root for root in roots[:1] if root.expected is not None and root not in found)]
+
+
+def _passes(look: Explained, lines: SourceRange) -> bool:
+    """Tell whether the values that are wrong came about in some lines, or in functions that these called."""
+    values = look.finding.values if look.finding is not None else []
+    is_inside = look.culprit is not None and _meet(look.culprit.source, lines)
+    return is_inside or any(_is_in(line.file, line.line, lines) for value in values for line in value.lines)
+
+
+def _is_in(file: str, line: int, lines: SourceRange) -> bool:
+    return file == lines.file and lines.first <= line <= lines.last
+
+
+def _meet(one: SourceRange | None, other: SourceRange) -> bool:
+    return one is not None and one.file == other.file and one.first <= other.last and other.first <= one.last

@@ -1,0 +1,191 @@
+"""In a port with the reference's names, one statement is named: by values, by its text, or by an attribute."""
+
+import importlib.util
+import linecache
+import sys
+from textwrap import dedent
+
+import pytest
+import torch
+
+from pytest_tfdebug import compare, trace
+from pytest_tfdebug.tracing.trace import Trace
+
+REFERENCE = dedent("""\
+    import torch
+    from torch import nn
+
+
+    def turned(x, sign=-1):
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat((sign * second, first), dim=-1)
+
+
+    def attended(module, q, k, v, mask, scale):
+        scores = q @ k.transpose(-2, -1) * scale
+        scores = scores + mask
+        weights = scores.softmax(-1)
+        return weights @ v
+
+
+    class Norm(nn.Module):
+        def __init__(self, size, eps=1e-2):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(size))
+            self.eps = eps
+
+        def forward(self, x):
+            return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+
+
+    class Attention(nn.Module):
+        def __init__(self, size):
+            super().__init__()
+            self.q, self.k, self.v, self.o = (nn.Linear(size, size) for _ in range(4))
+            self.scale = size**-0.5
+
+        def forward(self, x):
+            q, k, v = self.q(x), self.k(x), self.v(x)
+            q, k = self.rotated(q, k)
+            mask = torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1)
+            x = attended(self, q, k, v, mask, scale=self.scale)
+            return self.o(x)
+
+        def rotated(self, q, k):
+            angle = torch.arange(q.shape[1])[:, None] * torch.tensor([1.0, 0.1, 1.0, 0.1])
+            q = q * angle.cos() + turned(q) * angle.sin()
+            k = k * angle.cos() + turned(k) * angle.sin()
+            return q, k
+
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = Norm(4, eps=1e-3)
+            self.attention = Attention(4)
+            self.table = torch.linspace(1, 2, 4)
+
+        def forward(self, x):
+            x = x + self.attention(self.norm(x))
+            x = x * self.table
+            return x.tanh()
+""")
+X = torch.linspace(-1, 2, 24).view(1, 6, 4)
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Return a function that makes a model of a text, with the same weights each time."""
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def make(name, text):
+        path = tmp_path / f"{name}.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+        torch.manual_seed(0)
+        return module.Model()
+
+    return make
+
+
+@pytest.fixture
+def port_with(made):
+    """Return a function that compares the reference with a copy that has some text replaced."""
+
+    def compared(*edits):
+        text = REFERENCE
+        for old, new in edits:
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        return compare(trace(made("reference", REFERENCE), X), trace(made("port", text), X))
+
+    return compared
+
+
+def line_of(source):
+    return linecache.getline(source.file, source.first).strip()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ("(sign * second, first)", "(second, first)", "attention"),
+        ("sign=-1", "sign=1", "attention"),
+        ("* scale", "/ scale", "attention"),
+        ("scores + mask", "scores - mask", "attention"),
+        (".triu(1)", ".triu(0)", "attention"),
+        ("k = k * angle.cos() + turned(k)", "k = k * angle.cos() - turned(k)", "attention"),
+        ("size**-0.5", "size**-1.5", "attention"),
+        (" + self.eps", "", "norm"),
+        ("eps=1e-3", "eps=1e-1", "norm"),
+        ("linspace(1, 2, 4)", "linspace(1, 3, 4)", "Model"),
+        ("x = x * self.table", "pass", "Model"),
+    ],
+)
+def test_the_edited_statement_of_a_copy_is_named_with_the_references(port_with, old, new, path):
+    culprit = port_with((old, new)).culprit
+
+    assert (culprit.path, culprit.certain) == (path, True)
+    assert new.strip() in line_of(culprit.source)
+    assert old.strip() in line_of(culprit.reference)
+
+
+def test_the_functions_that_lead_to_a_helper_s_line_are_told(port_with):
+    report = port_with(("(sign * second, first)", "(second, first)"))
+    culprit = report.culprit
+
+    assert (culprit.function, [line_of(each) for each in culprit.callers]) == (
+        "turned",
+        ["q = q * angle.cos() + turned(q) * angle.sin()", "q, k = self.rotated(q, k)"],
+    )
+    first, second = (each.first for each in culprit.callers)
+    here = f"  here, port.py:{culprit.source.first} in turned, called at :{first} and :{second}:"
+    assert here in str(report).splitlines()
+
+
+def test_a_step_that_is_missing_is_the_references_line_at_the_statement_where_it_belongs(port_with):
+    culprit = port_with(("        x = x * self.table\n", "")).culprit
+
+    assert line_of(culprit.source) == "return x.tanh()"
+    assert line_of(culprit.reference) == "x = x * self.table"
+    assert "leaves out" in culprit.explanation or "goes on without" in culprit.explanation
+
+
+def test_an_attribute_that_the_wrong_lines_read_is_told_with_both_values(port_with):
+    culprit = port_with(("size**-0.5", "size**-1.5")).culprit
+
+    assert culprit.explanation.startswith("Attention was built with scale 0.125; the reference's is 0.5.")
+
+
+def test_an_attribute_that_nothing_reads_is_not_told(port_with):
+    unread = ("self.scale = size**-0.5", "self.scale = size**-0.5\n        self.note = 'port'")
+
+    culprit = port_with(unread, ("scores + mask", "scores - mask")).culprit
+
+    assert "note" not in culprit.explanation
+    assert line_of(culprit.source) == "scores = scores - mask"
+
+
+def test_of_two_statements_that_differ_the_one_that_computes_the_right_value_is_not_named(port_with):
+    same = "weights = torch.softmax(scores, dim=-1)"
+
+    culprit = port_with(
+        ("weights = scores.softmax(-1)", same), ("return weights @ v", "return weights @ v * 2")
+    ).culprit
+
+    assert line_of(culprit.source) == "return weights @ v * 2"
+
+
+def test_a_golden_holds_the_attributes_and_its_reference_s_text_counts_while_it_is_as_recorded(made, tmp_path):
+    path = tmp_path / "golden.safetensors"
+    trace(made("reference", REFERENCE), X).save(path)
+    text = REFERENCE.replace("size**-0.5", "size**-1.5")
+
+    culprit = compare(Trace.load(path), trace(made("port", text), X)).culprit
+
+    assert culprit.explanation.startswith("Attention was built with scale 0.125; the reference's is 0.5.")
+    assert line_of(culprit.source) == "self.scale = size**-1.5"

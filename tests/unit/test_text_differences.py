@@ -1,0 +1,142 @@
+"""Where a function of a port is the reference's but for a few statements."""
+
+from textwrap import dedent
+
+import pytest
+
+from pytest_tfdebug.parity.text_differences import SourceFile, aligned, source_file, text_differences
+
+REFERENCE = SourceFile(
+    "reference.py",
+    dedent('''\
+        def half(x: Tensor) -> Tensor:
+            """Swap the halves."""
+            first, second = x.chunk(2)
+            return cat(-second, first)
+
+        class Block(Module):
+            def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
+                y = half(self.norm(x))
+                if self.is_scaled:
+                    y = y * scale
+                y = self.mixed(y)
+                for layer in self.layers:
+                    y = layer(y)
+                return x + y
+
+            def mixed(self, y):
+                return y.mean()
+    '''),
+)
+
+
+def edited(old, new):
+    text = REFERENCE_TEXT.replace(old, new)
+    assert text != REFERENCE_TEXT
+    return SourceFile("port.py", text)
+
+
+REFERENCE_TEXT = dedent('''\
+    class Base(Module):
+        def mixed(self, y):
+            return y.mean()
+
+    def half(x):
+        # the same, said otherwise
+        first, second = x.chunk(2)
+        return cat(-second, first)
+
+    class Block(Base):
+        def forward(self, x, scale: float = 1.0):
+            """Another text."""
+            y = half(self.norm(x))
+            if self.is_scaled:
+                y = (y
+                     * scale)
+            y = self.mixed(y)
+            for layer in self.layers:
+                y = layer(y)
+            return x + y
+''')
+
+
+def text_in(file, lines):
+    return file.code(lines).splitlines()[0].strip()
+
+
+def found(port, name="Block.forward", lines=None):
+    return [
+        (text_in(port, each.own), text_in(REFERENCE, each.reference), each.is_left_out)
+        for each in text_differences(port, name, lines or port.whole(name), REFERENCE, name)
+    ]
+
+
+def test_comments_docstrings_annotations_and_line_breaks_are_no_difference():
+    port = SourceFile("port.py", REFERENCE_TEXT)
+
+    assert found(port) == found(port, "half") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "own", "reference", "is_left_out"),
+    [
+        ("x + y", "x - y", "return x - y", "return x + y", False),
+        ("if self.is_scaled:", "if not self.is_scaled:", "if not self.is_scaled:", "if self.is_scaled:", False),
+        ("y = self.mixed(y)\n", "pass\n", "pass", "y = self.mixed(y)", False),
+        ("        y = self.mixed(y)\n", "", "for layer in self.layers:", "y = self.mixed(y)", True),
+        ("in self.layers:", "in self.layers[1:]:", "for layer in self.layers[1:]:", "for layer in self.layers:", False),
+        (
+            "scale: float = 1.0",
+            "scale: float = 2.0",
+            "def forward(self, x, scale: float = 2.0):",
+            "def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:",
+            False,
+        ),
+    ],
+)
+def test_a_statement_that_differs_is_found_with_the_references(old, new, own, reference, is_left_out):
+    assert found(edited(old, new)) == [(own, reference, is_left_out)]
+
+
+def test_only_the_lines_that_are_meant_are_looked_at():
+    port = edited("x + y", "x - y")
+    whole = port.whole("Block.forward")
+
+    assert found(port, lines=type(whole)("port.py", whole.first, whole.last - 1)) == []
+
+
+def test_a_function_that_is_another_tells_nothing():
+    port = SourceFile("port.py", "def half(x):\n    a = roll(x)\n    b = flip(a)\n    return b\n")
+
+    assert found(port, "half") == []
+
+
+def test_the_functions_that_a_forward_uses_are_reached_with_the_statements_that_lead_there():
+    port = SourceFile("port.py", REFERENCE_TEXT)
+
+    reached = list(port.reached("Block.forward", port.whole("Block.forward")))
+
+    assert [name for name, _, _ in reached] == ["Block.forward", "half", "Base.mixed"]
+    assert [[text_in(port, each) for each in callers] for _, _, callers in reached] == [
+        [],
+        ["y = half(self.norm(x))"],
+        ["y = self.mixed(y)"],
+    ]
+
+
+def test_lines_that_are_the_same_stand_beside_the_references():
+    port = edited("x + y", "x - y")
+    lines = port.whole("Block.forward")
+
+    beside = aligned(port, "Block.forward", lines, REFERENCE, "Block.forward")
+
+    assert (beside.first, beside.last) == (7, 13)
+
+
+@pytest.mark.parametrize("text", ["def", None])
+def test_a_file_that_cannot_be_read_is_none(tmp_path, text):
+    path = tmp_path / "port.py"
+    if text is not None:
+        path.write_text(text)
+
+    assert source_file(str(path)) is None
