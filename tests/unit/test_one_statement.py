@@ -158,7 +158,7 @@ def test_a_step_that_is_missing_is_the_references_line_at_the_statement_where_it
 def test_an_attribute_that_the_wrong_lines_read_is_told_with_both_values(port_with):
     culprit = port_with(("size**-0.5", "size**-1.5")).culprit
 
-    assert culprit.explanation.startswith("Attention was built with scale 0.125; the reference's is 0.5.")
+    assert culprit.explanation.startswith("Attention has scale 0.125; the reference has 0.5.")
 
 
 def test_an_attribute_that_nothing_reads_is_not_told(port_with):
@@ -187,5 +187,5 @@ def test_a_golden_holds_the_attributes_and_its_reference_s_text_counts_while_it_
 
     culprit = compare(Trace.load(path), trace(made("port", text), X)).culprit
 
-    assert culprit.explanation.startswith("Attention was built with scale 0.125; the reference's is 0.5.")
+    assert culprit.explanation.startswith("Attention has scale 0.125; the reference has 0.5.")
     assert line_of(culprit.source) == "self.scale = size**-1.5"

@@ -41,10 +41,12 @@ class ModuleTexts:
         naming = [each for each in found if f"self.{attribute}" in self.own.code(each.own)]
         return naming if attribute and naming else found
 
-    def reads(self, lines: SourceRange) -> set[str]:
-        """Return the names of the attributes that some lines of the port, and the functions that they use, read."""
+    def reading(self, attribute: str, lines: SourceRange) -> SourceRange | None:
+        """Return the first statement of some lines, and of the functions that they use, that reads an attribute."""
         name = self.own.around(lines)
-        return {each for used, part, _ in self.own.reached(name, lines) for each in self.own.attributes(used, part)}
+        reached = self.own.reached(name, lines) if name and lines.file == self.own.path else ()
+        found = (self.own.reading(attribute, used, part) for used, part, _ in reached)
+        return next(filter(None, found), None)
 
     def beside(self, lines: SourceRange) -> SourceRange | None:
         """Return the reference's lines that stand for some of the port's; None where too little is the same."""

@@ -101,23 +101,35 @@ class _Search:
         return self._told(self._at(first, is_certain=not others), told)
 
     def _by_attributes(self, lines: Sequence[SourceRange]) -> Culprit | None:
-        """Blame the attributes of the culprit that are not the reference's and that some lines read, or the module."""
-        if self._own is None or self._own.expected is None or self._look.pair is None:
+        """Blame the attributes of the culprit that are not the reference's and that some lines read.
+
+        Of a module whose text is not known, such as one of torch's, every attribute counts.
+        """
+        mine, theirs = self._attributes()
+        texts = self._texts if self._own is self._item else None
+        read: dict[str, SourceRange] = {}
+        for name in (name for name in mine if name in theirs and mine[name] != theirs[name]):
+            reading = (texts.reading(name, each) for each in lines) if texts is not None else (self._lines,)
+            statement = next(filter(None, reading), None)
+            if statement is not None:
+                read[name] = statement
+        if not read:
             return None
-        tables = self._look.pair.port.table.attributes, self._look.pair.reference.table.attributes
-        paths = ("", "") if self._own.call.parent is None else (self._own.call.path, self._own.expected.path)
-        mine, theirs = (table.get(path, {}) for table, path in zip(tables, paths, strict=True))
-        is_own = self._own is self._item and self._texts is not None
-        read = {name for each in lines for name in self._texts.reads(each)} if is_own and self._texts else mine.keys()
-        other = [name for name in mine if name in theirs and mine[name] != theirs[name] and name in read]
-        if not other:
-            return None
-        told = ", ".join(f"{name} {mine[name]}" for name in other)
-        there = ", ".join(theirs[name] for name in other)
-        set_at = [each for name in other for each in self._constructors(name)]
-        at = self._at(set_at[0], is_certain=True) if set_at else self._by_values() or self._named
-        told = f"was built with {told}; the reference's is {there}."
-        return replace(self._told(at, told), certain=len(other) == 1)
+        first = next(iter(read.values()))
+        made = [each for name in read for each in self._constructors(name)]
+        beside = texts.beside(first) if texts is not None else None
+        at = self._at(made[0], is_certain=True) if made else replace(self._named, source=first, reference=beside)
+        told = ", ".join(f"{name} {mine[name]}" for name in read)
+        there = ", ".join(theirs[name] for name in read)
+        return replace(self._told(at, f"has {told}; the reference has {there}."), certain=len(read) == 1)
+
+    def _attributes(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what the culprit's module holds that is no tensor, and what the reference's holds."""
+        own, pair = self._own, self._look.pair
+        if own is None or own.expected is None or pair is None:
+            return {}, {}
+        paths = ("", "") if own.call.parent is None else (own.call.path, own.expected.path)
+        return pair.port.table.attributes.get(paths[0], {}), pair.reference.table.attributes.get(paths[1], {})
 
     def _constructors(self, attribute: str = "") -> list[TextDifference]:
         """Return where the constructors of the culprit, and the one that makes it, are not the reference's."""

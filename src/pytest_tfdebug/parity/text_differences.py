@@ -125,9 +125,11 @@ class SourceFile:
             if used in self._functions:
                 yield used, unit
 
-    def attributes(self, name: str, lines: SourceRange) -> Iterator[str]:
-        """Yield the attributes that some lines of a function read, of whatever object."""
-        return (node.attr for _, node in self._nodes(name, lines) if isinstance(node, ast.Attribute))
+    def reading(self, attribute: str, name: str, lines: SourceRange) -> SourceRange | None:
+        """Return the first statement of some lines of a function that reads an attribute, of whatever object."""
+        nodes = self._nodes(name, lines)
+        found = (unit for unit, node in nodes if isinstance(node, ast.Attribute) and node.attr == attribute)
+        return next((SourceRange(self.path, unit.first, unit.last) for unit in found), None)
 
     def _nodes(self, name: str, lines: SourceRange) -> Iterator[tuple[_Unit, ast.AST]]:
         meant = (unit for unit in self.units(name) if _meet(unit, lines))
