@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 
 import pytest_tfdebug
 from models import ARCHITECTURES, build  # type: ignore[import-not-found]  # the folder is put on the path above
-from pytest_tfdebug.tracing.slicing import statement_lines
+from pytest_tfdebug.tracing.slicing import is_statement
 from rewriting import rewrite_forward  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def is_narrow(lines: SourceRange | None) -> bool:
     """Tell whether a range names a line: it has three at most, or is one statement."""
     if lines is None:
         return False
-    first, last = statement_lines(lines.file, lines.first)
-    return lines.last - lines.first < _NARROW or (first <= lines.first and lines.last <= last)
+    return lines.last - lines.first < _NARROW or is_statement(lines)
 
 
 class Edit(NamedTuple):

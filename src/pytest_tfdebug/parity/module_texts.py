@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.parity.source_text import on_disk
 from pytest_tfdebug.parity.text_differences import aligned, source_file, text_differences
 from pytest_tfdebug.tracing.slicing import text_of
 
@@ -53,6 +54,12 @@ class ModuleTexts:
         name = self.own.around(lines)
         other = self._counterpart(name)
         return aligned(self.own, name, lines, self.reference, other) if other else None
+
+    def here(self, lines: SourceRange) -> SourceRange | None:
+        """Return the port's lines that stand for some of the reference's; None where it has none."""
+        name = self.reference.around(lines) if on_disk(lines.file) == self.reference.path else ""
+        turned = ModuleTexts(self.reference, self.own, self.counterpart, self.forward)
+        return turned.beside(lines) if name else None
 
     def _of(self, name: str, lines: SourceRange) -> list[TextDifference]:
         found = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.module_texts import texts_of
 from pytest_tfdebug.records import SourceRange
-from pytest_tfdebug.tracing.slicing import branch_begin, statement_lines
+from pytest_tfdebug.tracing.slicing import branch_begin, is_statement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +93,9 @@ class _Search:
         """Blame the statement whose text is not the reference's."""
         if not differences:
             return None
-        first, *others = differences
+        before = [each for each in differences if self._seen is None or _is_not_after(each.own, self._seen.source)]
+        first = before[-1] if before and self._seen is not None else differences[0]
+        others = [each for each in differences if each is not first]
         does = "leaves out a statement of the reference" if first.is_left_out else "has another statement here"
         told = f"{does}; the rest of {first.function} is the reference's text."
         if others:
@@ -138,15 +140,37 @@ class _Search:
 
     def _by_values(self) -> Culprit | None:
         """Blame the statement whose value is wrong, with the condition that leads to it."""
-        seen = self._seen
+        seen, texts = self._seen, self._texts
         if seen is None or seen.source is None:
             return None
-        first = seen.source.first
-        if _meet(seen.source, self._lines):
-            first = max(branch_begin(seen.source.file, first), self._lines.first)
-        lines = SourceRange(seen.source.file, min(first, seen.source.first), seen.source.last)
-        found = replace(self._named, source=lines, reference=seen.reference, certain=seen.certain)
-        return self._told(replace(found, function=seen.function, callers=seen.callers), _said(seen))
+        lines, function, callers = self._not_of_both(seen.source, seen.function, seen.callers)
+        lines = self._not_run(seen) or self._using(seen.weights) or lines
+        if _meet(lines, self._lines):
+            begin = max(branch_begin(lines.file, lines.first), self._lines.first)
+            lines = SourceRange(lines.file, min(begin, lines.first), lines.last)
+        beside = texts.beside(lines) if texts is not None else None
+        found = replace(self._named, source=lines, reference=seen.reference or beside, certain=seen.certain)
+        return self._told(replace(found, function=function, callers=callers), _said(seen))
+
+    def _not_run(self, seen: Culprit) -> SourceRange | None:
+        """Return the statement of the port that does what is left out, and does not run."""
+        is_left_out = self._look.finding is not None and self._look.finding.fault == "left-out"
+        return self._texts.here(seen.reference) if is_left_out and self._texts and seen.reference else None
+
+    def _using(self, weights: Sequence[str]) -> SourceRange | None:
+        """Return the statement that uses wrong parameters of a module within."""
+        within = f"{self._named.path}."
+        names = [name.removeprefix(within) for name in weights if name.startswith(within)]
+        return self._texts.reading(names[0], self._lines) if names and self._texts is not None else None
+
+    def _not_of_both(
+        self, source: SourceRange, function: str, callers: tuple[SourceRange, ...]
+    ) -> tuple[SourceRange, str, tuple[SourceRange, ...]]:
+        """Step out of a file that the reference runs too: its lines are right, and what they are given may be wrong."""
+        shared = self._look.reference_files
+        while callers and source.file != self._lines.file and source.file in shared:
+            source, function, callers = callers[0], "", callers[1:]
+        return source, function, callers
 
     def _told(self, found: Culprit, told: str) -> Culprit:
         """Return a culprit with what its statement does, before what calls say; a call that is missing says it all."""
@@ -160,9 +184,7 @@ class _Search:
         """Return the culprit with its whole range, and say why nothing narrows it."""
         beside = self._texts.beside(self._lines) if self._texts is not None else None
         named, at = self._named, self._look.culprit.source if self._look.culprit is not None else None
-        first, last = statement_lines(self._lines.file, self._lines.first)
-        is_one = first <= self._lines.first and self._lines.last <= last
-        if is_one or not named.certain or named.kind not in ("module", "glue"):
+        if is_statement(self._lines) or not named.certain or named.kind not in ("module", "glue"):
             return replace(named, reference=beside)
         why = f"The first value that differs comes about at {at}." if at is not None else _NOTHING_NARROWS
         return replace(named, reference=beside, explanation=f"{named.explanation} {why}")
@@ -213,6 +235,10 @@ def _passes(look: Explained, lines: SourceRange) -> bool:
     values = look.finding.values if look.finding is not None else []
     is_inside = look.culprit is not None and _meet(look.culprit.source, lines)
     return is_inside or any(_is_in(line.file, line.line, lines) for value in values for line in value.lines)
+
+
+def _is_not_after(lines: SourceRange, other: SourceRange | None) -> bool:
+    return other is not None and lines.file == other.file and lines.first <= other.first
 
 
 def _is_in(file: str, line: int, lines: SourceRange) -> bool:

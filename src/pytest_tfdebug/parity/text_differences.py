@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -126,9 +127,9 @@ class SourceFile:
                 yield used, unit
 
     def reading(self, attribute: str, name: str, lines: SourceRange) -> SourceRange | None:
-        """Return the first statement of some lines of a function that reads an attribute, of whatever object."""
-        nodes = self._nodes(name, lines)
-        found = (unit for unit, node in nodes if isinstance(node, ast.Attribute) and node.attr == attribute)
+        """Return the first statement of some lines of a function that reads ``attribute`` or ``child.attribute``."""
+        named = re.compile(rf"\.{re.escape(attribute)}\b")
+        found = (unit for unit in self.units(name) if _meet(unit, lines) and named.search(unit.text))
         return next((SourceRange(self.path, unit.first, unit.last) for unit in found), None)
 
     def _nodes(self, name: str, lines: SourceRange) -> Iterator[tuple[_Unit, ast.AST]]:

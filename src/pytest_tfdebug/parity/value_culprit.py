@@ -82,9 +82,10 @@ class Explained:
         return {} if self.pair is None else self.pair.wrong_weights(own, expected)
 
     @property
-    def is_certain(self) -> bool:
-        """Whether the lines of the culprit are those that are wrong, and not only where that is first seen."""
-        return self.finding is not None and self.finding.fault in ("replaced", "taken")
+    def reference_files(self) -> set[str]:
+        """Files that the reference's values came about in."""
+        values = self.pair.reference.values if self.pair is not None else []
+        return {line.file for value in values for line in value.lines}
 
 
 def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> Explained:

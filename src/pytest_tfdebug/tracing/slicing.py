@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_tfdebug.records import Site
+    from pytest_tfdebug.records import Site, SourceRange
 
 #: Statements that hold no other statement.
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.Assert, ast.Raise, ast.Delete)
@@ -111,6 +111,12 @@ def statement_lines(file: str, line: int) -> tuple[int, int]:
     tree = _parse("".join(linecache.getlines(file)))
     first, last = statement_at(tree, line) if tree else (line, line)
     return (first, last) if last - first < _LONGEST else (line, line)
+
+
+def is_statement(lines: SourceRange) -> bool:
+    """Tell whether some lines are one statement, or a part of it."""
+    first, last = statement_lines(lines.file, lines.first)
+    return first <= lines.first and lines.last <= last
 
 
 def branch_begin(file: str, line: int) -> int:

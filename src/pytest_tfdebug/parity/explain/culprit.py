@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_tfdebug.parity.explain.proof import Live, prove
 from pytest_tfdebug.parity.finding import Finding
 from pytest_tfdebug.parity.value_culprit import AGREE, culprit_of, line_of, lines_of
+from pytest_tfdebug.tracing.slicing import is_statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -110,6 +111,9 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
         return named
     here = next((each for each in (*look.proved, told) if each.path == named.path), None)
     if here is not None and named.kind not in _PLAIN:
+        if named.source is not None and is_statement(named.source):  # it was found with the proof, and with the text
+            certain = named.certain or here.certain
+            return replace(named, reference=named.reference or here.reference, certain=certain, proved=here.proved)
         source, reference = here.source or named.source, here.reference or named.reference
         return replace(named, source=source, reference=reference, certain=here.certain, proved=here.proved)
     if look.proved and told.certain and named.kind not in _PLAIN:
