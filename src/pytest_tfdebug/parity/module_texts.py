@@ -42,12 +42,11 @@ class ModuleTexts:
         naming = [each for each in found if f"self.{attribute}" in self.own.code(each.own)]
         return naming if attribute and naming else found
 
-    def reading(self, attribute: str, lines: SourceRange) -> SourceRange | None:
-        """Return the first statement of some lines, and of the functions that they use, that reads an attribute."""
+    def reading(self, attribute: str, lines: SourceRange) -> list[SourceRange]:
+        """Return the statements of some lines, and of the functions that they use, that read an attribute."""
         name = self.own.around(lines)
         reached = self.own.reached(name, lines) if name and lines.file == self.own.path else ()
-        found = (self.own.reading(attribute, used, part) for used, part, _ in reached)
-        return next(filter(None, found), None)
+        return [each for used, part, _ in reached for each in self.own.reading(attribute, used, part)]
 
     def beside(self, lines: SourceRange) -> SourceRange | None:
         """Return the reference's lines that stand for some of the port's; None where too little is the same."""

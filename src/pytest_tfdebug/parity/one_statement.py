@@ -53,6 +53,7 @@ class _Search:
     def __init__(self, named: Culprit, lines: SourceRange, compared: Compared, look: Explained) -> None:
         self._named, self._lines, self._look = named, lines, look
         self._seen = look.culprit if _passes(look, lines) else None
+        self._called = {item.call.path for item in compared.calls}
         around = [*_around(named, compared)]
         recorded = look.pair.reference.table if look.pair is not None else None
         self._own = next((item for item in around if item.call.path == named.path), None)
@@ -74,6 +75,7 @@ class _Search:
             self._by_attributes([seen.source, *seen.callers] if seen is not None and seen.source is not None else [])
             or self._by_text(suspects)
             or self._by_attributes([self._lines])
+            or self._by_weights()
             or self._by_text(self._constructors())
             or self._by_values()
             or self._whole()
@@ -111,10 +113,9 @@ class _Search:
         texts = self._texts if self._own is self._item else None
         read: dict[str, SourceRange] = {}
         for name in (name for name in mine if name in theirs and mine[name] != theirs[name]):
-            reading = (texts.reading(name, each) for each in lines) if texts is not None else (self._lines,)
-            statement = next(filter(None, reading), None)
-            if statement is not None:
-                read[name] = statement
+            reading = [at for each in lines for at in texts.reading(name, each)] if texts is not None else [self._lines]
+            if reading:
+                read[name] = self._of_those(reading)
         if not read:
             return None
         first = next(iter(read.values()))
@@ -133,6 +134,33 @@ class _Search:
         paths = ("", "") if own.call.parent is None else (own.call.path, own.expected.path)
         return pair.port.table.attributes.get(paths[0], {}), pair.reference.table.attributes.get(paths[1], {})
 
+    def _by_weights(self) -> Culprit | None:
+        """Blame the parameters of a module within that is not called: these lines use them themselves."""
+        own, pair = self._own, self._look.pair
+        if own is None or own.expected is None or pair is None or self._texts is None:
+            return None
+        inside = (name.rpartition(".")[0] for name in pair.port.table.parameters)
+        for path in dict.fromkeys(path for path in inside if path.startswith(f"{own.call.path}.")):
+            part = path.removeprefix(own.call.path)
+            wrong = {} if path in self._called else pair.wrong_weights(path, own.expected.path + part)
+            for name, told in wrong.items():
+                reading = self._texts.reading(name.removeprefix(f"{own.call.path}."), self._lines)
+                if reading:
+                    lines = self._of_those(reading)
+                    at = replace(self._named, source=lines, reference=self._texts.beside(lines), weights=(name,))
+                    return self._told(at, f"uses another parameter; {told[:1].lower()}{told[1:]}")
+        return None
+
+    def _of_those(self, statements: Sequence[SourceRange]) -> SourceRange:
+        """Return the statement that computed a value, or else the last before the one whose value is wrong."""
+        values = self._look.pair.port.values if self._look.pair is not None else []
+        lines = {(line.file, line.line) for value in values for line in value.lines}
+        ran = [each for each in statements if any((each.file, at) in lines for at in range(each.first, each.last + 1))]
+        seen = self._seen
+        places = [] if seen is None else [place for place in (seen.source, *seen.callers) if place is not None]
+        before = [each for each in statements if any(_is_not_after(each, place) for place in places[-1:])]
+        return (ran or before[::-1] or statements)[0]
+
     def _constructors(self, attribute: str = "") -> list[TextDifference]:
         """Return where the constructors of the culprit, and the one that makes it, are not the reference's."""
         own = self._texts.of_init(attribute) if self._texts is not None and self._own is self._item else []
@@ -144,7 +172,7 @@ class _Search:
         if seen is None or seen.source is None:
             return None
         lines, function, callers = self._not_of_both(seen.source, seen.function, seen.callers)
-        lines = self._not_run(seen) or self._using(seen.weights) or lines
+        lines = self._not_run(seen) or lines
         if _meet(lines, self._lines):
             begin = max(branch_begin(lines.file, lines.first), self._lines.first)
             lines = SourceRange(lines.file, min(begin, lines.first), lines.last)
@@ -156,12 +184,6 @@ class _Search:
         """Return the statement of the port that does what is left out, and does not run."""
         is_left_out = self._look.finding is not None and self._look.finding.fault == "left-out"
         return self._texts.here(seen.reference) if is_left_out and self._texts and seen.reference else None
-
-    def _using(self, weights: Sequence[str]) -> SourceRange | None:
-        """Return the statement that uses wrong parameters of a module within."""
-        within = f"{self._named.path}."
-        names = [name.removeprefix(within) for name in weights if name.startswith(within)]
-        return self._texts.reading(names[0], self._lines) if names and self._texts is not None else None
 
     def _not_of_both(
         self, source: SourceRange, function: str, callers: tuple[SourceRange, ...]

@@ -126,11 +126,12 @@ class SourceFile:
             if used in self._functions:
                 yield used, unit
 
-    def reading(self, attribute: str, name: str, lines: SourceRange) -> SourceRange | None:
-        """Return the first statement of some lines of a function that reads ``attribute`` or ``child.attribute``."""
+    def reading(self, attribute: str, name: str, lines: SourceRange) -> Iterator[SourceRange]:
+        """Yield the statements of some lines of a function that read ``attribute`` or ``child.attribute``."""
         named = re.compile(rf"\.{re.escape(attribute)}\b")
-        found = (unit for unit in self.units(name) if _meet(unit, lines) and named.search(unit.text))
-        return next((SourceRange(self.path, unit.first, unit.last) for unit in found), None)
+        for unit in self.units(name):
+            if _meet(unit, lines) and named.search(unit.text):
+                yield SourceRange(self.path, unit.first, unit.last)
 
     def _nodes(self, name: str, lines: SourceRange) -> Iterator[tuple[_Unit, ast.AST]]:
         meant = (unit for unit in self.units(name) if _meet(unit, lines))
