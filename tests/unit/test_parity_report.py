@@ -145,10 +145,13 @@ def test_notes_and_facts_stand_at_the_end(report):
     assert lines[-2:] == ["  Note: Something was seen.", "  Golden: here"]
 
 
-def test_a_report_without_divergence_is_one_line():
+def test_a_report_without_divergence_says_how_the_output_was_compared():
     report = report_of(lambda port: None, depth=2)
 
-    assert str(report) == f"Parity: {report.tensors} tensors of 11 calls agree."
+    assert str(report).splitlines() == [
+        f"Parity: {report.tensors} tensors of 11 calls agree.",
+        "  Outputs: the output element by element.",
+    ]
     assert report.ok
 
 
