@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 CUDA_PYTHON ?= $(BIN)/python
 
-.PHONY: test test-kernels test-oldest test-ports test-libraries test-runtimes runtimes test-cuda test-page release docs as-run ports fuzz nightly lint demo bench clean
+.PHONY: test test-kernels test-oldest test-ports test-libraries test-runtimes runtimes test-cuda test-page release docs as-run ports sweep fuzz nightly lint demo bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
@@ -76,6 +76,11 @@ as-run: $(VENV)/.libraries  ## the table of docs/as-run.md, from a run of the te
 
 ports: $(VENV)/.ports  ## the table of what is named in them
 	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python utils/accuracy.py --ports
+
+sweep: $(VENV)/.ports $(VENV)/.runtimes  ## which fields of configurations matter, and which ports of other people ignore
+	$(BIN)/python utils/sweep.py alone
+	$(BIN)/python utils/sweep.py blind
+	PYTHONPATH=$(abspath $(VENV))/ports:$(abspath $(VENV))/runtimes $(BIN)/python utils/sweep.py ports
 
 fuzz: $(VENV)/.installed  ## the property tests on other examples in each run, and on twenty times as many
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile=fuzz

@@ -2,21 +2,32 @@
 
 ``alone``: architectures of transformers by themselves. ``ports``: implementations that read configurations of
 transformers, held to it by a sweep: mlx-lm, ibm-fms, curated-transformers; each is loaded by its own public loader from
-a folder that ``save_pretrained`` wrote. Those that are not installed are left out and named.
+a folder that ``save_pretrained`` wrote. Those that are not installed are left out and named. ``blind``: what goldens of
+the tests' models cannot see, and a bug planted there.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 
 import pytest_tfdebug
+from pytest_tfdebug.sweeping.fields import changed
+from pytest_tfdebug.sweeping.reference import Reference
+from pytest_tfdebug.sweeping.search import Search
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
+
 from architectures import _FAMILIES, small
+from models import ARCHITECTURES, build  # type: ignore[import-not-found]  # the folder is put on the path above
 from sweep_ports import PORTS, Pair
 
 if TYPE_CHECKING:
@@ -67,6 +78,7 @@ def ports(names: list[str], *, show: bool) -> None:
     """Print a row for each port: how its fields fared, and each that it does not follow."""
     print("| port | matter | agree | refused | ignored | differ | s |")
     print("|---|---|---|---|---|---|---|")
+    counts: Counter[str] = Counter()
     for pair in PORTS:
         if names and not any(name in pair.name for name in names):
             continue
@@ -77,6 +89,39 @@ def ports(names: list[str], *, show: bool) -> None:
             print(f"| {pair.name} | not held: {str(error).splitlines()[0][:150]} |", flush=True)
             continue
         _row(pair, report, time.process_time() - began, show=show)
+        counts.update(row.verdict for row in report.rows)
+        counts["pairs"] += 1
+    print(", ".join(f"{count} {name}" for name, count in counts.items()))
+
+
+def blind() -> None:
+    """Print the blind spots of goldens of the tests' models, each with a bug that is planted there.
+
+    The planted bug is a model that computes with another value than the configuration's: it has to pass the golden. At
+    the value that is named it has to fail: a model that keeps the old value is held to a golden of the new one.
+    """
+    print("| golden of | field | the planted bug computes with | passes | at | fails |")
+    print("|---|---|---|---|---|---|")
+    for name in ARCHITECTURES:
+        model, inputs = build(name)
+        search = Search(Reference(type(model), model.config, inputs))
+        for spot in search.blind_spots():
+            (field,) = [each for each in search.fields if each.name == spot.field]
+            move = next(move for move in search.moves(field) if move.beside == spot.beside)
+            planted = search.reference.model(changed(model.config, {field.path: spot.instead}))
+            passes = _agrees(search.reference.base.build(), planted, inputs)
+            fails = not _agrees(move.variant.build(), move.base.build(), inputs)
+            print(
+                f"| {name} | {spot.field} | {spot.instead!r} for {spot.own!r} | {passes} | {spot.value!r} | {fails} |"
+            )
+
+
+def _agrees(expected: torch.nn.Module, actual: torch.nn.Module, inputs: dict[str, Any]) -> bool:
+    """Tell whether a model agrees with the golden of another, as it is written to a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "golden.safetensors"
+        pytest_tfdebug.trace(expected, **inputs).save(file)
+        return bool(pytest_tfdebug.compare(pytest_tfdebug.Trace.load(file), pytest_tfdebug.trace(actual, **inputs)).ok)
 
 
 def swept(pair: Pair) -> SweepReport:
@@ -108,12 +153,14 @@ if __name__ == "__main__":
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=("alone", "ports"))
+    parser.add_argument("table", choices=("alone", "blind", "ports"))
     parser.add_argument("names", nargs="*", help="architectures, or parts of names of ports; all without")
     parser.add_argument("--show", action="store_true", help="print the report of each port")
     given = parser.parse_args()
     if given.table == "alone":
         alone(given.names or ALONE.split())
+    elif given.table == "blind":
+        blind()
     else:
         ports(given.names, show=given.show)
     sys.stdout.flush()

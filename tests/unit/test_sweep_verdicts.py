@@ -145,6 +145,32 @@ def test_a_longer_prompt_shows_a_window_that_is_short():
     assert "sliding_window" not in {spot.field for spot in long.blind}
 
 
+def test_a_bug_planted_in_a_blind_spot_passes_and_fails_at_the_value_that_shows_it():
+    inputs = {"input_ids": torch.arange(10)[None], "use_cache": False}
+    (spot,) = [
+        spot
+        for spot in pytest_tfdebug.sweep(MistralForCausalLM, MISTRAL, inputs=inputs).blind
+        if spot.field == "sliding_window"
+    ]
+
+    def passes(golden_of, window):
+        models = [
+            pytest_tfdebug.fill(MistralForCausalLM(MistralConfig(**SIZES, sliding_window=each)).eval())
+            for each in (golden_of, window)
+        ]
+        return pytest_tfdebug.compare(*(pytest_tfdebug.trace(model, **inputs) for model in models)).ok
+
+    assert passes(spot.own, spot.instead)
+    assert not passes(spot.value, spot.instead)
+
+
+def test_a_large_configuration_is_made_small_and_the_report_says_so():
+    report = pytest_tfdebug.sweep(MistralForCausalLM, MistralConfig(vocab_size=99, pad_token_id=0))
+
+    assert report.notes[0].startswith("The configuration was made small: hidden_size=32, intermediate_size=64, ")
+    assert {row.field: row.own for row in report.rows}["sliding_window"] == 4096
+
+
 def test_rows_are_a_table():
     pytest.importorskip("pandas")
 

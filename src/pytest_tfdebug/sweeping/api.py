@@ -67,9 +67,11 @@ def sweep(
     if build is None and (load is not None or forward is not called or known):
         raise TFDebugError("load=, forward= and known= are about a port: give build=lambda config: ...")
     with quiet():
-        search = Search(Reference(reference, _small(reference, config), inputs))
+        used = _small(reference, config)
+        search = Search(Reference(reference, used, inputs))
         port = None if build is None else _Held(Port(build, search.reference.inputs, load, forward), search.reference)
         report = SweepReport(search.reference.name, [], [], has_port=port is not None)
+        report.notes += _made_small(config, used)
         found = search.all_moves(lambda fields: _shown(fields, search.reference.name))
         for field in _shown(search.fields, "the port") if port else search.fields:
             moves = found[field]
@@ -86,6 +88,12 @@ def _small(reference: type, config: Any) -> Any:  # noqa: ANN401
         return small(reference, config)
     except ValueError as error:
         raise TFDebugError(f"{error}\nGive a small configuration: hidden_size=32, two layers.") from error
+
+
+def _made_small(config: Any, used: Any) -> list[str]:  # noqa: ANN401
+    given, small_ones = config.to_dict(), used.to_dict()
+    sizes = [f"{name}={value!r}" for name, value in small_ones.items() if given.get(name) != value]
+    return [f"The configuration was made small: {', '.join(sizes)}."] if sizes else []
 
 
 def _shown(fields: Sequence[Field], name: str) -> Iterator[Field]:

@@ -12,6 +12,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.port_call import port_call
+from pytest_tfdebug.parity.tolerance import DEFAULTS
 from pytest_tfdebug.tracing.leaves import walk
 
 if TYPE_CHECKING:
@@ -98,6 +99,15 @@ def _distance(expected: torch.Tensor, actual: torch.Tensor) -> float:
         return float("inf")
     off = torch.linalg.vector_norm((expected - actual)[finite])
     return float(off / torch.linalg.vector_norm(expected[finite]).clamp_min(1e-30))
+
+
+def is_equal(expected: Answer, actual: Answer) -> bool:
+    """Tell whether a golden of one answer passes with the other: every element is within the tolerance of float32."""
+    rtol, atol, *_ = DEFAULTS["float32"]
+    return expected.keys() == actual.keys() and all(
+        expected[path].shape == actual[path].shape and torch.allclose(actual[path], expected[path], rtol, atol)
+        for path in expected
+    )
 
 
 def is_usable(given: Answer) -> bool:

@@ -29,14 +29,21 @@ class BlindSpot:
         own: The configuration's value.
         value: The value that shows it.
         beside: What has to be changed with it, by name.
-        why: What gives the same.
+        instead: A value with which a model gives the same, as one does that never reads the field.
     """
 
     field: str
     own: Any
     value: Any
     beside: dict[str, Any]
-    why: str
+    instead: Any
+
+    @property
+    def why(self) -> str:
+        """Why the field cannot be seen, in a few words."""
+        if self.instead == self.own:
+            return "it is neutral"
+        return f"{'leaving it out' if self.instead is None else repr(self.instead)} gives the same"
 
     def record(self) -> BlindRecord:
         """Return it as plain data, its values as they are typed."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.sweeping import kinds
 from pytest_tfdebug.sweeping.fields import ROPE_TYPE, Changes, Field, fields
-from pytest_tfdebug.sweeping.forwards import apart
+from pytest_tfdebug.sweeping.forwards import apart, is_equal
 from pytest_tfdebug.sweeping.result import BlindSpot
 
 if TYPE_CHECKING:
@@ -186,29 +186,28 @@ class Search:
     def blind_spots(self) -> Iterator[BlindSpot]:
         """Yield the fields that matter, and that these inputs cannot see at their own value."""
         for field in self.fields:
-            why = self._why_neutral(field)
-            spot = why and self._blind_spot(field, self.moves(field), why)
+            neutral = self._neutral(field)
+            spot = self._blind_spot(field, self.moves(field), neutral) if neutral else None
             if spot:
                 yield spot
 
     def blind_spot(self, field: Field, moves: Sequence[Move]) -> BlindSpot | None:
         """Return why a model passes that does not read a field; None where it does not pass, or nothing moves it."""
-        why = self._why_neutral(field) if moves else ""
-        return self._blind_spot(field, moves, why) if why else None
+        return self._blind_spot(field, moves, self._neutral(field) if moves else [])
 
-    def _blind_spot(self, field: Field, moves: Sequence[Move], why: str) -> BlindSpot | None:
+    def _blind_spot(self, field: Field, moves: Sequence[Move], neutral: Sequence[Any]) -> BlindSpot | None:
         by = next((move for move in moves if self._is_asked_for(move)), None)
-        return None if by is None else BlindSpot(field.name, plain(field.value), plain(by.value), by.beside, why)
+        if by is None or not neutral:
+            return None
+        return BlindSpot(field.name, plain(field.value), plain(by.value), by.beside, neutral[0])
 
-    def _why_neutral(self, field: Field) -> str:
-        """Return why a model gives the same that does not read a field; empty where it gives something else."""
+    def _neutral(self, field: Field) -> list[Any]:
+        """Return the value with which a model gives the same that does not read a field; empty where there is none."""
         for other in kinds.left_out(field):
-            if other == field.value:
-                return "it is neutral"
-            variant = self._variant(field, other, _PLAIN)
-            if variant is not None and apart(self.reference.base.answer, variant.answer) <= self.reference.bound:
-                return f"{'leaving it out' if other is None else repr(other)} gives the same"
-        return ""
+            variant = self.reference.base if other == field.value else self._variant(field, other, _PLAIN)
+            if variant is not None and is_equal(self.reference.base.answer, variant.answer):
+                return [other]
+        return []
 
     def _is_asked_for(self, move: Move) -> bool:
         """Tell whether a move needs nothing that the configuration does not ask for: a window that is None is none."""
