@@ -16,12 +16,14 @@ from pytest_tfdebug.secret_names import PASSWORDS, SWITCHES, is_secret, is_secre
 from pytest_tfdebug.secret_tokens import MASK, without_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 #: Where the shell is and was: the only variables that end in PWD and hold no password.
 _PLACES = ("PWD", "OLDPWD")
 #: Values shorter than this stand for too much else to be looked for, and up to the second only whole words count.
 _SHORTEST, _LONG = 4, 8
+#: A name or a module path: no sign of a secret can stand in it.
+_PLAIN = re.compile(r"(?!.*(?:hf|api_org)_)(?!.*[A-Za-z0-9]{16})[\w.]*")
 _QUOTE = r"(?:\\?['\"]|%22|%27)"
 #: ``name=``, ``"name": ``, ``name%3D``, and the sign of a query before it.
 _NAMED = re.compile(
@@ -99,8 +101,16 @@ def redact(text: str) -> str:
     What a secret's environment variable holds is taken out wherever it stands, also URL-encoded; beyond that, what
     stands behind the name of a secret, and the usual forms.
     """
-    for value in _secrets_of_the_environment(text):
-        text = text.replace(value, MASK) if len(value) >= _LONG else re.sub(_whole(value), MASK, text)
+    return _without(_secrets_of_the_environment(), text)
+
+
+def _without(values: Sequence[str], text: str) -> str:
+    """Return a text without some values, and without every form of a secret."""
+    for value in values:
+        if value in text:
+            text = text.replace(value, MASK) if len(value) >= _LONG else re.sub(_whole(value), MASK, text)
+    if _PLAIN.fullmatch(text):
+        return text
     for pattern, replacement in _FORMS:
         text = pattern.sub(replacement, text)
     text = without_tokens(_QUERY.sub(lambda found: found[1] + re.sub(r"(?<==)[^&]+", MASK, found[2]), text))
@@ -111,11 +121,12 @@ def redact(text: str) -> str:
 def redacted(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     """Return a JSON value without secrets in its texts, and with nothing under the names of secrets but switches."""
     known: dict[str, str] = {}  # records repeat their texts thousands of times
+    values = _secrets_of_the_environment()
 
     def of(value: Any) -> Any:  # noqa: ANN401 - as above
         if isinstance(value, str):
             if value not in known:
-                known[value] = redact(value)
+                known[value] = _without(values, value)
             return known[value]
         if isinstance(value, dict):
             return {
@@ -136,8 +147,8 @@ def without_secrets(value: Any) -> Any:  # noqa: ANN401 - any JSON value
     return redacted(value)
 
 
-def _secrets_of_the_environment(text: str) -> Iterable[str]:
-    """Yield the values of secret variables that stand in a text, the long ones first: one may hold another."""
+def _secrets_of_the_environment() -> Sequence[str]:
+    """Return the values of secret variables, also URL-encoded, the long ones first: one may hold another."""
     known = [
         value
         for name, value in os.environ.items()
@@ -149,7 +160,7 @@ def _secrets_of_the_environment(text: str) -> Iterable[str]:
     ]
     forms = {form for value in known for form in (value, quote(value, safe=""), quote(value), quote_plus(value))}
     forms |= {value.encode("unicode_escape").decode() for value in known}
-    return sorted((form for form in forms if form in text), key=len, reverse=True)
+    return sorted(forms, key=len, reverse=True)
 
 
 def _whole(value: str) -> str:
