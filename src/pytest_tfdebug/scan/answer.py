@@ -152,7 +152,7 @@ def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Pa
 
     tree = DiskTree(question.repo)
     work = Work(question.repo, tuple(model_files(tree, question.models_dir)), question.test)
-    models_hit = hit(work, work, earlier, changed)
+    models_hit = hit(work, earlier, changed)
     if models_hit is None:
         return _scanned(question)
     by_model = work.by_model()

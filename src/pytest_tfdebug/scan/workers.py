@@ -26,18 +26,14 @@ SHARED, _PROCESSES = 48, 4
 _FIRST, _PARTS = 4, 6
 
 
-def hit(before: Work, work: Work, earlier: Part, changed: set[str]) -> list[str] | None:
+def hit(work: Work, earlier: Part, changed: set[str]) -> list[str] | None:
     """Return the models that have to be scanned after some files have changed; None if all have to be."""
-    owned = frozenset(where.owned for where in (*before.places, *work.places))
+    owned = frozenset(where.owned for where in work.places)
     is_of_models = all(is_owned(path, owned) for path in changed)
     if not is_of_models or "" in earlier.shared or not changed.isdisjoint(earlier.shared):
         return None
-    found, were = {model.model: model.uses for model in earlier.models}, before.by_model()
-    return [
-        model
-        for model, places in work.by_model().items()
-        if were.get(model) != places or (uses := found.get(model)) is None or not changed.isdisjoint(uses)
-    ]
+    found = {model.model: model.uses for model in earlier.models}
+    return [each for each in work.by_model() if (uses := found.get(each)) is None or not changed.isdisjoint(uses)]
 
 
 def scan_changed(work: Work, tree: Tree, earlier: Part, models: list[str]) -> Part:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from pytest_tfdebug.scan.errors import BadSourceError
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -159,28 +157,10 @@ def _chain(guard: str, rest: _Branch) -> str:
 
 def _bracketed(guard: str, *, is_under_and: bool) -> str:
     """Return a guard, in brackets where its operator binds less tightly than the ``or`` or ``and`` beside it."""
-    words = guard.split()
-    if not ({"if", "lambda", "or"}.intersection(words) or ":=" in guard):
-        return guard
-    return f"({guard})" if _is_loose(guard, is_under_and=is_under_and) else guard
-
-
-def _is_loose(guard: str, *, is_under_and: bool) -> bool:
-    import libcst as cst
-
-    from pytest_tfdebug.scan.read import syntax
-
-    start = next((start for start, _ in _OPPOSITES if guard.startswith(start)), "")
-    try:
-        node = syntax.expression(guard[len(start) :])
-    except BadSourceError:
-        words = _outside_brackets(guard).split()
-        return not {"if", "lambda", ":="}.isdisjoint(words) or (is_under_and and "or" in words)
-    if node.lpar:
-        return False
-    if not isinstance(node, cst.BooleanOperation):
-        return isinstance(node, (cst.IfExp, cst.Lambda, cst.NamedExpr))
-    return isinstance(node.operator, cst.Or) and is_under_and
+    outside = _outside_brackets(guard)
+    words = outside.replace(":", " ").split()
+    is_loose = not {"if", "lambda"}.isdisjoint(words) or ":=" in outside or (is_under_and and "or" in words)
+    return f"({guard})" if is_loose else guard
 
 
 def _outside_brackets(text: str) -> str:
