@@ -211,13 +211,13 @@ def test_thousands_of_skips_of_one_class_are_compared_at_once():
 
 def test_a_report_that_takes_long_to_read_is_refused(tmp_path):
     with (tmp_path / "all.json").open("wb") as file:
-        file.truncate(100_000_001)
+        file.truncate(60_000_001)
 
     with pytest.raises(ScanError) as caught:
         load(tmp_path / "all.json")
 
     assert str(caught.value) == (
-        f"Cannot read {tmp_path / 'all.json'}: 100,000,001 bytes, more than the 100,000,000 that are read; "
+        f"Cannot read {tmp_path / 'all.json'}: 60,000,001 bytes, more than the 60,000,000 that are read; "
         "write it with python -m pytest_tfdebug.scan."
     )
 
@@ -325,3 +325,10 @@ def test_a_baseline_of_another_version_is_refused_in_a_line(tmp_path):
         f"{tmp_path / 'base.json'} is not a whole baseline (version 2, and this one reads 1); "
         "write it with python -m pytest_tfdebug.scan."
     )
+
+
+def test_a_report_of_too_many_values_is_refused(tmp_path):
+    (tmp_path / "all.json").write_text(f"[{'[],' * 1_100_000}[]]")
+
+    with pytest.raises(ScanError, match=r"2,200,002 values, more than the 2,000,000 that are read\); write it with"):
+        load(tmp_path / "all.json")

@@ -90,7 +90,7 @@ def _reports(path: Path, size: int) -> Iterator[tuple[str, Callable[[], object]]
         yield f"baseline, {name}", lambda: saved.load(path)
     # as long as is read, and then as many skips as that holds
     for name, unit in {"of many classes": _SKIP, "of one class": _SKIP.replace("%d", "")}.items():
-        count = min(size, 19_900_000) // (len(unit) + 9)
+        count = min(size // (len(unit) + 9), 210_000)
         path.write_text(_REPORT % ",".join(unit.replace("%d", str(number)) for number in range(count)))
         yield f"baseline, skips {name}", lambda: baseline.changes(saved.load(path), {})
     path.unlink()

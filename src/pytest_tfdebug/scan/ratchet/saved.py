@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.read.files import read
+from pytest_tfdebug.scan.read.files import check_json, read
 from pytest_tfdebug.scan.report.result import STOPPED
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ HELD = STOPPED | {"empty"}
 MODELS = ("models_ran", "models_skipped", "models_partially_skipped")
 _TEXTS = ("model", "class", "state", "reason", "file")
 #: Bytes of a report that are read; one of all tests of transformers takes 40 MB.
-_LONGEST = 100_000_000
+_LONGEST = 60_000_000
 #: The key that tells a compact baseline from a report, and its version.
 _MARK, _VERSION = "scan_baseline", 1
 #: Stands in a reason for the name of the class.
@@ -85,7 +85,7 @@ def load(path: Path, written_by: str = "python -m pytest_tfdebug.scan") -> dict[
         ScanError: If the file cannot be read or is no report of this scanner.
     """
     try:
-        report = json.loads(read(path, _LONGEST).decode())
+        report = json.loads(check_json(read(path, _LONGEST)).decode())
     except OSError as error:
         raise ScanError(f"Cannot read {path}: {error.strerror or error}; write it with {written_by}.") from error
     except (ValueError, RecursionError) as error:

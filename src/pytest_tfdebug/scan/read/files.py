@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: The bytes that may stand in the name of an encoding, and a blank in place of any other.
 _NAME = bytes(byte if (chr(byte).isalnum() and byte < 128) or byte in b"-_." else 32 for byte in range(256))  # noqa: PLR2004
+#: Values of JSON that are read; many small values take a hundred times their bytes.
+_VALUES = 2_000_000
 #: Bytes that are compared at a time.
 _CHUNK = 1 << 16
 
@@ -42,6 +44,17 @@ def read(path: str | os.PathLike[str], most: int) -> bytes:
         return content
     finally:
         os.close(file)
+
+
+def check_json(text: bytes) -> bytes:
+    """Return the bytes of a JSON document that takes no more memory than can be spared.
+
+    Raises:
+        ValueError: If it may hold too many values.
+    """
+    if (values := sum(map(text.count, (b",", b"[", b"{")))) > _VALUES:
+        raise ValueError(f"{values:,} values, more than the {_VALUES:,} that are read")
+    return text
 
 
 def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
