@@ -66,6 +66,17 @@ def write(root, files):
 
 
 @pytest.fixture
+def written(tmp_path):
+    """Return a function that writes files of any layout, and returns their root."""
+
+    def make(files):
+        write(tmp_path, files)
+        return tmp_path
+
+    return make
+
+
+@pytest.fixture
 def repo(tmp_path):
     """Return a function that makes a repository of models, each from the source of its test file."""
 

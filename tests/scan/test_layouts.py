@@ -2,7 +2,6 @@
 
 import pytest
 
-from conftest import write
 from pytest_tfdebug.scan import scan
 from pytest_tfdebug.scan.cli import main
 
@@ -118,16 +117,16 @@ LAYOUTS = {
 
 
 @pytest.fixture
-def layout(tmp_path):
+def layout(written):
     """Return a function that writes a layout, with packages all the way down."""
 
     def make(name):
         files, found = LAYOUTS[name]
-        write(tmp_path, files)
-        for directory in [tmp_path / "tests", *(tmp_path / "tests").rglob("*")]:
+        root = written(files)
+        for directory in [root / "tests", *(root / "tests").rglob("*")]:
             if directory.is_dir():
                 (directory / "__init__.py").touch()
-        return tmp_path, found
+        return root, found
 
     return make
 
