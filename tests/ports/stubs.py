@@ -19,6 +19,7 @@ STUBBED = (
     "botocore",
     "causal_conv1d",
     "datasets",
+    "encodec",
     "ftfy",
     "jsonargparse",
     "kagglehub",
@@ -29,12 +30,14 @@ STUBBED = (
     "numba",
     "omegaconf",
     "requests",
+    "sacremoses",
     "sentencepiece",
     "tiktoken",
     "torchao",
     "torchdata",
     "torchmetrics",
     "torchvision",
+    "wandb",
 )
 
 
