@@ -36,7 +36,14 @@ def report_on_bug(name):
     ("bug", "sentence"),
     [
         ("llama-eps", "with eps 1e-06 instead of 1e-05"),
+        ("bert-eps", "or eps 1e-12 or eps 0 instead of 0.001 at modeling_bert.py:"),
+        ("whisper-same-padding-on-one-side", "with pad 1 instead of 0"),
         ("gemma3-gelu-instead-of-gelu-tanh", "with gelu_tanh instead of model.layers.0.mlp.act_fn at activations.py:"),
+        ("mixtral-router-sigmoid", "with softmax instead of sigmoid at modeling_mixtral.py:"),
+        ("mamba-fused-projection-read-backwards", "with its parts in the order (0, 2, 1) at modeling_mamba.py:"),
+        ("bert-position-offset", "with add left out at modeling_bert.py:"),
+        ("llama-final-norm-twice", "with model.norm left out at modeling_llama.py:"),
+        ("mixtral-rope-theta-defaulted", "with model.rotary_emb.inv_freq of base 1e+06 at modeling_mixtral.py:"),
         ("qwen3-head-not-tied", "with model.embed_tokens.weight instead of lm_head.weight at modeling_qwen3.py:"),
         ("t5-gate-and-up-swapped", "wi_0.weight and encoder.block.0.layer.1.DenseReluDense.wi_1.weight exchanged"),
     ],
@@ -48,6 +55,22 @@ def test_a_change_that_mends_every_output_is_told(bug, sentence):
     assert sentence in report.culprit.proved
     assert f"Proved: {report.culprit.proved}." in " ".join(str(report).split())
     assert report.culprit.proved.endswith("every output agrees")
+    assert report.culprit.path == next(each.culprit for each in BUGS if each.name == bug)
+
+
+@pytest.mark.parametrize(
+    ("bug", "sentence"),
+    [
+        ("llama-residual-dropped-in-second-layer", "with add of the add of line 306 left out at modeling_llama.py:"),
+        ("whisper-query-scale-missing", "with mul left out at modeling_whisper.py:"),
+        ("llama-final-norm-skipped", "with model.norm left out at modeling_llama.py:"),
+    ],
+)
+def test_a_step_that_is_missing_is_left_out_of_the_reference(bug, sentence):
+    culprit = report_on_bug(bug).culprit
+
+    assert culprit.proved.startswith(f"the reference gives every output of this {sentence}")
+    assert culprit.reference is not None
 
 
 def noise_in(path, **how):
@@ -64,7 +87,6 @@ def noise_in(path, **how):
     ("architecture", "weight"),
     [
         ("llama", "model.layers.0.self_attn.q_proj.weight"),
-        ("bert", "encoder.layer.1.output.dense.bias"),
         ("vit", "vit.layers.0.mlp.fc1.weight"),
     ],
 )

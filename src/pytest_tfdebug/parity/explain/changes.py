@@ -38,6 +38,8 @@ _FAMILIES: tuple[tuple[frozenset[str], dict[str, Callable[..., Any]], int], ...]
 )
 #: Activations are the likeliest.
 _COST_OF_FUNCTION = {0: 2.0, 1: 1.0, 2: 2.0}
+#: What 0 costs more than another number.
+_LESS_LIKELY = 0.1
 #: What a constant is called, by the operator or by the argument.
 _CALLED = {"mul": "factor", "div": "divisor", "pow": "exponent", "add": "summand", "sub": "summand"}
 _WITH_EPSILON = ("add", "native_layer_norm", "native_group_norm", "clamp_min", "clamp")
@@ -142,7 +144,8 @@ def numbers(at: At) -> Iterator[Change]:
         name = _name_of(at.step, path, old)
         for new in _grid(old, lengths):
             text = f"{name} {new:.6g} instead of {old:.6g}"
-            yield at.change(_cost_of(old), text, partial(_with, path, new), "number", path, new)
+            cost = _cost_of(old) + (_LESS_LIKELY if new == 0 else 0.0)
+            yield at.change(cost, text, partial(_with, path, new), "number", path, new)
 
 
 def _grid(old: float, lengths: set[int]) -> list[float]:

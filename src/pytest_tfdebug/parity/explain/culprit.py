@@ -67,28 +67,28 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
 
 
 class _Place(NamedTuple):
-    """A change that mends a forward, and where that is.
+    """Changes of one line that mend a forward.
 
     Args:
-        mend: The change.
-        finding: What it says.
+        mends: The changes, the likeliest first.
+        finding: What the first says.
         lines: The lines to blame; None where there are none.
     """
 
-    mend: Mend
+    mends: list[Mend]
     finding: Finding
     lines: SourceRange | None
 
 
 def _places(proof: Proof, pair: ForwardPair, named: Culprit) -> list[_Place]:
-    """Return the places that a proof names, those in a module that is named already first; one for each line."""
+    """Return the places that a proof names, those in a module that is named already first."""
     known = pair.back.known if proof.is_reverse else pair.weights.known
     found: dict[object, _Place] = {}
     for mend in proof.mends:
         finding = _finding(proof, mend, known)
         line = line_of(proof.forward.side, finding.values[0], finding.call)
         lines = None if line is None else lines_of(line)
-        found.setdefault((lines, finding.weights), _Place(mend, finding, lines))
+        found.setdefault((lines, finding.weights), _Place([], finding, lines)).mends.append(mend)
     return sorted(found.values(), key=lambda place: place.finding.call.path != named.path)
 
 
@@ -131,9 +131,20 @@ def sentence(proof: Proof, places: Sequence[_Place]) -> str:
 
 
 def _told(place: _Place) -> str:
-    lines, count = place.lines, len(place.mend.places)
+    lines, count = place.lines, len(place.mends[0].places)
     where = f" at {PurePath(lines.file).name}:{lines.first}" if lines is not None else ""
-    return f"{place.mend.change.text}{where}{f' ({count} times)' if count > 1 else ''}"
+    return f"{_numbers(place)}{where}{f' ({count} times)' if count > 1 else ''}"
+
+
+def _numbers(place: _Place) -> str:
+    """Return what a change is, with all numbers that mend the forward: "eps 1e-12 or eps 0 instead of 1"."""
+    first = place.mends[0].change
+    if first.kind != "number":
+        return first.text
+    same = [mend.change for mend in place.mends if (mend.change.kind, mend.change.place) == (first.kind, first.place)]
+    new, _, old = first.text.partition(" instead of ")
+    alike = [each.text.partition(" instead of ")[0] for each in same if each.text.endswith(f" instead of {old}")]
+    return f"{' or '.join(dict.fromkeys([new, *alike]))} instead of {old}"
 
 
 def _finding(proof: Proof, mend: Mend, known: frozenset[str]) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import time
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from pytest_tfdebug.parity.matching import reordered_axes
 from pytest_tfdebug.tracing.fingerprints import Fingerprinter, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.explain.forward import Forward
     from pytest_tfdebug.parity.explain.replay import Edit
@@ -152,13 +153,7 @@ class Search:
     def _changes(self) -> list[Change]:
         """Return all changes near where the forwards part, the most likely last."""
         order = self._order()
-        found = [
-            change
-            for place, far in order.items()
-            for change in changes_at(
-                At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), _FAR * far)
-            )
-        ]
+        found = [change for place, far in order.items() for change in self._changes_at(place, _FAR * far)]
         found += changes_of_calls(self.forward, order)
         found += exchanged_weights(self.forward, order)
         return sorted(found, key=lambda change: -change.cost)
@@ -191,24 +186,23 @@ class Search:
     # --- whether
 
     def _tried(self, change: Change) -> Mend | None:
-        reached, count, foreign = self._reach(change.edits, change.instead, is_all=False)
+        reached, count, foreign = self._reach(change, is_all=False)
         if reached is None:
             return None
-        best = self._mend(change, change.edits, change.instead, reached)
-        if best is not None:
-            return best
-        _, count, foreign = self._reach(change.edits, change.instead, is_all=True)
-        if count < foreign:
-            return None
-        for edits, instead in self._elsewhere(change):
-            best = self._mend(change, edits, instead, reached)
-            if best is not None:
-                return best
-        return None
+        alone = self._mend([change], reached)
+        if alone is not None:
+            return alone
+        _, count, foreign = self._reach(change, is_all=True)
+        together = self._elsewhere(change) if count >= foreign else ()
+        return next(filter(None, (self._mend(changes, reached) for changes in together)), None)
 
-    def _mend(
-        self, change: Change, edits: Mapping[int, Edit], instead: Mapping[int, torch.Tensor] | None, reached: int
-    ) -> Mend | None:
+    def _mend(self, changes: Sequence[Change], reached: int) -> Mend | None:
+        """Return what some changes mend together, told as the first of them; None where an output still differs."""
+        edits: dict[int, Edit] = {}
+        instead: dict[int, torch.Tensor] = {}
+        for change in changes:
+            edits |= change.edits
+            instead |= change.instead or {}
         try:
             values = self.forward.replay.run(edits, instead)
         except Exception:  # noqa: BLE001 - what cannot be computed is no explanation
@@ -216,37 +210,32 @@ class Search:
         residual = self.residual(values)
         if residual > self.same:
             return None
-        return Mend(change, tuple(sorted(edits)), residual, reached)
+        return Mend(min(changes, key=lambda change: change.place), tuple(sorted(edits)), residual, reached)
 
-    def _elsewhere(self, change: Change) -> Iterator[tuple[dict[int, Edit], dict[int, torch.Tensor]]]:
+    def _elsewhere(self, change: Change) -> Iterator[list[Change]]:
         """Yield a change on the same line of every layer, then at everything of its kind."""
-        if change.instead:
-            like = list(exchanged_weights(self.forward, range(len(self.forward.tape.steps))))
-            yield {}, {k: v for each in like if each.key == change.key for k, v in (each.instead or {}).items()}
-            return
-        if change.kind in OF_CALLS:
-            every = range(len(self.forward.tape.steps))
-            like = [
-                each
-                for each in changes_of_calls(self.forward, every)
-                if (each.kind, each.key) == (change.kind, change.key)
-            ]
-            yield {each.place: each.edit for each in like}, {}
-            return
-        for places in self.forward.places_like(change.place):
-            edits = {place: edit for place in places if (edit := self._same_at(change, place)) is not None}
-            if len(edits) > 1:
-                yield edits, {}
+        every = range(len(self.forward.tape.steps))
+        makers = {"weights": exchanged_weights, **dict.fromkeys(OF_CALLS, changes_of_calls)}
+        groups: Iterable[Iterable[Change]] = (
+            [makers[change.kind](self.forward, every)]
+            if change.kind in makers
+            else (
+                itertools.chain.from_iterable(map(self._changes_at, places))
+                for places in self.forward.places_like(change.place)
+            )
+        )
+        for group in groups:
+            like: dict[object, Change] = {}
+            for each in group:
+                if (each.kind, each.key) == (change.kind, change.key):
+                    like.setdefault(frozenset(each.instead or ()) or each.place, each)
+            if len(like) > 1:
+                yield [*like.values()]
 
-    def _same_at(self, change: Change, place: int) -> Edit | None:
-        if place == change.place:
-            return change.edit
-        at = At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place))
-        return next((each.edit for each in changes_at(at) if each.key == change.key), None)
+    def _changes_at(self, place: int, far: float = 0.0) -> Iterator[Change]:
+        return changes_at(At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), far))
 
-    def _reach(
-        self, edits: Mapping[int, Edit], instead: Mapping[int, torch.Tensor] | None, *, is_all: bool
-    ) -> tuple[int | None, int, int]:
+    def _reach(self, change: Change, *, is_all: bool) -> tuple[int | None, int, int]:
         """Return the first expected value that a change leads to, how many it leads to, and how many foreign ones."""
         first: list[int] = []
         foreign = 0
@@ -264,9 +253,9 @@ class Search:
             return foreign + len(first) > _LOOKED_AT
 
         try:
-            given = [look(index, tensor) for index, tensor in (instead or {}).items()]
+            given = [look(index, tensor) for index, tensor in (change.instead or {}).items()]
             if not any(given):
-                self.forward.replay.run(edits, instead, look)
+                self.forward.replay.run(change.edits, change.instead, look)
         except Exception:  # noqa: BLE001 - what cannot be computed is no explanation
             return None, 0, _LOOKED_AT
         return (first[0] if first else None), len(first), foreign
