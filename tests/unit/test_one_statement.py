@@ -180,6 +180,23 @@ def test_of_two_statements_that_differ_the_one_that_computes_the_right_value_is_
     assert line_of(culprit.source) == "return weights @ v * 2"
 
 
+def test_a_wrapper_in_front_of_a_copy_pairs_by_name(made):
+    class Wrapper(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def forward(self, *args):
+            return self.module(*args)
+
+    port = made("port", REFERENCE.replace("scores + mask", "scores - mask"))
+
+    culprit = compare(trace(made("reference", REFERENCE), X), trace(Wrapper(port), X)).culprit
+
+    assert culprit.path == "module.attention"
+    assert line_of(culprit.source) == "scores = scores - mask"
+
+
 def test_a_golden_holds_the_attributes_and_its_reference_s_text_counts_while_it_is_as_recorded(made, tmp_path):
     path = tmp_path / "golden.safetensors"
     trace(made("reference", REFERENCE), X).save(path)

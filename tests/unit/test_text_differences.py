@@ -124,6 +124,13 @@ def test_the_functions_that_a_forward_uses_are_reached_with_the_statements_that_
     ]
 
 
+def test_the_body_of_a_function_begins_after_its_docstring():
+    body = REFERENCE.body("half")
+
+    assert text_in(REFERENCE, body) == "first, second = x.chunk(2)"
+    assert (body.first, body.last) == (3, 4)
+
+
 def test_lines_that_are_the_same_stand_beside_the_references():
     port = edited("x + y", "x - y")
     lines = port.whole("Block.forward")

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.source_text import on_disk
 from pytest_tfdebug.parity.text_differences import aligned, source_file, text_differences
+from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.slicing import text_of
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.text_differences import SourceFile, TextDifference
-    from pytest_tfdebug.records import CallComparison, SourceRange
+    from pytest_tfdebug.records import CallComparison
     from pytest_tfdebug.tracing.operators import Values
 
 
@@ -47,6 +48,11 @@ class ModuleTexts:
         name = self.own.around(lines)
         reached = self.own.reached(name, lines) if name and lines.file == self.own.path else ()
         return [each for used, part, _ in reached for each in self.own.reading(attribute, used, part)]
+
+    def statements(self, lines: SourceRange) -> SourceRange:
+        """Return some lines of the port without the parameters and the docstring of their function."""
+        body = self.own.body(self.own.around(lines))
+        return SourceRange(lines.file, max(lines.first, body.first), lines.last)
 
     def beside(self, lines: SourceRange) -> SourceRange | None:
         """Return the reference's lines that stand for some of the port's; None where too little is the same."""

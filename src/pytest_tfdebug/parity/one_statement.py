@@ -205,7 +205,9 @@ class _Search:
     def _whole(self) -> Culprit:
         """Return the culprit with its whole range, and say why nothing narrows it."""
         beside = self._texts.beside(self._lines) if self._texts is not None else None
-        named, at = self._named, self._look.culprit.source if self._look.culprit is not None else None
+        lines = self._texts.statements(self._lines) if self._texts is not None else self._lines
+        named = replace(self._named, source=lines)
+        at = self._look.culprit.source if self._look.culprit is not None else None
         if is_statement(self._lines) or not named.certain or named.kind not in ("module", "glue"):
             return replace(named, reference=beside)
         why = f"The first value that differs comes about at {at}." if at is not None else _NOTHING_NARROWS

@@ -141,6 +141,12 @@ class SourceFile:
         """Return the text of some lines."""
         return "\n".join(self._lines[lines.first - 1 : lines.last])
 
+    def body(self, name: str) -> SourceRange:
+        """Return the lines of a function from its first statement on, past parameters and docstring."""
+        first = next(iter(_units(self._functions[name].body)), None)
+        whole = self.whole(name)
+        return whole if first is None else SourceRange(self.path, first.first, whole.last)
+
     def whole(self, name: str) -> SourceRange:
         """Return the lines of a function."""
         node = self._functions[name]
