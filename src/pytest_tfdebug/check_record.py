@@ -76,6 +76,8 @@ class CulpritRecord:
         figures: What is known of the tensor, in lines.
         certain: Whether the place is verified, or was compared on all sides; otherwise it is a suspect.
         proved: The change that mends it, in a sentence; empty where there is none.
+        function: Name of the function that holds ``source``, where the forward calls it.
+        callers: Lines that lead to it from the forward, innermost first.
     """
 
     path: str
@@ -89,6 +91,8 @@ class CulpritRecord:
     figures: tuple[str, ...] = ()
     certain: bool = False
     proved: str = ""
+    function: str = ""
+    callers: tuple[Lines, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.check_record import CallPair, CallRecord, CoverageRecord, CulpritRecord, ForwardRecord, WorstRecord
+from pytest_tfdebug.check_record import (
+    CallPair,
+    CallRecord,
+    CoverageRecord,
+    CulpritRecord,
+    ForwardRecord,
+    Lines,
+    WorstRecord,
+)
 from pytest_tfdebug.parity.source_text import lines_of, source_text
 from pytest_tfdebug.parity.value_records import NearValues, paired_by_values
 from pytest_tfdebug.records import FAILING, as_they_ended
@@ -36,6 +44,8 @@ def culprit_record(culprit: Culprit | None) -> CulpritRecord | None:
         tuple(fact.strip() for fact in facts[1:]),
         culprit.certain,
         culprit.proved,
+        culprit.function,
+        tuple(Lines(each.file, each.first, each.last) for each in culprit.callers),
     )
 
 
