@@ -175,7 +175,7 @@ def _without_named(text: str) -> str:
         if found.start() < position or not _is_secret_pair(found):
             continue
         value = _VALUE.match(text, found.end())
-        if value is None or _is_harmless(value[0]):
+        if value is None or _is_harmless(value[0]) or _is_prose(found, value[0]):
             continue
         closing = found_quote[0] if (found_quote := re.match(_QUOTE, value[0])) else ""
         parts += [text[position : value.start()], closing, MASK, closing]
@@ -194,6 +194,11 @@ def _is_secret_pair(found: re.Match[str]) -> bool:
     if name in ("pass", "sig", "pin") and sep.endswith(": "):
         return sep[0] in "'\"\\"
     return is_secret_name(found["name"])
+
+
+def _is_prose(found: re.Match[str], value: str) -> bool:
+    """Tell whether a token is one of a text, as in "First token: position 3 of row 0"."""
+    return found["name"].lower() == "token" and found["sep"] == ": " and value.isalpha() and value.islower()
 
 
 def _is_harmless(value: str) -> bool:

@@ -74,6 +74,7 @@ def test_the_value_of_another_variable_stays(monkeypatch, name, value, text):
         "tokenizer=AutoTokenizer, author: someone",
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
         "cuda:0, torch.float32, model.layers[0].mlp: Linear(4, 4)",
+        "First token: position 9 of row 0; 1 of 10 real positions differ",
         "hf_transfer_enabled is set, and HF_HUB_ENABLE_HF_TRANSFER=1",
         "test_modeling_llama.py::LlamaModelTest::test_eager_matches_sdpa_inference_00_fp16_pad_left_sdpa_kernels",
         "Wav2Vec2ConformerForXVector, test_Qwen2_5OmniThinkerForConditionalGeneration, cp311-manylinux_2_17_x86_64",
