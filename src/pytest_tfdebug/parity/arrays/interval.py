@@ -7,10 +7,11 @@ there was computed from must be right as well.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pytest_tfdebug.parity.matching import has_same_order
 from pytest_tfdebug.tracing.fingerprints import distance
+from pytest_tfdebug.tracing.half_precision import HalfPrecision
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 #: A pair after the first array without one must be as near as those before: within this share of what is allowed, which
 #: is what rounding alone comes to, or within so many times the farthest.
 _ROUNDING, _AS_NEAR = 0.4, 4.0
+#: The same in half precision: before a fault, a runtime and the reference round alike.
+_HALF_NEAR = 2.0
 #: Moments of tensors that are multiples of one another agree as far as this.
 _EQUAL = 4e-6
 #: A wrong array is a form of a value that is no farther than this, and this many times nearer than the first open one.
@@ -134,7 +137,8 @@ def _drop_distant(reference: Reference, arrays: Sequence[Array], wrong: Collecti
         return
     before = max((array.share for array in arrays[:first] if array.partners), default=0.0)
     for array in arrays[first:]:
-        if array.partners and array.share > max(_ROUNDING, _AS_NEAR * before):
+        near = _HALF_NEAR if array.dtype in get_args(HalfPrecision) else _AS_NEAR
+        if array.partners and array.share > max(_ROUNDING, near * before):
             array.how, array.partners = "", ()
 
 
@@ -187,13 +191,9 @@ def _before(reference: Reference, arrays: Sequence[Array], found: Interval, good
     layout hides there.
     """
     direct = {index for array in arrays for index in array.partners}
-    ordered = {
-        index
-        for array in arrays
-        if array.how == "value"
-        for index in array.partners
-        if _is_in_order(array, reference.at(index))
-    }
+    whole = [(array, index) for array in arrays if array.how == "value" for index in array.partners]
+    ordered = {index for array, index in whole if _is_in_order(array, reference.at(index))}
+    turned = {index for array, index in whole if _has_its_axes(array, reference.at(index))} - ordered
     shown = found.steps["statement"]
     calls = {reference.at(index).call for index in shown}
     last = found.last.partners if found.last is not None else ()
@@ -202,12 +202,17 @@ def _before(reference: Reference, arrays: Sequence[Array], found: Interval, good
     seen: set[int] = set()
     while todo:
         value = reference.at(todo.pop())
-        is_seen = value.index in direct and not value.is_moved and value.call not in calls
+        is_other = value.index in turned or value.is_moved or value.call in calls
+        is_seen = value.index in direct and not is_other
         if value.index in seen or is_seen or value.index in ordered or value.index not in reference.computed:
             continue
         seen.add(value.index)
         todo += [made for made in value.producers if made in good]
     return sorted(index for index in seen if reference.at(index).lines)
+
+
+def _has_its_axes(array: Array, value: Value) -> bool:
+    return sorted(length for length, _ in array.print.axes) == sorted(length for length, _ in value.print.axes)
 
 
 def _is_in_order(array: Array, value: Value) -> bool:

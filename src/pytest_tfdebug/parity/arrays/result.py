@@ -182,6 +182,8 @@ def _statements(reference: Reference, indices: Sequence[int], bound: int) -> Ite
         lines = value.lines
         if not reference.side.weighted[index]:
             lines = _called_at(reference, value, around) or lines[-1:]
+        elif value.call not in reference.side.callers:
+            lines += _called_at(reference, value, ())
         shown = [_range(line) for line in lines or _called_at(reference, value, ())]
         if shown:
             found.setdefault(shown[0], Statement(shown[0], tuple(shown[1:])))

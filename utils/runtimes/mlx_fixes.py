@@ -1,0 +1,124 @@
+"""Real fixes of mlx-lm replayed: ``python utils/runtimes/mlx_fixes.py PATH_OF_A_CLONE``.
+
+The parent of each fix is to be loud in an interval that holds the line it fixed, the fix itself quiet. Each runs in a
+process of its own, with the whole package as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+
+class Fix(NamedTuple):
+    """A fix, and a model that shows it."""
+
+    commit: str
+    what: str
+    kind: str
+    more: dict[str, Any]
+    truth: str
+
+
+_FACTORS = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5]
+_LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "short_factor": _FACTORS,
+    "long_factor": _FACTORS,
+}
+_GEMMA2 = {"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 64}
+_MAMBA2 = {
+    "hybrid_override_pattern": "M-",
+    "mamba_num_heads": 4,
+    "mamba_head_dim": 16,
+    "ssm_state_size": 8,
+    "n_groups": 1,
+    "chunk_size": 4,
+    "time_step_min": 0.5,
+}
+_ROTARY = r"rot|cos|sin|freq"
+FIXES = (
+    Fix("04a19108", "routing by sigmoid", "lfm2_moe", {"use_expert_bias": True}, r"sigmoid|top_?k|rout|gather"),
+    Fix("5261ab85", "order of swiglu's operands", "mixtral", {}, r"act_fn|gate|chunk"),
+    Fix("465b107c", "masks of sliding layers", "gemma3_text", {"num_hidden_layers": 4}, r"mask"),
+    Fix(
+        *("085e36e6", "factors of longrope", "phi3"),
+        {"rope_parameters": _LONGROPE, "original_max_position_embeddings": 32},
+        _ROTARY,
+    ),
+    Fix("b8bbbca6", "partial rotary", "phi3", {"partial_rotary_factor": 0.5}, _ROTARY),
+    Fix("9020453e", "soft capping", "gemma2", _GEMMA2, r"softcap|tanh"),
+    Fix("6ddfdda1", "clamp of the time step", "nemotron_h", _MAMBA2, r"dt|clamp|softplus|time_step"),
+    Fix("1dc5de4f", "a mask of truth values", "gemma2", _GEMMA2, r"mask|softmax"),
+    Fix("743f4f77", "rotary of olmo3's layers", "olmo3", {"num_hidden_layers": 4}, _ROTARY),
+)
+
+
+def judge(fix: Fix) -> None:
+    """Print the score of the mlx-lm on the path."""
+    import mlx.core as mx
+    from mlx_corpus import IDS, mlx_model, reference
+    from scoring import score
+
+    from pytest_tfdebug import compare, trace
+    from pytest_tfdebug.runtimes.mlx import arrays
+
+    warnings.simplefilter("ignore")
+    mx.set_default_device(mx.cpu)
+    model = reference(fix.kind, **fix.more)
+    report = compare(trace(model, input_ids=IDS, use_cache=False), arrays(mlx_model(model), mx.array(IDS.numpy())))
+    got = "quiet" if report.ok else " ".join(map(str, score(report, lambda text: bool(re.search(fix.truth, text)))))
+    print("RESULT", f"{got:10}", "" if report.ok else str(report).splitlines()[0])
+
+
+def main() -> None:
+    """Print a line for the parent of each fix and for the fix."""
+    clone, only = sys.argv[1], sys.argv[2:]
+    for fix in FIXES:
+        for revision in (f"{fix.commit}^", fix.commit) if not only or fix.commit in only else ():
+            with TemporaryDirectory() as folder:
+                told = _judged(fix, _unpacked(clone, revision, Path(folder)))
+            print(f"{revision:10} {fix.kind:12} {fix.what:28} {told}", flush=True)
+
+
+def _unpacked(clone: str, revision: str, folder: Path) -> Path:
+    """Write the package as it was at a revision, and return the folder that it is imported from."""
+    listed = _run("git", "-C", clone, "ls-tree", "-d", "--name-only", revision).decode().split()
+    inside = "mlx_lm" if "mlx_lm" in listed else "llms/mlx_lm"
+    _run("tar", "-x", "-C", str(folder), given=_run("git", "-C", clone, "archive", revision, inside))
+    return (folder / inside).parent
+
+
+def _run(*command: str, given: bytes | None = None) -> bytes:
+    done = subprocess.run(command, input=given, capture_output=True, check=True)  # noqa: S603 - git and tar
+    return done.stdout
+
+
+def _judged(fix: Fix, package: Path) -> str:
+    path = os.pathsep.join([str(package), *sys.path[1:], str(Path(__file__).parent)])
+    done = subprocess.run(  # noqa: S603 - this script
+        [sys.executable, __file__, "--judge", json.dumps(fix)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    told = [line.removeprefix("RESULT ") for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    last = (done.stderr.strip().splitlines() or ["?"])[-1]
+    return told[0] if told else f"not run: {last[:100]}"
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--judge":
+        judge(Fix(*json.loads(sys.argv[2])))
+    else:
+        main()
