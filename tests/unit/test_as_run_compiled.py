@@ -12,6 +12,7 @@ from pytest_tfdebug.goldens.settings import CheckSettings
 from pytest_tfdebug.goldens.store import load, save
 from pytest_tfdebug.parity.tolerance import Tolerances
 
+torch.compile(nn.Identity(), backend="eager")  # loaded before a run in this process, which would unload it for good
 IDS = torch.arange(1, 9)[None]
 
 
