@@ -116,3 +116,59 @@ def test_a_typo_is_refused_and_records_nothing(run, pytester, typo):
     )
     recorded.stdout.no_fnmatch_line("*modeling_llama*")
     assert not list(pytester.path.rglob("*.safetensors"))
+
+
+RANDOM = """
+class Dropping(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(x)
+
+class Drawing(nn.Module):
+    def forward(self, x):
+        return x + torch.rand(3)
+
+class Counting(nn.Module):
+    calls = 0
+
+    def forward(self, x):
+        Counting.calls += 1
+        return x * Counting.calls
+
+X = torch.ones(2, 3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("Dropping()", "*it is in training mode: call .eval() on the model."),
+        ("Counting().eval()", "*it draws random numbers, or keeps a state of its own: give it fixed inputs, *"),
+    ],
+)
+def test_a_forward_that_gives_something_else_each_time_is_not_recorded(pytester, model, told):
+    pytester.makepyfile(test_it=SUITE + RANDOM + f"def test_it(tf_golden):\n    tf_golden.check({model}, X)\n")
+
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=update")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*GoldenError: The forward of * gives something else each time, and a golden *", told])
+    assert not list(pytester.path.rglob("*.safetensors"))
+
+
+def test_what_a_test_seeds_itself_may_be_drawn(pytester):
+    check = "torch.manual_seed(3)\n    tf_golden.check({model}, X)\n"
+    pytester.makepyfile(
+        test_it=SUITE
+        + RANDOM
+        + f"def test_drawn(tf_golden):\n    {check.format(model='Drawing().eval()')}"
+        + f"def test_dropped(tf_golden):\n    {check.format(model='Dropping()')}"
+    )
+
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--tf-golden=update")
+
+    result.assert_outcomes(passed=1, failed=1)
+    pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", "drawn").assert_outcomes(passed=1, deselected=1)

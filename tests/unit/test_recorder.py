@@ -518,3 +518,25 @@ def test_hooks_that_a_forward_puts_into_its_modules_do_not_stay():
 
     assert torch.equal(first, second)
     assert (len(model.inner._forward_hooks), model.is_hooked) == (0, False)
+
+
+def test_a_path_that_is_not_there_is_told_with_those_that_may_be_meant():
+    model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 2))
+    recorded = trace(model, torch.ones(1, 2))
+
+    with pytest.raises(KeyError, match=r"'00': no such call among the 5 of this trace. Did you mean '0"):
+        recorded["00"]
+
+
+def test_the_end_of_a_path_suggests_the_whole():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Module()
+            self.model.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+
+        def forward(self, x):
+            return self.model.layers[1](self.model.layers[0](x))
+
+    with pytest.raises(KeyError, match=r"'layers\.1': .*Did you mean 'model\.layers\.1'\?"):
+        trace(Outer(), torch.ones(1, 2))["layers.1"]

@@ -11,10 +11,12 @@ from pytest_tfdebug.errors import GoldenSizeWarning, TFDebugError
 from pytest_tfdebug.goldens.on_ranks import fingerprint_on_ranks, gathered, once
 from pytest_tfdebug.goldens.paths import shown
 from pytest_tfdebug.goldens.progress import Progress
+from pytest_tfdebug.goldens.repeatable import refuse_unless_repeatable
 from pytest_tfdebug.goldens.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.store import Written, save
 from pytest_tfdebug.tracing.codec import shown_size
 from pytest_tfdebug.tracing.ranks import present_group
+from pytest_tfdebug.tracing.rerun import Rerun
 from pytest_tfdebug.tracing.selection import selection
 from pytest_tfdebug.tracing.trace import recorded_forward
 
@@ -54,7 +56,7 @@ def record(
         blind: Returns what the golden cannot see; asked only if something is written.
 
     Raises:
-        GoldenError: If the forward showed no tensor, or the file cannot be written.
+        GoldenError: If the forward showed no tensor or gives something else each time, or the file cannot be written.
         TFDebugError: If the model cannot be run in float64, and floors are asked for.
     """
     __tracebackhide__ = True
@@ -78,6 +80,8 @@ def record(
         group=group,
         kept_output=None if settings.rules.positions is None else settings.rules.masked,
     )
+    if isinstance(recorded.again, Rerun) and group is None:
+        refuse_unless_repeatable(model, recorded, recorded.again, settings.rules.masked)
     weights = None if group is None else fingerprint_on_ranks(model, group)
     recorded = recorded if group is None else gathered(recorded, group)
 

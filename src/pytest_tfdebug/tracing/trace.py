@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.records import Write
 from pytest_tfdebug.tracing.capture import Captures, tensor_record
 from pytest_tfdebug.tracing.ranks import record_here
@@ -78,7 +79,10 @@ class Trace:
         for call in self.calls:
             if call.path == canonical and str(call.call) == (number or "0"):
                 return call
-        raise KeyError(f"{name!r}: no such call among the {len(self.calls)} of this trace")
+        near = [call.name for call in self.calls if call.name.endswith(f".{name}")]
+        near = near or get_close_matches(name, [call.name for call in self.calls], 3)
+        hint = f". Did you mean {listed([repr(each) for each in near], 3)}?" if near else ""
+        raise KeyError(f"{name!r}: no such call among the {len(self.calls)} of this trace{hint}")
 
     def __repr__(self) -> str:
         return f"<Trace of {self.model_class}: {len(self.calls)} calls, {sum(1 for _ in self.records())} tensors>"
