@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: A port that agrees may be so many times as far from its reference as it is at the given configuration.
 _SPREAD = 4.0
-#: A port further from its reference than this, before any field moves, is another model.
-_ALIKE = 1e-3
+#: An error below this may be rounding that a variant amplifies: its own floor is measured then.
+_NEAR = 1e-3
 _UNJUDGED = "it shows only together with another field, and there the port goes wrong before it moves."
 _ORDER = ("ignored", "differs", "refused", "agrees", "matters", "never")
 
@@ -121,12 +121,12 @@ class _Held:
                 "Give load=lambda port, reference: ..., which copies the weights."
             )
         own = error_of(self.reference.base, self.base)
-        if not own <= _ALIKE:
+        if not own <= self.reference.bound:
             report = self.port.compared(self.reference.base)
             told = f"\n{report}" if report is not None and not report.ok else ""
             raise TFDebugError(
-                f"The port differs from {self.reference.name} by {own:.1%} before any field moves: no field was judged."
-                + told
+                f"The port differs from {self.reference.name} by {own:.2g} of its output before any field moves: "
+                f"no field was judged.{told}"
             )
         self.bound = max(self.reference.bound, _SPREAD * own)
 
@@ -163,7 +163,7 @@ def _judged(row: FieldRow, move: Move, held: _Held, before: Held, after: Held) -
         return None
     error, port_moved = error_of(move.variant, after), moved(before, after)
     row = replace(row, port_moved=port_moved, error=error, note="; ".join(filter(None, (row.note, after.unmatched))))
-    rounding = _SPREAD * held.reference.floor_of(move.variant) if held.bound < error < _ALIKE else 0.0
+    rounding = _SPREAD * held.reference.floor_of(move.variant) if held.bound < error < _NEAR else 0.0
     if error <= max(held.bound, rounding):
         return replace(row, verdict="agrees")
     verdict: Verdict = "ignored" if port_moved <= held.bound else "differs"
