@@ -180,3 +180,11 @@ def test_what_holds_no_arrays_is_refused(golden, given, told):
         compare(golden, given)
 
     assert str(caught.value).startswith(told)
+
+
+def test_a_mask_of_another_kind_is_not_taken_for_what_differs(golden, computed):
+    arrays = computed(numpy_llama.with_bug("residual"))
+
+    report = compare(golden, {"mask": np.triu(np.full((8, 8), -1e9, dtype=np.float32), 1), **arrays})
+
+    assert report.first.label == "layer0.after_attention"

@@ -71,11 +71,13 @@ def find_interval(reference: Reference, arrays: Sequence[Array], wrong: Collecti
         return None
     good = vouched(reference, arrays, wrong)
     is_open |= set(wrong)
-    found = _first_open(reference, arrays, sorted(is_open)) or _unheld(reference, arrays, is_open)
+    # constants (masks, tables) are written in many ways: they count as given, and are shown with what they go into
+    places = [index for index in sorted(is_open) if reference.side.weighted[index]] or sorted(is_open)
+    found = _first_open(reference, arrays, places) or _unheld(reference, arrays, is_open)
     found.open = is_open
     ends: dict[Strength, int] = {"statement": found.bound}
     if found.first is not None:
-        ends = _ends(reference, found, arrays[arrays.index(found.first) :], sorted(is_open))
+        ends = _ends(reference, found, arrays[arrays.index(found.first) :], places)
     shown: set[int] = set()
     for strength, end in ends.items():
         upto = reference.statement(reference.at(end)) if strength == "statement" else {end}
