@@ -59,7 +59,7 @@ def ran_in(port: Any, case: Any) -> dict[str, dict[int, set[str]]]:  # noqa: ANN
         case: Its models.
     """
     files = {
-        str(module.__file__): name
+        str(getattr(module, "__file__", "")): name
         for name, module in list(sys.modules.items())
         if name.partition(".")[0] == port.package
     }
