@@ -71,9 +71,9 @@ class _TestFile:
         return is_same and test not in self.tests
 
     def names_function(self, recorded: str) -> bool:
-        """Tell whether the name of a recorded test's function stands in the file: it may be a test elsewhere."""
-        function = recorded.partition("[")[0].rpartition("::")[2]
-        return re.search(rf"\b{re.escape(function)}\b", self._text) is not None
+        """Tell whether the name of a recorded test's function, and of its class, stand in the file still."""
+        _, *names = recorded.partition("[")[0].split("::")
+        return all(re.search(rf"\b{re.escape(name)}\b", self._text) for name in names)
 
     @cached_property
     def _text(self) -> str:

@@ -44,8 +44,9 @@ _TOLD: dict[str, str] = {
 }
 
 
-#: What is wrong in these ways was compared on all sides; the others leave open which of several lines it is.
-_SURE: frozenset[Fault] = frozenset({"replaced", "operand", "applied", "left-out", "taken", "proved"})
+#: What is wrong in these ways was compared on all sides; the others leave open which of several lines it is. What is
+#: left out is one of these: an operand that lies in another order looks as if a step were missing.
+_SURE: frozenset[Fault] = frozenset({"replaced", "operand", "applied", "taken", "proved"})
 
 
 @dataclass
