@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,10 @@ def states_by_class(result):
     }
 
 
+#: Where the plugin is, for a process of its own.
+UTILS = str(Path(__file__).parents[2] / "utils")
+
+
 def really(report, test, model, cls):
     """Return the state of a class in the report of a run; None where the run has no such test."""
     values = report[test]
@@ -53,7 +58,12 @@ def run_pytest(repo, file, *options):
         *options,
         "tests",
     ]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": "-p no:hypothesispytest"}
+    environment = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_ADDOPTS": "-p no:hypothesispytest",
+        "PYTHONPATH": os.pathsep.join([UTILS, *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
     done = subprocess.run(command, cwd=repo, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text())

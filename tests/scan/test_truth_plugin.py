@@ -1,8 +1,13 @@
 """``-p scan_truth.plugin``: what a run really collected and skipped, in the scanner's form."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
+
+#: Where the plugin is, for a process of its own.
+UTILS = str(Path(__file__).parents[2] / "utils")
 
 COMMON = """
 class ModelTesterMixin:
@@ -37,7 +42,8 @@ class NTest(ModelTesterMixin, unittest.TestCase):
 
 
 @pytest.fixture
-def models(pytester):
+def models(pytester, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([UTILS, *filter(None, [os.environ.get("PYTHONPATH")])]))
     for directory in ("tests", "tests/models", "tests/models/m"):
         pytester.mkpydir(directory)
     pytester.path.joinpath("tests/test_modeling_common.py").write_text(COMMON)
