@@ -9,6 +9,7 @@ from pytest_tfdebug.parity.arguments import arguments, other_arguments
 from pytest_tfdebug.records import Call, CallComparison
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
+AT_SCALE = "The first value that differs comes about at test_arguments.py:22."
 
 
 class Scaled(nn.Module):
@@ -34,20 +35,20 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("port", "told"),
+    ("port", "held", "told"),
     [
-        (Model(3, scale=2.0), "power=3 instead of 2"),
-        (Model(2, scale=2.5), "scale=2.5 instead of 2.0"),
-        (Model(2, scale=2.5, options=None), "scale=2.5 instead of 2.0"),
+        (Model(3, scale=2.0), "has args (3,); the reference has (2,). 8 ", "power=3 instead of 2."),
+        (Model(2, scale=2.5), "", f"scale=2.5 instead of 2.0. {AT_SCALE}"),
+        (Model(2, scale=2.5, options=None), "", f"scale=2.5 instead of 2.0. {AT_SCALE}"),
     ],
 )
-def test_who_gives_another_number_is_blamed(port, told):
+def test_who_gives_another_number_is_blamed(port, held, told):
     report = compare(trace(Model(2, scale=2.0), X), trace(port, X))
 
     assert (report.culprit.kind, report.culprit.path) == ("glue", "Model")
     assert report.culprit.explanation.partition(" ")[2] == (
-        "tensors agree before it: the fault is in the lines of Model's forward between its calls of 'first' and "
-        f"'second'. 'second' is given {told}."
+        f"{held}tensors agree before it: the fault is in the lines of Model's forward between its calls of 'first' and "
+        f"'second'. 'second' is given {told}"
     )
     assert report.culprit.divergence.path == "second"
 

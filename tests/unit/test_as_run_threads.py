@@ -63,7 +63,7 @@ def test_a_bug_in_a_thread_is_named_and_not_the_root():
 
     assert compare(expected, trace(Model(), X)).ok
     report = compare(expected, actual)
-    assert (report.culprit.kind, report.culprit.path) == ("module", "blocks.0.experts.3.2")
+    assert (report.culprit.kind, report.culprit.path) == ("weights", "blocks.0.experts.3.2")
 
 
 def test_calls_in_threads_are_watched():

@@ -7,7 +7,7 @@ from transformers import DynamicCache
 
 from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, Trace, compare, record, trace
-from pytest_tfdebug.parity.compare import conclude, start_comparison
+from pytest_tfdebug.parity.compare import conclude, explained, start_comparison
 from pytest_tfdebug.parity.coverage import RecordedModules
 from pytest_tfdebug.parity.tolerance import tolerances
 from pytest_tfdebug.tracing.caches import CacheWatch, caches_among
@@ -195,10 +195,11 @@ def test_another_value_in_a_cache_is_blamed_on_the_lines_that_wrote_it():
     blamed, report = diverging(Model(2.0))
 
     assert blamed == ("glue", "second")
-    assert report.culprit.explanation.partition(" ")[2] == (
-        "tensors agree before it: the fault is in the lines of Attention's forward between its calls of 'second.k' "
-        "and 'second.o'."
+    assert report.culprit.explanation == (
+        "Attention has factor 2.0; the reference has 1.0. 14 tensors agree before it: the fault is in the lines of "
+        "Attention's forward between its calls of 'second.k' and 'second.o'."
     )
+    assert str(report.culprit.source) == "test_caches.py:40"
     text = str(report).splitlines()
     assert "  Tensor: OwnCache.layers[1]['keys'] as written by 'second', shape (1, 2, 4), float32" in text
     assert "  Mismatched elements: 8 / 8 (100.0%)" in text
@@ -215,10 +216,11 @@ def test_a_call_that_was_not_given_its_cache_is_blamed_on_its_caller():
     blamed, report = diverging(Model(hands_on=False))
 
     assert blamed == ("glue", "Model")
-    assert report.culprit.explanation.partition(" ")[2] == (
-        "tensors agree before it: the fault is in the lines of Model's forward between its calls of 'first' and "
-        "'second'. 'second' is given cache=None instead of an object."
+    assert report.culprit.explanation == (
+        "Model has hands_on False; the reference has True. 14 tensors agree before it: the fault is in the lines of "
+        "Model's forward between its calls of 'first' and 'second'. 'second' is given cache=None instead of an object."
     )
+    assert str(report.culprit.source) == "test_caches.py:58"
 
 
 def test_a_cache_that_is_not_returned_is_blamed_on_the_call_that_keeps_it():
@@ -259,7 +261,7 @@ def test_a_module_without_children_that_writes_something_else_is_the_culprit():
 
     assert blamed == ("module", "writer")
     assert report.culprit.explanation.startswith(
-        "Its inputs agree and what it wrote into its cache does not, and it calls"
+        "Writer has factor 2; the reference has 1. Its inputs agree and what it wrote into its cache does not, and it calls"
     )
 
 
@@ -316,10 +318,11 @@ def test_another_value_in_a_cache_is_the_fault_also_where_the_next_step_shows_it
 
 @pytest.mark.parametrize("port", [Model(2.0), Model(hands_on=False), Model(returns=False), Model()])
 def test_a_forward_that_is_compared_while_it_runs_is_judged_as_its_trace_is(port):
-    expected = trace(Model(), X)
+    expected, actual = trace(Model(), X), trace(port, X)
     names = [path for path, _ in port.named_modules() if path]
     comparator = start_comparison(expected, None, tolerances(None, None, None), modules=names, aliases={})
     with torch.no_grad(), Recorder(port, comparator, on_write=comparator.wrote):
         port(X)
 
-    assert str(conclude(comparator)) == str(compare(expected, trace(port, X)))
+    report = conclude(comparator, second_look=lambda fails: explained(expected, actual, fails=fails))
+    assert str(report) == str(compare(expected, actual))

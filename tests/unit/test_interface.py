@@ -46,5 +46,5 @@ def test_representations_are_short_and_say_what_it_is():
 
     assert repr(expected) == "<Trace of Sequential: 25 calls, 50 tensors>"
     assert repr(passed) == "<ParityReport ok=True: 50 tensors agree>"
-    assert repr(failed).startswith("<ParityReport ok=False: Culprit(path='0.0', kind='module', ")
+    assert repr(failed).startswith("<ParityReport ok=False: Culprit(path='0.0', kind='weights', ")
     assert all(len(repr(thing)) < 1000 for thing in (failed, failed.culprit, expected.calls[0], failed.calls[0]))

@@ -120,6 +120,8 @@ def _in_lines(
     look = second_look(fails)
     if look is None:
         return verdict
+    if fails is None and is_of_uncompared(culprit):  # what was held to nothing is in no line
+        return replace(verdict, culprit=look.culprit or culprit)
     item = next((item for item in compared.calls if item.call.path == culprit.path and item.expected), None)
     if item is not None and item.expected is not None:
         is_root = item.call.parent is None
