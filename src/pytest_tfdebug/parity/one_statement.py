@@ -167,7 +167,7 @@ class _Search:
         return own or (self._outer.of_init(self._name.partition(".")[0]) if self._outer is not None else [])
 
     def _by_values(self) -> Culprit | None:
-        """Blame the statement whose value is wrong, with the condition that leads to it."""
+        """Blame the statement whose value is wrong, with its condition, as far as these are lines that calls name."""
         seen, texts = self._seen, self._texts
         if seen is None or seen.source is None:
             return None
@@ -175,9 +175,10 @@ class _Search:
         lines = self._not_run(seen) or lines
         if _meet(lines, self._lines):
             begin = max(branch_begin(lines.file, lines.first), self._lines.first)
-            lines = SourceRange(lines.file, min(begin, lines.first), lines.last)
+            lines = SourceRange(lines.file, begin, min(lines.last, self._lines.last))
         beside = texts.beside(lines) if texts is not None else None
-        found = replace(self._named, source=lines, reference=seen.reference or beside, certain=seen.certain)
+        is_sure = self._named.certain if lines == self._lines and is_statement(lines) else seen.certain
+        found = replace(self._named, source=lines, reference=seen.reference or beside, certain=is_sure)
         return self._told(replace(found, function=function, callers=callers), _said(seen))
 
     def _not_run(self, seen: Culprit) -> SourceRange | None:
