@@ -99,9 +99,10 @@ def untrue(bug):
         yield "the culprit gets right inputs and gives wrong outputs"
     if bug.kind == "glue" and any(same and off for same, off in children(path, right[1], wrong[1])):
         yield "the children of the culprit are right"
-    source = inspect.getsource(inspect.unwrap(type(culprit_of(bug, port)).forward))
-    if (bug.lines or "") not in source or (bug.kind == "glue" and bug.lines is None):
-        yield "its lines stand in the forward of the culprit"
+    methods = inspect.getmembers(type(culprit_of(bug, port)), inspect.isfunction)
+    sources = [inspect.getsource(inspect.unwrap(method)) for _, method in methods]
+    if not any((bug.lines or "") in source for source in sources) or (bug.kind == "glue" and bug.lines is None):
+        yield "its lines stand in a method of the culprit"
 
 
 def differs(bug, expected, actual):
