@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.blame_calls import Verdict, judge_calls
+from pytest_tfdebug.parity.call_notes import told_adapters
+from pytest_tfdebug.parity.call_tree import CallTree
 from pytest_tfdebug.parity.module_names import suggested_rules
 from pytest_tfdebug.parity.one_statement import one_statement
 from pytest_tfdebug.parity.uncompared import blame_uncompared, is_of_uncompared, outputs_fail, uncompared
@@ -131,6 +133,8 @@ def _in_lines(
             is_sure = look.pair is not None and all(map(look.pair.weights.is_sure, wrong))
             blamed = replace(culprit, kind="weights", explanation=told, weights=tuple(wrong), certain=is_sure)
             return replace(verdict, culprit=blamed)
+    if item is not None and told_adapters(CallTree(compared), item):  # the adapter is the difference, and no line is
+        return verdict
     return replace(verdict, culprit=_of_both(culprit, look, compared))
 
 
