@@ -9,6 +9,7 @@ A statement that is the reference's, in a function that is the reference's other
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.module_texts import texts_of
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.comparator import Compared
     from pytest_tfdebug.parity.text_differences import TextDifference
     from pytest_tfdebug.parity.value_culprit import Explained
-    from pytest_tfdebug.records import CallComparison, Culprit
-    from pytest_tfdebug.tracing.operators import Value
+    from pytest_tfdebug.records import CallComparison, Culprit, Site
+    from pytest_tfdebug.tracing.operators import Line, Value
 
 #: Values of the two forwards that are no further apart are one.
 _AGREE = 2e-5
@@ -52,7 +53,8 @@ class _Search:
 
     def __init__(self, named: Culprit, lines: SourceRange, compared: Compared, look: Explained) -> None:
         self._named, self._lines, self._look = named, lines, look
-        self._seen = look.culprit if _passes(look, lines) else None
+        paired = {item.call.path for item in compared.calls if item.expected is not None}
+        self._seen = look.culprit if _passes(look, lines, paired) else None
         self._called = {item.call.path for item in compared.calls}
         around = [*_around(named, compared)]
         recorded = look.pair.reference.table if look.pair is not None else None
@@ -255,11 +257,17 @@ def _around(named: Culprit, compared: Compared) -> list[CallComparison]:
     return [*found, *(root for root in roots[:1] if root.expected is not None and root not in found)]
 
 
-def _passes(look: Explained, lines: SourceRange) -> bool:
-    """Tell whether the values that are wrong came about in some lines, or in functions that these called."""
-    values = look.finding.values if look.finding is not None else []
+def _passes(look: Explained, lines: SourceRange, paired: set[str]) -> bool:
+    """Tell whether the values that are wrong came about in some lines, or in what these called and was not compared."""
+    if look.finding is None or look.pair is None:
+        return False
+    places: list[Line | Site | None] = []
+    for value in look.finding.values:
+        places += value.lines
+        for call in takewhile(lambda call: call.path not in paired, look.pair.port.around(value.call)):
+            places += (call.site, call.inner_site)
     is_inside = look.culprit is not None and _meet(look.culprit.source, lines)
-    return is_inside or any(_is_in(line.file, line.line, lines) for value in values for line in value.lines)
+    return is_inside or any(_is_in(place.file, place.line, lines) for place in places if place is not None)
 
 
 def _is_not_after(lines: SourceRange, other: SourceRange | None) -> bool:
