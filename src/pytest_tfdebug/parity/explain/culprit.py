@@ -116,6 +116,9 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
             return replace(named, reference=named.reference or here.reference, certain=certain, proved=here.proved)
         source, reference = here.source or named.source, here.reference or named.reference
         return replace(named, source=source, reference=reference, certain=here.certain, proved=here.proved)
+    first = named.divergence  # a call that was given another number: what it computes with it is no other culprit
+    if first is not None and named.kind == "glue" and first.direction == "output" and first.path == told.path:
+        return replace(named, proved=told.proved)
     if look.proved and told.certain and named.kind not in _PLAIN:
         return told
     return replace(named, proved=told.proved, reference=told.reference or named.reference)
