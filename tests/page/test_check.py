@@ -145,7 +145,7 @@ def test_the_heat_map_says_what_the_file_says(check_page, checks):
 
     told = page.inner_text("#heat-readout")
     place = 1 * grid["columns"] + 1
-    assert told.startswith("batch 0, token 1, feature 1: expected ")
+    assert told.startswith("batch 0, token 1, feature 2: expected ")  # of two features the one that differs more
     expected, actual = (float(re.search(rf"{name} (-?[\d.e-]+)", told).group(1)) for name in ("expected", "actual"))
     assert expected == pytest.approx(grid["expected"][place], rel=5e-3, abs=1e-9)
     assert actual == pytest.approx(grid["actual"][place], rel=5e-3, abs=1e-9)
