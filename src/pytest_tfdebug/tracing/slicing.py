@@ -134,12 +134,6 @@ def text_of(file: str, first: int, last: int) -> str:
     return dedent("".join(linecache.getline(file, number) for number in range(first, last + 1))).rstrip()
 
 
-def class_around(file: str, first: int, last: int) -> tuple[int, int] | None:
-    """Return the first and last line of the innermost class around some lines of a file; None where there is none."""
-    tree = _parse("".join(linecache.getlines(file)))
-    return None if tree is None else _innermost(tree, (ast.ClassDef,), first, last)
-
-
 def innermost_loop(tree: ast.Module, first: int, last: int) -> tuple[int, int] | None:
     """Return the extent of the smallest loop that holds two lines."""
     return _innermost(tree, _LOOPS, first, last)
