@@ -28,7 +28,7 @@ import pytest_tfdebug
 from bugs import BUGS  # type: ignore[import-not-found]  # the folder is put on the path above
 from models import IS_V5, build  # type: ignore[import-not-found]
 from mutants import is_narrow
-from pytest_tfdebug.tracing.samples import sampled
+from pytest_tfdebug.tracing.file.samples import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable

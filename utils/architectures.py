@@ -24,12 +24,12 @@ import transformers
 from transformers.models.auto import modeling_auto
 
 import pytest_tfdebug
-from pytest_tfdebug.tracing.floors import measure_floors
+from pytest_tfdebug.tracing.values.floors import measure_floors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_tfdebug.parity.tolerance import ToleranceBy
+    from pytest_tfdebug.parity.tensors.tolerance import ToleranceBy
 
     Inputs = dict[str, torch.Tensor]
 

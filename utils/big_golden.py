@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 
 import pytest_tfdebug
 from bugs import BUGS  # type: ignore[import-not-found]  # the folder is put on the path above
-from pytest_tfdebug.tracing.codec import shown_size
-from pytest_tfdebug.tracing.samples import sampled
+from pytest_tfdebug.tracing.file.codec import shown_size
+from pytest_tfdebug.tracing.file.samples import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

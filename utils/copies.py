@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 
 import pytest_tfdebug
 from models import ARCHITECTURES, DECODER, build  # type: ignore[import-not-found]  # the folder is put on the path above
-from pytest_tfdebug.tracing.leaves import walk
+from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 import pytest_tfdebug
 from bugs import BUGS  # type: ignore[import-not-found]  # the folder is put on the path above
 from models import ARCHITECTURES, IS_V5, build  # type: ignore[import-not-found]
-from pytest_tfdebug.tracing.floors import measure_floors
-from pytest_tfdebug.tracing.samples import sampled
+from pytest_tfdebug.tracing.file.samples import sampled
+from pytest_tfdebug.tracing.values.floors import measure_floors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,13 +29,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 
 import pytest_tfdebug
 from models import ARCHITECTURES, build  # type: ignore[import-not-found]  # the folder is put on the path above
-from pytest_tfdebug.tracing.slicing import is_statement
+from pytest_tfdebug.tracing.values.slicing import is_statement
 from rewriting import rewrite_forward  # type: ignore[import-not-found]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_tfdebug.parity.tolerance import ToleranceBy
+    from pytest_tfdebug.parity.tensors.tolerance import ToleranceBy
     from pytest_tfdebug.records import SourceRange
 
 _OPERATORS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}

@@ -18,7 +18,7 @@ import pytest
 
 from pytest_tfdebug import options
 from pytest_tfdebug.errors import CheckError, TFDebugError, printable
-from pytest_tfdebug.goldens.collected import Collected
+from pytest_tfdebug.goldens.session.collected import Collected
 from pytest_tfdebug.running import RUNNING
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ MARKER_PLUGINS: dict[str, str] = {
 #: Check of the marker ``invariant`` -> module likewise.
 CHECK_PLUGINS: dict[str, str] = {"clean_load": "pytest_tfdebug.invariance.loads"}
 
-_GOLDEN_SESSION = "pytest_tfdebug.goldens.session"
+_GOLDEN_SESSION = "pytest_tfdebug.goldens.session.session"
 _NOTES = "pytest_tfdebug.publish.note"
 _FAILURE = "pytest_tfdebug.publish.failure"
 
@@ -201,7 +201,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
     """Tell a worker what was typed and how wide the terminal is: it sees neither."""
-    modes, failure = import_module("pytest_tfdebug.goldens.modes"), import_module("pytest_tfdebug.publish.failure")
+    modes, failure = (
+        import_module("pytest_tfdebug.goldens.store.modes"),
+        import_module("pytest_tfdebug.publish.failure"),
+    )
     node.workerinput[modes.TYPED] = modes.is_typed(node.config)
     node.workerinput[failure.TOLD_WIDTH] = failure.width_of(node.config)
 
@@ -217,7 +220,7 @@ def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a worker of pytest
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print what became of the goldens, and what passing checks have to say."""
     if _golden_session(config) is not None:
-        goldens = import_module("pytest_tfdebug.goldens.summary")
+        goldens = import_module("pytest_tfdebug.goldens.session.summary")
         _write(terminalreporter, "tfdebug environment", goldens.failed_environment(config))
         _write(terminalreporter, "tfdebug goldens", list(goldens.summary(config)))
         for line in goldens.covered(config):

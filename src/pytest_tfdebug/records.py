@@ -85,7 +85,7 @@ class Statistics(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Digest:
-    """What is kept of a tensor that is not kept whole; :mod:`pytest_tfdebug.tracing.digest` makes it.
+    """What is kept of a tensor that is not kept whole; :mod:`pytest_tfdebug.tracing.values.digest` makes it.
 
     Complex numbers are pairs of elements here.
 
@@ -128,7 +128,7 @@ class TensorRecord:
         dtype: Name without the ``torch.`` prefix, ``"float32"``.
         tensor: The values as they were when they were recorded; None when they cannot be kept (meta tensors), or a
             golden holds a digest of them.
-        statistics: Known summary, or None until :func:`pytest_tfdebug.tracing.statistics.summarize` fills it.
+        statistics: Known summary, or None until :func:`pytest_tfdebug.tracing.values.statistics.summarize` fills it.
         digest: What is kept in place of the tensor.
         floor: How far it is from what the same forward gives in float64: norm of the difference over that of the
             tensor. None where it was not measured, or is no rounding.

@@ -52,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _text(file: Path) -> Iterator[str]:
-    from pytest_tfdebug.goldens.changes import described
-    from pytest_tfdebug.goldens.store import load
+    from pytest_tfdebug.goldens.store.changes import described
+    from pytest_tfdebug.goldens.store.golden_file import load
 
     yield from described(load(file))
 
@@ -93,8 +93,8 @@ def _blob(file: Path, like: str) -> str:
 
 
 def _told(pair: _Pair) -> Iterator[str]:
-    from pytest_tfdebug.goldens.changes import changes
-    from pytest_tfdebug.goldens.store import load
+    from pytest_tfdebug.goldens.store.changes import changes
+    from pytest_tfdebug.goldens.store.golden_file import load
 
     file = Path(pair.name)
     if not file.is_file():

@@ -16,7 +16,7 @@ from pytest_tfdebug import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.checks.registry import CHECKS
 from pytest_tfdebug.invariance.checks.settings import Settings
-from pytest_tfdebug.tracing.leaves import duplicate
+from pytest_tfdebug.tracing.record.leaves import duplicate
 
 EVERY = ("bert", "llama", "qwen3", "gpt2", "opt", "t5", "mixtral", "whisper", "roberta", "distilbert")
 PASSES = {

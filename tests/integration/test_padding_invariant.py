@@ -376,7 +376,7 @@ def test_the_model_is_left_as_it_was(leaks):
 
 
 def test_a_passing_check_records_nothing(monkeypatch):
-    from pytest_tfdebug.tracing import recorder
+    from pytest_tfdebug.tracing.record import recorder
 
     def refuse(*_args, **_kwargs):
         raise AssertionError("a passing check has no need to record")

@@ -19,7 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from transformers import LlamaConfig, LlamaForCausalLM
-from pytest_tfdebug.tracing.ranks import held_here
+from pytest_tfdebug.tracing.record.ranks import held_here
 
 IDS = torch.arange(12).view(2, 6)
 COLUMNS = "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj"

@@ -11,8 +11,8 @@ from controls import NAMELESS, click_everything
 
 from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, CulpritRecord, ForwardRecord, SourceText
 from pytest_tfdebug.page import main
-from pytest_tfdebug.parity.elements import sampled_elements
-from pytest_tfdebug.parity.tolerance import Tolerance
+from pytest_tfdebug.parity.tensors.elements import sampled_elements
+from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 from pytest_tfdebug.publish.site import Site
 
 RUN = {"command": ["pytest"], "environment": {}}

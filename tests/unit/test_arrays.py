@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import numpy_llama
 from models import DECODER, rope
 from pytest_tfdebug import TFDebugError, Trace, compare, trace
-from pytest_tfdebug.tracing.samples import sampled
+from pytest_tfdebug.tracing.file.samples import sampled
 
 IDS = torch.arange(1, 9)[None] * 7 % 99
 

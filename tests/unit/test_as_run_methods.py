@@ -6,7 +6,7 @@ from torch import nn
 from transformers import CLIPConfig, CLIPModel, LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import TFDebugError, compare, trace
-from pytest_tfdebug.tracing.recorder import Recorder
+from pytest_tfdebug.tracing.record.recorder import Recorder
 
 PIXELS = torch.linspace(-1, 1, 3 * 8 * 8).view(1, 3, 8, 8)
 IDS = torch.arange(1, 6)[None]

@@ -11,7 +11,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import ModelOutput
 
 from pytest_tfdebug import TFDebugError, compare, trace
-from pytest_tfdebug.parity.rename import renamer
+from pytest_tfdebug.parity.pair.rename import renamer
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import GoldenError, Trace, trace
-from pytest_tfdebug.tracing import bounds
-from pytest_tfdebug.tracing.values_file import encode_values
+from pytest_tfdebug.tracing.file import bounds
+from pytest_tfdebug.tracing.file.values_file import encode_values
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from transformers import DynamicCache
 from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, Trace, compare, record, trace
 from pytest_tfdebug.parity.compare import conclude, explained, start_comparison
-from pytest_tfdebug.parity.coverage import RecordedModules
-from pytest_tfdebug.parity.tolerance import tolerances
-from pytest_tfdebug.tracing.caches import CacheWatch, caches_among
-from pytest_tfdebug.tracing.recorder import Recorder
+from pytest_tfdebug.parity.tensors.coverage import RecordedModules
+from pytest_tfdebug.parity.tensors.tolerance import tolerances
+from pytest_tfdebug.tracing.record.caches import CacheWatch, caches_among
+from pytest_tfdebug.tracing.record.recorder import Recorder
 
 X = torch.linspace(-1, 1, 8).view(1, 2, 4)
 

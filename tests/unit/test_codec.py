@@ -12,7 +12,7 @@ from torch import nn
 
 from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, TFDebugError, Trace, compare, trace
-from pytest_tfdebug.tracing.codec import TraceFile, read, read_extra, write
+from pytest_tfdebug.tracing.file.codec import TraceFile, read, read_extra, write
 
 
 class Pair(nn.Module):

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_tfdebug.parity import sampled
-from pytest_tfdebug.parity.metrics import compare_leaf
-from pytest_tfdebug.parity.tolerance import DEFAULTS, Tolerance
+from pytest_tfdebug.parity.tensors import sampled
+from pytest_tfdebug.parity.tensors.metrics import compare_leaf
+from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance
 from pytest_tfdebug.records import Part, TensorRecord
-from pytest_tfdebug.tracing.digest import (
+from pytest_tfdebug.tracing.values.digest import (
     digest_of,
     elements_of,
     norm_of,
@@ -21,8 +21,8 @@ from pytest_tfdebug.tracing.digest import (
     signed_sums,
     top_places,
 )
-from pytest_tfdebug.tracing.digest_of_part import digest_of_part
-from pytest_tfdebug.tracing.statistics import summarize
+from pytest_tfdebug.tracing.values.digest_of_part import digest_of_part
+from pytest_tfdebug.tracing.values.statistics import summarize
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pytest_tfdebug.parity.elements import axis_names, element_grid, sampled_elements
-from pytest_tfdebug.parity.tolerance import Tolerance
+from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid, sampled_elements
+from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 
 ALLOWED = Tolerance(0.1, 1e-3)
 

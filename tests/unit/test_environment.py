@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_tfdebug.environment import cache_locations, environment, lines, printable, redact
-from pytest_tfdebug.goldens.provenance import changes
+from pytest_tfdebug.goldens.store.provenance import changes
 
 
 def test_environment_is_json():

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from pytest_tfdebug.goldens.fingerprint import common, differing, fingerprint
+from pytest_tfdebug.goldens.store.fingerprint import common, differing, fingerprint
 
 
 def model(size=64):

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.parity import rename
-from pytest_tfdebug.tracing import globs
-from pytest_tfdebug.tracing.globs import checked, matches, nearest
+from pytest_tfdebug.parity.pair import rename
+from pytest_tfdebug.tracing.record import globs
+from pytest_tfdebug.tracing.record.globs import checked, matches, nearest
 
 parts = st.text(alphabet="ab0", min_size=1, max_size=3)
 paths = st.lists(parts, min_size=1, max_size=4).map(".".join)

@@ -10,7 +10,7 @@ from torch.utils import _pytree
 from transformers import DynamicCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from pytest_tfdebug.tracing.leaves import is_cache, walk, walk_inputs
+from pytest_tfdebug.tracing.record.leaves import is_cache, walk, walk_inputs
 
 
 class Pair(NamedTuple):

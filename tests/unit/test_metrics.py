@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from measuring import allocations
-from pytest_tfdebug.parity import pieces
-from pytest_tfdebug.parity.metrics import compare_leaf, is_within
-from pytest_tfdebug.parity.tolerance import DEFAULTS, NOISE_REACH, Tolerance
+from pytest_tfdebug.parity.tensors import pieces
+from pytest_tfdebug.parity.tensors.metrics import compare_leaf, is_within
+from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, NOISE_REACH, Tolerance
 from pytest_tfdebug.records import TensorRecord
 
 EXACT = Tolerance(0.0, 0.0)

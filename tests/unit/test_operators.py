@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from pytest_tfdebug.tracing import operators
-from pytest_tfdebug.tracing.operators import watching
+from pytest_tfdebug.tracing.values import operators
+from pytest_tfdebug.tracing.values.operators import watching
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
 attention = nn.functional.scaled_dot_product_attention
@@ -296,7 +296,7 @@ def test_sparse_and_meta_tensors_are_passed_over():
 def test_torchs_compiler_is_not_imported():
     code = f"""
         import sys, torch
-        from pytest_tfdebug.tracing.operators import watching
+        from pytest_tfdebug.tracing.values.operators import watching
         model = torch.nn.Linear(4, 4)
         with watching(model) as values:
             model(torch.ones(2, 4))

@@ -1,6 +1,6 @@
 import pytest
 
-from pytest_tfdebug.parity.pairing import CallPairing, has_parameter, pair_inputs, pair_outputs
+from pytest_tfdebug.parity.pair.pairing import CallPairing, has_parameter, pair_inputs, pair_outputs
 from pytest_tfdebug.records import Call, TensorRecord
 
 

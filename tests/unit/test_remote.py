@@ -9,8 +9,8 @@ import torch  # noqa: F401 - pytester unloads what a run inside this process has
 
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - likewise
 from pytest_tfdebug import GoldenError
-from pytest_tfdebug.goldens.place import Place
-from pytest_tfdebug.goldens.remote import RemoteDirectory
+from pytest_tfdebug.goldens.store.place import Place
+from pytest_tfdebug.goldens.store.remote import RemoteDirectory
 
 NAME = "test_it/test_port.safetensors"
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_tfdebug import TFDebugError
-from pytest_tfdebug.parity.rename import renamer
+from pytest_tfdebug.parity.pair.rename import renamer
 
 parts = st.text(alphabet="abc012", min_size=1, max_size=3)
 paths = st.lists(parts, min_size=1, max_size=4).map(".".join)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pytest_tfdebug import GoldenError, trace
-from pytest_tfdebug.tracing.replacing import PARTIAL, _machine, replace_atomically, sweep
+from pytest_tfdebug.tracing.record.replacing import PARTIAL, _machine, replace_atomically, sweep
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from torch import nn
 
 from models import ARCHITECTURES, build
 from pytest_tfdebug.parity.explain.replay import Replay, Run
-from pytest_tfdebug.tracing.rerun import Rerun
-from pytest_tfdebug.tracing.tape import Tape, results_of
+from pytest_tfdebug.tracing.values.rerun import Rerun
+from pytest_tfdebug.tracing.values.tape import Tape, results_of
 
 
 def taped(model, *args, **kwargs):
@@ -125,7 +125,7 @@ def test_what_draws_random_numbers_is_not_drawn_anew():
 
 
 def test_a_model_that_needs_more_than_is_kept_is_not_kept(monkeypatch):
-    monkeypatch.setattr("pytest_tfdebug.tracing.tape._MOST", 100)
+    monkeypatch.setattr("pytest_tfdebug.tracing.values.tape._MOST", 100)
 
     _, tape = taped(nn.Linear(8, 8), torch.randn(4, 8))
 

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import compare, trace
-from pytest_tfdebug.tracing.rerun import Recorded, Rerun
+from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
 

@@ -8,11 +8,11 @@ from torch import nn
 
 from models import build
 from pytest_tfdebug import record
-from pytest_tfdebug.goldens.same import is_same
-from pytest_tfdebug.tracing.codec import TraceFile
-from pytest_tfdebug.tracing.document import encode
-from pytest_tfdebug.tracing.samples import KEPT, sampled
-from pytest_tfdebug.tracing.selection import Selection
+from pytest_tfdebug.goldens.store.same import is_same
+from pytest_tfdebug.tracing.file.codec import TraceFile
+from pytest_tfdebug.tracing.file.document import encode
+from pytest_tfdebug.tracing.file.samples import KEPT, sampled
+from pytest_tfdebug.tracing.record.selection import Selection
 from pytest_tfdebug.tracing.trace import recorded_forward
 
 HIDDEN = torch.linspace(-1, 1, 4 * 32 * 64).view(4, 32, 64).sin()

@@ -3,7 +3,7 @@ import textwrap
 import pytest
 
 from pytest_tfdebug.records import Site
-from pytest_tfdebug.tracing.slicing import function_at, innermost_loop, statement_at
+from pytest_tfdebug.tracing.values.slicing import function_at, innermost_loop, statement_at
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import pytest
 
-from pytest_tfdebug.parity.text_differences import SourceFile, aligned, source_file, text_differences
+from pytest_tfdebug.parity.text.text_differences import SourceFile, aligned, source_file, text_differences
 
 REFERENCE = SourceFile(
     "reference.py",

@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, Trace, trace
-from pytest_tfdebug.tracing.values_file import NUMBERS, TABLE, decode_values, encode_values
+from pytest_tfdebug.tracing.file.values_file import NUMBERS, TABLE, decode_values, encode_values
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
 
@@ -256,7 +256,7 @@ def test_another_document_is_refused(load, text):
 
 
 def test_a_compressed_bomb_is_refused(load, monkeypatch):
-    monkeypatch.setattr("pytest_tfdebug.tracing.bounds.LONGEST_DOCUMENT", 1_000_000)
+    monkeypatch.setattr("pytest_tfdebug.tracing.file.bounds.LONGEST_DOCUMENT", 1_000_000)
 
     with pytest.raises(GoldenError, match="more than 1,000,000 bytes"):
         load(table=packed(b" " * 50_000_000))

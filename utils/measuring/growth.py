@@ -13,8 +13,8 @@ from measuring.figures import LAYERS, MEGABYTES, OF_BARE_PEAK, OVER_SMALLEST, Fi
 from measuring.forwards import KINDS, of_work, places
 from measuring.ours import PADDING, STREAMING
 from measuring.work import WORKS, growing
-from pytest_tfdebug.parity.metrics import compare_leaf
-from pytest_tfdebug.parity.tolerance import DEFAULTS
+from pytest_tfdebug.parity.tensors.metrics import compare_leaf
+from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS
 from pytest_tfdebug.records import TensorRecord
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import torch
 
 import pytest_tfdebug
 from measuring.work import Kind, Place
-from pytest_tfdebug.goldens.held_model import compare_with
-from pytest_tfdebug.goldens.port_call import PortCall
+from pytest_tfdebug.goldens.check.held_model import compare_with
+from pytest_tfdebug.goldens.check.port_call import PortCall
 from pytest_tfdebug.goldens.settings import CheckSettings
-from pytest_tfdebug.goldens.store import load, save
-from pytest_tfdebug.parity.tolerance import Tolerances
+from pytest_tfdebug.goldens.store.golden_file import load, save
+from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from measuring.work import Work
-    from pytest_tfdebug.tracing.codec import TraceFile
+    from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.trace import Trace
 
 

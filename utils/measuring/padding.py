@@ -11,7 +11,7 @@ from measuring.alternate import alternate
 from measuring.figures import MORE_FORWARDS, OF_FORWARDS, Figure, of_rounds
 from measuring.ours import padding_check
 from measuring.work import WORKS
-from pytest_tfdebug.tracing.leaves import walk
+from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

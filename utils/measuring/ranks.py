@@ -18,12 +18,12 @@ from measuring.alternate import alternate
 from measuring.figures import OF_ONE_PROCESS, Figure, of_rounds
 from measuring.forwards import places
 from measuring.work import WORKS, Work
-from pytest_tfdebug.goldens.held_model import compare_with
-from pytest_tfdebug.goldens.on_ranks import sharing_group
-from pytest_tfdebug.goldens.port_call import PortCall
+from pytest_tfdebug.goldens.check.held_model import compare_with
+from pytest_tfdebug.goldens.check.on_ranks import sharing_group
+from pytest_tfdebug.goldens.check.port_call import PortCall
 from pytest_tfdebug.goldens.settings import CheckSettings, Kept
-from pytest_tfdebug.goldens.store import load, save
-from pytest_tfdebug.parity.tolerance import Tolerances
+from pytest_tfdebug.goldens.store.golden_file import load, save
+from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

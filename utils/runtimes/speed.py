@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import Trace, compare, trace
-from pytest_tfdebug.tracing.operators import values_of
+from pytest_tfdebug.tracing.values.operators import values_of
 
 
 def main() -> None:

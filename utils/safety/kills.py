@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug import GoldenError, Trace
-from pytest_tfdebug.tracing.replacing import PARTIAL, sweep
+from pytest_tfdebug.tracing.record.replacing import PARTIAL, sweep
 
 if TYPE_CHECKING:
     from pathlib import Path

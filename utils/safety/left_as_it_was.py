@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import pytest_tfdebug
-from pytest_tfdebug.goldens.store import load, save
+from pytest_tfdebug.goldens.store.golden_file import load, save
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

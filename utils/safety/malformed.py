@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug import GoldenError, trace
-from pytest_tfdebug.goldens.place import is_readable_golden
-from pytest_tfdebug.goldens.store import load, save
+from pytest_tfdebug.goldens.store.golden_file import load, save
+from pytest_tfdebug.goldens.store.place import is_readable_golden
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

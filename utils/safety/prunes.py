@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug import trace
-from pytest_tfdebug.tracing.codec import write
+from pytest_tfdebug.tracing.file.codec import write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -18,7 +18,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug import GoldenError, Trace
-from pytest_tfdebug.tracing.replacing import PARTIAL, sweep
+from pytest_tfdebug.tracing.record.replacing import PARTIAL, sweep
 from safety.long_run import Sample, told_growth
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def pytest_runtest_protocol(item, nextitem):
 _RUNNER = """
 import os, sys, signal, warnings
 import pytest, torch
-import pytest_tfdebug.goldens.check
+import pytest_tfdebug.goldens.check.golden_check
 warnings.simplefilter("ignore")
 for line in sys.stdin:
     child = os.fork()

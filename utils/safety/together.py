@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug import GoldenError
-from pytest_tfdebug.goldens.store import load
+from pytest_tfdebug.goldens.store.golden_file import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

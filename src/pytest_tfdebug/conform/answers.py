@@ -8,9 +8,9 @@ import torch
 
 from pytest_tfdebug.conform.finding import Finding
 from pytest_tfdebug.errors import GoldenError, ParityError, listed
-from pytest_tfdebug.goldens.modes import RECORDING, golden_mode
-from pytest_tfdebug.goldens.session import GoldenSession
-from pytest_tfdebug.goldens.variants import variants
+from pytest_tfdebug.goldens.session.session import GoldenSession
+from pytest_tfdebug.goldens.store.modes import RECORDING, golden_mode
+from pytest_tfdebug.goldens.store.variants import variants
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
@@ -18,8 +18,8 @@ from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.sweeping.fixture import goldens_of
-from pytest_tfdebug.tracing.leaves import duplicate, walk
-from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.record.leaves import duplicate, walk
+from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
     from pytest_tfdebug.conform.subject import Subject

@@ -13,8 +13,8 @@ from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.explain.choices import Choices, first_other
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.redaction import redact
-from pytest_tfdebug.tracing.leaves import walk
-from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.record.leaves import walk
+from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -16,9 +16,9 @@ from pytest_tfdebug.invariance.checks.registry import CHECKS
 from pytest_tfdebug.invariance.checks.settings import TOLERANCES, Settings
 from pytest_tfdebug.overflow.guard import overflow_guard
 from pytest_tfdebug.redaction import redact
-from pytest_tfdebug.tracing.float64 import all_in_float64
-from pytest_tfdebug.tracing.sites import is_library, shown_line
-from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.record.sites import is_library, shown_line
+from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.values.float64 import all_in_float64
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.goldens.weights import fill
+from pytest_tfdebug.goldens.check.weights import fill
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
-from pytest_tfdebug.tracing.leaves import replaced
-from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.record.leaves import replaced
+from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.errors import ConformanceError
-from pytest_tfdebug.parity.forward_record import culprit_record
+from pytest_tfdebug.parity.values.forward_record import culprit_record
 from pytest_tfdebug.publish.note import note, wants_details
 from pytest_tfdebug.running import RUNNING
 

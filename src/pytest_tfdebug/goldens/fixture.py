@@ -9,30 +9,30 @@ import pytest
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
-from pytest_tfdebug.goldens.check import Check
-from pytest_tfdebug.goldens.modes import RECORDING, golden_mode
-from pytest_tfdebug.goldens.port_call import PortCall, port_call
-from pytest_tfdebug.goldens.recording import record, recorded_model
-from pytest_tfdebug.goldens.session import GoldenSession
+from pytest_tfdebug.goldens.check.golden_check import Check
+from pytest_tfdebug.goldens.check.port_call import PortCall, port_call
+from pytest_tfdebug.goldens.check.recording import record, recorded_model
+from pytest_tfdebug.goldens.session.session import GoldenSession
 from pytest_tfdebug.goldens.settings import settle
-from pytest_tfdebug.goldens.variants import variants
+from pytest_tfdebug.goldens.store.modes import RECORDING, golden_mode
+from pytest_tfdebug.goldens.store.variants import variants
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.tracing.given_inputs import refuse_no_tensors, refuse_unknown_inputs
-from pytest_tfdebug.tracing.rerun import Rerun
-from pytest_tfdebug.tracing.signatures import bound
+from pytest_tfdebug.tracing.record.given_inputs import refuse_no_tensors, refuse_unknown_inputs
+from pytest_tfdebug.tracing.record.signatures import bound
 from pytest_tfdebug.tracing.trace import check_model
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_tfdebug.check_record import BlindRecord
-    from pytest_tfdebug.goldens.place import Place
     from pytest_tfdebug.goldens.settings import Store
+    from pytest_tfdebug.goldens.store.place import Place
     from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
-    from pytest_tfdebug.parity.internal import Internal
-    from pytest_tfdebug.parity.rename import Rename
+    from pytest_tfdebug.parity.calls.internal import Internal
+    from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.parity.tolerance import ToleranceGiven
+    from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
     from pytest_tfdebug.runtimes.given import Arrays
 
 
@@ -193,7 +193,7 @@ class GoldenChecks:
             GoldenError: If the golden is missing (an ``AssertionError`` as well) or damaged.
             TFDebugError: If an argument makes no sense, or holds no array.
         """
-        from pytest_tfdebug.goldens.arrays_check import check_arrays
+        from pytest_tfdebug.goldens.check.arrays_check import check_arrays
 
         __tracebackhide__ = True
         place = self._reference_golden(args, kwargs, reference, name, dtypes=dtypes)
@@ -238,7 +238,7 @@ class GoldenChecks:
             GoldenError: If the golden is missing (an ``AssertionError`` as well), damaged, or keeps not all logits.
             TFDebugError: If an argument makes no sense.
         """
-        from pytest_tfdebug.goldens.arrays_check import check_logprobs
+        from pytest_tfdebug.goldens.check.arrays_check import check_logprobs
 
         __tracebackhide__ = True
         place = self._reference_golden(args, kwargs, reference, name, store="full")

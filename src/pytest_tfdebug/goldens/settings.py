@@ -10,18 +10,18 @@ import pytest
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.marker_arguments import refuse_unknown
-from pytest_tfdebug.parity.internal import checked_internal
-from pytest_tfdebug.parity.outputs import OutputRules
-from pytest_tfdebug.parity.tolerance import Tolerances, layered, read_tolerance, tolerances
-from pytest_tfdebug.tracing.globs import checked
-from pytest_tfdebug.tracing.half_precision import checked_dtypes
+from pytest_tfdebug.parity.calls.internal import checked_internal
+from pytest_tfdebug.parity.tensors.outputs import OutputRules
+from pytest_tfdebug.parity.tensors.tolerance import Tolerances, layered, read_tolerance, tolerances
+from pytest_tfdebug.tracing.record.globs import checked
+from pytest_tfdebug.tracing.values.half_precision import checked_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_tfdebug.parity.internal import Internal
-    from pytest_tfdebug.parity.rename import Rename
-    from pytest_tfdebug.tracing.selection import Level
+    from pytest_tfdebug.parity.calls.internal import Internal
+    from pytest_tfdebug.parity.pair.rename import Rename
+    from pytest_tfdebug.tracing.record.selection import Level
 
 #: What a ``tf_golden`` marker takes: the defaults of its test's checks, and what is recorded.
 KEYWORDS = ("tolerance", "rename", "internal", "store", "include", "exclude", "level", "redact", "dtypes")

@@ -10,7 +10,7 @@ import torch
 from pytest_tfdebug.errors import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.calls.observed_call import observe
 from pytest_tfdebug.invariance.checks.registry import CHECKS, asked, judge
-from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import check_model
 
 if TYPE_CHECKING:

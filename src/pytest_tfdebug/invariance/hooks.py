@@ -16,7 +16,7 @@ from pytest_tfdebug.marker_arguments import usage_error
 from pytest_tfdebug.options import NOTE, Options
 from pytest_tfdebug.publish.note import calling_line, note, raised, wants_details
 from pytest_tfdebug.repro.write import write_repro
-from pytest_tfdebug.tracing.outermost import intercept_outermost
+from pytest_tfdebug.tracing.record.outermost import intercept_outermost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -10,8 +10,8 @@ from pytest_tfdebug.check_record import CheckRecord, TokenGrid
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.compare.aligned_traces import tensor_of
-from pytest_tfdebug.parity.elements import axis_names, element_grid
-from pytest_tfdebug.parity.forward_record import coverage_record, culprit_record, forward_record, worst_record
+from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
+from pytest_tfdebug.parity.values.forward_record import coverage_record, culprit_record, forward_record, worst_record
 from pytest_tfdebug.records import CallComparison, as_they_ended
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.checks.registry import Verdict
     from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
     from pytest_tfdebug.invariance.explain.culprit import Located
-    from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
 
 #: Most rows and columns of the grid of tokens; more tokens share a column.
 _MODULES, _TOKENS = 200, 256

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-    from pytest_tfdebug.tracing.recorder import Recorder
+    from pytest_tfdebug.tracing.record.recorder import Recorder
 
 OnOverflow = Literal["stop", "warn"]
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from pytest_tfdebug.overflow.diagnosis import details, gradient_hints
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import is_ignored
 from pytest_tfdebug.overflow_records import Details, Extremes, Fault, Frame
-from pytest_tfdebug.tracing.wrappers import modules_by_path
+from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.overflow_records import Fault, FaultKind, Frame
-from pytest_tfdebug.tracing.globs import matches_any
-from pytest_tfdebug.tracing.glue import glue_lines
+from pytest_tfdebug.tracing.record.globs import matches_any
+from pytest_tfdebug.tracing.values.glue import glue_lines
 
 if TYPE_CHECKING:
     from collections import deque

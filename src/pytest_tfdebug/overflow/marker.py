@@ -14,7 +14,7 @@ from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
 from pytest_tfdebug.publish.note import calling_line, note, raised, wants_details
 from pytest_tfdebug.repro.write import write_repro
-from pytest_tfdebug.tracing.kept_call import KeptCall
+from pytest_tfdebug.tracing.record.kept_call import KeptCall
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -11,8 +11,8 @@ from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import Judge
 from pytest_tfdebug.overflow_records import Extremes, Fault, Frame
 from pytest_tfdebug.running import RUNNING
-from pytest_tfdebug.tracing.mask_names import is_mask_input, is_mask_name
-from pytest_tfdebug.tracing.wrappers import modules_by_path
+from pytest_tfdebug.tracing.record.mask_names import is_mask_input, is_mask_name
+from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.overflow.settings import Settings
     from pytest_tfdebug.overflow_records import FrameDirection
     from pytest_tfdebug.records import Call
-    from pytest_tfdebug.tracing.leaves import Leaf
+    from pytest_tfdebug.tracing.record.leaves import Leaf
 
 
 class _Lister(Judge):

@@ -11,7 +11,7 @@ import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.tracing.outermost import intercept_outermost
+from pytest_tfdebug.tracing.record.outermost import intercept_outermost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

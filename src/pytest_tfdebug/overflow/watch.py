@@ -20,10 +20,10 @@ from pytest_tfdebug.overflow.passes import Pass
 from pytest_tfdebug.overflow_records import Fault, Frame
 from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped, render_trace, underflow_text
 from pytest_tfdebug.running import RUNNING
-from pytest_tfdebug.tracing.mask_names import is_mask_name
-from pytest_tfdebug.tracing.recorder import Recorder
-from pytest_tfdebug.tracing.selection import root_name
-from pytest_tfdebug.tracing.wrappers import modules_by_path
+from pytest_tfdebug.tracing.record.mask_names import is_mask_name
+from pytest_tfdebug.tracing.record.recorder import Recorder
+from pytest_tfdebug.tracing.record.selection import root_name
+from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.overflow.settings import Settings
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.report.check_text import CheckText
-    from pytest_tfdebug.tracing.leaves import Leaf
+    from pytest_tfdebug.tracing.record.leaves import Leaf
 
 DATA_PARALLEL = (
     "overflow_free cannot watch torch.nn.DataParallel: it runs copies of the model in threads of its own.\n"

@@ -9,36 +9,36 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.arrays.hold import hold_arrays
-from pytest_tfdebug.parity.comparator import Comparator, tally
-from pytest_tfdebug.parity.coverage import RecordedModules
+from pytest_tfdebug.parity.calls.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
+from pytest_tfdebug.parity.calls.noise import has_value_jump, told_noise, with_outputs_outside, without_jumps
 from pytest_tfdebug.parity.explain.culprit import in_place_of, with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
-from pytest_tfdebug.parity.internal import Internal, checked_internal, is_equal_outside, tolerate_internal
-from pytest_tfdebug.parity.measured import measured_coverage
-from pytest_tfdebug.parity.merge_ranks import merge_ranks, on_ranks
-from pytest_tfdebug.parity.noise import has_value_jump, told_noise, with_outputs_outside, without_jumps
-from pytest_tfdebug.parity.outputs import OutputRules
-from pytest_tfdebug.parity.pairing import CallPairing
-from pytest_tfdebug.parity.rename import Rename, renamer
+from pytest_tfdebug.parity.pair.pairing import CallPairing
+from pytest_tfdebug.parity.pair.rename import Rename, renamer
 from pytest_tfdebug.parity.result import ParityReport
-from pytest_tfdebug.parity.rules import check_rules, paths_of
-from pytest_tfdebug.parity.tolerance import ToleranceGiven, Tolerances, layered, read_tolerance
-from pytest_tfdebug.parity.tolerance import tolerances as checked_tolerances
-from pytest_tfdebug.parity.uncompared import told_outputs, what_to_write
-from pytest_tfdebug.parity.value_culprit import NOT_AGAIN, Explained, explain
+from pytest_tfdebug.parity.tensors.comparator import Comparator, tally
+from pytest_tfdebug.parity.tensors.coverage import RecordedModules
+from pytest_tfdebug.parity.tensors.measured import measured_coverage
+from pytest_tfdebug.parity.tensors.merge_ranks import merge_ranks, on_ranks
+from pytest_tfdebug.parity.tensors.outputs import OutputRules
+from pytest_tfdebug.parity.tensors.rules import check_rules, paths_of
+from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, Tolerances, layered, read_tolerance
+from pytest_tfdebug.parity.tensors.tolerance import tolerances as checked_tolerances
+from pytest_tfdebug.parity.tensors.uncompared import told_outputs, what_to_write
+from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.parity.verdict import decide, is_named
 from pytest_tfdebug.records import Coverage
-from pytest_tfdebug.tracing.floors import has_floors, measure_floors
-from pytest_tfdebug.tracing.tape import Tape
 from pytest_tfdebug.tracing.trace import Trace
+from pytest_tfdebug.tracing.values.floors import has_floors, measure_floors
+from pytest_tfdebug.tracing.values.tape import Tape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from pytest_tfdebug.parity.comparator import Compared
+    from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.runtimes.given import Arrays
-    from pytest_tfdebug.tracing.operators import Values
-    from pytest_tfdebug.tracing.ranks import Group
+    from pytest_tfdebug.tracing.record.ranks import Group
+    from pytest_tfdebug.tracing.values.operators import Values
 
 
 def compare(  # noqa: PLR0913 - keyword options
@@ -56,7 +56,7 @@ def compare(  # noqa: PLR0913 - keyword options
     """Compare a forward with the one it is held to and name the module that is to blame.
 
     Elements agree when ``|actual - expected| <= atol + rtol * |expected|``. The defaults go by dtype and are those of
-    ``torch.testing.assert_close`` for float32 and float64; see :mod:`pytest_tfdebug.parity.tolerance`.
+    ``torch.testing.assert_close`` for float32 and float64; see :mod:`pytest_tfdebug.parity.tensors.tolerance`.
 
     Args:
         expected: Trace of the reference, or a loaded golden.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pytest_tfdebug.check_record import ElementGrid
-    from pytest_tfdebug.parity.value_culprit import Explained
+    from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.records import Call, CallComparison, Culprit, Divergence, Worst
     from pytest_tfdebug.report.check_text import CheckText
 
@@ -76,7 +76,7 @@ class ParityReport:
     @property
     def worst(self) -> Worst | None:
         """The tensor that agrees and comes closest to its tolerance; None where no tensor agrees."""
-        from pytest_tfdebug.parity.measured import worst_share
+        from pytest_tfdebug.parity.tensors.measured import worst_share
 
         return worst_share(self.calls)
 

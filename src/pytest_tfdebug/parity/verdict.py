@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.parity.blame_calls import Verdict, judge_calls
-from pytest_tfdebug.parity.call_notes import told_adapters
-from pytest_tfdebug.parity.call_tree import CallTree
-from pytest_tfdebug.parity.module_names import suggested_rules
-from pytest_tfdebug.parity.one_statement import one_statement
-from pytest_tfdebug.parity.uncompared import blame_uncompared, is_of_uncompared, outputs_fail, uncompared
+from pytest_tfdebug.parity.calls.blame_calls import Verdict, judge_calls
+from pytest_tfdebug.parity.calls.call_notes import told_adapters
+from pytest_tfdebug.parity.calls.call_tree import CallTree
+from pytest_tfdebug.parity.tensors.uncompared import blame_uncompared, is_of_uncompared, outputs_fail, uncompared
+from pytest_tfdebug.parity.text.one_statement import one_statement
+from pytest_tfdebug.parity.values.module_names import suggested_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_tfdebug.parity.comparator import Compared
-    from pytest_tfdebug.parity.value_culprit import Explained
+    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.records import Culprit
 
 #: Share of the expected calls that must have a partner of their name before names decide.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.goldens.modes import TYPED, is_typed
-from pytest_tfdebug.goldens.session import WORKER_KEY, GoldenSession
+from pytest_tfdebug.goldens.session.session import WORKER_KEY, GoldenSession
+from pytest_tfdebug.goldens.store.modes import TYPED, is_typed
 from pytest_tfdebug.ranks.launch import Ranks
 from pytest_tfdebug.ranks.process_group import GROUP, by_torchrun, start_group, stop_group
 from pytest_tfdebug.ranks.settings import RanksSettings

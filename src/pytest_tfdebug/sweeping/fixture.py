@@ -18,16 +18,16 @@ from pytest_tfdebug.sweeping.forwards import answer, apart, called, quiet
 from pytest_tfdebug.sweeping.reference import Reference
 from pytest_tfdebug.sweeping.search import Search
 from pytest_tfdebug.sweeping.small_config import is_small
-from pytest_tfdebug.tracing.ranks import present_group
-from pytest_tfdebug.tracing.signatures import positional_parameters
-from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.record.ranks import present_group
+from pytest_tfdebug.tracing.record.signatures import positional_parameters
+from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
 
-    from pytest_tfdebug.goldens.port_call import PortCall
+    from pytest_tfdebug.goldens.check.port_call import PortCall
     from pytest_tfdebug.sweeping.forwards import Forward, Inputs
     from pytest_tfdebug.sweeping.port import Build, Load
     from pytest_tfdebug.sweeping.result import SweepReport

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.goldens.port_call import port_call
-from pytest_tfdebug.parity.tolerance import DEFAULTS
-from pytest_tfdebug.tracing.leaves import walk
+from pytest_tfdebug.goldens.check.port_call import port_call
+from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS
+from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

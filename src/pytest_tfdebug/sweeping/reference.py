@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.goldens.weights import fill
-from pytest_tfdebug.parity.tolerance import DEFAULTS, FLOORS
+from pytest_tfdebug.goldens.check.weights import fill
+from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, FLOORS
 from pytest_tfdebug.sweeping.fields import Changes, changed
 from pytest_tfdebug.sweeping.forwards import Answer, Inputs, answer, apart, is_usable
 from pytest_tfdebug.sweeping.inputs import default_inputs
-from pytest_tfdebug.tracing.float64 import in_float64
+from pytest_tfdebug.tracing.values.float64 import in_float64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.report.tree import render_tree
-from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.trace import Trace, check_model, record
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_tfdebug.tracing.selection import Level
+    from pytest_tfdebug.tracing.record.selection import Level
 
 
 def tracer(item: pytest.Item) -> Callable[..., Trace]:

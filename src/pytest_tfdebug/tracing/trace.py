@@ -13,16 +13,16 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.records import Write
-from pytest_tfdebug.tracing.capture import Captures, tensor_record
-from pytest_tfdebug.tracing.ranks import record_here
-from pytest_tfdebug.tracing.recorder import Recorder
-from pytest_tfdebug.tracing.rerun import Recorded, Rerun
-from pytest_tfdebug.tracing.samples import Samples
-from pytest_tfdebug.tracing.selection import Level, Selection, selection
-from pytest_tfdebug.tracing.signatures import forward_parameters
-from pytest_tfdebug.tracing.skeleton import skeleton
-from pytest_tfdebug.tracing.state import preserved
-from pytest_tfdebug.tracing.statistics import summarize
+from pytest_tfdebug.tracing.file.samples import Samples
+from pytest_tfdebug.tracing.record.capture import Captures, tensor_record
+from pytest_tfdebug.tracing.record.ranks import record_here
+from pytest_tfdebug.tracing.record.recorder import Recorder
+from pytest_tfdebug.tracing.record.selection import Level, Selection, selection
+from pytest_tfdebug.tracing.record.signatures import forward_parameters
+from pytest_tfdebug.tracing.record.skeleton import skeleton
+from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.values.rerun import Recorded, Rerun
+from pytest_tfdebug.tracing.values.statistics import summarize
 
 if TYPE_CHECKING:
     import os
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pytest_tfdebug.records import Call, TensorRecord
-    from pytest_tfdebug.tracing.leaves import Leaf
-    from pytest_tfdebug.tracing.ranks import Group
+    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tracing.record.ranks import Group
 
 
 @dataclass(eq=False, repr=False)
@@ -119,10 +119,10 @@ class Trace:
             GoldenError: If the file cannot be written.
             TFDebugError: If the model is gone, or cannot be run in one of the dtypes.
         """
-        from pytest_tfdebug.tracing.codec import write
-        from pytest_tfdebug.tracing.half_precision import add_floors, checked_dtypes
-        from pytest_tfdebug.tracing.replacing import sweep
-        from pytest_tfdebug.tracing.values_file import encode_values
+        from pytest_tfdebug.tracing.file.codec import write
+        from pytest_tfdebug.tracing.file.values_file import encode_values
+        from pytest_tfdebug.tracing.record.replacing import sweep
+        from pytest_tfdebug.tracing.values.half_precision import add_floors, checked_dtypes
 
         sweep(Path(path).parent)
         values = self.again.values() if self.again is not None else None
@@ -138,7 +138,7 @@ class Trace:
         Raises:
             GoldenError: If the file cannot be read or is not a trace.
         """
-        from pytest_tfdebug.tracing.codec import read
+        from pytest_tfdebug.tracing.file.codec import read
 
         return read(path, cls).trace
 
@@ -151,7 +151,7 @@ class Trace:
         Returns:
             The paths of ``<Model>_debug_tree_SUMMARY.json`` and ``<Model>_debug_tree_FULL_TENSORS.json``.
         """
-        from pytest_tfdebug.tracing.export import export_json
+        from pytest_tfdebug.tracing.file.export import export_json
 
         return export_json(self, directory)
 

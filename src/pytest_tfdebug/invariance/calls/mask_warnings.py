@@ -12,8 +12,8 @@ from pytest_tfdebug.errors import TFDebugMaskWarning
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.observed_call import cached_tokens
 from pytest_tfdebug.invariance.calls.sequences import LENGTHS, padless
-from pytest_tfdebug.tracing.leaves import is_cache
-from pytest_tfdebug.tracing.sites import calling_line, shown_line
+from pytest_tfdebug.tracing.record.leaves import is_cache
+from pytest_tfdebug.tracing.record.sites import calling_line, shown_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from pytest_tfdebug.tracing import signatures
+from pytest_tfdebug.tracing.record import signatures
 
 #: Names of position tables (``position_embeddings``, ``embed_positions``, ``wpe``); T5's relative bias is not one.
 _POSITION_TABLE = re.compile(r"^(?!.*relative).*(?:position|pos_emb|^wpe$)")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.tracing.capture import capture, version
-from pytest_tfdebug.tracing.kept_call import KeptCall, kept
-from pytest_tfdebug.tracing.leaves import is_cache, walk
-from pytest_tfdebug.tracing.sites import calling_line, shown_line
-from pytest_tfdebug.tracing.state import preserved
+from pytest_tfdebug.tracing.record.capture import capture, version
+from pytest_tfdebug.tracing.record.kept_call import KeptCall, kept
+from pytest_tfdebug.tracing.record.leaves import is_cache, walk
+from pytest_tfdebug.tracing.record.sites import calling_line, shown_line
+from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -17,7 +17,7 @@ from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompare
 from pytest_tfdebug.invariance.explain.culprit import Located, locate
 from pytest_tfdebug.invariance.explain.raising_place import raising_place
 from pytest_tfdebug.invariance.explain.rounding import mismatches_in_float64
-from pytest_tfdebug.parity.tolerance import Tolerances
+from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.invariance import change_text, render_output
 

@@ -16,7 +16,7 @@ from pytest_tfdebug.invariance.compare.outputs import first_mismatch
 from pytest_tfdebug.invariance.repeat.decodings import CACHES, decodings
 from pytest_tfdebug.invariance.repeat.positions import with_positions
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
-from pytest_tfdebug.tracing.leaves import walk
+from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,10 +18,10 @@ from pytest_tfdebug.invariance.explain.culprit import recorded
 from pytest_tfdebug.invariance.explain.kernels import RightKernels
 from pytest_tfdebug.invariance.explain.own_errors import error_of, own_errors
 from pytest_tfdebug.invariance.explain.rounding import in_dtype
-from pytest_tfdebug.parity.tolerance import Tolerances
+from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit, SourceRange
-from pytest_tfdebug.tracing.capture import dtype_name
-from pytest_tfdebug.tracing.leaves import duplicate, replaced
+from pytest_tfdebug.tracing.record.capture import dtype_name
+from pytest_tfdebug.tracing.record.leaves import duplicate, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pytest_tfdebug.marker_arguments import Arguments, argument, is_number, is_whole_number, one_of, several
-from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
+from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
 
 #: float32: transformers' own batching and left-padding tests allow 1e-5 (``test_modeling_common.py``). float16 and
 #: bfloat16 are never exactly invariant (transformers#25420): 1e-3 and 1e-2. float64: 1e-6, for models compute norms

@@ -13,15 +13,15 @@ import torch
 
 from pytest_tfdebug.invariance.compare.outputs import compare_tensors, is_in_cache
 from pytest_tfdebug.parity.compare import start_comparison
-from pytest_tfdebug.tracing.capture import dtype_name
-from pytest_tfdebug.tracing.mask_names import is_mask_input
+from pytest_tfdebug.tracing.record.capture import dtype_name
+from pytest_tfdebug.tracing.record.mask_names import is_mask_input
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_tfdebug.invariance.compare.alignment import Aligned, Alignment
-    from pytest_tfdebug.parity.comparator import Comparator
-    from pytest_tfdebug.parity.tolerance import Tolerances
+    from pytest_tfdebug.parity.tensors.comparator import Comparator
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, Divergence, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 

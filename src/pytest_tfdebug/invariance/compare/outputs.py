@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.parity.metrics import compare_leaf, is_within
+from pytest_tfdebug.parity.tensors.metrics import compare_leaf, is_within
 from pytest_tfdebug.records import LeafComparison
-from pytest_tfdebug.tracing.capture import dtype_name, tensor_record
-from pytest_tfdebug.tracing.leaves import Leaf
+from pytest_tfdebug.tracing.record.capture import dtype_name, tensor_record
+from pytest_tfdebug.tracing.record.leaves import Leaf
 
 if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.invariance.compare.alignment import Alignment
-    from pytest_tfdebug.parity.tolerance import Tolerance, Tolerances
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
     from pytest_tfdebug.records import Culprit
 
 #: Leaves of key-value and state caches.

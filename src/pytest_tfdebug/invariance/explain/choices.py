@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_tfdebug.tracing.leaves import walk
+from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, tensor_of
 from pytest_tfdebug.invariance.explain.mask_faults import MaskFault, hides_pads, mask_fault
 from pytest_tfdebug.parity.compare import conclude
-from pytest_tfdebug.parity.tolerance import Tolerances
+from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.trace import Trace, record
 

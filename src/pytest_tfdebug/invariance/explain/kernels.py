@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from pytest_tfdebug.invariance.explain.rounding import in_dtype
-from pytest_tfdebug.tracing.sites import calling_line, shown_line
+from pytest_tfdebug.tracing.record.sites import calling_line, shown_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

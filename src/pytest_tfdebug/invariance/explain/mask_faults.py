@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.records import Culprit
-from pytest_tfdebug.tracing.glue import glue_lines
-from pytest_tfdebug.tracing.mask_names import input_name, is_mask
+from pytest_tfdebug.tracing.record.mask_names import input_name, is_mask
+from pytest_tfdebug.tracing.values.glue import glue_lines
 
 if TYPE_CHECKING:
     from pytest_tfdebug.invariance.compare.alignment import Alignment

@@ -7,7 +7,7 @@ from traceback import walk_tb
 import torch
 
 from pytest_tfdebug.records import Culprit, SourceRange
-from pytest_tfdebug.tracing.sites import is_library
+from pytest_tfdebug.tracing.record.sites import is_library
 
 
 def raising_place(model: torch.nn.Module, error: BaseException) -> Culprit | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.compare.outputs import first_mismatch
-from pytest_tfdebug.tracing.float64 import in_float64
+from pytest_tfdebug.tracing.values.float64 import in_float64
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
-    from pytest_tfdebug.parity.tolerance import Tolerances
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 
     #: What gives one of two answers: named inputs and a model -> its output.
     Answer = Callable[[Mapping[str, Any], torch.nn.Module], Leaves]

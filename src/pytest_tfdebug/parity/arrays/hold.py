@@ -11,16 +11,16 @@ from pytest_tfdebug.parity.arrays.pairing import Array, pair
 from pytest_tfdebug.parity.arrays.reference import Reference
 from pytest_tfdebug.parity.arrays.result import ArraysReport, report_of
 from pytest_tfdebug.runtimes.given import labelled
-from pytest_tfdebug.tracing.fingerprints import Fingerprinter
-from pytest_tfdebug.tracing.half_precision import HalfPrecision, add_floors
-from pytest_tfdebug.tracing.rerun import Rerun
+from pytest_tfdebug.tracing.values.fingerprints import Fingerprinter
+from pytest_tfdebug.tracing.values.half_precision import HalfPrecision, add_floors
+from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
     import torch
 
-    from pytest_tfdebug.parity.tolerance import Tolerances
-    from pytest_tfdebug.tracing.operators import Values
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.tracing.trace import Trace
+    from pytest_tfdebug.tracing.values.operators import Values
 
 
 def hold_arrays(expected: Trace, arrays: object, tolerances: Tolerances) -> ArraysReport:

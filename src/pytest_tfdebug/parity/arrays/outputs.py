@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 import torch
 
-from pytest_tfdebug.parity.metrics import compare_leaf
-from pytest_tfdebug.parity.tolerance import Tolerance
+from pytest_tfdebug.parity.tensors.metrics import compare_leaf
+from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 from pytest_tfdebug.records import LeafComparison, TensorRecord
-from pytest_tfdebug.tracing.digest import places
-from pytest_tfdebug.tracing.half_precision import HalfPrecision
+from pytest_tfdebug.tracing.values.digest import places
+from pytest_tfdebug.tracing.values.half_precision import HalfPrecision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.parity.tolerance import Tolerances
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Digest
 
 _HALF = get_args(HalfPrecision)

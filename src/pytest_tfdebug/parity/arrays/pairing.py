@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pytest_tfdebug.parity.arrays.reference import TOLERANCE, joined, says
-from pytest_tfdebug.parity.matching import distances_from
+from pytest_tfdebug.parity.values.matching import distances_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_tfdebug.parity.arrays.reference import Reference
-    from pytest_tfdebug.tracing.fingerprints import Fingerprint
+    from pytest_tfdebug.tracing.values.fingerprints import Fingerprint
 
 #: How an array has its partners: it is the value, several of them, a part of one, a turn of one, a crop of an output,
 #: a parameter; it says nothing (constant, or of a few elements); or it has none.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_tfdebug.parity.arrays.outputs import shown
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.records import Coverage, Culprit, SourceRange
-from pytest_tfdebug.tracing.operators import Line
-from pytest_tfdebug.tracing.slicing import statement_lines, text_of
+from pytest_tfdebug.tracing.values.operators import Line
+from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.arrays.reference import Reference
     from pytest_tfdebug.records import Kind, LeafComparison
     from pytest_tfdebug.report.check_text import CheckText
-    from pytest_tfdebug.tracing.operators import Value
+    from pytest_tfdebug.tracing.values.operators import Value
 
 #: Columns of a report's table.
 _COLUMNS = ("label", "shape", "dtype", "how", "distance")

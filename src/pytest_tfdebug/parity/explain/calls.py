@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.parity.explain.changes import Change
 from pytest_tfdebug.parity.explain.replay import Run
 from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS
-from pytest_tfdebug.tracing.tape import results_of
+from pytest_tfdebug.tracing.values.tape import results_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from pytest_tfdebug.parity.explain.forward import Forward
     from pytest_tfdebug.parity.explain.replay import Given
-    from pytest_tfdebug.tracing.tape import Step
+    from pytest_tfdebug.tracing.values.tape import Step
 
 #: Kinds of changes of whole calls.
 OF_CALLS = ("call left out", "twice", "activation")

@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
 from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS, transforms
-from pytest_tfdebug.tracing.tape import Ref, Target, places, results_of, written
+from pytest_tfdebug.tracing.values.tape import Ref, Target, places, results_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from pytest_tfdebug.parity.explain.forward import Forward
     from pytest_tfdebug.parity.explain.replay import Edit, Given, Run
-    from pytest_tfdebug.tracing.tape import Step
+    from pytest_tfdebug.tracing.values.tape import Step
 
     _Path = tuple[Any, ...]
 

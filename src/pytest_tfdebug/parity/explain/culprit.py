@@ -7,9 +7,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.explain.proof import Live, prove
-from pytest_tfdebug.parity.finding import Finding
-from pytest_tfdebug.parity.value_culprit import AGREE, culprit_of, line_of, lines_of
-from pytest_tfdebug.tracing.slicing import is_statement
+from pytest_tfdebug.parity.values.finding import Finding
+from pytest_tfdebug.parity.values.value_culprit import AGREE, culprit_of, line_of, lines_of
+from pytest_tfdebug.tracing.values.slicing import is_statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.explain.changes import Change
     from pytest_tfdebug.parity.explain.proof import Proof, Trial
     from pytest_tfdebug.parity.explain.search import Mend
-    from pytest_tfdebug.parity.forward_pair import ForwardPair
-    from pytest_tfdebug.parity.value_culprit import Explained
-    from pytest_tfdebug.parity.value_graph import Side
+    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.values.value_culprit import Explained
+    from pytest_tfdebug.parity.values.value_graph import Side
     from pytest_tfdebug.records import Call, Culprit, SourceRange
-    from pytest_tfdebug.tracing.operators import Value
+    from pytest_tfdebug.tracing.values.operators import Value
 
 #: What is wrong in these ways needs no line to be plain.
 _PLAIN = ("not-called", "extra-call", "weights")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.explain.forward import Forward
 from pytest_tfdebug.parity.explain.search import Budget, Expected, Search
-from pytest_tfdebug.parity.open_values import OpenValues
+from pytest_tfdebug.parity.values.open_values import OpenValues
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_tfdebug.parity.explain.search import Mend
-    from pytest_tfdebug.parity.forward_pair import ForwardPair
-    from pytest_tfdebug.parity.matching import Matches
-    from pytest_tfdebug.parity.value_graph import Side
-    from pytest_tfdebug.tracing.tape import Tape
+    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.values.matching import Matches
+    from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.tracing.values.tape import Tape
 
 #: How long a failed check is explained.
 SECONDS = 5.0

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.tracing.tape import Ref, mapped, results_of
+from pytest_tfdebug.tracing.values.tape import Ref, mapped, results_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pytest_tfdebug.tracing.tape import Step, Tape
+    from pytest_tfdebug.tracing.values.tape import Step, Tape
 
     #: Arguments and keyword arguments of a step.
     Given = tuple[tuple[Any, ...], dict[str, Any]]

@@ -1,0 +1,1 @@
+"""One call of a golden check, and one of its recording."""

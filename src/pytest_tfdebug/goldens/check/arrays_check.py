@@ -1,0 +1,121 @@
+"""Hold the arrays of another runtime to the golden of a test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.check_record import CheckRecord
+from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
+from pytest_tfdebug.goldens.session.session import GoldenSession, Outcome
+from pytest_tfdebug.goldens.store.golden_file import load
+from pytest_tfdebug.goldens.store.modes import missing
+from pytest_tfdebug.goldens.store.paths import shown
+from pytest_tfdebug.parity.arrays.logprobs import hold_logprobs
+from pytest_tfdebug.parity.compare import compare
+from pytest_tfdebug.parity.values.forward_record import coverage_record, culprit_record, headline
+from pytest_tfdebug.publish.note import calling_line, note
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_tfdebug.goldens.store.place import Place
+    from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
+    from pytest_tfdebug.runtimes.given import Arrays
+    from pytest_tfdebug.tracing.file.codec import TraceFile
+
+#: Leaf paths of the reference's logits: a field, an entry, or all that it returns.
+_LOGITS = (".logits", "['logits']", "", "[0]")
+
+
+def check_arrays(
+    item: pytest.Item,
+    place: Place,
+    arrays: Arrays,
+    *,
+    tolerance: ToleranceGiven | None,
+) -> ParityReport:
+    """Hold arrays to a golden; see :meth:`pytest_tfdebug.Goldens.check_arrays`.
+
+    Args:
+        item: The running test.
+        place: Where the golden is.
+        arrays: The arrays.
+        tolerance: Of the outputs: a pair ``(rtol, atol)``, or ``{dtype name: (rtol, atol)}``.
+    """
+    __tracebackhide__ = True
+    golden = _golden(item, place)
+    report = compare(golden.trace, arrays, tolerance=tolerance or "dtype")
+    report.subject = "The arrays differ from their golden"
+    report.advice = "Fix the runtime's model; the golden is its reference's."
+    report.facts.append(f"Golden: {shown(str(place), item.config)}")
+    coverage = report.coverage
+    status = "checked" if report.ok else "failed"
+    GoldenSession.of(item.config).outcomes.append(
+        Outcome(str(place), item.nodeid, status, (), "", coverage.compared, coverage.expected)
+    )
+    note(item, _record(item, golden.trace.model_class, shown(str(place), item.config), report))
+    if not report.ok:
+        raise ParityError(report.check_text(), report)
+    return report
+
+
+def check_logprobs(
+    item: pytest.Item, place: Place, token_ids: object, logprobs: object, margin: float
+) -> LogprobsReport:
+    """Hold tokens and log-probabilities to a golden; see :meth:`pytest_tfdebug.Goldens.check_logprobs`.
+
+    Args:
+        item: The running test.
+        place: Where the golden is.
+        token_ids: The engine's tokens.
+        logprobs: Their log-probabilities.
+        margin: What is allowed.
+    """
+    __tracebackhide__ = True
+    records = _golden(item, place).trace.calls[0].outputs or ()
+    logits = next((it.tensor for it in records if it.leaf in _LOGITS and it.tensor is not None), None)
+    if logits is None:
+        raise GoldenError(
+            f"{shown(str(place), item.config)} does not keep the logits whole, which log-probabilities are held to.\n"
+            'Record it with store="full" and --tf-golden=update.'
+        )
+    report = hold_logprobs(logits, token_ids, logprobs, margin)
+    status = "checked" if report.ok else "failed"
+    GoldenSession.of(item.config).outcomes.append(Outcome(str(place), item.nodeid, status, ()))
+    if not report.ok:
+        raise ParityError(str(report), report)
+    return report
+
+
+def _golden(item: pytest.Item, place: Place) -> TraceFile:
+    __tracebackhide__ = True
+    if not place.exists():
+        raise MissingGoldenError(missing(item, place))
+    file = place.fetch()
+    try:
+        with place.names(file):
+            return load(file)
+    except GoldenError as error:
+        raise GoldenError(f"{error}\nRecord it again with --tf-golden=update.") from error
+
+
+def _record(item: pytest.Item, model: str, golden: str, report: ParityReport) -> CheckRecord:
+    return CheckRecord(
+        item.nodeid,
+        "parity",
+        "passed" if report.ok else "failed",
+        headline(report),
+        "",
+        model,
+        calling_line(),
+        culprit_record(report.culprit),
+        coverage_record(report),
+        None,
+        report.tensors,
+        golden=golden,
+        advice=report.advice,
+        notes=tuple(report.notes),
+        text=str(report),
+    )

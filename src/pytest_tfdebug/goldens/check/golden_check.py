@@ -1,0 +1,171 @@
+"""One golden check: read the golden, hold the model to it, and report what was found."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import KW_ONLY, dataclass, replace
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
+from pytest_tfdebug.goldens.check.held_model import compare_with
+from pytest_tfdebug.goldens.check.next_step import next_step
+from pytest_tfdebug.goldens.check.on_ranks import sharing_group
+from pytest_tfdebug.goldens.check.part import part_of
+from pytest_tfdebug.goldens.check.pass_warnings import warnings_of
+from pytest_tfdebug.goldens.check.progress import Progress
+from pytest_tfdebug.goldens.check.recorded_check import parity_record, unchecked_record
+from pytest_tfdebug.goldens.session.session import GoldenSession, Outcome
+from pytest_tfdebug.goldens.store.golden_file import blind_spots, load
+from pytest_tfdebug.goldens.store.modes import missing
+from pytest_tfdebug.goldens.store.paths import shown
+from pytest_tfdebug.options import Options, explain_seconds
+from pytest_tfdebug.parity.tensors.rules import check_rules, missed, paths_of
+from pytest_tfdebug.publish.note import note, wants_details
+from pytest_tfdebug.repro.write import write_repro
+from pytest_tfdebug.tracing.record.ranks import present_group
+from pytest_tfdebug.tracing.record.selection import names_of
+
+if TYPE_CHECKING:
+    import pytest
+    import torch
+
+    from pytest_tfdebug.check_record import BlindRecord
+    from pytest_tfdebug.goldens.check.port_call import PortCall
+    from pytest_tfdebug.goldens.settings import CheckSettings
+    from pytest_tfdebug.goldens.store.place import Place
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.tracing.file.codec import TraceFile
+
+
+@dataclass
+class Check:
+    """A model, and the golden that it is held to.
+
+    Args:
+        item: The running test.
+        model: The model under test.
+        place: Where the golden is.
+        name: Name of the golden, where the test has several.
+        settings: The settings of the check.
+        root: Path of the golden's module that the model is, where it is a part.
+        has_reference: Whether the golden is that of another model.
+    """
+
+    item: pytest.Item
+    model: torch.nn.Module
+    place: Place
+    name: str | None
+    settings: CheckSettings
+    root: str | None = None
+    _: KW_ONLY
+    has_reference: bool
+
+    @property
+    def _is_explained(self) -> bool:
+        return Options.of(self.item.config).explain != "off"
+
+    @property
+    def _runs_alone(self) -> bool:
+        """Whether the model is whole: no module of a larger model, and not spread over ranks."""
+        return self.root is None and present_group() is None
+
+    def run(self, called: PortCall) -> ParityReport:
+        """Hold the model to its golden.
+
+        Args:
+            called: How it is called.
+
+        Raises:
+            ParityError: If it diverges.
+            GoldenError: If the golden is missing, damaged, or without the floors that are asked for.
+        """
+        __tracebackhide__ = True
+        config = self.item.config
+        if not self.place.exists():
+            told = missing(self.item, self.place)
+            note(self.item, unchecked_record(self.item.nodeid, self.name, self.model, told))
+            raise MissingGoldenError(told)
+        golden = self._load(self.place)
+        self._check_rules(golden)
+        in_detail = wants_details(config)
+        report = compare_with(
+            golden,
+            self.model,
+            called,
+            replace(self.settings, explain_seconds=explain_seconds(config)),
+            is_explained=self._is_explained,
+            in_detail=in_detail,
+            group=sharing_group(self.root),
+            progress=lambda: Progress(config, self.item.nodeid, "explaining"),
+        )
+        blind = blind_spots(golden)
+        GoldenSession.of(config).outcomes.append(
+            _outcome(str(self.place), self.item.nodeid, report, called.note, blind)
+        )
+        for warning in warnings_of(report, type(self.model).__name__):
+            warnings.warn(warning, stacklevel=3)
+        if not report.ok:
+            self._advise(report, called)
+        shown_path = shown(str(self.place), config)
+        note(
+            self.item,
+            parity_record(
+                self.item.nodeid, self.name, self.model, shown_path, report, blind=blind, in_detail=in_detail
+            ),
+        )
+        if not report.ok:
+            raise ParityError(report.check_text(), report)
+        return report
+
+    def _load(self, place: Place) -> TraceFile:
+        __tracebackhide__ = True
+        again = f"To record it again, run: pytest {quote(self.item.nodeid)} --tf-golden=update"
+        try:
+            golden = place.read(lambda file: load(file) if self.root is None else part_of(load(file), self.root))
+        except GoldenError as error:
+            raise GoldenError(f"{error}\n{again}") from error
+        kept = golden.extra.get("kept")
+        if self.settings.kept.has_floors and not (isinstance(kept, dict) and kept.get("floors")):
+            name = shown(str(place), self.item.config)
+            raise GoldenError(f'{name} holds no floors: it was recorded without tolerance="fp64".\n{again}')
+        if isinstance(kept, dict) and kept.get("positions") and self.settings.rules.positions is None:
+            name = shown(str(place), self.item.config)
+            raise GoldenError(f"{name} was recorded with positions=: give the check the same.\n{again}")
+        return golden
+
+    def _check_rules(self, golden: TraceFile) -> None:
+        """Refuse rules of the check that match nothing, and note which rules of the ini file match something."""
+        __tracebackhide__ = True
+        own = names_of(self.model)
+        check_rules(self.settings.rename, self.settings.own_globs, own, paths_of(golden.trace))
+        for glob in self.settings.ini_globs:
+            GoldenSession.of(self.item.config).note_rule(glob, missed(glob, own))
+
+    def _advise(self, report: ParityReport, called: PortCall) -> None:
+        """Add to the report of a failure what to do, the repro, and where the golden is."""
+        config = self.item.config
+        GoldenSession.of(config).note_environment(self.model)
+        report.subject = f"The {'port' if self.has_reference else 'model'} differs from its golden"
+        report.advice = next_step(report, is_reference=self.has_reference)
+        if self._runs_alone:
+            told = write_repro(self.item, "parity", self.model, called.args, called.kwargs)
+            report.repro += (f"  {line}" for line in told.splitlines())
+        report.facts.append(f"Golden: {shown(str(self.place), config)}")
+
+
+def _outcome(path: str, test: str, report: ParityReport, note: str, blind: tuple[BlindRecord, ...]) -> Outcome:
+    coverage, worst = report.coverage, report.worst
+    return Outcome(
+        path,
+        test,
+        "checked" if report.ok else "failed",
+        (),
+        note,
+        coverage.compared,
+        coverage.expected,
+        None if worst is None else worst.share,
+        "" if worst is None else worst.path,
+        "; ".join(report.output_notes),
+        blind,
+    )

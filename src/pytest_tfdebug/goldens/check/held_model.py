@@ -1,0 +1,255 @@
+"""A model held to its golden: one forward that is compared while it runs, and another to explain a failure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
+from pytest_tfdebug.goldens.check.recorded_check import failing_elements
+from pytest_tfdebug.goldens.store.fingerprint import common, differing, fingerprint, recorded_name
+from pytest_tfdebug.goldens.store.provenance import changes, provenance
+from pytest_tfdebug.parity.compare import conclude, coverage_of, outputs_of, start_comparison
+from pytest_tfdebug.parity.explain.culprit import with_proof
+from pytest_tfdebug.parity.explain.proof import Live, Trial
+from pytest_tfdebug.parity.pair.pairing import with_input_names
+from pytest_tfdebug.parity.pair.rename import renamer
+from pytest_tfdebug.parity.tensors.drift import assess
+from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
+from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.tracing.record.leaves import walk
+from pytest_tfdebug.tracing.record.recorder import Recorder
+from pytest_tfdebug.tracing.record.selection import modules_of, root_name, selection
+from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.values.rerun import Rerun
+from pytest_tfdebug.tracing.values.tape import Tape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_tfdebug.goldens.check.port_call import PortCall
+    from pytest_tfdebug.goldens.check.progress import Progress
+    from pytest_tfdebug.goldens.settings import CheckSettings
+    from pytest_tfdebug.parity.pair.rename import Rename
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
+    from pytest_tfdebug.tracing.file.codec import TraceFile
+    from pytest_tfdebug.tracing.record.ranks import Group
+    from pytest_tfdebug.tracing.values.operators import Values
+
+
+def compare_with(
+    golden_file: TraceFile,
+    model: torch.nn.Module,
+    called: PortCall,
+    settings: CheckSettings,
+    *,
+    is_explained: bool = True,
+    in_detail: bool = False,
+    group: Group | None = None,
+    progress: Callable[[], Progress | None] = lambda: None,
+) -> ParityReport:
+    """Run a model and compare each tensor with its golden while the tensor is alive; explain a failure by a second run.
+
+    Args:
+        golden_file: The golden.
+        model: The model under test.
+        called: How it is called.
+        settings: The settings of the check.
+        is_explained: Whether to run the model again to explain a failure.
+        in_detail: Whether to run it again for the elements of the first tensor that differs.
+        group: The ranks that hold parts of it, where there are several.
+        progress: Starts to show the progress of the second run.
+    """
+    forwards = _Forwards(golden_file, model, called, settings, group)
+    again = forwards.again
+    comparator, output = forwards.held_under(settings.rename, (called.args, called.kwargs))
+
+    def under_rules(rules: dict[str, str]) -> Compared | None:
+        if callable(settings.rename):
+            return None
+        try:
+            return forwards.held_under({**(settings.rename or {}), **rules}, again.inputs())[0].finish()
+        except Exception:  # noqa: BLE001 - a forward that cannot be made again must not cost the report on the first
+            return None
+
+    def second_look(fails: bool | None) -> Explained | None:  # noqa: FBT001 - a callback
+        if not is_explained or group is not None:  # the values of a rank are those of its parts
+            return None
+        return _by_values(golden_file, again, output, progress(), fails=fails, seconds=settings.explain_seconds)
+
+    report = conclude(comparator, tuple(forwards.notes), second_look, under_rules, internal=settings.internal)
+    if not report.ok:
+        if called.other is not None:
+            report.has_own_inputs = True
+            report.culprit = _of_inputs(*called.other, root_name(model))
+        report.facts += _circumstances(golden_file, model, report, renamer(settings.rename), group)
+    if not report.ok and in_detail and group is None:
+        report.elements = failing_elements(report, model, again.inputs(), settings.tolerances)
+    return report
+
+
+class _Forwards:
+    """Forwards of a model that are compared with its golden as they go.
+
+    Args:
+        golden_file: The golden.
+        model: The model under test.
+        called: How it is called.
+        settings: The settings of the check.
+        group: The ranks that hold parts of it, where there are several.
+
+    Attributes:
+        again: Its inputs as they were before the first forward.
+        notes: What is to be known of the golden, of the call and of each forward.
+    """
+
+    def __init__(
+        self,
+        golden_file: TraceFile,
+        model: torch.nn.Module,
+        called: PortCall,
+        settings: CheckSettings,
+        group: Group | None,
+    ) -> None:
+        self.again = Rerun(model, called.args, called.kwargs, called.method)
+        self.notes = [*golden_file.trace.notes, *filter(None, [called.note])]
+        self._expected, self._named = golden_file.trace, with_input_names(golden_file.trace, called.names)
+        kept = golden_file.extra.get("kept")
+        self._rules = replace(settings.rules, are_recorded=isinstance(kept, dict) and bool(kept.get("positions")))
+        self._model, self._method, self._settings, self._group = model, called.method, settings, group
+
+    def held_under(
+        self, names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]], hidden: frozenset[str] = frozenset()
+    ) -> tuple[Comparator, Any]:
+        """Run the model, and return what was compared and the output.
+
+        Args:
+            names: Port path -> reference path.
+            inputs: Its positional and keyword inputs.
+            hidden: Paths of modules that cannot be seen.
+        """
+        settings, modules = self._settings, modules_of(self._model)
+        picked = selection(
+            settings.include,
+            settings.exclude,
+            settings.level,
+            renamer(names),
+            among=coverage_of(self._expected).has,
+            elsewhere=self._expected.modules,
+        )
+        unrecorded = hidden | (modules.by_path.keys() - picked.pick(self._model, modules.by_path).keys())
+        comparator = start_comparison(
+            self._named,
+            names,
+            settings.tolerances,
+            modules=list(modules.by_path),
+            aliases=modules.aliases,
+            unrecorded=unrecorded,
+            group=self._group,
+            rules=self._rules,
+        )
+        recorder = Recorder(self._model, comparator, picked, comparator.wrote)
+        with preserved(self._model), torch.no_grad(), recorder:
+            output = recorder.run(self._method, *inputs)
+        self.notes += [note for note in recorder.notes if note not in self.notes]
+        compiled_away = unrecorded.union(recorder.unrecorded)
+        if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides
+            return self.held_under(names, self.again.inputs(), compiled_away)
+        return comparator, output
+
+
+def _by_values(
+    golden_file: TraceFile,
+    again: Rerun,
+    output: Any,  # noqa: ANN401 - of any model
+    progress: Progress | None,
+    *,
+    fails: bool | None,
+    seconds: float | None,
+) -> Explained | None:
+    """Run a model once more and hold its operators to the golden's; None where the golden has none."""
+    expected = _values_of(golden_file)
+    if expected is None:
+        return None
+    count = len(expected.calls)
+    told = {} if progress is None else {"progress": lambda calls: progress.step("call", calls, count)}
+    tape = Tape()
+    actual = again.values([leaf.tensor for leaf in walk(output)], **told, tape=None if seconds == 0 else tape)
+    if actual is None:
+        return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
+    if progress is not None:
+        progress.tell(f"{len(actual.values)} values beside {len(expected.values)}")
+    look = explain(expected, actual, fails=fails)
+    return with_proof(look, Trial(Live(tape, {}), Live(Tape(), outputs_of(golden_file.trace)), seconds))
+
+
+def _of_inputs(own: str, theirs: str, root: str) -> Culprit:
+    """Return a culprit whose inputs are not those of the reference."""
+    told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
+    return Culprit(root, "inputs", None, told, root, None, certain=True)
+
+
+def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Culprit:
+    """Return a culprit whose weights are to blame."""
+    why = f"Its inputs agree, and {own[0]!r} is not the recorded one: the weights differ, not the code."
+    why += f" So do {others} more of the model." if others else ""
+    return replace(culprit, kind="weights", weights=tuple(own), explanation=f"{why} {told}".rstrip(), certain=True)
+
+
+def _recorded_shape(golden_file: TraceFile, name: str, to_golden: Callable[[str], str]) -> tuple[int, ...]:
+    """Return the shape of a recorded parameter; empty where the golden does not tell."""
+    values = _values_of(golden_file)
+    known = None if values is None else values.parameters.get(recorded_name(name, to_golden))
+    return () if known is None else known[1]
+
+
+def _values_of(golden_file: TraceFile) -> Values | None:
+    """Return what the operators of the recorded forward computed; None where the golden does not hold that."""
+    return None if golden_file.trace.again is None else golden_file.trace.again.values()
+
+
+def _circumstances(
+    golden_file: TraceFile,
+    model: torch.nn.Module,
+    report: ParityReport,
+    to_golden: Callable[[str], str],
+    group: Group | None,
+) -> list[str]:
+    """Say whether weights and environment are those of the golden, and how likely the difference is drift."""
+    recorded = golden_file.extra["weights"]
+    present = fingerprint(model) if group is None else fingerprint_on_ranks(model, group, recorded, to_golden)
+    wrong = differing(recorded, present, to_golden)
+    culprit = report.culprit
+    own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
+    if own and culprit is not None and (group is not None or culprit.kind == "module"):
+        told = ""
+        if group is not None:
+            told = sharded_too_often(model, group, own[0], _recorded_shape(golden_file, own[0], to_golden))
+        report.culprit = _of_weights(culprit, own, len(wrong) - len(own), told)
+        lines = []
+    elif own:
+        told = f"The weights differ, not the code: {own[0]!r} is not the recorded one"
+        lines = [told + (f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else ".")]
+    elif wrong and culprit is not None and culprit.kind == "dtype":
+        lines = []  # a conversion changes every hash
+    elif wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        lines = [f"Weights that are not the recorded ones: {wrong[0]!r}{more}."]
+    elif common(recorded, present, to_golden):
+        lines = ["The weights are the recorded ones, where their names agree."]
+    elif report.by_values:  # the values were compared whatever their names
+        lines = []
+    else:
+        lines = ["No weight has the name of a recorded one: give rename= to have them compared."]
+    since = list(changes(golden_file.extra["provenance"], provenance(model)))
+    report.changed, report.other_weights = since, wrong
+    lines += [f"Changed since it was recorded: {'; '.join(since)}."] if since else []
+    is_told = report.by_values or (culprit is not None and culprit.kind == "dtype")
+    if is_told:
+        return lines
+    assessed = assess(report, since, wrong)
+    report.is_drift = assessed.finding == "drift"
+    return [*lines, str(assessed)]

@@ -1,0 +1,201 @@
+"""How a port is called where its forward does not take its reference's inputs under their names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from inspect import Parameter, Signature
+from textwrap import shorten
+from typing import Any
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.record.signatures import method_of
+from pytest_tfdebug.tracing.record.wrappers import bare
+
+_BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+#: Columns of a signature in an error.
+_WIDTH = 160
+
+
+@dataclass(frozen=True)
+class PortCall:
+    """The inputs with which a port is called.
+
+    Args:
+        args: Its positional inputs.
+        kwargs: Its keyword inputs.
+        names: Name of an input of the port -> leaf path of the reference's input with the same values
+            (``['input_ids']``, or ``[0]`` for a positional one), where the names differ.
+        note: What was renamed or left out, in a sentence; empty where the port is called like its reference.
+        other: Names of the port's ids and of the reference's, where each has one tensor of ids and these differ.
+        method: What is called.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    names: dict[str, str] = field(default_factory=dict)
+    note: str = ""
+    other: tuple[str, str] | None = None
+    method: str = "forward"
+
+
+def port_call(
+    port: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    port_inputs: Mapping[str, Any] | tuple[Any, ...] | list[Any] | None = None,
+    method: str = "forward",
+) -> PortCall:
+    """Decide how to call a port.
+
+    Without ``port_inputs`` the port takes what its reference takes. Inputs that its forward has no parameter for are
+    given, in order, to the required parameters that nothing fills, where there are as many of these; flags and None
+    are left out.
+
+    Args:
+        port: The implementation under test.
+        args: Positional inputs of the reference.
+        kwargs: Keyword inputs of the reference.
+        port_inputs: The port's own keyword inputs, or its positional ones.
+        method: What is called.
+
+    Raises:
+        TFDebugError: If the port's forward cannot be called with these; the message says what to type.
+    """
+    signature = _signature(port, method)
+    if port_inputs is None:
+        return replace(_like_reference(port, signature, args, kwargs), method=method)
+    if not isinstance(port_inputs, (Mapping, tuple, list)):
+        raise TFDebugError(
+            "port_inputs= is a dict of the port's keyword inputs, or a tuple of its positional ones; "
+            f"it is {_article(type(port_inputs).__name__)}."
+        )
+    own = ((), dict(port_inputs)) if isinstance(port_inputs, Mapping) else (tuple(port_inputs), {})
+    if signature is None:
+        return PortCall(*own, method=method)
+    try:
+        bound = signature.bind(*own[0], **own[1])
+    except TypeError as error:
+        raise _refusal(port, signature, f"port_inputs: {error}", *own) from error
+    theirs = {f"[{place}]": value for place, value in enumerate(args)}
+    theirs |= {f"[{name!r}]": value for name, value in kwargs.items()}
+    same = _same_values(bound.arguments, theirs)
+    is_known = same or any(f"[{name!r}]" in theirs for name in bound.arguments)
+    return PortCall(*own, same, other=None if is_known else _other_ids(bound.arguments, theirs), method=method)
+
+
+def _like_reference(
+    port: torch.nn.Module, signature: Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> PortCall:
+    if signature is None:
+        return PortCall(args, kwargs)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        cause = error
+    else:
+        return PortCall(args, kwargs)
+    parameters = [one for one in signature.parameters.values() if one.kind not in _VARIADIC]
+    filled = {one.name for one in [one for one in parameters if one.kind in _BY_POSITION][: len(args)]}
+    by_name = {one.name for one in parameters if one.kind is not Parameter.POSITIONAL_ONLY} - filled
+    given = {name: value for name, value in kwargs.items() if name in by_name}
+    rest = {name: value for name, value in kwargs.items() if name not in given}
+    inputs = [name for name, value in rest.items() if not (value is None or isinstance(value, bool))]
+    open_ones = [one for one in parameters if one.default is Parameter.empty and one.name not in {*filled, *given}]
+    if len(inputs) != len(open_ones):
+        raise _refusal(port, signature, f"the reference's inputs: {cause}", args, kwargs) from cause
+    names = {one.name: name for one, name in zip(open_ones, inputs, strict=True)}
+    left_out = {name: value for name, value in rest.items() if name not in inputs}
+    if any(one.kind is Parameter.VAR_KEYWORD for one in signature.parameters.values()):
+        given, left_out = given | left_out, {}
+    first = tuple(kwargs[names[one.name]] for one in open_ones if one.kind is Parameter.POSITIONAL_ONLY)
+    given |= {one.name: kwargs[names[one.name]] for one in open_ones if one.kind is not Parameter.POSITIONAL_ONLY}
+    try:
+        signature.bind(*args, *first, **given)
+    except TypeError as error:
+        raise _refusal(port, signature, f"the reference's inputs: {error}", args, kwargs) from error
+    paths = {own: f"[{name!r}]" for own, name in names.items()}
+    return PortCall((*args, *first), given, paths, _note(names, left_out))
+
+
+def _signature(port: torch.nn.Module, method: str) -> Signature | None:
+    try:
+        return inspect.signature(method_of(bare(port), method))
+    except (TypeError, ValueError):
+        return None  # a forward written in C, which takes what it takes
+
+
+def _same_values(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, str]:
+    """Return, for inputs of the port, the leaf path of the reference's input with the same values."""
+    found: dict[str, str] = {}
+    for name, value in own.items():
+        path = next((path for path, other in theirs.items() if _is_same(value, other)), None)
+        if path is not None and f"[{name!r}]" not in theirs:
+            found[name] = path
+    return found
+
+
+def _other_ids(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the names of each side's only tensor of ids, where shape and dtype agree and so the values differ."""
+    mine, others = _ids(own), _ids(theirs)
+    if len(mine) != 1 or len(others) != 1:
+        return None
+    (name, value), (path, other) = *mine.items(), *others.items()
+    if (value.shape, value.dtype) != (other.shape, other.dtype):
+        return None
+    return name, path.removeprefix("['").removesuffix("']")
+
+
+def _ids(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    return {
+        name: value
+        for name, value in inputs.items()
+        if isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+    }
+
+
+def _is_same(value: object, other: object) -> bool:
+    if not (isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)):
+        return False
+    is_alike = (value.shape, value.dtype, value.device) == (other.shape, other.dtype, other.device)
+    return value is other or (is_alike and torch.equal(value, other))
+
+
+def _note(names: Mapping[str, str], left_out: Mapping[str, Any]) -> str:
+    told = []
+    if names:
+        told.append("as " + ", ".join(f"{own}={name}" for own, name in names.items()))
+    if left_out:
+        told.append("without " + ", ".join(f"{name}={value}" for name, value in left_out.items()))
+    return f"The port was called {', '.join(told)}."
+
+
+def _refusal(
+    port: torch.nn.Module, signature: Signature, why: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> TFDebugError:
+    plain = [one.replace(annotation=Parameter.empty) for one in signature.parameters.values()]
+    shown = str(Signature(plain))
+    taken = [one for one in plain if one.kind not in _VARIADIC]
+    asked = [one.name for one in taken if one.default is Parameter.empty] or [one.name for one in taken[:1]]
+    given = [*map(_told, args), *(f"{name}={_told(value)}" for name, value in kwargs.items())]
+    example = ", ".join(f'"{name}": ...' for name in asked)
+    return TFDebugError(
+        f"{type(port).__name__} cannot be called with {why}.\n"
+        f"  It takes: forward{shorten(shown, _WIDTH)}\n"
+        f"  Given: {', '.join(given) or 'nothing'}\n"
+        f"Name the port's own inputs: port_inputs={{{example}}}"
+    )
+
+
+def _told(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"tensor {tuple(value.shape)}"
+    return shorten(repr(value), 40)
+
+
+def _article(name: str) -> str:
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"

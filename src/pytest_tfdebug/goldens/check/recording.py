@@ -1,0 +1,126 @@
+"""Record a forward as a golden: run it, write what is to be kept of it, and say what became of the file."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.errors import GoldenSizeWarning, TFDebugError
+from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, gathered, once
+from pytest_tfdebug.goldens.check.progress import Progress
+from pytest_tfdebug.goldens.check.repeatable import refuse_unless_repeatable
+from pytest_tfdebug.goldens.session.session import GoldenSession, Outcome
+from pytest_tfdebug.goldens.store.golden_file import Written, save
+from pytest_tfdebug.goldens.store.paths import shown
+from pytest_tfdebug.tracing.file.codec import shown_size
+from pytest_tfdebug.tracing.record.ranks import present_group
+from pytest_tfdebug.tracing.record.selection import selection
+from pytest_tfdebug.tracing.trace import recorded_forward
+from pytest_tfdebug.tracing.values.rerun import Rerun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from pytest_tfdebug.check_record import BlindRecord
+    from pytest_tfdebug.goldens.check.port_call import PortCall
+    from pytest_tfdebug.goldens.settings import CheckSettings, Kept
+    from pytest_tfdebug.goldens.store.place import Place
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.trace import Trace
+
+#: Bytes above which a golden that was written gives a warning.
+_LARGE = 10_000_000
+
+
+def record(
+    item: pytest.Item,
+    place: Place,
+    model: torch.nn.Module,
+    called: PortCall,
+    settings: CheckSettings,
+    *,
+    blind: Callable[[], tuple[BlindRecord, ...]] = tuple,
+) -> None:
+    """Record a forward as a golden; write nothing where that would change nothing.
+
+    Args:
+        item: The running test.
+        place: Where the golden is.
+        model: The model that is recorded.
+        called: How it is called.
+        settings: The settings of the check.
+        blind: Returns what the golden cannot see; asked only if something is written.
+
+    Raises:
+        GoldenError: If the forward showed no tensor or gives something else each time, or the file cannot be written.
+        TFDebugError: If the model cannot be run in float64, and floors are asked for.
+    """
+    __tracebackhide__ = True
+    progress = Progress(item.config, item.nodeid)
+    seen: set[str] = set()
+
+    def tell(recorded: Trace, call: Call) -> None:
+        seen.add(call.path)
+        progress.step("module", len(seen), 1 + len(recorded.modules) - len(recorded.unrecorded))
+
+    picked = selection(settings.include, settings.exclude, settings.level)
+    group = present_group()
+    recorded = recorded_forward(
+        model,
+        called.args,
+        called.kwargs,
+        picked,
+        tell,
+        method=called.method,
+        is_sampled=settings.kept.store == "values" and group is None,
+        group=group,
+        kept_output=None if settings.rules.positions is None else settings.rules.masked,
+    )
+    if isinstance(recorded.again, Rerun) and group is None:
+        refuse_unless_repeatable(model, recorded, recorded.again, settings.rules.masked)
+    weights = None if group is None else fingerprint_on_ranks(model, group)
+    recorded = recorded if group is None else gathered(recorded, group)
+
+    def write() -> Written:
+        with place.staged() as file:
+            return save(
+                file, recorded, model, item.nodeid, kept=settings.kept, tell=progress.tell, weights=weights, blind=blind
+            )
+
+    written = once(group, write)
+    outcome = Outcome(str(place), item.nodeid, written.status, written.review)
+    GoldenSession.of(item.config).outcomes.append(outcome)
+    if written.size > _LARGE:
+        _warn_of_size(f"{shown(str(place), item.config)} takes {shown_size(written.size)}", settings.kept)
+
+
+def _warn_of_size(told: str, kept: Kept) -> None:
+    advice = (
+        'without store="full" a golden keeps a sample of each tensor'
+        if kept.store == "full"
+        else "the model's inputs are kept whole: smaller ones make a smaller golden"
+    )
+    warnings.warn(GoldenSizeWarning(f"{told}: large for a file to commit; {advice}."), stacklevel=4)
+
+
+def recorded_model(reference: torch.nn.Module | Callable[[], torch.nn.Module]) -> torch.nn.Module:
+    """Return the reference, whose forward is recorded.
+
+    Args:
+        reference: The model, or a function that builds it.
+
+    Raises:
+        TFDebugError: If it is no model and builds none.
+    """
+    if isinstance(reference, torch.nn.Module):
+        return reference
+    built = reference() if callable(reference) else reference
+    if not isinstance(built, torch.nn.Module):
+        raise TFDebugError(
+            f"reference= is a torch.nn.Module or a function that returns one; it gave {type(built).__name__}."
+        )
+    return built

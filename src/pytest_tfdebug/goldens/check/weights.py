@@ -1,0 +1,141 @@
+"""Weights that depend on the names of parameters alone, for models that have none of their own."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from math import prod, sqrt
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.record.capture import dtype_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+_Model = TypeVar("_Model", bound=torch.nn.Module)
+#: Greatest distance of a norm's weight from 1, and of a bias from 0: just enough that a check sees each of them.
+_SPREAD = 0.1
+#: What the weights of norms are called.
+_OF_NORMS = frozenset({"weight", "gamma", "scale"})
+#: What a compiled module puts before the names of its parameters.
+_COMPILED = "_orig_mod."
+#: Random numbers have 24 bits: each is a float32 without rounding.
+_BITS = 24
+#: Elements that are made at a time, for models that fill the memory.
+_PART = 1 << 22
+
+
+@torch.no_grad()
+def fill(model: _Model, seed: int = 0) -> _Model:
+    """Give every parameter values that follow from its name, its shape and the seed, and from nothing else.
+
+    ``torch.manual_seed`` before a model is built does not do that: which random numbers a parameter gets depends on how
+    many were drawn before it and on how a library draws them, and both change between versions.
+
+    A weight of two or more dimensions is uniform with variance ``1 / fan-in``, so that activations keep their size; one
+    of one dimension, a norm's, lies within 0.1 of one; a bias within 0.1 of zero. Values are made of whole numbers
+    without a function that rounds differently elsewhere, as float32, and rounded to the parameter's dtype. Parameters
+    that share their values (tied weights) get those of the first of their names in the alphabet. Tables of positions
+    that a model computes and does not train are left alone, as are buffers and torch's own random numbers.
+
+    Args:
+        model: The model; its parameters are overwritten.
+        seed: Other values for another seed.
+
+    Returns:
+        The model.
+
+    Raises:
+        TFDebugError: If a parameter has no memory yet (``meta``), is not of floating point, or the seed is no number.
+
+    Source:
+        The generator is Philox 4x64, whose stream numpy keeps from version to version (NEP 19); the scale is that of
+        LeCun et al., Efficient BackProp (1998), section 4.6.
+
+    Example:
+        >>> model = pytest_tfdebug.fill(LlamaForCausalLM(config)).eval()
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TFDebugError(f"fill takes a torch.nn.Module, not {type(model).__name__}.")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TFDebugError(f"seed={seed!r} is not a whole number.")
+    named = list(_named(model))
+    for name, parameter in named:
+        _check(name, parameter)
+    is_trained = any(parameter.requires_grad for _, parameter in named)
+    for name, parameter in named:
+        if not (is_trained and _is_computed(name, parameter)):
+            centre, spread = _range(model, name, parameter)
+            _fill(parameter, f"{seed}:{_plain(name)}", centre, spread)
+    return model
+
+
+def _named(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """Yield each parameter once, under the first of its names, sorted by name."""
+    seen: set[int] = set()
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for name in sorted(parameters, key=_plain):
+        parameter = parameters[name]
+        if id(parameter) not in seen:
+            seen.add(id(parameter))
+            yield name, parameter
+
+
+def _plain(name: str) -> str:
+    return name.replace(_COMPILED, "")
+
+
+def _check(name: str, parameter: torch.nn.Parameter) -> None:
+    if torch.nn.parameter.is_lazy(parameter):
+        raise TFDebugError(f"{name!r} has no shape yet: run the model once before fill.")
+    if parameter.is_meta:
+        raise TFDebugError(f"{name!r} has no memory yet (device meta): model.to_empty(device='cpu') before fill.")
+    if not (parameter.is_floating_point() or parameter.is_complex()):
+        raise TFDebugError(
+            f"{name!r} is {dtype_name(parameter.dtype)}, whose values mean nothing by themselves: fill the model "
+            "before it is quantized."
+        )
+
+
+def _is_computed(name: str, parameter: torch.nn.Parameter) -> bool:
+    """Tell whether a parameter is a table of positions, such as Whisper's sinusoids, that no training ever changes."""
+    return not parameter.requires_grad and parameter.ndim > 1 and "pos" in name
+
+
+def _range(model: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> tuple[float, float]:
+    """Return the middle of a parameter's values and how far they lie from it."""
+    if parameter.ndim < 2:  # noqa: PLR2004 - a vector or a number
+        return float(name.rpartition(".")[2] in _OF_NORMS), _SPREAD
+    return 0.0, sqrt(3.0 / max(_fans_in(model, name, parameter), 1))  # half the width of a uniform of variance 1 / n
+
+
+def _fans_in(model: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> int:
+    """Return how many inputs are added up for one output, as far as the shape tells."""
+    owner = model.get_submodule(name.rpartition(".")[0])
+    if isinstance(owner, torch.nn.modules.conv._ConvNd):  # noqa: SLF001 - the class of all convolutions
+        return prod(parameter.shape[1:])
+    return max(parameter.shape[-2:]) if parameter.ndim > 2 else parameter.shape[-1]  # noqa: PLR2004 - experts
+
+
+def _fill(parameter: torch.nn.Parameter, text: str, centre: float, spread: float) -> None:
+    """Overwrite a parameter with the numbers that belong to a text."""
+    numbers = np.random.Philox(key=int.from_bytes(sha256(text.encode()).digest()[:16], "little"))
+    target = torch.view_as_real(parameter.data) if parameter.is_complex() else parameter.data
+    values = torch.empty(target.numel(), dtype=target.dtype)
+    for start in range(0, values.numel(), _PART):
+        part = values[start : start + _PART]
+        drawn = _between_ones(numbers, part.numel()) * spread + centre
+        part.copy_(torch.from_numpy(drawn.astype(np.float32)))
+    target.copy_(values.view(target.shape))
+
+
+def _between_ones(numbers: np.random.Philox, size: int) -> npt.NDArray[np.float64]:
+    """Return numbers from -1 to 1, of 24 bits each."""
+    whole: npt.NDArray[np.uint64] = numbers.random_raw(size) >> np.uint64(64 - _BITS)
+    centred: npt.NDArray[np.float64] = whole.astype(np.float64) * 2.0 ** (1 - _BITS) - 1.0
+    return centred

@@ -1,0 +1,1 @@
+"""What a whole run of pytest knows of its goldens."""

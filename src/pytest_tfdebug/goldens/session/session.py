@@ -1,0 +1,249 @@
+"""The goldens of a whole run: which were written, which clash, and which no test claims any more."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_tfdebug.check_record import BlindRecord
+from pytest_tfdebug.environment import environment, lines
+from pytest_tfdebug.errors import GoldenError, printable
+from pytest_tfdebug.goldens.session.collected import has_twin as is_twin
+from pytest_tfdebug.goldens.session.unclaimed import Unclaimed, find_unclaimed
+from pytest_tfdebug.goldens.session.unmatched import warn_of_unmatched
+from pytest_tfdebug.goldens.store.modes import golden_mode
+from pytest_tfdebug.goldens.store.paths import directory_of, golden_name, is_url
+from pytest_tfdebug.goldens.store.place import Directory, LocalDirectory, Place
+from pytest_tfdebug.options import Options
+from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.tracing.file.codec import read_extra
+from pytest_tfdebug.tracing.record.replacing import sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+    from pytest_tfdebug.goldens.store.remote import RemoteDirectory
+
+#: Where a worker of pytest-xdist leaves its part for the process that prints.
+WORKER_KEY = "tfdebug_goldens"
+#: Exit statuses of a run that was not stopped.
+_ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one golden.
+
+    Args:
+        path: Its file.
+        test: Node id of the test.
+        status: ``new``, ``changed``, ``unchanged``, ``checked`` or ``failed``.
+        review: What changed, in lines.
+        note: How the port was called, where that is not how its reference is; a sentence.
+        compared: Calls of the golden that a check compared.
+        expected: Calls of the golden.
+        share: Greatest share of its tolerance that a tensor which agrees has used; None where no tensor was compared.
+        worst: Module path of that tensor.
+        outputs: How each output of the reference was compared.
+        blind: Fields of the reference's configuration that the golden cannot see.
+    """
+
+    path: str
+    test: str
+    status: str
+    review: tuple[str, ...]
+    note: str = ""
+    compared: int = 0
+    expected: int = 0
+    share: float | None = None
+    worst: str = ""
+    outputs: str = ""
+    blind: tuple[BlindRecord, ...] = ()
+
+
+@dataclass
+class GoldenSession:
+    """The goldens of this process's run, kept in ``config.stash``.
+
+    Args:
+        outcomes: What became of each golden, in the order of the tests.
+        claims: Golden file -> node id of the test that uses it.
+        unclaimed: Goldens whose test no longer exists, and what else no test uses.
+        clashes: Sentences about files that two tests use, and warnings that were asked to be errors.
+        pruned: Goldens that were deleted.
+        swept: Folders that were searched for files that killed runs had left.
+        environment: The environment in which a check failed first, in lines.
+        rules: Globs of the ini file's tolerances -> None where a check matched it, else a hint on it.
+    """
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    claims: dict[str, str] = field(default_factory=dict)
+    unclaimed: Unclaimed = field(default_factory=Unclaimed)
+    clashes: list[str] = field(default_factory=list)
+    pruned: list[str] = field(default_factory=list)
+    swept: set[Path] = field(default_factory=set)
+    environment: list[str] = field(default_factory=list)
+    rules: dict[str, str | None] = field(default_factory=dict)
+    _owners: dict[str, str] = field(default_factory=dict)
+    _remote: dict[str, RemoteDirectory] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> GoldenSession:
+        """Return the run's one object."""
+        if _SESSION not in config.stash:
+            config.stash[_SESSION] = cls()
+        return config.stash[_SESSION]
+
+    def note_rule(self, glob: str, missed: str | None) -> None:
+        """Note whether a check matched a rule of the ini file: None where it did, else a hint on it."""
+        self.rules[glob] = None if missed is None else self.rules.get(glob, missed)
+
+    def note_environment(self, model: torch.nn.Module) -> None:
+        """Describe the environment of the run's first failed check: it is the first thing to suspect."""
+        if not self.environment:
+            self.environment = list(lines(environment(model, with_git=True)))
+
+    def claim(self, path: str, test: str) -> None:
+        """Note that a test uses a file.
+
+        Raises:
+            GoldenError: If another test uses it.
+        """
+        owner = self._claim(path, test)
+        if owner != test:
+            raise GoldenError(_clash(path, owner, test))
+
+    def _claim(self, path: str, test: str) -> str:
+        """Return the test that a file belongs to; case is ignored, because some file systems ignore it."""
+        self.claims.setdefault(path, test)
+        return self._owners.setdefault(path.casefold(), test)
+
+    def place(self, item: pytest.Item, name: str | None, variants: tuple[str, ...], *, is_new: bool) -> Place:
+        """Return where a test's golden is kept: the first variant that exists, else the plain golden.
+
+        Args:
+            item: The test.
+            name: Tells several goldens of one test apart.
+            variants: The variants to look for.
+            is_new: Whether to return the first variant even if it does not exist yet, because it will be written.
+
+        Raises:
+            TFDebugError: If ``name`` cannot stand in that of a file.
+            GoldenError: If what is there is no golden, or the directory cannot be reached.
+        """
+        directory, has_twin = self._directory(item), is_twin(item)
+        special = [Place(directory, golden_name(item, name, variant=it, has_twin=has_twin)) for it in variants]
+        plain = Place(directory, golden_name(item, name, has_twin=has_twin))
+        chosen = special[0] if is_new else next((place for place in special if place.exists()), plain)
+        if has_twin and not chosen.exists():
+            earlier = Place(directory, golden_name(item, name))
+            if earlier.exists() and (read_extra(earlier.fetch()) or {}).get("test") == redact(item.nodeid):
+                return earlier  # from before there was a test of the same name in another case
+        return chosen
+
+    def _directory(self, item: pytest.Item) -> Directory:
+        golden_dir = Options.of(item.config).golden_dir
+        if golden_dir is None or not is_url(golden_dir):
+            return LocalDirectory(directory_of(item.path, item.config, golden_dir))
+        if golden_dir not in self._remote:
+            from pytest_tfdebug.goldens.store.remote import RemoteDirectory
+
+            self._remote[golden_dir] = RemoteDirectory(golden_dir)
+        return self._remote[golden_dir]
+
+    def sweep(self, place: Place) -> None:
+        """Delete the files that killed runs left beside a golden, once for each folder."""
+        if isinstance(place.directory, LocalDirectory):
+            folder = place.fetch().parent
+            if folder not in self.swept:
+                self.swept.add(folder)
+                sweep(folder)
+
+    def merge(self, part: str) -> None:
+        """Add what a worker found."""
+        self.merge_outcomes(part)
+        self.unclaimed.merge(Unclaimed(**json.loads(part)["unclaimed"]))
+
+    def merge_outcomes(self, part: str) -> None:
+        """Add what another process did for tests of this one, without the goldens that no test there uses."""
+        data = json.loads(part)
+        for outcome in data["outcomes"]:
+            blind = tuple(BlindRecord(**spot) for spot in outcome["blind"])
+            self.outcomes.append(Outcome(**{**outcome, "review": tuple(outcome["review"]), "blind": blind}))
+        for path, test in data["claims"].items():
+            owner = self._claim(path, test)
+            if owner != test:
+                self.clashes.append(_clash(path, *sorted((owner, test))))
+        self.environment = self.environment or data["environment"]
+        for glob, missed in data["rules"].items():
+            self.note_rule(glob, missed)
+
+    def to_json(self) -> str:
+        """Return the worker's part."""
+        return json.dumps(
+            {
+                "outcomes": [asdict(item) for item in self.outcomes],
+                "claims": self.claims,
+                "unclaimed": asdict(self.unclaimed),
+                "environment": self.environment,
+                "rules": self.rules,
+            }
+        )
+
+
+_SESSION: pytest.StashKey[GoldenSession] = pytest.StashKey()
+
+
+def is_active(config: pytest.Config) -> bool:
+    """Tell whether the run has anything to do with goldens."""
+    return _SESSION in config.stash or Options.of(config).golden_prune
+
+
+def finish(session: pytest.Session) -> None:
+    """Look for goldens without a test once the tests have run; a worker hands over its part.
+
+    Args:
+        session: The run. It fails if two tests in different workers used one golden.
+    """
+    config = session.config
+    options, found = Options.of(config), GoldenSession.of(config)
+    if session.exitstatus in _ENDED:
+        found.unclaimed.merge(find_unclaimed(config, options.golden_dir))
+    workeroutput = getattr(config, "workeroutput", None)
+    if workeroutput is not None:
+        workeroutput[WORKER_KEY] = found.to_json()
+        return
+    unclaimed = found.unclaimed
+    unclaimed.stale = [path for path in unclaimed.stale if path not in found.claims]
+    if golden_mode(config) == "update" and options.golden_prune and session.exitstatus in _ENDED:
+        found.pruned, unclaimed.stale = unclaimed.stale, []
+        found.clashes += _delete(found.pruned)
+    found.clashes += warn_of_unmatched(session, found.rules)
+    if found.clashes and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _delete(paths: list[str]) -> Iterator[str]:
+    """Delete goldens and the folders that this empties; yield a sentence for each that stays, and drop it."""
+    for path in map(Path, tuple(paths)):
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            paths.remove(str(path))
+            yield f"{printable(str(path))} cannot be deleted: {error.strerror}."
+        with suppress(OSError):  # it holds other files
+            path.parent.rmdir()
+
+
+def _clash(path: str, first: str, second: str) -> str:
+    return (
+        f"Two tests write one golden, {path}:\n  {first}\n  {second}\n"
+        "Give one of their checks a name=... of its own, or leave out --tf-golden-dir: the default is beside each file."
+    )

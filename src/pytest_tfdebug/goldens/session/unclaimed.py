@@ -1,0 +1,208 @@
+"""Goldens that no test can have written any more.
+
+A golden is deleted only where nothing speaks for it: its recorded test was in a file of this project that this run has
+collected whole, that file no longer has the test nor the name of its function, and the golden is not of a device that
+this machine lacks: another environment may give the test other parameters, or define it at all. A golden outside the
+project, or behind a symlink, may belong to another project.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.errors import GoldenError, counted, printable
+from pytest_tfdebug.goldens.session.collected import Collected
+from pytest_tfdebug.goldens.store.paths import SUFFIX, folder_of_file, is_url, label_of, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+
+@dataclass
+class Unclaimed:
+    """Goldens beside the test files of a run that no test uses.
+
+    Args:
+        stale: Goldens whose test is gone.
+        left: Sentences about files that are left alone although no test uses them.
+    """
+
+    stale: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def merge(self, other: Unclaimed) -> None:
+        """Add what another process found."""
+        self.stale = sorted({*self.stale, *other.stale})
+        self.left = sorted({*self.left, *other.left})
+
+
+@dataclass
+class _TestFile:
+    """A test file that was collected whole.
+
+    Args:
+        path: The file.
+        nodeid: Its node id.
+        tests: The tests in it: the part of their node ids after the file.
+        labels: Names of their goldens, without ending.
+    """
+
+    path: Path
+    nodeid: str
+    tests: set[str] = field(default_factory=set)
+    labels: set[str] = field(default_factory=set)
+
+    def has_lost(self, recorded: str, *, is_beside: bool) -> bool:
+        """Tell whether a recorded test was in this file and no longer is.
+
+        A node id begins at the root directory of the run that recorded it. A golden beside a test file belongs to that
+        file, whatever the root was; a golden elsewhere needs the very same node id.
+        """
+        file, _, test = recorded.partition("::")
+        is_same = file == self.nodeid or (is_beside and _is_end(file, self.nodeid))
+        return is_same and test not in self.tests
+
+    def names_function(self, recorded: str) -> bool:
+        """Tell whether the name of a recorded test's function, and of its class, stand in the file still."""
+        _, *names = recorded.partition("[")[0].split("::")
+        return all(re.search(rf"\b{re.escape(name)}\b", self._text) for name in names)
+
+    @cached_property
+    def _text(self) -> str:
+        return self.path.read_text(encoding="utf-8", errors="replace")
+
+
+def find_unclaimed(config: pytest.Config, golden_dir: str | None) -> Unclaimed:
+    """Look for goldens without a test beside the test files that this run has collected whole.
+
+    Args:
+        config: The run's configuration, at its end.
+        golden_dir: The directory that was asked for, if any.
+    """
+    found = Unclaimed()
+    if is_url(golden_dir):  # other projects and branches may share it
+        return found
+    folders: dict[Path, list[_TestFile]] = {}
+    for path, file in _test_files(config).items():
+        folders.setdefault(folder_of_file(path, config, golden_dir), []).append(file)
+    for folder, files in folders.items():
+        labels = {label for file in files for label in file.labels}
+        for entry in _goldens(folder):
+            if not _is_label_of(entry.name.removesuffix(SUFFIX), labels):
+                _judge(entry, files, golden_dir, config, found)
+    if golden_dir is None:
+        for directory in {folder.parent for folder in folders}:
+            found.left += _without_test_file(directory, {folder.name for folder in folders}, config)
+    return found
+
+
+def _test_files(config: pytest.Config) -> dict[Path, _TestFile]:
+    collected = Collected.of(config)
+    files = {path: _TestFile(path, nodeid) for path, nodeid in collected.whole(config).items()}
+    for item in collected.items:
+        file = files.get(item.path)
+        if file is not None:
+            file.tests.add(item.nodeid.partition("::")[2])
+            file.labels.add(label_of(item))
+    return files
+
+
+def _judge(
+    entry: os.DirEntry[str], files: list[_TestFile], golden_dir: str | None, config: pytest.Config, found: Unclaimed
+) -> None:
+    from pytest_tfdebug.tracing.file.codec import read_extra
+
+    path, name = Path(entry.path), shown(Path(entry.path), config)
+    problem = _problem(entry)
+    if problem:
+        found.left.append(f"{name} {problem}: no golden of any test.")
+        return
+    test = (read_extra(path) or {}).get("test")
+    gone = [file for file in files if isinstance(test, str) and file.has_lost(test, is_beside=golden_dir is None)]
+    if not gone or any(file.names_function(str(test)) for file in gone) or _device(path) not in _devices():
+        return
+    if path.parent.resolve().is_relative_to(config.rootpath.resolve()):
+        found.stale.append(entry.path)
+    else:
+        found.left.append(f"{name} has no test here; it lies outside this project, and may be another one's.")
+
+
+def _goldens(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield the files that are named like goldens, sorted; none of a folder that is a symlink or cannot be read."""
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted((entry for entry in entries if entry.name.endswith(SUFFIX)), key=lambda entry: entry.name)
+    except OSError:
+        return
+    yield from (entry for entry in found if not entry.is_symlink())
+
+
+def _without_test_file(directory: Path, known: set[str], config: pytest.Config) -> Iterator[str]:
+    """Yield a sentence for each folder of goldens whose test file is not there: nobody collected it, so they stay."""
+    from pytest_tfdebug.tracing.file.codec import read_extra
+
+    try:
+        folders = sorted(path for path in directory.iterdir() if path.name not in known)
+    except OSError:
+        return
+    for folder in folders:
+        goldens = [entry for entry in _goldens(folder) if _problem(entry) is None]
+        test = (read_extra(goldens[0].path) or {}).get("test") if goldens else None
+        if isinstance(test, str):
+            file = test.partition("::")[0].rpartition("/")[2]
+            if not (directory.parent / file).exists():
+                of_goldens = counted(len(goldens), "golden")
+                yield f"{shown(folder, config)} ({of_goldens}): there is no {printable(file)} beside its directory."
+
+
+def _problem(entry: os.DirEntry[str]) -> str | None:
+    """Say why a file cannot be looked into; opening a FIFO would wait for ever."""
+    try:
+        if not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
+            return "is no regular file"
+        with open(entry.path, "rb"):  # noqa: PTH123 - a path of os
+            return None
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+
+
+def _is_label_of(label: str, labels: set[str]) -> bool:
+    """Tell whether a golden is named after one of the tests, perhaps with a name or a variant at its end."""
+    ends = (place for place, character in enumerate(label) if character in ".@")
+    return label in labels or any(label[:end] in labels for end in ends)
+
+
+def _device(path: Path) -> str | None:
+    """Return the type of device that a golden was recorded on; None where the file does not say, or is damaged."""
+    from pytest_tfdebug.goldens.store.golden_file import load
+
+    try:
+        device = load(path).extra["provenance"].get("device")
+    except GoldenError:
+        return None
+    return device if isinstance(device, str) else None
+
+
+@cache
+def _devices() -> frozenset[str]:
+    """Return the types of devices of this machine."""
+    import torch
+
+    there = torch.accelerator.is_available()
+    accelerator = torch.accelerator.current_accelerator() if there else None
+    return frozenset({"cpu", *([accelerator.type] if accelerator is not None else [])})
+
+
+def _is_end(one: str, other: str) -> bool:
+    """Tell whether one of two paths is the end of the other."""
+    return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")

@@ -1,0 +1,1 @@
+"""Where goldens are, and what is in the files."""

@@ -1,0 +1,158 @@
+"""Read and write goldens; a golden is compared with the old one before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_tfdebug.check_record import BlindRecord
+from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.goldens.settings import Kept
+from pytest_tfdebug.goldens.store.changes import changes
+from pytest_tfdebug.goldens.store.fingerprint import fingerprint
+from pytest_tfdebug.goldens.store.provenance import provenance
+from pytest_tfdebug.goldens.store.same import is_same
+from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write
+from pytest_tfdebug.tracing.file.redact import redacted, string_inputs
+from pytest_tfdebug.tracing.file.samples import sampled
+from pytest_tfdebug.tracing.file.values_file import encode_values
+from pytest_tfdebug.tracing.trace import Trace
+from pytest_tfdebug.tracing.values.floors import measure_floors
+from pytest_tfdebug.tracing.values.half_precision import add_floors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    import torch
+
+
+@dataclass(frozen=True)
+class Written:
+    """What an update did to one golden.
+
+    Args:
+        status: ``new``, ``changed`` or ``unchanged``; an unchanged file is left alone.
+        review: What changed, a line each.
+        size: Bytes of the file.
+    """
+
+    status: Literal["new", "changed", "unchanged"]
+    review: tuple[str, ...] = ()
+    size: int = 0
+
+
+def load(path: Path) -> TraceFile:
+    """Read a golden.
+
+    Raises:
+        GoldenError: If it cannot be read, or holds no tensor.
+    """
+    golden = read(path, Trace)
+    if not any(record.held is not None for record in golden.trace.records()):
+        raise GoldenError(f"{path} holds no tensor: a check against it would check nothing.")
+    for key, kind in (("test", str), ("weights", dict), ("provenance", dict)):
+        if not isinstance(golden.extra.get(key), kind):
+            raise GoldenError(f"{path} is a trace, not a golden: it does not say {key!r}.")
+    return golden
+
+
+def blind_spots(golden: TraceFile) -> tuple[BlindRecord, ...]:
+    """Return which fields of its reference's configuration a golden cannot see; none where that was not measured."""
+    names = [each.name for each in fields(BlindRecord)]
+    listed = golden.extra.get("blind")
+    spots = [spot for spot in listed if isinstance(spot, dict)] if isinstance(listed, list) else []
+    return tuple(BlindRecord(*(str(spot.get(name, "")) for name in names)) for spot in spots)
+
+
+def save(
+    path: Path,
+    trace: Trace,
+    model: torch.nn.Module,
+    test: str,
+    *,
+    kept: Kept | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+    weights: dict[str, str] | None = None,
+    blind: Callable[[], tuple[BlindRecord, ...]] = tuple,
+) -> Written:
+    """Write a golden unless the file holds these very tensors.
+
+    Args:
+        path: The golden's file.
+        trace: The recorded forward.
+        model: The model that ran, for the fingerprint of its weights.
+        test: Node id of the test.
+        kept: What is kept of the forward.
+        tell: Is told how far it is.
+        weights: The fingerprint of its weights, where other ranks hold parts of them.
+        blind: Returns what the golden cannot see; asked only if the golden is written.
+
+    Raises:
+        GoldenError: If the trace holds no tensor, or the file cannot be written or would be larger than it may be; the
+            old one is then untouched.
+        TFDebugError: If an input that is to be redacted does not exist, or the model cannot be run in float64.
+    """
+    if not any(record.held is not None for record in trace.records()):
+        raise GoldenError(f"The forward of {trace.model_class} showed no tensor: there is nothing to record in {path}.")
+    kept = kept or Kept()
+    extra: dict[str, Any] = {
+        "test": redact(test),
+        "weights": fingerprint(model) if weights is None else weights,
+        "provenance": provenance(model),
+        "kept": {"store": kept.store, **_marks(kept)},
+    }
+    new = redacted(trace, kept.redact)
+    try:
+        old: TraceFile | None = read(path, Trace) if path.exists() else None
+        problem = ""
+    except GoldenError as error:
+        old, problem = None, str(error)
+    if old is not None and is_same(old, new, extra):
+        return Written("unchanged", size=path.stat().st_size)
+    existed = path.exists()
+    review = tuple(changes(old, trace, extra)) if old is not None else (problem,) if problem else ()
+    old = None  # the old file is mapped into memory: let it go before it is replaced
+    tell("what it cannot see")
+    extra["blind"] = [asdict(spot) for spot in blind()]
+    floors: Iterable[str] = ()
+    if kept.has_floors:
+        tell("in float64")
+        floors = measure_floors(new).lines()
+    size = _write(path, new, extra, kept, tell)
+    return Written("changed" if existed else "new", (*review, *_told(new, size), *floors), size)
+
+
+def _marks(kept: Kept) -> dict[str, bool | list[str]]:
+    """Return what a check has to know of a golden: which floors it has, and whether some positions were left out."""
+    marks: dict[str, bool | list[str]] = {
+        "floors": kept.has_floors,
+        "positions": kept.has_positions,
+        "dtypes": [*kept.dtypes],
+    }
+    return {mark: held for mark, held in marks.items() if held}
+
+
+def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, tell: Callable[[str], None]) -> int:
+    tell("its operators")
+    values = trace.again.values() if trace.again is not None else None
+    if values is not None:
+        add_floors(trace, values, kept.dtypes)
+    table = None if values is None else encode_values(values)
+    if kept.store == "values":
+        trace = sampled(trace)
+    tell(f"writing {path.name}")
+    return write(path, trace, extra, table, max_size=kept.max_size)
+
+
+def _told(trace: Trace, size: int) -> list[str]:
+    """Return what to know of a golden before it is committed: its size, and the text that it holds."""
+    texts = string_inputs(trace)
+    if not texts:
+        return [shown_size(size)]
+    names = ", ".join(texts)
+    return [
+        shown_size(size),
+        f"it holds the text of {names}, readable by anyone; @pytest.mark.tf_golden(redact={[*texts]!r}) leaves it out",
+    ]

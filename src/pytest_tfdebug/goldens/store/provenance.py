@@ -1,0 +1,72 @@
+"""What a golden was recorded with, and what has changed since."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.environment import environment
+from pytest_tfdebug.redaction import redacted
+from pytest_tfdebug.tracing.record.capture import dtype_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: Fields of the environment that a number can depend on. A golden is shared, so paths and flags of the hub stay out.
+_FIELDS = (
+    "python",
+    "torch",
+    "cuda",
+    "transformers",
+    "safetensors",
+    "pytest_tfdebug",
+    "os",
+    "cpu",
+    "gpu",
+    "default_dtype",
+    "tf32",
+    "deterministic",
+    "threads",
+    "attention_implementation",
+)
+
+
+def provenance(model: torch.nn.Module) -> dict[str, Any]:
+    """Return versions, device, dtype, numeric flags, seed and commit, as JSON values."""
+    known = environment(model).to_dict()
+    first = next(iter((*model.parameters(), *model.buffers())), None)
+    commit, dirty = _commit(Path.cwd())
+    return {
+        **redacted({name: known[name] for name in _FIELDS}),
+        "device": "cpu" if first is None else first.device.type,
+        "dtype": None if first is None else dtype_name(first.dtype),
+        "seed": torch.initial_seed(),
+        "git_commit": commit,
+        "git_dirty": dirty,
+    }
+
+
+@cache
+def _commit(_directory: Path) -> tuple[str | None, bool | None]:
+    """Return the commit of the repository that a directory is in, asked once for each, and whether it is changed."""
+    described = environment(with_git=True)
+    return described.git_commit, described.git_dirty
+
+
+def changes(recorded: Mapping[str, Any], present: Mapping[str, Any]) -> Iterator[str]:
+    """Yield ``torch 2.12.0 -> 2.13.0`` for each field that differs, the commit and the seed left out."""
+    for name in (*_FIELDS, "device", "dtype"):
+        is_chosen = name != "attention_implementation" or None not in (recorded.get(name), present.get(name))
+        if name in recorded and recorded[name] != present.get(name) and is_chosen:  # a port may have no choice of it
+            yield f"{name} {_text(recorded[name])} -> {_text(present.get(name))}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

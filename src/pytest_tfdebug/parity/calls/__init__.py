@@ -1,0 +1,1 @@
+"""The module that goes wrong, from the calls."""

@@ -1,0 +1,91 @@
+"""What calls are given and return that is no tensor: numbers, flags, None, and whether there is an object at all."""
+
+from __future__ import annotations
+
+from math import isclose
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.tracing.file.redact import REDACTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.records import Call, CallComparison
+
+#: What an argument that is not given most often stands for.
+_NOTHING = frozenset({"nothing", "None", "False", "0"})
+_ABSENT = "nothing"
+_WORDS = frozenset({"None", "True", "False"})
+#: What is told of a tensor and of an object; two of them are the same here.
+_TENSOR, _OBJECT = "a tensor", "an object"
+
+
+def other_arguments(item: CallComparison, *, is_strict: bool = False) -> dict[str, tuple[str, str]]:
+    """Return the arguments, no tensors, in which a call differs from the expected one of the same class.
+
+    Args:
+        item: The two calls.
+        is_strict: Count every difference: False for None, and a number or flag that one side is not given.
+
+    Returns:
+        What was given and what is expected, by the argument's name.
+    """
+    if item.expected is None or not item.is_of_one_class:
+        return {}
+    own, theirs = arguments(item.call), arguments(item.expected)
+    pairs = {name: (own.get(name, _ABSENT), theirs.get(name, _ABSENT)) for name in (*own, *theirs)}
+    return {name: pair for name, pair in pairs.items() if _differ(*pair) and (is_strict or _counts(name, pair, item))}
+
+
+def _counts(name: str, pair: tuple[str, str], item: CallComparison) -> bool:
+    """Tell whether a difference can be a caller's fault.
+
+    Versions of a class differ in the flags that they leave out, and in those that they hand on to whoever takes them.
+    """
+    parameter = name.partition("[")[0]
+    taken = all(side is not None and parameter in side.parameters for side in (item.call, item.expected))
+    return taken and not _NOTHING.issuperset(pair) and (_ABSENT not in pair or _OBJECT in pair)
+
+
+def returns_less(item: CallComparison) -> bool:
+    """Tell whether a call returns None, or nothing, where the expected one of the same class returns an object."""
+    if item.expected is None or not item.is_of_one_class:
+        return False
+    own = dict(_flat("", item.call.skeleton.get("outputs", "None")))
+    theirs = _flat("", item.expected.skeleton.get("outputs", "None"))
+    return any(text == _OBJECT and own.get(path, "None") == "None" for path, text in theirs)
+
+
+def arguments(call: Call) -> dict[str, str]:
+    """Return what a call was given, as text, by the names of its parameters and the places within them."""
+    args, kwargs = call.skeleton.get("args", ()), call.skeleton.get("kwargs", {}).get("items", {})
+    names = [*call.parameters, *(f"[{place}]" for place in range(len(call.parameters), len(args)))]
+    given = [*zip(names, args, strict=False), *kwargs.items()]
+    return {path: text for name, bare in given for path, text in _flat(name, bare)}
+
+
+def _flat(path: str, bare: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - nested JSON
+    if isinstance(bare, str):
+        yield path, bare if bare in _WORDS or bare[:1] in "'\"" or _number(bare) is not None else _OBJECT
+    elif isinstance(bare, list):
+        for place, child in enumerate(bare):
+            yield from _flat(f"{path}[{place}]", child)
+    elif "items" in bare:
+        for key, child in bare["items"].items():
+            yield from _flat(f"{path}[{key!r}]", child)
+    else:
+        yield path, _TENSOR
+
+
+def _differ(own: str, expected: str) -> bool:
+    if own == expected or _TENSOR in (own, expected) or REDACTED in (own, expected):
+        return False
+    numbers = _number(own), _number(expected)
+    return None in numbers or not isclose(*numbers, rel_tol=1e-6)  # type: ignore[arg-type] # neither is None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

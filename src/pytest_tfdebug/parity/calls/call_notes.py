@@ -1,0 +1,128 @@
+"""What is said of compared calls, in sentences."""
+
+from __future__ import annotations
+
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.errors import listed
+from pytest_tfdebug.parity.calls.arguments import other_arguments
+from pytest_tfdebug.parity.calls.call_tree import is_identity
+from pytest_tfdebug.parity.tensors.failing_tensors import opaque_text
+from pytest_tfdebug.records import FAILING
+from pytest_tfdebug.tracing.record.wrappers import adapted_layer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.parity.calls.call_tree import CallTree
+    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.records import Call, CallComparison, LeafComparison
+
+TO_OPEN = (
+    "Return tensors, or a tuple, dict or dataclass of them, or tell how to open it with "
+    "torch.utils._pytree.register_pytree_node."
+)
+
+
+def given_to_model(roots: list[CallComparison]) -> Iterator[str]:
+    """Mention what models are given, beside tensors, that the expected ones are not."""
+    for root in roots:
+        if given := other_arguments(root, is_strict=True):
+            yield told_arguments(root.call, given)
+
+
+def unseen(roots: list[CallComparison]) -> list[str]:
+    """Mention what models return on both sides that holds no tensor which can be found."""
+    return [
+        f"What {root.call.class_name} returns was not compared, for no tensor can be found in it: {shorten(text, 80)}. "
+        f"{TO_OPEN}"
+        for root in roots
+        if not root.outputs and (text := opaque_text(root.call.skeleton.get("outputs"))) is not None
+    ]
+
+
+def harmless_differences(compared: Compared) -> list[str]:
+    """Mention inputs that differ and, of modules with names in common, calls that one side alone makes."""
+    changed = [item.call.path for item in compared.calls if any(leaf.problem in FAILING for leaf in item.inputs)]
+    unpaired = [item.call for item in compared.calls if item.expected is None]
+    layers = {adapted_layer(call.path) for call in (*unpaired, *compared.unpaired_expected)} - {None}
+    of_adapters = tuple(f"{layer}." for layer in layers)  # said in a note of the forward's own
+    absent = [
+        call for call in compared.unpaired_expected if not is_identity(call) and not call.path.startswith(of_adapters)
+    ]
+    extra = [call for call in unpaired if not call.path.startswith(of_adapters)]
+    is_named = 2 * len(compared.unpaired_expected) <= len(compared.expected)
+    notes = []
+    if changed:
+        notes.append(f"Inputs of {len(changed)} calls differ and change no output, the first of {changed[0]!r}.")
+    if absent and is_named:
+        notes.append(f"Never called here: {names(absent)}.")
+    if extra and is_named:
+        notes.append(f"Without an expected call: {names(extra)}.")
+    return notes
+
+
+def non_finite(compared: Compared) -> list[str]:
+    """Mention inf and nan that both sides have in the same places: they agree, and may not be meant."""
+    names = [
+        f"{item.call.name!r}"
+        for item in compared.calls
+        for leaf in item.outputs
+        if leaf.metrics is not None and leaf.metrics.non_finite_expected
+    ]
+    return (
+        [f"inf or nan in the same places on both sides in {len(names)} outputs, the first of {names[0]}."]
+        if names
+        else []
+    )
+
+
+def told_adapters(tree: CallTree, item: CallComparison) -> str:
+    """Say that one side of a call has an adapter of peft around its layer, in a sentence without its subject.
+
+    Returns:
+        The sentences; empty where both sides have one, or none.
+    """
+    if item.expected is None:
+        return ""
+    here = any(adapted_layer(path) == item.call.path for path in tree.compared.own_paths.values())
+    there = any(adapted_layer(call.path) == item.expected.path for call in tree.compared.expected)
+    if here == there:
+        return ""
+    if here:
+        return "is adapted by peft, and the expected one is not. What it is given agrees, and what it gives does not."
+    return "is not adapted, and the expected one is, by peft. What it is given agrees, and what it gives does not."
+
+
+def told_arguments(call: Call, given: dict[str, tuple[str, str]]) -> str:
+    """Say which arguments other than tensors a call was given, by name, and which it should have been given."""
+    named = ", ".join(f"{name}={own} instead of {expected}" for name, (own, expected) in given.items())
+    return f"{call.name!r} is given {named}."
+
+
+def input_problem(leaf: LeafComparison) -> str:
+    """Say in a few words how an input differs."""
+    return {
+        "values": "other values",
+        "shape": f"shape {leaf.shape} instead of {leaf.expected.shape if leaf.expected else ()}",
+        "dtype": f"{leaf.dtype} instead of {leaf.expected.dtype if leaf.expected else ''}",
+        "missing": "not given",
+        "extra": "not given in the expected forward",
+    }.get(leaf.problem, leaf.problem)
+
+
+def where(previous: CallComparison | None, following: CallComparison | None) -> str:
+    """Say between which of its calls some lines of a forward are."""
+    if previous is None and following is None:
+        return "of its own"
+    if following is None:
+        return f"after its call of {previous.call.name!r}" if previous else ""
+    if previous is None:
+        return f"before its call of {following.call.name!r}"
+    return f"between its calls of {previous.call.name!r} and {following.call.name!r}"
+
+
+def names(calls: list[Call]) -> str:
+    """Return the names of calls, of many the first."""
+    return listed([repr(call.name) for call in calls], 4)

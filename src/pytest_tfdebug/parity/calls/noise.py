@@ -1,0 +1,192 @@
+"""What leaves its tolerance by no more than rounding: it grows step by step, and no step makes it out of nothing.
+
+The elements of a deep model drift apart: each operator adds what its own rounding is, and hands on what it was given. A
+wrong epsilon looks as small at the end, but one module makes it of inputs that are equal.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from pytest_tfdebug.parity.calls.call_tree import CallTree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
+    from pytest_tfdebug.records import CallComparison, LeafComparison
+
+#: Roundings that one step makes of inputs that are equal, at most, in epsilons of the dtype. Under other kernels the
+#: models of utils/architectures.py make 1.0, a projection of 8,192 features 2.9, attention with logits of 30 makes 9.5.
+_OWN = 10.0
+#: How many times more a step makes of what it was given than any other of its class.
+_BEYOND_OTHERS = 4.0
+#: Others that are enough to tell what is usual.
+_ENOUGH = 3
+
+
+class Step(NamedTuple):
+    """What a call, or the lines before it, made of a difference.
+
+    Args:
+        item: The call.
+        leaf: A tensor that it returned, or was given by the lines before it.
+        before: Greatest relative L2 of what that was computed from.
+        after: That of the tensor.
+    """
+
+    item: CallComparison
+    leaf: LeafComparison
+    before: float
+    after: float
+
+    @property
+    def roundings(self) -> float:
+        """What it adds to what it was given, in epsilons of the dtype, as far as it was not handed on."""
+        return self.after / (self.before + self.epsilon)
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Class of the module, and whether it is what it was given or what it returned."""
+        return self.item.call.class_name, self.leaf.direction
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of the tensor's dtype."""
+        return torch.finfo(getattr(torch, self.leaf.dtype)).eps
+
+
+def excused(compared: Compared) -> list[tuple[CallComparison, LeafComparison]]:
+    """Return the tensors that agree only as rounding: some of their elements are outside tolerance."""
+    return [
+        (item, leaf)
+        for item in compared.calls
+        for leaf in (*item.inputs, *item.made)
+        if not leaf.problem and leaf.metrics is not None and leaf.metrics.mismatched
+    ]
+
+
+def without_jumps(compared: Compared) -> Compared:
+    """Return a comparison in which a jump is outside tolerance, and what was excused behind it."""
+    if not excused(compared):
+        return compared
+    jump = first_jump(list(steps(compared)))
+    return compared if jump is None else _beginning_at(compared, jump.leaf)
+
+
+def _beginning_at(compared: Compared, jump: LeafComparison) -> Compared:
+    """Return a comparison in which a tensor, and those that were excused behind it, are outside tolerance."""
+    is_behind = False
+
+    def judged(leaves: tuple[LeafComparison, ...]) -> tuple[LeafComparison, ...]:
+        nonlocal is_behind
+        found = []
+        for leaf in leaves:
+            is_behind |= leaf is jump
+            is_wrong = is_behind and leaf.metrics is not None and not leaf.problem
+            is_wrong &= leaf is jump or bool(leaf.metrics and leaf.metrics.mismatched)
+            found.append(replace(leaf, problem="values") if is_wrong else leaf)
+        return tuple(found)
+
+    calls = {item.call.index: item for item in compared.calls}
+    for item, leaves in CallTree(compared).events():
+        known = calls[item.call.index]
+        if leaves is item.inputs:
+            calls[item.call.index] = replace(known, inputs=judged(item.inputs))
+            continue
+        writes = judged(tuple(leaf for leaf, _ in item.writes))
+        beside = zip(writes, (before for _, before in item.writes), strict=True)
+        calls[item.call.index] = replace(known, writes=tuple(beside), outputs=judged(item.outputs))
+    return replace(compared, calls=[calls[item.call.index] for item in compared.calls])
+
+
+def with_outputs_outside(compared: Compared) -> Compared:
+    """Return a comparison in which the outputs that were excused are outside tolerance."""
+    roots = [leaf for item, leaf in excused(compared) if item.call.parent is None and leaf.direction == "output"]
+    return _beginning_at(compared, roots[0]) if roots else compared
+
+
+def has_value_jump(pair: ForwardPair) -> bool:
+    """Tell whether an operator of the port makes more than rounding of operands that are equal."""
+    apart = [pair.matches.distance(value.index) for value in pair.port.values]
+    of_float32 = torch.finfo(torch.float32).eps  # in which fingerprints are kept
+    return any(
+        value.producers
+        and max(apart[made] for made in value.producers) <= of_float32
+        and _OWN * of_float32 < apart[value.index] < math.inf
+        for value in pair.port.values
+        if value.index in pair.port.live and not value.is_moved and "float" in value.dtype
+    )
+
+
+def told_noise(compared: Compared) -> str:
+    """Say what was excused as rounding, with the figures; empty where nothing was."""
+    found = excused(compared)
+    if not found:
+        return ""
+    shares = [(leaf.metrics.max_abs / leaf.metrics.allowed, item, leaf) for item, leaf in found if leaf.metrics]
+    share, item, leaf = max(shares, key=lambda each: each[0])
+    count = "1 tensor leaves its" if len(found) == 1 else f"{len(found)} tensors leave their"
+    size = leaf.metrics.relative_l2 if leaf.metrics else 0.0
+    grown = max((step.roundings for step in steps(compared)), default=0.0)
+    told = f" No step makes more than {max(grown, 0.1):.1f} roundings of it." if grown else ""
+    return (
+        f"{count} tolerance by no more than rounding may: the worst {share:.1f} times, at {item.call.name!r}, with a "
+        f"relative L2 of {size:.1e}.{told}"
+    )
+
+
+def first_jump(found: list[Step]) -> Step | None:
+    """Return the first step that makes more of a difference than rounding does; None where all grow step by step."""
+    return next((step for step in found if _is_jump(step, found)), None)
+
+
+def _is_jump(step: Step, found: list[Step]) -> bool:
+    if not step.before:
+        return step.roundings > _OWN
+    kind = step.kind
+    if step.roundings <= _BEYOND_OTHERS:
+        return False
+    others = [other.roundings for other in found if other.item is not step.item and other.kind == kind]
+    return len(others) >= _ENOUGH and step.roundings > _BEYOND_OTHERS * max(1.0, *others)
+
+
+def steps(compared: Compared) -> Iterator[Step]:
+    """Yield what each call, and the lines between calls, made of a difference, in the order of the forward.
+
+    Where one side calls a module that the other does not, what is computed there is more than one step.
+    """
+    tree = CallTree(compared)
+    callers = {call.parent for call in compared.expected}
+    other = {call.parent for call in compared.unpaired_expected}
+    for item in compared.calls:
+        children = tree.children.get(item.call.index, [])
+        if item.expected is None or (item.expected.index in callers) != bool(children) or item.expected.index in other:
+            continue
+        if any(child.expected is None for child in children):
+            continue
+        before = _greatest(item.inputs)
+        for child in children:
+            yield from _steps(child, child.inputs, before)
+            before = max(before, _greatest(child.made))
+        yield from _steps(item, item.outputs, before)
+
+
+def _steps(item: CallComparison, leaves: tuple[LeafComparison, ...], before: float) -> Iterator[Step]:
+    return (Step(item, leaf, before, size) for leaf in leaves for size in _sizes((leaf,)))
+
+
+def _greatest(leaves: tuple[LeafComparison, ...]) -> float:
+    return max(_sizes(leaves), default=0.0)
+
+
+def _sizes(leaves: tuple[LeafComparison, ...]) -> Iterator[float]:
+    """Yield the relative L2 of tensors that could be compared, of floating point."""
+    for leaf in leaves:
+        if leaf.is_measured and "float" in leaf.dtype and leaf.problem in ("", "values"):
+            yield leaf.metrics.relative_l2 if leaf.metrics is not None else 0.0

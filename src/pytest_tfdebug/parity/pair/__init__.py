@@ -1,0 +1,1 @@
+"""Calls of both sides that stand for each other, by name."""

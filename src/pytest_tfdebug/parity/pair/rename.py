@@ -1,0 +1,107 @@
+"""Port paths -> reference paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import NamedTuple
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.record.globs import checked, dotted, expression
+
+#: What ``rename=`` takes: a table of paths or globs, or a function from path to path.
+Rename = Mapping[str, str] | Callable[[str], str] | None
+
+_STARS = re.compile(r"(?<=\.)\*\*(?=\.|$)|\*")
+_WILDCARDS = ("**", "*")
+
+
+class Rule(NamedTuple):
+    """One rule of ``rename=``.
+
+    Args:
+        weight: Of several rules that match, the one of the greatest weight wins.
+        source: Path or glob of the port.
+        target: Path of the reference, with the same wildcards or fewer.
+        pattern: The source, and what is below it, as a regular expression over dotted paths.
+    """
+
+    weight: tuple[int, int, int]
+    source: str
+    target: str
+    pattern: re.Pattern[str]
+
+    def apply(self, path: str) -> str | None:
+        """Return the reference's path of a port's path; None where the rule does not match it."""
+        match = self.pattern.match(dotted(path))
+        if match is None:
+            return None
+        *found, below = match.groups()
+        values: dict[str, list[str]] = {wildcard: [] for wildcard in _WILDCARDS}
+        for star, value in zip(_STARS.findall(dotted(self.source)), found, strict=True):
+            values[star].append(value)
+        filled = [
+            values[part].pop(0) if part == "**" else "." + _STARS.sub(lambda star: values[star[0]].pop(0), part)
+            for part in self.target.split(".")
+        ]
+        return "".join((*filled, below)).strip(".")
+
+
+def rules_of(rename: Mapping[str, str]) -> list[Rule]:
+    """Return the rules of a table, the one that wins first.
+
+    Raises:
+        TFDebugError: If a rule is not a pair of globs, or has more ``*`` or ``**`` on the right than on the left.
+    """
+    rules = [_rule(source, target) for source, target in rename.items()]
+    return sorted(rules, key=lambda rule: rule.weight, reverse=True)
+
+
+def renamer(rename: Rename) -> Callable[[str], str]:
+    """Return the function that maps a port's module path to the reference's.
+
+    A rule applies to a path and to everything below it; the rule of the empty path puts its target before every path.
+    ``*`` stands for one part of a path (the text between two dots) and ``**`` for any number of them; each may be used
+    as often on the right as on the left. Of several rules that apply the longest one wins.
+
+    Args:
+        rename: ``{"blocks.*.attn": "encoder.layer.*.attention.self"}``, a callable, or None for equal names.
+
+    Raises:
+        TFDebugError: If a rule makes no sense, or ``rename`` is of another kind.
+
+    Examples:
+        >>> to_reference = renamer({"blocks.*": "model.layers.*", "**.ff": "**.mlp"})
+        >>> to_reference("blocks.3.norm.weight"), to_reference("encoder.a.ff.up"), to_reference("head")
+        ('model.layers.3.norm.weight', 'encoder.a.mlp.up', 'head')
+    """
+    if rename is None:
+        return _same
+    if callable(rename):
+        return rename
+    if not isinstance(rename, Mapping):
+        raise TFDebugError(f"rename= is a dict of paths or globs, or a function from path to path; got {rename!r}.")
+    rules = rules_of(rename)
+
+    @cache
+    def rename_path(path: str) -> str:
+        return next((named for rule in rules if (named := rule.apply(path)) is not None), path)
+
+    return rename_path
+
+
+def _same(path: str) -> str:
+    return path
+
+
+def _rule(source: str, target: str) -> Rule:
+    if not isinstance(source, str) or not isinstance(target, str):
+        raise TFDebugError(f"rename: {source!r} -> {target!r} is not a pair of paths.")
+    left, right = (_STARS.findall(dotted(checked(side))) for side in (source, target))
+    for wildcard in _WILDCARDS:
+        if right.count(wildcard) > left.count(wildcard):
+            raise TFDebugError(f"rename: {source!r} -> {target!r} has more {wildcard!r} on the right than on the left.")
+    parts = source.split(".") if source else []
+    weight = sum(part != "**" for part in parts), -left.count("**"), -left.count("*")
+    return Rule(weight, source, target, re.compile(rf"{expression(source)}((?:\..*)?)$"))

@@ -1,0 +1,1 @@
+"""Two tensors, or two lists of outputs, held to a tolerance."""

@@ -1,0 +1,266 @@
+"""Compare a forward with an expected one while it runs, or from a trace.
+
+As a consumer of the recorder it compares each tensor as its call begins or ends and retains nothing of the forward
+but numbers: memory does not grow with the model.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.parity.pair.pairing import CallPairing, in_cache, pair_inputs, pair_outputs
+from pytest_tfdebug.parity.tensors.metrics import compare_leaf
+from pytest_tfdebug.parity.tensors.outputs import OutputRules, hold_outputs
+from pytest_tfdebug.parity.tensors.parts import compare_on_rank, in_recorded_layout
+from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord, Write
+from pytest_tfdebug.tracing.record.capture import readable, tensor_record, version
+from pytest_tfdebug.tracing.record.ranks import record_here
+from pytest_tfdebug.tracing.record.skeleton import skeleton
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
+    from pytest_tfdebug.records import Direction
+    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tracing.record.ranks import Group
+    from pytest_tfdebug.tracing.trace import Trace
+
+
+@dataclass
+class Compared:
+    """Everything a comparison found, before a verdict.
+
+    Args:
+        calls: The actual calls in order, each beside its expected call.
+        expected: The expected calls in order.
+        unpaired_expected: Expected calls that the actual forward did not make.
+        own_paths: Expected module path -> path of the actual model's module that stands for it.
+        tensors: Number of tensors that were compared by value.
+    """
+
+    calls: list[CallComparison] = field(default_factory=list)
+    expected: list[Call] = field(default_factory=list)
+    unpaired_expected: list[Call] = field(default_factory=list)
+    own_paths: dict[str, str] = field(default_factory=dict)
+    tensors: int = 0
+
+
+def tally(found: Compared) -> Compared:
+    """Fill in which expected calls were not made, and how many tensors were compared."""
+    paired = {item.expected.index for item in found.calls if item.expected is not None}
+    found.unpaired_expected = [call for call in found.expected if call.index not in paired]
+    leaves = (leaf for item in found.calls for leaf in (*item.inputs, *item.made))
+    found.tensors = sum(leaf.is_measured and leaf.problem in ("", "values") for leaf in leaves)
+    return found
+
+
+class Comparator:
+    """The consumer that holds a forward to an expected trace.
+
+    Args:
+        expected: Trace or golden.
+        pairing: Which call stands beside which.
+        tolerances: What is allowed.
+        own_paths: Expected module path -> path of the actual model's module that stands for it.
+        group: The ranks that make the forward, where it is one of several.
+        rules: What a user says of the model's outputs.
+    """
+
+    def __init__(
+        self,
+        expected: Trace,
+        pairing: CallPairing,
+        tolerances: Tolerances,
+        own_paths: dict[str, str],
+        *,
+        group: Group | None = None,
+        rules: OutputRules | None = None,
+    ) -> None:
+        self._rules = rules or OutputRules()
+        self._expected = expected
+        self._pairing = pairing
+        self.group = group
+        self.tolerances = tolerances
+        self._by_index: dict[int, CallComparison] = {}
+        self._by_expected: dict[int, CallComparison] = {}
+        self._known = _Known()
+        self._given: dict[int, set[tuple[int, int]]] = {}
+        self._unwritten: dict[int, list[Write]] = {}
+        self._modules = {*own_paths.values()}
+        self.result = Compared(expected=expected.calls, own_paths=own_paths)
+
+    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compare the inputs of a call that begins."""
+        if len(args) + len(kwargs) > len(leaves) or self._pairing.is_ambiguous(call):  # or there are but tensors
+            call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
+        self._begin(call, self._records(leaves))
+
+    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
+        """Compare the outputs of a call that ends."""
+        if not isinstance(output, torch.Tensor):
+            call.skeleton["outputs"] = skeleton(output, leaves)
+        self._finish(call, self._records(leaves))
+
+    def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:
+        """Compare what a call has written to caches."""
+        self._wrote(call, [Write(record, before) for record in self._records(leaves)])
+
+    def fail(self, call: Call) -> None:
+        """Nothing to compare: the call has no outputs."""
+
+    def replay(self, actual: Iterable[Call]) -> None:
+        """Compare the calls of a finished trace."""
+        for call in actual:
+            self._begin(replace(call, inputs=(), outputs=None, writes=()), call.inputs)
+            self._wrote(call, call.writes)
+            if call.outputs is not None:
+                self._finish(call, call.outputs)
+
+    def finish(self) -> Compared:
+        """Return what was found once the forward has ended; on several ranks, what this one found."""
+        return tally(self.result)
+
+    def _begin(self, call: Call, inputs: tuple[TensorRecord, ...]) -> None:
+        comparison = CallComparison(call, self._partner(call, inputs))
+        self._by_index[call.index] = comparison
+        if comparison.expected is not None:
+            self._by_expected[comparison.expected.index] = comparison
+        self.result.calls.append(comparison)
+        if call.parent in self._given:
+            comparison.is_handed_on = _identities(inputs) <= self._given[call.parent]
+        if comparison.expected is None:
+            self._given[call.index] = _identities(inputs)
+        else:
+            comparison.inputs = self._compared_inputs(call, inputs, comparison.expected)
+            self._doubt_unless_right(call, comparison.expected, comparison.inputs)
+
+    def _partner(self, call: Call, inputs: tuple[TensorRecord, ...]) -> Call | None:
+        def is_alike(expected: Call) -> bool:
+            return not any(leaf.problem for leaf in self._compared_inputs(call, inputs, expected))
+
+        found = self._pairing.partner(call, is_alike)
+        earlier = self._by_expected.get(found.index) if found is not None else None
+        if earlier is not None:  # it stood beside a call that was not meant, and is one too many itself
+            earlier.expected, earlier.inputs, earlier.outputs, earlier.writes = None, (), (), ()
+        return found
+
+    def _compared_inputs(
+        self, call: Call, inputs: tuple[TensorRecord, ...], expected: Call
+    ) -> tuple[LeafComparison, ...]:
+        return self._compare("input", call.path, pair_inputs(inputs, expected.inputs, call, expected))
+
+    def _wrote(self, call: Call, writes: Iterable[Write]) -> None:
+        comparison = self._by_index[call.index]
+        if comparison.expected is None:
+            return
+        waiting = self._unwritten.setdefault(call.index, list(comparison.expected.writes))
+        for record, before in writes:
+            partner = next((write for write in waiting if in_cache(write.record) == in_cache(record)), None)
+            if partner is None:
+                continue  # more than is expected is no fault: what comes of it is
+            waiting.remove(partner)
+            found = self._compare("write", call.path, [(record, partner.record)])
+            comparison.writes += tuple((leaf, before) for leaf in found)
+
+    def _finish(self, call: Call, outputs: tuple[TensorRecord, ...]) -> None:
+        comparison = self._by_index[call.index]
+        if comparison.expected is None:
+            return
+        left = self._unwritten.pop(call.index, comparison.expected.writes)
+        comparison.writes += tuple((_one_sided("write", None, write.record), None) for write in left)
+        if comparison.expected.outputs is not None:
+            comparison.outputs = self._compared_outputs(comparison, outputs, comparison.expected.outputs)
+            self._doubt_unless_right(call, comparison.expected, comparison.outputs)
+
+    def _compared_outputs(
+        self, item: CallComparison, actual: tuple[TensorRecord, ...], expected: tuple[TensorRecord, ...]
+    ) -> tuple[LeafComparison, ...]:
+        path = item.call.path
+        if self.group is None and item.call.parent is None and path not in self._modules:
+            is_strict = item.is_of_one_class and self._rules.paths is None
+            return hold_outputs(actual, expected, partial(self._leaf, "output", path), self._rules, is_strict=is_strict)
+        return self._compare("output", path, pair_outputs(actual, expected, partial(self._apart, path)))
+
+    def _apart(self, path: str, actual: TensorRecord, expected: TensorRecord) -> float:
+        """Return the relative difference of two outputs of a module; infinite where they cannot be subtracted."""
+        found = self._leaf("output", path, actual, expected)
+        return found.metrics.relative_l2 if found.metrics is not None else 0.0 if found.is_measured else inf
+
+    def _doubt_unless_right(self, call: Call, expected: Call, leaves: tuple[LeafComparison, ...]) -> None:
+        """Let a later call take the expected one; not from a call with children, which are paired already."""
+        if not call.has_children and any(leaf.problem for leaf in leaves):
+            self._pairing.doubt(expected)
+
+    def _compare(
+        self, direction: Direction, path: str, pairs: Iterable[tuple[TensorRecord | None, TensorRecord | None]]
+    ) -> tuple[LeafComparison, ...]:
+        return tuple(
+            _one_sided(direction, actual, expected)
+            if actual is None or expected is None
+            else self._leaf(direction, path, actual, expected)
+            for actual, expected in pairs
+        )
+
+    def _leaf(self, direction: Direction, path: str, actual: TensorRecord, expected: TensorRecord) -> LeafComparison:
+        """Compare a tensor of a module with its expected one, unless that was done before."""
+        tolerance = self.tolerances.of(path, expected.dtype, expected.floor)
+        known = self._known.get(actual, expected, tolerance)
+        if known is not None:
+            return replace(known, direction=direction, leaf=actual.leaf, expected=expected)
+        comparison = self._compared(direction, actual, expected, tolerance)
+        self._known.put(actual, expected, tolerance, comparison)
+        return comparison
+
+    def _compared(
+        self, direction: Direction, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance
+    ) -> LeafComparison:
+        laid_out = in_recorded_layout(actual, expected, self.group) if expected.placement else (actual, expected)
+        if self.group is None:
+            return compare_leaf(direction, *laid_out, tolerance)
+        return replace(compare_on_rank(direction, *laid_out, tolerance, self.group), expected=expected)
+
+    def _records(self, leaves: list[Leaf]) -> tuple[TensorRecord, ...]:
+        if self.group is None:
+            return tuple(tensor_record(leaf, readable(leaf.tensor)) for leaf in leaves)
+        return tuple(record_here(leaf) for leaf in leaves)
+
+
+class _Known:
+    """Comparisons already made: a neighbour's output that comes in again, unchanged, is not compared again."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, int, Tolerance], tuple[weakref.ref[torch.Tensor], int, LeafComparison]] = {}
+
+    def get(self, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance) -> LeafComparison | None:
+        tensor = actual.tensor
+        made = self._made.get((id(tensor), id(expected.held), tolerance))
+        if made is None or tensor is None or made[0]() is not tensor or made[1] != version(tensor):
+            return None
+        return made[2]
+
+    def put(
+        self, actual: TensorRecord, expected: TensorRecord, tolerance: Tolerance, comparison: LeafComparison
+    ) -> None:
+        tensor = actual.tensor
+        if tensor is not None and expected.held is not None and not tensor.is_inference():
+            key = id(tensor), id(expected.held), tolerance
+            self._made[key] = weakref.ref(tensor), version(tensor), comparison
+
+
+def _identities(records: tuple[TensorRecord, ...]) -> set[tuple[int, int]]:
+    """Return which tensors these are, each as it is now."""
+    return {(id(record.tensor), version(record.tensor)) for record in records if record.tensor is not None}
+
+
+def _one_sided(direction: Direction, actual: TensorRecord | None, expected: TensorRecord | None) -> LeafComparison:
+    if actual is not None:
+        return LeafComparison(direction, actual.leaf, "extra", actual.shape, actual.dtype, None)
+    assert expected is not None  # noqa: S101 - a pair has at least one side
+    return LeafComparison(direction, expected.leaf, "missing", expected.shape, expected.dtype, expected)

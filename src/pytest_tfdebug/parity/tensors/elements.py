@@ -1,0 +1,160 @@
+"""The elements of one tensor on both sides, as a grid that a page can draw."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_tfdebug.check_record import ElementGrid, Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerance
+
+#: Cells of the grid along each side; a larger tensor is shown by the worst element of each block.
+_CELLS = 96
+_BINS = 40
+#: Elements of a sample that are shown.
+_SAMPLE = 4096
+_ROW_AND_COLUMN = 2
+
+
+def element_grid(
+    tensor: str,
+    expected: torch.Tensor,
+    actual: torch.Tensor,
+    tolerance: Tolerance,
+    axes: Sequence[str] = (),
+) -> ElementGrid | None:
+    """Return the elements of two tensors of one shape; None where they have none to show.
+
+    Args:
+        tensor: What to call it.
+        expected: The tensor that the other is held to.
+        actual: The tensor under test.
+        tolerance: What is allowed.
+        axes: A name for each axis.
+    """
+    if expected.shape != actual.shape or not expected.numel() or expected.is_complex():
+        return None
+    names = tuple(axes) if len(axes) == expected.dim() else tuple(f"axis {place}" for place in range(expected.dim()))
+    flat_e, flat_a = (_as_rows(each) for each in (expected, actual))
+    rows, columns = flat_e.shape
+    block = -(-rows // _CELLS), -(-columns // _CELLS)
+    return _grid(tensor, tuple(expected.shape), names, (flat_e, flat_a), tolerance, block=block)
+
+
+def sampled_elements(
+    tensor: str, shape: Sequence[int], expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance
+) -> ElementGrid | None:
+    """Return some elements of two tensors, where the expected one is not kept whole; None where there are none.
+
+    Args:
+        tensor: What to call it.
+        shape: The shape of the whole tensor.
+        expected: Its elements that are kept, ``(kept,)``.
+        actual: Those of the tensor under test at the same places.
+        tolerance: What is allowed.
+    """
+    if expected.shape != actual.shape or not expected.numel() or expected.is_complex():
+        return None
+    flat = _as_rows(expected.reshape(-1)[:_SAMPLE]), _as_rows(actual.reshape(-1)[:_SAMPLE])
+    return _grid(tensor, tuple(shape), ("element of a sample",), flat, tolerance, is_sample=True)
+
+
+def _grid(
+    tensor: str,
+    shape: tuple[int, ...],
+    names: tuple[str, ...],
+    both: tuple[torch.Tensor, torch.Tensor],
+    tolerance: Tolerance,
+    *,
+    block: tuple[int, int] = (1, 1),
+    is_sample: bool = False,
+) -> ElementGrid:
+    flat_e, flat_a = both
+    e, a = _worst_of_blocks(flat_e, flat_a, block)
+    atol = tolerance.absolute(float(flat_e.square().mean().sqrt()))
+    return ElementGrid(
+        tensor,
+        shape,
+        names,
+        e.shape[0],
+        e.shape[1],
+        block,
+        _numbers(e),
+        _numbers(a),
+        _numbers(atol + tolerance.rtol * e.abs()),
+        _histogram(flat_e, flat_a),
+        _differences(flat_e, flat_a),
+        is_sample,
+    )
+
+
+def axis_names(shape: Sequence[int], ids: Sequence[int]) -> tuple[str, ...]:
+    """Return what the axes of a tensor are, as far as the shape ``(batch, tokens)`` of a model's ids tells."""
+    names = [f"axis {place}" for place in range(len(shape))]
+    if len(ids) != _ROW_AND_COLUMN or not shape or shape[0] != ids[0]:
+        return tuple(names)
+    names[0] = "batch"
+    tokens = [place for place in range(1, len(shape)) if shape[place] == ids[1]]
+    for place, name in zip(tokens, ("token", "key token"), strict=False):
+        names[place] = name
+    if names[-1].startswith("axis"):
+        names[-1] = "feature"
+    return tuple(names)
+
+
+def _as_rows(tensor: torch.Tensor) -> torch.Tensor:
+    wide = tensor.detach().to("cpu", torch.float64)
+    return wide.reshape(-1, wide.shape[-1]) if wide.dim() > 1 else wide.reshape(1, -1)
+
+
+def _worst_of_blocks(
+    expected: torch.Tensor, actual: torch.Tensor, block: tuple[int, int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the element of each block that differs most."""
+    if block == (1, 1):
+        return expected, actual
+    difference = (actual - expected).abs().nan_to_num(nan=math.inf, posinf=math.inf)
+    rows, columns = expected.shape
+    pad = (0, -columns % block[1], 0, -rows % block[0])
+    padded = torch.nn.functional.pad(difference, pad, value=-1.0)
+    places = torch.nn.functional.pad(torch.arange(rows * columns).reshape(rows, columns), pad, value=0)
+    down, across = padded.shape[0] // block[0], padded.shape[1] // block[1]
+
+    def blocks(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.reshape(down, block[0], across, block[1]).transpose(1, 2).reshape(down, across, -1)
+
+    worst = blocks(padded).argmax(-1, keepdim=True)
+    chosen = blocks(places).gather(-1, worst).squeeze(-1)
+    return expected.flatten()[chosen], actual.flatten()[chosen]
+
+
+def _numbers(tensor: torch.Tensor) -> tuple[float, ...]:
+    return tuple(float(f"{number:.6g}") for number in tensor.flatten().tolist())
+
+
+def _histogram(expected: torch.Tensor, actual: torch.Tensor) -> Histogram | None:
+    one, other = (each[torch.isfinite(each)] for each in (expected, actual))
+    both = torch.cat((one, other))
+    return _binned(one, other, float(both.min()), float(both.max())) if both.numel() else None
+
+
+def _differences(expected: torch.Tensor, actual: torch.Tensor) -> Histogram | None:
+    size = (actual - expected).abs().flatten()
+    logs = size[torch.isfinite(size) & (size > 0)].log10()
+    if not logs.numel():
+        return None
+    return _binned(logs, logs[:0], float(logs.min()), float(logs.max()))
+
+
+def _binned(expected: torch.Tensor, actual: torch.Tensor, low: float, high: float) -> Histogram:
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    edges = torch.linspace(low, high, _BINS + 1, dtype=torch.float64)
+    counts = [torch.histc(each, _BINS, low, high).long().tolist() for each in (expected, actual)]
+    return Histogram(_numbers(edges), tuple(counts[0]), tuple(counts[1]))

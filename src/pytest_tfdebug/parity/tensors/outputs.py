@@ -1,0 +1,349 @@
+"""The outputs of two models side by side: each of the reference's is held to one of the port's, or is not compared.
+
+Outputs belong together by ``outputs=``, by name, or by value: a port may return under any name what its reference
+returns, with axes of length one more or less, or with its axes in another order. Nothing else is taken for equal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError, listed
+from pytest_tfdebug.parity.pair.pairing import leaf_key
+from pytest_tfdebug.records import LeafComparison, TensorRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    Compare: TypeAlias = Callable[[TensorRecord, TensorRecord], LeafComparison]
+
+#: A leaf path, and what of its tensor is meant: ``last_hidden_state[:, 0]``.
+_INDEXED = re.compile(r"(?P<path>.*?)(?P<index>\[(?:[^\[\]'\"]*[:,.][^\[\]'\"]*)\])?")
+#: The names under which a model returns its caches.
+_CACHE = re.compile(r"^(\.|\[')?\w*(past_key_values?|cache)", re.IGNORECASE)
+#: Axes of which every order is tried.
+_MOST_AXES = 6
+
+
+@dataclass(frozen=True, eq=False)
+class OutputRules:
+    """What a user says of the outputs.
+
+    Args:
+        paths: Path of an output of the port -> path of the reference's output that it is, or is a part of; outputs of
+            the reference that are neither listed nor found are then left out. None to find all of them.
+        positions: Which positions of an output count: a mask of its leading axes (1 at real tokens), or an index. None
+            for all.
+        are_recorded: Whether the expected outputs hold zeros where positions do not count.
+    """
+
+    paths: Mapping[str, str] | None = None
+    positions: Any = None
+    are_recorded: bool = False
+
+    def __post_init__(self) -> None:
+        given = self.paths
+        if given is not None and not (
+            hasattr(given, "items") and all(isinstance(text, str) for pair in given.items() for text in pair)
+        ):
+            raise TFDebugError(
+                f"outputs={given!r} is not a dict of the port's outputs and the reference's: outputs={{\"audio\": "
+                '"audio_values"}, or {"": "logits"} for a port that returns a tensor.'
+            )
+
+    def masked(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return an output with zeros where its positions do not count."""
+        counts = self._counts(tuple(tensor.shape))
+        return tensor if counts is None else tensor.masked_fill(~counts.to(tensor.device), 0)
+
+    def _counts(self, shape: tuple[int, ...]) -> torch.Tensor | None:
+        """Tell of each element of an output whether it counts; None where all do, or its axes are others."""
+        index = self.positions
+        if index is None:
+            return None
+        if isinstance(index, torch.Tensor) and index.dim():
+            fits = tuple(index.shape) == shape[: index.dim()]
+            full = index.bool().cpu().reshape(index.shape + (1,) * (len(shape) - index.dim())) if fits else None
+            return None if full is None else full.expand(shape)
+        counts = torch.zeros(shape, dtype=torch.bool)
+        try:
+            counts[index] = True
+        except (IndexError, TypeError):
+            return None
+        return counts
+
+    def of_both(self, actual: TensorRecord, expected: TensorRecord) -> tuple[TensorRecord, TensorRecord]:
+        """Return two outputs of one shape with zeros where positions do not count.
+
+        Raises:
+            TFDebugError: If the golden keeps the expected one in part, with all its positions.
+        """
+        if self._counts(expected.shape) is None or actual.tensor is None or actual.shape != expected.shape:
+            return actual, expected
+        actual = _with(actual, self.masked(actual.tensor))
+        if self.are_recorded:
+            return actual, expected
+        if expected.tensor is None:
+            raise TFDebugError(
+                f"positions= picks from {expected.leaf or 'the output'!r}, which the golden does not keep whole: "
+                "record it with positions= (--tf-golden=update)."
+            )
+        return actual, _with(expected, self.masked(expected.tensor))
+
+    def unpacked(self, actual: TensorRecord, expected: TensorRecord) -> TensorRecord | None:
+        """Return what a port gives at the positions that count alone, in the places where they stand."""
+        counts, tensor = self._counts(expected.shape), actual.tensor
+        if counts is None or tensor is None or not isinstance(self.positions, torch.Tensor):
+            return None
+        axes = self.positions.dim()
+        if tuple(tensor.shape) != (int(self.positions.bool().sum()), *expected.shape[axes:]):
+            return None
+        whole = tensor.new_zeros(expected.shape)
+        whole[self.positions.bool().to(whole.device)] = tensor
+        return _with(actual, whole)
+
+
+def hold_outputs(
+    actual: Sequence[TensorRecord],
+    expected: Sequence[TensorRecord],
+    compare: Compare,
+    rules: OutputRules,
+    *,
+    is_strict: bool,
+) -> tuple[LeafComparison, ...]:
+    """Return every output of the reference beside the port's: ``missing`` where none was compared.
+
+    Args:
+        actual: What the port returns.
+        expected: What its reference does.
+        compare: Compares two tensors.
+        rules: What a user says of them.
+        is_strict: Whether both are one class: where they have a name in common, names and shapes must be the same.
+
+    Raises:
+        TFDebugError: If ``outputs=`` names an output that there is not, or parts that are not the whole.
+    """
+    is_strict &= not {leaf_key(one.leaf) for one in actual}.isdisjoint(leaf_key(one.leaf) for one in expected)
+    held = _Held(list(actual), list(expected), compare, rules)
+    if rules.paths is not None:
+        held.take_named(rules.paths)
+    held.take_same_names(is_strict=is_strict)
+    if not is_strict:
+        held.take_equal()
+        held.take_alike()
+        held.take_misshapen()
+    return held.finish(is_strict=is_strict)
+
+
+def is_uncompared(leaf: LeafComparison) -> bool:
+    """Tell whether an output of the reference was held to nothing, and nobody said that it need not be."""
+    return leaf.problem == "missing" and leaf.how == ""
+
+
+class _Held:
+    """Outputs that are being laid side by side."""
+
+    def __init__(
+        self, actual: list[TensorRecord], expected: list[TensorRecord], compare: Compare, rules: OutputRules
+    ) -> None:
+        self._actual, self._expected, self._compare, self._rules = actual, expected, compare, rules
+        self._found: dict[int, LeafComparison] = {}
+        self._used: set[int] = set()
+
+    @property
+    def _left(self) -> list[TensorRecord]:
+        return [record for record in self._expected if id(record) not in self._found]
+
+    @property
+    def _free(self) -> list[TensorRecord]:
+        return [record for record in self._actual if id(record) not in self._used]
+
+    def take_named(self, paths: Mapping[str, str]) -> None:
+        parts: dict[int, list[tuple[str, TensorRecord]]] = {}
+        by_id = {id(record): record for record in self._expected}
+        for own, theirs in paths.items():
+            (mine, index), (other, part) = (
+                self._picked(own, self._actual, "port"),
+                self._picked(theirs, self._expected, "reference"),
+            )
+            self._used.add(id(mine))
+            picked = mine if not index or mine.tensor is None else _with(mine, mine.tensor[_index(index)])
+            parts.setdefault(id(other), []).append((part, picked))
+        for key, given in parts.items():
+            whole = given[0][1] if not given[0][0] else _assembled(given, by_id[key])
+            found = self._best([whole], by_id[key], "by outputs=")
+            self._found[key] = found or self._compare(whole, by_id[key])
+
+    def _picked(self, text: str, among: list[TensorRecord], side: str) -> tuple[TensorRecord, str]:
+        match = _INDEXED.fullmatch(text)
+        path, index = (match["path"], match["index"] or "") if match else (text, "")
+        key = leaf_key(path if not path or path[0] in ".[" else f".{path}")
+        record = next((record for record in among if leaf_key(record.leaf) == key), None)
+        if record is None:
+            there = listed([repr(shown(each.leaf)) for each in among], 12)
+            raise TFDebugError(f"outputs=: the {side} returns no {text!r}; it returns {there or 'no tensor'}.")
+        return record, index
+
+    def take_same_names(self, *, is_strict: bool) -> None:
+        named = {leaf_key(record.leaf): record for record in self._free}
+        for expected in self._left:
+            mine = named.get(leaf_key(expected.leaf))
+            if mine is None:
+                continue
+            found = self._compare_here(mine, expected) if is_strict else self._best([mine], expected, "by name")
+            if found is not None:
+                self._take(expected, mine, replace(found, how=found.how or "by name"))
+
+    def take_equal(self) -> None:
+        """Take the outputs of other names that agree; one of the port's may be several of the reference's."""
+        for expected in self._left:
+            for mine in (*self._free, *self._actual):
+                found = self._best([mine], expected, "by value")
+                if found is not None and not found.problem:
+                    self._take(expected, mine, found)
+                    break
+
+    def take_alike(self) -> None:
+        """Take those that may be one output and differ: the nearest of the right shape, where none is left over.
+
+        A cache is no such one.
+        """
+        left = [record for record in self._left if not _is_cache(record)]
+        if len(left) < sum(map(_is_of_numbers, self._free)):
+            return
+        for expected in left:
+            held = [(self._best([mine], expected, "by value"), mine) for mine in self._free]
+            near = [(_apart(found), place) for place, (found, _) in enumerate(held) if found is not None]
+            if near:
+                found, mine = held[min(near)[1]]
+                assert found is not None  # noqa: S101 - the others were left out
+                self._take(expected, mine, found)
+
+    def take_misshapen(self) -> None:
+        """Take those of another shape that have the name of the reference's, or are the only one left on each side."""
+        named = {leaf_key(record.leaf): record for record in self._free}
+        left, free = (
+            [record for record in records if _is_of_numbers(record) and not _is_cache(record)]
+            for records in (self._left, self._free)
+        )
+        is_lone = sum(map(_is_of_numbers, self._expected)) == sum(map(_is_of_numbers, self._actual)) == 1
+        lone = free[0] if is_lone and len(left) == len(free) == 1 else None
+        for expected in left:
+            mine = named.get(leaf_key(expected.leaf), lone)
+            if mine is not None and self._rules.paths is None:
+                self._take(expected, mine, replace(self._compare_here(mine, expected), how="by name"))
+
+    def finish(self, *, is_strict: bool) -> tuple[LeafComparison, ...]:
+        for expected in self._left:
+            told = "" if is_strict or not _is_cache(expected) else "a cache that is not returned here"
+            told = "left out by outputs=" if self._rules.paths is not None else told
+            bare = LeafComparison(
+                "output", expected.leaf, "missing", expected.shape, expected.dtype, expected, how=told
+            )
+            self._found[id(expected)] = bare
+        extra = (LeafComparison("output", one.leaf, "extra", one.shape, one.dtype, None) for one in self._free)
+        return (*(self._found[id(record)] for record in self._expected), *extra)
+
+    def _take(self, expected: TensorRecord, mine: TensorRecord, found: LeafComparison) -> None:
+        self._found[id(expected)] = found
+        self._used.add(id(mine))
+
+    def _best(self, candidates: list[TensorRecord], expected: TensorRecord, how: str) -> LeafComparison | None:
+        """Return the comparison of an output in the layout that is nearest; None where it has none of the shape."""
+        best: LeafComparison | None = None
+        for mine in candidates:
+            for laid_out, told in self._layouts(mine, expected):
+                found = replace(self._compare_here(laid_out, expected), how=f"{how}, {told}" if told else how)
+                if not found.problem:
+                    return found
+                best = found if best is None or _apart(found) < _apart(best) else best
+        return best
+
+    def _compare_here(self, mine: TensorRecord, expected: TensorRecord) -> LeafComparison:
+        both = self._rules.of_both(mine, expected)
+        return replace(self._compare(*both), expected=expected)
+
+    def _layouts(self, mine: TensorRecord, expected: TensorRecord) -> Iterator[tuple[TensorRecord, str]]:
+        """Yield an output in the shape of the reference's, in every way in which it may be that, and say how."""
+        tensor = mine.tensor
+        if _is_of_numbers(mine) != _is_of_numbers(expected):
+            return
+        if mine.shape == expected.shape:
+            yield mine, ""
+            return
+        unpacked = self._rules.unpacked(mine, expected)
+        if unpacked is not None:
+            yield unpacked, "at the positions that count"
+        if tensor is None or math.prod(mine.shape) != math.prod(expected.shape):
+            return
+        here, there = ([size for size in record.shape if size > 1] for record in (mine, expected))
+        was = f"{mine.shape} here"
+        if here == there:
+            yield _with(mine, tensor.reshape(expected.shape)), was
+        elif sorted(here) == sorted(there) and len(here) <= _MOST_AXES:
+            bare = tensor.squeeze()
+            for order in permutations(range(len(here))):
+                if [here[axis] for axis in order] == there:
+                    moved = bare.permute(order).reshape(expected.shape)
+                    yield _with(mine, moved), f"{was}, its axes in the order {order}"
+        else:
+            yield _with(mine, tensor.reshape(expected.shape)), was
+
+
+def _with(record: TensorRecord, tensor: torch.Tensor) -> TensorRecord:
+    return replace(record, shape=tuple(tensor.shape), tensor=tensor, digest=None, statistics=None)
+
+
+def _assembled(parts: list[tuple[str, TensorRecord]], expected: TensorRecord) -> TensorRecord:
+    """Return the output that some parts are pieces of.
+
+    Raises:
+        TFDebugError: If a part does not fit in its place, or they are not the whole.
+    """
+    told = f"outputs=: the parts of {shown(expected.leaf)!r}"
+    first = parts[0][1]
+    assert first.tensor is not None  # noqa: S101 - what a forward has just returned
+    whole = first.tensor.new_zeros(expected.shape)
+    filled = torch.zeros(expected.shape, dtype=torch.bool)
+    for index, part in parts:
+        if part.tensor is None or filled[_index(index)].shape != part.shape:
+            raise TFDebugError(f"{told}: {shown(part.leaf)!r} {part.shape} is not its {index}.")
+        whole[_index(index)], filled[_index(index)] = part.tensor, True
+    if not bool(filled.all()):
+        raise TFDebugError(f"{told} are {int(filled.sum())} of its {filled.numel()} elements.")
+    return _with(first, whole)
+
+
+def _index(text: str) -> Any:  # noqa: ANN401 - anything that a tensor is indexed with
+    """Return the index that a text such as ``[:, 0]`` or ``[..., 1:]`` is."""
+    found: list[Any] = []
+    for part in text[1:-1].split(","):
+        numbers = [int(each) if each.strip() else None for each in part.split(":")] if "..." not in part else []
+        found.append(... if not numbers else slice(*numbers) if ":" in part else numbers[0])
+    return tuple(found)
+
+
+def _apart(found: LeafComparison) -> float:
+    if not found.problem:
+        return 0.0
+    return found.metrics.relative_l2 if found.metrics is not None else math.inf
+
+
+def _is_of_numbers(record: TensorRecord) -> bool:
+    """Tell whether an output is of floating point: a mask or ids are no hidden states."""
+    return "float" in record.dtype or "complex" in record.dtype
+
+
+def _is_cache(record: TensorRecord) -> bool:
+    return _CACHE.match(record.leaf) is not None
+
+
+def shown(leaf: str) -> str:
+    """Return a leaf path as a user writes it in ``outputs=``: ``.logits`` is ``logits``."""
+    return leaf.removeprefix(".") if leaf.startswith(".") else re.sub(r"^\['(\w+)'\]", r"\1", leaf)

@@ -1,0 +1,102 @@
+"""Outputs of the reference that were held to nothing: a check that did not look at them does not pass."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.errors import listed
+from pytest_tfdebug.parity.tensors.failing_tensors import is_without_outputs
+from pytest_tfdebug.parity.tensors.outputs import is_uncompared, shown
+from pytest_tfdebug.records import FAILING, Culprit, Divergence
+
+#: What the path of a leaf begins with: a cache is told as one.
+_FIRST_PART = re.compile(r"[^.\[]*")
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.records import CallComparison, LeafComparison
+
+
+def outputs_fail(compared: Compared) -> bool | None:
+    """Tell whether the models' outputs differ; None where one of the reference's was not compared, or it has none."""
+    leaves = [leaf for root in _roots(compared) for leaf in root.outputs]
+    if any(leaf.problem in FAILING for leaf in leaves):
+        return True
+    return None if any(map(is_uncompared, leaves)) or not any(leaf.is_measured for leaf in leaves) else False
+
+
+def uncompared(compared: Compared) -> list[LeafComparison]:
+    """Return the outputs of the reference that were held to nothing; none where nothing at all is returned here."""
+    roots = (root for root in _roots(compared) if not is_without_outputs(root))
+    return [leaf for root in roots for leaf in root.outputs if is_uncompared(leaf)]
+
+
+def is_of_uncompared(culprit: Culprit | None) -> bool:
+    """Tell whether a check fails because an output was not compared."""
+    return culprit is not None and culprit.divergence is not None and is_uncompared(culprit.divergence.comparison)
+
+
+def blame_uncompared(compared: Compared) -> Culprit:
+    """Return the culprit of a check that cannot pass: nothing here was held to an output of the reference."""
+    root = next(root for root in _roots(compared) if any(map(is_uncompared, root.outputs)))
+    call, leaves = root.call, [leaf for leaf in root.outputs if is_uncompared(leaf)]
+    missing = listed([f"{shown(leaf.leaf)!r} {leaf.shape}" for leaf in leaves], 4)
+    here = listed([f"{shown(leaf.leaf)!r} {leaf.shape}" for leaf in root.outputs if leaf.problem == "extra"], 4)
+    held = listed([_told(leaf) for leaf in root.outputs if leaf.problem != "missing" and leaf.expected is not None], 4)
+    explanation = (
+        f"{call.class_name} returns nothing that could be compared with the reference's {missing}: not compared. "
+        f"{f'Compared: {held}. ' if held else ''}"
+        f"{f'It also returns {here}, which no output of the reference was found to be.' if here else ''}"
+    ).rstrip()
+    first = Divergence(call.path, call.class_name, call.call, leaves[0])
+    return Culprit(call.path, "module", call.source, explanation, call.class_name, first, certain=True)
+
+
+def what_to_write(compared: Compared) -> str:
+    """Return the ``outputs=`` that says which output is which; empty where every output was compared."""
+    left = uncompared(compared)
+    if not left:
+        return ""
+    leaves = [leaf for root in _roots(compared) for leaf in root.outputs]
+    held = {
+        shown(leaf.leaf): shown(leaf.expected.leaf) for leaf in leaves if leaf.expected and leaf.problem != "missing"
+    }
+    free = [shown(leaf.leaf) for leaf in leaves if leaf.problem == "extra"]
+    pairs = {**held, **dict(zip(free, [shown(leaf.leaf) for leaf in left], strict=False))}
+    pairs = pairs or {"...": shown(left[0].leaf)}
+    written = ", ".join(f'"{own}": "{theirs}"' for own, theirs in pairs.items())
+    return (
+        f"Say which output of the port is which of the reference's: outputs={{{written}}}. "
+        "What it does not list is left out of the comparison."
+    )
+
+
+def told_outputs(compared: Compared) -> list[str]:
+    """Say of each output of the reference how it was compared, in a few words."""
+    leaves = [leaf for root in _roots(compared) for leaf in root.outputs if leaf.expected is not None]
+    return list(dict.fromkeys(map(_told, leaves)))
+
+
+def _told(leaf: LeafComparison) -> str:
+    expected = leaf.expected
+    assert expected is not None  # noqa: S101 - only those of the reference are told
+    name = shown(expected.leaf) or "the output"
+    if leaf.problem == "missing":
+        name = _FIRST_PART.match(name)[0] if leaf.how else name  # type: ignore[index] # it matches any text
+        return f"{name} not compared ({leaf.how or 'nothing here is held to it'})"
+    kept = (
+        "element by element"
+        if expected.digest is None
+        else f"by {expected.digest.elements.numel()} of its elements and sums over all"
+    )
+    own = shown(leaf.leaf)
+    here = f" {own}" if own and own != name else ""
+    return f"{name} {kept}" + (f" ({leaf.how}{here})" if leaf.how and leaf.how != "by name" else "")
+
+
+def _roots(compared: Compared) -> Iterator[CallComparison]:
+    modules = {*compared.own_paths.values()}
+    return (item for item in compared.calls if item.call.parent is None and item.call.path not in modules)

@@ -1,0 +1,282 @@
+"""From the range of lines that calls single out to the statement within it.
+
+Calls know the module, and the lines of its forward between what agrees before and after. Within them three kinds of
+evidence single out a statement: the values that are wrong (a frame of their stack passes through the range), the text
+(the functions of the range are the reference's but for a few statements) and the attributes that these read.
+A statement that is the reference's, in a function that is the reference's otherwise, is not wrong by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.parity.text.module_texts import texts_of
+from pytest_tfdebug.records import SourceRange
+from pytest_tfdebug.tracing.values.slicing import branch_begin, is_statement
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_tfdebug.parity.tensors.comparator import Compared
+    from pytest_tfdebug.parity.text.text_differences import TextDifference
+    from pytest_tfdebug.parity.values.value_culprit import Explained
+    from pytest_tfdebug.records import CallComparison, Culprit, Site
+    from pytest_tfdebug.tracing.values.operators import Line, Value
+
+#: Values of the two forwards that are no further apart are one.
+_AGREE = 2e-5
+_NOTHING_NARROWS = "No value, text or attribute singles out one of these lines."
+
+
+def one_statement(named: Culprit, compared: Compared, look: Explained) -> Culprit:
+    """Return the culprit of the calls with the statement that is wrong, and with both sides' lines.
+
+    Args:
+        named: The culprit, with the range of its lines.
+        compared: The calls, side by side.
+        look: What values say.
+    """
+    return named if named.source is None else _Search(named, named.source, compared, look).culprit()
+
+
+class _Search:
+    """The search for a statement within the lines of a culprit.
+
+    Args:
+        named: The culprit of the calls.
+        lines: Its lines.
+        compared: The calls, side by side.
+        look: What values say.
+    """
+
+    def __init__(self, named: Culprit, lines: SourceRange, compared: Compared, look: Explained) -> None:
+        self._named, self._lines, self._look = named, lines, look
+        paired = {item.call.path for item in compared.calls if item.expected is not None}
+        self._seen = look.culprit if _passes(look, lines, paired) else None
+        self._called = {item.call.path for item in compared.calls}
+        around = [*_around(named, compared)]
+        recorded = look.pair.reference.table if look.pair is not None else None
+        self._own = next((item for item in around if item.call.path == named.path), None)
+        self._item = next((item for item in around if item.call.source is not None), None)
+        self._texts = texts_of(self._item, recorded) if self._item is not None else None
+        outer = next((item for item in around if item.call.index < (self._own or around[0]).call.index), None)
+        self._outer = texts_of(outer, recorded) if outer is not None else None
+        self._name = named.path.removeprefix(f"{outer.call.path}." if outer and outer.call.parent is not None else "")
+
+    def culprit(self) -> Culprit:
+        """Return the culprit with its statement, and with both sides' lines."""
+        differences = self._texts.differences(self._lines) if self._texts is not None else []
+        suspects = [each for each in differences if not self._is_right(each)]
+        seen = self._seen
+        at_value = [each for each in suspects if seen is not None and _meet(seen.source, each.own)]
+        if at_value and seen is not None:
+            return self._told(self._at(at_value[0], is_certain=True), _said(seen))
+        return (
+            self._by_attributes([seen.source, *seen.callers] if seen is not None and seen.source is not None else [])
+            or self._by_text(suspects)
+            or self._by_attributes([self._lines])
+            or self._by_weights()
+            or self._by_text(self._constructors())
+            or self._by_values()
+            or self._whole()
+        )
+
+    def _at(self, difference: TextDifference, *, is_certain: bool) -> Culprit:
+        return replace(
+            self._named,
+            source=difference.own,
+            reference=difference.reference,
+            certain=is_certain,
+            function=difference.function if difference.callers else "",
+            callers=difference.callers,
+        )
+
+    def _by_text(self, differences: Sequence[TextDifference]) -> Culprit | None:
+        """Blame the statement whose text is not the reference's."""
+        if not differences:
+            return None
+        before = [each for each in differences if self._seen is None or _is_not_after(each.own, self._seen.source)]
+        first = before[-1] if before and self._seen is not None else differences[0]
+        others = [each for each in differences if each is not first]
+        does = "leaves out a statement of the reference" if first.is_left_out else "has another statement here"
+        told = f"{does}; the rest of {first.function} is the reference's text."
+        if others:
+            told += f" So do {', '.join(each.own for each in others)}: which of them is wrong is not known."
+        return self._told(self._at(first, is_certain=not others), told)
+
+    def _by_attributes(self, lines: Sequence[SourceRange]) -> Culprit | None:
+        """Blame the attributes of the culprit that are not the reference's and that some lines read.
+
+        Of a module whose text is not known, such as one of torch's, every attribute counts.
+        """
+        mine, theirs = self._attributes()
+        texts = self._texts if self._own is self._item else None
+        read: dict[str, SourceRange] = {}
+        for name in (name for name in mine if name in theirs and mine[name] != theirs[name]):
+            reading = [at for each in lines for at in texts.reading(name, each)] if texts is not None else [self._lines]
+            if reading:
+                read[name] = self._of_those(reading)
+        if not read:
+            return None
+        first = next(iter(read.values()))
+        made = [each for name in read for each in self._constructors(name)]
+        beside = texts.beside(first) if texts is not None else None
+        at = self._at(made[0], is_certain=True) if made else replace(self._named, source=first, reference=beside)
+        told = ", ".join(f"{name} {mine[name]}" for name in read)
+        there = ", ".join(theirs[name] for name in read)
+        return replace(self._told(at, f"has {told}; the reference has {there}."), certain=len(read) == 1)
+
+    def _attributes(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what the culprit's module holds that is no tensor, and what the reference's holds."""
+        own, pair = self._own, self._look.pair
+        if own is None or own.expected is None or pair is None:
+            return {}, {}
+        paths = ("", "") if own.call.parent is None else (own.call.path, own.expected.path)
+        return pair.port.table.attributes.get(paths[0], {}), pair.reference.table.attributes.get(paths[1], {})
+
+    def _by_weights(self) -> Culprit | None:
+        """Blame the parameters of a module within that is not called: these lines use them themselves."""
+        own, pair = self._own, self._look.pair
+        if own is None or own.expected is None or pair is None or self._texts is None:
+            return None
+        inside = (name.rpartition(".")[0] for name in pair.port.table.parameters)
+        for path in dict.fromkeys(path for path in inside if path.startswith(f"{own.call.path}.")):
+            part = path.removeprefix(own.call.path)
+            wrong = {} if path in self._called else pair.wrong_weights(path, own.expected.path + part)
+            for name, told in wrong.items():
+                reading = self._texts.reading(name.removeprefix(f"{own.call.path}."), self._lines)
+                if reading:
+                    lines = self._of_those(reading)
+                    at = replace(self._named, source=lines, reference=self._texts.beside(lines), weights=(name,))
+                    return self._told(at, f"uses another parameter; {told[:1].lower()}{told[1:]}")
+        return None
+
+    def _of_those(self, statements: Sequence[SourceRange]) -> SourceRange:
+        """Return the statement that computed a value, or else the last before the one whose value is wrong."""
+        values = self._look.pair.port.values if self._look.pair is not None else []
+        lines = {(line.file, line.line) for value in values for line in value.lines}
+        ran = [each for each in statements if any((each.file, at) in lines for at in range(each.first, each.last + 1))]
+        seen = self._seen
+        places = [] if seen is None else [place for place in (seen.source, *seen.callers) if place is not None]
+        before = [each for each in statements if any(_is_not_after(each, place) for place in places[-1:])]
+        return (ran or before[::-1] or statements)[0]
+
+    def _constructors(self, attribute: str = "") -> list[TextDifference]:
+        """Return where the constructors of the culprit, and the one that makes it, are not the reference's."""
+        own = self._texts.of_init(attribute) if self._texts is not None and self._own is self._item else []
+        return own or (self._outer.of_init(self._name.partition(".")[0]) if self._outer is not None else [])
+
+    def _by_values(self) -> Culprit | None:
+        """Blame the statement whose value is wrong, with its condition, as far as these are lines that calls name."""
+        seen, texts = self._seen, self._texts
+        if seen is None or seen.source is None:
+            return None
+        lines, function, callers = self._not_of_both(seen.source, seen.function, seen.callers)
+        lines = self._not_run(seen) or lines
+        if _meet(lines, self._lines):
+            begin = max(branch_begin(lines.file, lines.first), self._lines.first)
+            lines = SourceRange(lines.file, begin, min(lines.last, self._lines.last))
+        beside = texts.beside(lines) if texts is not None else None
+        is_sure = self._named.certain if lines == self._lines and is_statement(lines) else seen.certain
+        found = replace(self._named, source=lines, reference=seen.reference or beside, certain=is_sure)
+        return self._told(replace(found, function=function, callers=callers), _said(seen))
+
+    def _not_run(self, seen: Culprit) -> SourceRange | None:
+        """Return the statement of the port that does what is left out, and does not run."""
+        is_left_out = self._look.finding is not None and self._look.finding.fault == "left-out"
+        return self._texts.here(seen.reference) if is_left_out and self._texts and seen.reference else None
+
+    def _not_of_both(
+        self, source: SourceRange, function: str, callers: tuple[SourceRange, ...]
+    ) -> tuple[SourceRange, str, tuple[SourceRange, ...]]:
+        """Step out of a file that the reference runs too: its lines are right, and what they are given may be wrong."""
+        shared = self._look.reference_files
+        while callers and source.file != self._lines.file and source.file in shared:
+            source, function, callers = callers[0], "", callers[1:]
+        return source, function, callers
+
+    def _told(self, found: Culprit, told: str) -> Culprit:
+        """Return a culprit with what its statement does, before what calls say; a call that is missing says it all."""
+        named = self._named
+        is_call = named.kind in ("not-called", "extra-call")
+        return replace(
+            found, explanation=named.explanation if is_call else f"{named.class_name} {told} {named.explanation}"
+        )
+
+    def _whole(self) -> Culprit:
+        """Return the culprit with its whole range, and say why nothing narrows it."""
+        beside = self._texts.beside(self._lines) if self._texts is not None else None
+        lines = self._texts.statements(self._lines) if self._texts is not None else self._lines
+        named = replace(self._named, source=lines)
+        at = self._look.culprit.source if self._look.culprit is not None else None
+        if is_statement(self._lines) or not named.certain or named.kind not in ("module", "glue"):
+            return replace(named, reference=beside)
+        why = f"The first value that differs comes about at {at}." if at is not None else _NOTHING_NARROWS
+        return replace(named, reference=beside, explanation=f"{named.explanation} {why}")
+
+    def _is_right(self, difference: TextDifference) -> bool:
+        """Tell whether what a statement computes is what the reference computes too.
+
+        Numbers, flags and masks are not known to be, nor is the order of elements.
+        """
+        pair, item = self._look.pair, self._item
+        if pair is None or item is None or difference.is_left_out:
+            return False
+        calls = (call for call in pair.port.table.calls if (call.path, call.call) == (item.call.path, item.call.call))
+        call = next(calls, pair.port.root)
+        values = [
+            value
+            for value in pair.port.values
+            if pair.port.is_within(value.call, call)
+            and any(_is_in(line.file, line.line, difference.own) for line in value.lines)
+        ]
+        return bool(values) and all(_is_known(value, pair.matches.distance(value.index)) for value in values)
+
+
+def _said(culprit: Culprit) -> str:
+    """Return what a culprit does, without the name of its class."""
+    return culprit.explanation.removeprefix(f"{culprit.class_name} ")
+
+
+def _is_known(value: Value, distance: float) -> bool:
+    fingerprint = value.print
+    is_telling = "float" in value.dtype and not fingerprint.is_constant and fingerprint.finite == fingerprint.elements
+    return is_telling and not value.is_moved and distance <= _AGREE
+
+
+def _around(named: Culprit, compared: Compared) -> list[CallComparison]:
+    """Return the paired calls of a culprit's module and of those around it, innermost first; of each the wrong one."""
+    path, found = named.path, []
+    roots = [item for item in compared.calls if item.call.parent is None]
+    while path:
+        here = [item for item in compared.calls if item.call.path == path and item.expected is not None]
+        found += [item for item in here if any(leaf.problem for leaf in item.made)][:1] or here[:1]
+        path = path.rpartition(".")[0]
+    return [*found, *(root for root in roots[:1] if root.expected is not None and root not in found)]
+
+
+def _passes(look: Explained, lines: SourceRange, paired: set[str]) -> bool:
+    """Tell whether the values that are wrong came about in some lines, or in what these called and was not compared."""
+    if look.finding is None or look.pair is None:
+        return False
+    places: list[Line | Site | None] = []
+    for value in look.finding.values:
+        places += value.lines
+        for call in takewhile(lambda call: call.path not in paired, look.pair.port.around(value.call)):
+            places += (call.site, call.inner_site)
+    is_inside = look.culprit is not None and _meet(look.culprit.source, lines)
+    return is_inside or any(_is_in(place.file, place.line, lines) for place in places if place is not None)
+
+
+def _is_not_after(lines: SourceRange, other: SourceRange | None) -> bool:
+    return other is not None and lines.file == other.file and lines.first <= other.first
+
+
+def _is_in(file: str, line: int, lines: SourceRange) -> bool:
+    return file == lines.file and lines.first <= line <= lines.last
+
+
+def _meet(one: SourceRange | None, other: SourceRange) -> bool:
+    return one is not None and one.file == other.file and one.first <= other.last and other.first <= one.last

@@ -1,0 +1,250 @@
+"""Where a port's function is the reference's but for a few statements: most ports begin as a copy.
+
+Two functions are held to each other statement by statement, without comments, docstrings and annotations; then the
+functions of the same file that they use, by name. A function of which too little is the same tells nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.parity.text.source_text import on_disk
+from pytest_tfdebug.records import SourceRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Share of the statements of two functions from which they are one but for the rest, and places in which they differ.
+_ALIKE, _FEW = 0.5, 3
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class TextDifference(NamedTuple):
+    """Statements of a port that are not the reference's.
+
+    Args:
+        own: The port's; where it has none, the one before which the reference's belong.
+        reference: The reference's, likewise.
+        function: Name of the port's function that holds them.
+        is_left_out: Whether the port has none.
+        callers: Statements that lead to the function from where the search began, innermost first.
+    """
+
+    own: SourceRange
+    reference: SourceRange
+    function: str
+    is_left_out: bool
+    callers: tuple[SourceRange, ...] = ()
+
+
+class _Unit(NamedTuple):
+    """A simple statement, or the head of one that holds others."""
+
+    first: int
+    last: int
+    text: str
+    nodes: tuple[ast.AST, ...]
+
+
+class SourceFile:
+    """A file of Python with its functions.
+
+    Args:
+        path: Where it is.
+        text: What it holds.
+    """
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self._lines = text.splitlines()
+        self._functions: dict[str, _Function] = {}
+        self._bases: dict[str, list[str]] = {}
+        tree = ast.parse(text)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.arg):
+                node.annotation = None
+        self._add(tree.body, "")
+
+    def _add(self, body: list[ast.stmt], prefix: str) -> None:
+        """Add the functions and classes of a body under their qualified names."""
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                self._bases[prefix + node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+            elif isinstance(node, _Function):
+                self._functions[prefix + node.name] = node
+            else:
+                continue
+            self._add(node.body, f"{prefix}{node.name}.")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._functions
+
+    def around(self, lines: SourceRange) -> str:
+        """Return the name of the innermost function around some lines; empty where there is none."""
+        around = [name for name, node in self._functions.items() if node.lineno <= lines.last <= (node.end_lineno or 0)]
+        return max(around, key=lambda name: self._functions[name].lineno, default="")
+
+    def method(self, class_name: str, name: str) -> str:
+        """Return the name under which the file has a method of a class or of its bases; empty where it has none."""
+        if f"{class_name}.{name}" in self._functions:
+            return f"{class_name}.{name}"
+        found = (self.method(base, name) for base in self._bases.get(class_name, ()) if base in self._bases)
+        return next(filter(None, found), "")
+
+    def units(self, name: str) -> list[_Unit]:
+        """Return the statements of a function, its parameters first."""
+        node = self._functions[name]
+        return [_unit(node, node.lineno, node.args), *_units(node.body)]
+
+    def reached(self, name: str, lines: SourceRange) -> Iterator[tuple[str, SourceRange, tuple[SourceRange, ...]]]:
+        """Yield a function with some of its lines, and the functions of this file that these use, with all of theirs.
+
+        Each comes with the statements that lead to it, innermost first.
+        """
+        todo: list[tuple[str, SourceRange, tuple[SourceRange, ...]]] = [(name, lines, ())]
+        seen = {name}
+        while todo:
+            at, part, callers = todo.pop(0)
+            yield at, part, callers
+            for used, unit in self._used(at, part):
+                if used not in seen:
+                    seen.add(used)
+                    todo.append((used, self.whole(used), (SourceRange(self.path, unit.first, unit.last), *callers)))
+
+    def _used(self, name: str, lines: SourceRange) -> Iterator[tuple[str, _Unit]]:
+        """Yield the functions of this file that some lines of a function name, and the statement that does."""
+        class_name = name.rpartition(".")[0]
+        for unit, node in self._nodes(name, lines):
+            used = node.id if isinstance(node, ast.Name) else ""
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                used = self.method(class_name, node.attr)
+            if used in self._functions:
+                yield used, unit
+
+    def reading(self, attribute: str, name: str, lines: SourceRange) -> Iterator[SourceRange]:
+        """Yield the statements of some lines of a function that read ``attribute`` or ``child.attribute``."""
+        named = re.compile(rf"\.{re.escape(attribute)}\b")
+        for unit in self.units(name):
+            if _meet(unit, lines) and named.search(unit.text):
+                yield SourceRange(self.path, unit.first, unit.last)
+
+    def _nodes(self, name: str, lines: SourceRange) -> Iterator[tuple[_Unit, ast.AST]]:
+        meant = (unit for unit in self.units(name) if _meet(unit, lines))
+        return ((unit, node) for unit in meant for part in unit.nodes for node in ast.walk(part))
+
+    def code(self, lines: SourceRange) -> str:
+        """Return the text of some lines."""
+        return "\n".join(self._lines[lines.first - 1 : lines.last])
+
+    def body(self, name: str) -> SourceRange:
+        """Return the lines of a function from its first statement on, past parameters and docstring."""
+        first = next(iter(_units(self._functions[name].body)), None)
+        whole = self.whole(name)
+        return whole if first is None else SourceRange(self.path, first.first, whole.last)
+
+    def whole(self, name: str) -> SourceRange:
+        """Return the lines of a function."""
+        node = self._functions[name]
+        return SourceRange(self.path, node.lineno, node.end_lineno or node.lineno)
+
+
+def source_file(file: str) -> SourceFile | None:
+    """Return a file; None where it cannot be read."""
+    path = on_disk(file)
+    return _parsed(path, "".join(linecache.getlines(path)))
+
+
+@lru_cache(maxsize=32)
+def _parsed(path: str, text: str) -> SourceFile | None:
+    try:
+        return SourceFile(path, text) if text else None
+    except SyntaxError:
+        return None
+
+
+def _units(body: list[ast.stmt]) -> Iterator[_Unit]:
+    for node in body:
+        blocks: list[list[ast.stmt]] = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            yield _unit(node, node.end_lineno, node.target, node.value)
+        elif not blocks[0] or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):  # a docstring
+                yield _unit(node, node.end_lineno, node)
+        else:
+            heads = [value for name, value in ast.iter_fields(node) if name in ("test", "target", "iter", "items")]
+            parts = [part for head in heads for part in (head if isinstance(head, list) else [head])]
+            yield _unit(node, max(node.lineno, blocks[0][0].lineno - 1), *parts)
+            for block in (*blocks, *(handler.body for handler in getattr(node, "handlers", ()))):
+                yield from _units(block)
+
+
+def _unit(node: ast.stmt, last: int | None, *parts: ast.AST) -> _Unit:
+    kind = "" if parts == (node,) else type(node).__name__
+    return _Unit(node.lineno, last or node.lineno, "; ".join([kind, *map(ast.unparse, parts)]), parts)
+
+
+def _meet(unit: _Unit, lines: SourceRange) -> bool:
+    return unit.first <= lines.last and lines.first <= unit.last
+
+
+def text_differences(
+    own: SourceFile, name: str, lines: SourceRange, reference: SourceFile, other: str
+) -> Iterator[TextDifference]:
+    """Yield where some lines of a function are not the reference's, if the two functions are one otherwise.
+
+    Args:
+        own: The port's file.
+        name: The function.
+        lines: The lines of it that are meant.
+        reference: The reference's file.
+        other: Its function.
+    """
+    mine, theirs = own.units(name), reference.units(other)
+    matcher = _matcher(mine, theirs)
+    changes = [places for tag, *places in matcher.get_opcodes() if tag != "equal"]
+    if matcher.ratio() < _ALIKE or len(changes) > _FEW:
+        return
+    for first, last, begin, end in (each for change in changes for each in _one_by_one(*change)):
+        here, there = _shown(mine, first, last), _shown(theirs, begin, end)
+        beside = mine[max(0, first - 1) : last + 1] if first == last else here
+        if any(_meet(unit, lines) for unit in beside):
+            yield TextDifference(
+                SourceRange(own.path, here[0].first, here[-1].last),
+                SourceRange(reference.path, there[0].first, there[-1].last),
+                name.rpartition(".")[2],
+                is_left_out=first == last,
+            )
+
+
+def _one_by_one(first: int, last: int, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the places of statements of which as many stand for as many one by one; of others all at once."""
+    if last - first != end - begin:
+        yield first, last, begin, end
+        return
+    yield from ((first + step, first + step + 1, begin + step, begin + step + 1) for step in range(last - first))
+
+
+def aligned(own: SourceFile, name: str, lines: SourceRange, reference: SourceFile, other: str) -> SourceRange | None:
+    """Return the reference's statements from the first to the last that is the same as one of some lines."""
+    mine, theirs = own.units(name), reference.units(other)
+    same = [
+        theirs[block.b + step]
+        for block in _matcher(mine, theirs).get_matching_blocks()
+        for step in range(block.size)
+        if _meet(mine[block.a + step], lines)
+    ]
+    return SourceRange(reference.path, same[0].first, same[-1].last) if same else None
+
+
+def _matcher(mine: list[_Unit], theirs: list[_Unit]) -> SequenceMatcher[str]:
+    return SequenceMatcher(None, [unit.text for unit in mine], [unit.text for unit in theirs], autojunk=False)
+
+
+def _shown(units: list[_Unit], first: int, last: int) -> list[_Unit]:
+    """Return some statements, or the one before which they belong."""
+    return units[first:last] or units[first : first + 1] or units[-1:]

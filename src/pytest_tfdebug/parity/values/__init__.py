@@ -1,0 +1,1 @@
+"""The line that goes wrong, from what operators compute."""

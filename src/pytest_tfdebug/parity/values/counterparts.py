@@ -1,0 +1,200 @@
+"""Which value of a port stands for which of its reference, once two values count as one up to a tolerance."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.parity.values.finding import Fault, Finding
+from pytest_tfdebug.parity.values.open_values import OpenValues
+from pytest_tfdebug.parity.values.operator_kinds import hidden_share, is_same_share, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.values.operators import Value
+
+#: Likeness from which a value stands for another, and what the first open values have over later ones.
+_LEAST = 1.5
+_FIRST = 0.5
+
+
+class Counterparts:
+    """The two forwards at one tolerance.
+
+    Args:
+        pair: The forwards.
+        tolerance: Distance up to which two values count as one.
+        results: Values that the port returns and that differ.
+        expected: Those of the reference that they are held to.
+
+    Attributes:
+        port_open: The open values of the port.
+        reference_open: Those of the reference.
+    """
+
+    def __init__(self, pair: ForwardPair, tolerance: float, results: Sequence[int], expected: Sequence[int]) -> None:
+        self.port, self.reference = pair.port, pair.reference
+        self.weights, self.back = pair.weights, pair.back
+        self.matches, self.back_matches = pair.matches, pair.back_matches
+        self.tolerance = tolerance
+        self.port_open = OpenValues(
+            pair.port, pair.matches, tolerance, results, known=pair.weights.known, right=pair.joined(tolerance)
+        )
+        self.reference_open = OpenValues(pair.reference, pair.back_matches, tolerance, expected, known=pair.back.known)
+
+    @cached_property
+    def _explained(self) -> list[int]:
+        """The port's values that lead to its outputs and are not open."""
+        return sorted(self.port.live - self.port_open.open)
+
+    def found(
+        self,
+        fault: Fault,
+        call: Call,
+        values: list[Value],
+        reference: Value | None,
+        *,
+        reference_call: Call | None = None,
+        weights: tuple[str, ...] = (),
+        depth: int = 0,
+    ) -> Finding:
+        """Return a finding; the reference's call is the one that computed its value, unless another is given."""
+        if reference is not None and reference_call is None and reference.call is not None:
+            reference_call = self.reference.calls[reference.call]
+        return Finding(fault, call, values, reference, reference_call, weights, depth)
+
+    def corresponds(self, mine: int, theirs: int) -> bool:
+        """Tell whether a value of the port is one of the reference's, or a mask that hides the same share."""
+        name = self.port.parameter(mine)
+        shares = hidden_share(self.port.values[mine]), hidden_share(self.reference.values[theirs])
+        if not self.port.weighted[mine] and is_same_share(*shares):
+            return True
+        if name:
+            partners = self.weights.partners.get(name, ())
+            counts = [side.values[at].print.elements for side, at in ((self.port, mine), (self.reference, theirs))]
+            is_part = len(partners) == 1 and counts[0] != counts[1]  # some rows of a table are not the table
+            return self.reference.parameter(theirs) in partners and not is_part
+        return theirs in self.matches.within(mine, self.tolerance)
+
+    def counterpart(self, first: Value) -> Value | None:
+        """Return the open value of the reference that does most nearly what a value of the port does."""
+        best, most = None, 0.0
+        begins = {value.index for value in self.reference_open.first()}
+        for index in sorted(self.reference_open.open):
+            value = self.reference.values[index]
+            if not value.operator:
+                continue
+            score = self.likeness(first, value) + _FIRST * (index in begins)
+            if score > most:
+                best, most = value, score
+        return best if most >= _LEAST else None
+
+    def likeness(self, mine: Value, theirs: Value) -> float:
+        """Return how nearly two values are the same step: 1 for the kind, 1 for each operand, 2 for each parameter."""
+        if mine.is_moved != theirs.is_moved:
+            return 0.0
+        shared = sum(
+            1.0 + bool(self.port.parameter(made))
+            for made in mine.producers
+            if any(self.corresponds(made, other) for other in theirs.producers)
+        )
+        return shared + (1.0 if kind_of(mine) == kind_of(theirs) else 0.0)
+
+    def operands(self, first: Value, other: Value) -> tuple[list[int], list[int]]:
+        """Return the operands of two values that have no counterpart among the other's."""
+        mine = [made for made in first.producers if not any(self.corresponds(made, each) for each in other.producers)]
+        theirs = [made for made in other.producers if not any(self.corresponds(each, made) for each in first.producers)]
+        weighted, reference = self.port.weighted, self.reference.weighted
+        mine = [made for made in mine if weighted[made] or self.port.values[made].print.elements > 1]
+        mine.sort(key=lambda made: bool(self.port.parameter(made)))  # a bias of zeros is the last to be wrong
+        if any(weighted[made] for made in mine) or any(reference[made] for made in theirs):
+            return [made for made in mine if weighted[made]], [made for made in theirs if reference[made]]
+        return mine, theirs
+
+    def shares_parameter(self, first: Value, other: Value) -> bool:
+        """Tell whether two values were computed from the same parameter."""
+        named = [made for made in first.producers if self.port.parameter(made)]
+        return any(self.corresponds(made, each) for made in named for each in other.producers)
+
+    def alike_elsewhere(self, value: Value, depth: int = 1) -> Iterator[Value]:
+        """Yield values that a line gave in other places of this forward, and that lead to right results.
+
+        Args:
+            value: The value that it gave here.
+            depth: How many of the value's lines must be the same, the innermost first.
+        """
+        for other in map(self.port.values.__getitem__, self._explained):
+            if (
+                other.operator == value.operator
+                and other.lines[:depth] == value.lines[:depth]
+                and other.index != value.index
+                and not self.port.leads_to(other.index, self.port_open.open)
+            ):
+                yield other
+
+    def agrees_elsewhere(self, value: Value, depth: int = 1) -> bool:
+        """Tell whether a line gave what leads to right results in another place of this forward."""
+        return next(iter(self.alike_elsewhere(value, depth)), None) is not None
+
+    def meant(self, mine: int, theirs: int) -> list[int]:
+        """Return the port's values that an operand of the reference is, of the form of the one that is used instead."""
+        count = self.port.values[mine].print.elements
+        meant = self.back_matches.within(theirs, self.tolerance)
+        names = self.back.partners.get(self.reference.parameter(theirs), ())
+        meant += [value.index for value in self.port.values if value.origin == "parameter" and value.name in names]
+        counts = {count, *(made.print.elements for made in self.port.moves(mine) if made.print.elements <= count)}
+        alike = any(self.port.values[index].print.elements in counts for index in meant)
+        return meant if alike or names or self.port.parameter(mine) else []
+
+    def may_stand_for(self, mine: list[int], theirs: int) -> bool:
+        """Tell whether the port's operand, if any, has the elements of the reference's, or a multiple of them."""
+        count = self.reference.values[theirs].print.elements
+        return not mine or self.port.values[mine[0]].print.elements % count == 0
+
+    def origin(self, index: int) -> Value:
+        """Return the first open value of the reference that led to one of its open values."""
+        values = self.reference.values
+        reached: set[int] = set()
+        todo = [index]
+        while todo:
+            at = todo.pop()
+            if at not in reached and at in self.reference_open.open and values[at].operator:
+                reached.add(at)
+                todo += values[at].producers
+        first = self.reference_open.first({at for at in reached if self.reference.weighted[at]} or reached)
+        return first[0] if first else values[index]
+
+    def wrong_weights(self, first: Value) -> tuple[str, ...]:
+        """Return the parameters of a value that the reference has not, though it should.
+
+        A parameter that is cut or joined in a way of its own is no wrong one: the reference must lack one of the same
+        number of elements, or have those of other layers.
+        """
+        weights, table = self.weights, self.port.table.parameters
+        lacking = {self.reference.table.parameters[name][0].elements for name in self.back.unknown}
+        names = self.port.parameters_of(first)
+        return tuple(
+            name
+            for name in names
+            if name in weights.unknown and (table[name][0].elements in lacking or weights.is_known_elsewhere(name))
+        )
+
+    def misplaced(self, value: Value) -> tuple[str, ...]:
+        """Return the parameters of a value that lie in another order than those of other layers."""
+        names = self.port.parameters_of(value)
+        return tuple(name for name in names if name and self.weights.is_misplaced(name))
+
+    def unverified(self, first: Value) -> tuple[str, ...]:
+        """Return the fused parameters behind a value, whose order no fingerprint tells."""
+        behind = [first, *(self.port.computed(self.port.values[made]) for made in first.producers)]
+        names = [name for value in behind for name in self.port.parameters_of(value)]
+        return tuple(
+            name for name in names if name in self.weights.joined | self.weights.reordered | self.weights.transposed
+        )
+
+    def suspect_weights(self, value: Value) -> tuple[str, ...]:
+        """Return the fused parameters behind a value, if its line does right elsewhere."""
+        return self.unverified(value) if self.agrees_elsewhere(value) else ()

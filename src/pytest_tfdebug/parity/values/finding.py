@@ -1,0 +1,38 @@
+"""What the values of two forwards say about the first that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.values.operators import Value
+
+#: What is wrong with the first value that nothing explains.
+Fault = Literal[
+    "replaced", "operand", "applied", "left-out", "order", "broadcast", "weights", "taken", "unknown", "proved"
+]
+
+
+@dataclass
+class Finding:
+    """What the values of two forwards say.
+
+    Args:
+        fault: What is wrong.
+        call: The port's call that is to blame.
+        values: The port's values that are shown, the first alone if they lie too far apart; empty where it has none.
+        reference: The first value of the reference that the port never computes.
+        reference_call: The call of the reference that holds its line.
+        weights: Names of parameters that are wrong.
+        depth: Which of a value's lines is meant: 0 for the innermost, 1 for its caller's.
+    """
+
+    fault: Fault
+    call: Call
+    values: list[Value]
+    reference: Value | None
+    reference_call: Call | None
+    weights: tuple[str, ...] = ()
+    depth: int = 0

@@ -1,0 +1,172 @@
+"""A port's forward beside the reference's: which values, parameters and outputs belong together."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.parity.values.matching import Matches
+from pytest_tfdebug.parity.values.value_graph import Side
+from pytest_tfdebug.parity.values.weights import is_same_weight, join, pair_weights
+from pytest_tfdebug.tracing.values.fingerprints import distance
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.tracing.values.operators import Value, Values
+
+    _Leaves = list[tuple[str, int]]
+
+
+class ResultPairs(NamedTuple):
+    """The outputs of the two roots, side by side.
+
+    Args:
+        agreeing: Values that both return, whatever they are called.
+        differing: Values under one name, or of one form, that differ.
+        leftover: What only one side returns, with None for the other.
+    """
+
+    agreeing: list[tuple[int, int]]
+    differing: list[tuple[int, int]]
+    leftover: list[tuple[int | None, int | None]]
+
+
+class ForwardPair:
+    """The forwards of a port and of its reference.
+
+    Args:
+        port: The values of the forward under test.
+        reference: Those of the forward that it is held to.
+
+    Attributes:
+        weights: Partners of the port's parameters.
+        back: Partners of the reference's parameters.
+        matches: Partners of the port's values.
+        back_matches: Partners of the reference's values.
+    """
+
+    def __init__(self, port: Values, reference: Values) -> None:
+        self.port, self.reference = Side(port), Side(reference)
+        self.weights = pair_weights(port.parameters, reference.parameters)
+        self.back = pair_weights(reference.parameters, port.parameters)
+        self.matches, self.back_matches = Matches(self.port, self.reference), Matches(self.reference, self.port)
+        self._joined = self._joined_values()
+
+    def pair_results(self, tolerance: float) -> ResultPairs:
+        """Pair the outputs of the two roots: by what they are or are parts of, then by name and form, then by form.
+
+        One side may return in pieces what the other returns whole. Where one side has a single output left, and the
+        other those of all layers, it belongs to the last computed.
+        """
+        mine, theirs = list(self.port.table.results), list(self.reference.table.results)
+        agreeing = [*self._take_equal(mine, theirs, tolerance), *self._take_whole(mine, theirs, tolerance)]
+        differing = self._take_parts(mine, theirs, tolerance)
+        for is_named in (True, False):
+            if not is_named and min(len(mine), len(theirs)) == 1:
+                mine, theirs = (sorted(left, key=itemgetter(1), reverse=True) for left in (mine, theirs))
+            for leaf, index in list(mine):
+                form = _form(self.port.values[index])
+                alike = [
+                    other
+                    for other in theirs
+                    if _form(self.reference.values[other[1]]) == form and (not is_named or other[0] == leaf)
+                ]
+                if alike:
+                    differing.append((index, alike[0][1]))
+                    mine.remove((leaf, index))
+                    theirs.remove(alike[0])
+        return ResultPairs(agreeing, differing, [*((i, None) for _, i in mine), *((None, i) for _, i in theirs)])
+
+    def _take_equal(self, mine: _Leaves, theirs: _Leaves, tolerance: float) -> list[tuple[int, int]]:
+        """Take the outputs that both sides return out of the two lists, and return them."""
+        found = []
+        for leaf in list(mine):
+            same = [other for other in theirs if other[1] in self.matches.within(leaf[1], tolerance)]
+            if same:
+                found.append((leaf[1], same[0][1]))
+                mine.remove(leaf)
+                theirs.remove(same[0])
+        return found
+
+    def _take_whole(self, mine: _Leaves, theirs: _Leaves, tolerance: float) -> list[tuple[int, int]]:
+        """Take out the outputs that the other side returns in pieces, and return each with what was cut there."""
+        found = []
+        sides = (mine, self.matches, self.reference), (theirs, self.back_matches, self.port)
+        for left, matches, other in sides:
+            whole = {
+                base
+                for base, cut in other.pieces().items()
+                if distance(join([piece.print for piece in cut]), other.values[base].print) <= tolerance
+            }
+            for leaf in list(left):
+                partner = next((each for each in matches.within(leaf[1], tolerance) if each in whole), None)
+                if partner is not None:
+                    found.append((leaf[1], partner) if left is mine else (partner, leaf[1]))
+                    left.remove(leaf)
+        return found
+
+    def _take_parts(self, mine: _Leaves, theirs: _Leaves, tolerance: float) -> list[tuple[int, int]]:
+        """Take out the port's outputs that are cut from an output of the reference, and return both."""
+        found = []
+        for leaf in list(theirs):
+            whole = self.back_matches.within(leaf[1], tolerance)
+            cut = [
+                other
+                for other in mine
+                if not set(whole).isdisjoint(made for value in self.port.moves(other[1]) for made in value.producers)
+            ]
+            found += [(other[1], leaf[1]) for other in cut]
+            mine[:] = [other for other in mine if other not in cut]
+            if cut:
+                theirs.remove(leaf)
+        return found
+
+    def joined(self, tolerance: float) -> set[int]:
+        """Return the port's results of fused parameters that equal the joined results of their parts."""
+        return {index for index, apart in self._joined.items() if apart <= tolerance}
+
+    def wrong_weights(self, own: str, expected: str) -> dict[str, str]:
+        """Return the parameters of a module that are not those of the reference's module, and what is wrong with each.
+
+        Args:
+            own: Path of the port's module; empty for the root.
+            expected: Path of the reference's.
+        """
+        theirs = self.reference.table.parameters
+        found = {}
+        for name, (fingerprint, shape) in self.port.table.parameters.items():
+            path, _, last = name.rpartition(".")
+            there = f"{expected}.{last}" if expected else last
+            if path == own and there in theirs and not is_same_weight((fingerprint, shape), theirs[there]):
+                found[name] = self.weights.told([name], there)
+        return found
+
+    def _joined_values(self) -> dict[int, float]:
+        """Return how far the results of fused parameters are from the joined results of their parts."""
+        found = {}
+        by_parameter = self._users_of_parameters()
+        for value in self.port.values:
+            if value.is_moved:
+                continue
+            names = [name for name in self.port.parameters_of(value) if name in self.weights.joined]
+            parts = self.weights.partners[names[0]] if names else ()
+            if len(parts) > 1:
+                rows = [
+                    [each for each in by_parameter.get(part, ()) if each.operator == value.operator] for part in parts
+                ]
+                turns = [join([each.print for each in turn]) for turn in zip(*rows, strict=False)]
+                found[value.index] = min((distance(value.print, turn) for turn in turns), default=1.0)
+        return found
+
+    def _users_of_parameters(self) -> dict[str, list[Value]]:
+        """Return what the reference computes from each of its parameters."""
+        found: dict[str, list[Value]] = {}
+        for value in self.reference.values:
+            for name in self.reference.parameters_of(value) if not value.is_moved else ():
+                if name:
+                    found.setdefault(name, []).append(value)
+        return found
+
+
+def _form(value: Value) -> tuple[list[int], bool]:
+    """Return the lengths of a value's axes, sorted, and whether it is of floating point."""
+    return sorted(length for length, _ in value.print.axes), "float" in value.dtype

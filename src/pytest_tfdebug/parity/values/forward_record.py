@@ -1,0 +1,199 @@
+"""A comparison as plain data: the calls of both sides, their pairs, both sources and the values around the culprit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.check_record import (
+    CallPair,
+    CallRecord,
+    CoverageRecord,
+    CulpritRecord,
+    ForwardRecord,
+    Lines,
+    WorstRecord,
+)
+from pytest_tfdebug.parity.text.source_text import lines_of, source_text
+from pytest_tfdebug.parity.values.value_records import NearValues, paired_by_values
+from pytest_tfdebug.records import FAILING, as_they_ended
+from pytest_tfdebug.report.parity import facts_of, how_sure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_tfdebug.check_record import CallState, ElementGrid, PairedBy, SourceText
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.records import Call, CallComparison, Culprit, LeafComparison
+
+
+def culprit_record(culprit: Culprit | None) -> CulpritRecord | None:
+    """Return a culprit as plain data."""
+    if culprit is None:
+        return None
+    facts = list(facts_of(culprit.divergence)) if culprit.divergence is not None else []
+    return CulpritRecord(
+        culprit.path,
+        culprit.class_name,
+        culprit.kind,
+        f"{culprit.explanation} {how_sure(culprit)}".rstrip(),
+        lines_of(culprit.source),
+        lines_of(culprit.reference),
+        culprit.weights,
+        facts[0].strip().removeprefix("Tensor: ") if facts else "",
+        tuple(fact.strip() for fact in facts[1:]),
+        culprit.certain,
+        culprit.proved,
+        culprit.function,
+        tuple(Lines(each.file, each.first, each.last) for each in culprit.callers),
+    )
+
+
+def coverage_record(report: ParityReport) -> CoverageRecord:
+    """Return how much a comparison has compared."""
+    return CoverageRecord(report.coverage.compared, report.coverage.expected, report.coverage.root)
+
+
+def worst_record(report: ParityReport) -> WorstRecord | None:
+    """Return the tensor that agrees and comes closest to its tolerance."""
+    return None if report.worst is None else WorstRecord(report.worst.share, report.worst.path)
+
+
+def headline(report: ParityReport) -> str:
+    """Return the first line of a report: the answer."""
+    return report.check_text().answer
+
+
+def forward_record(report: ParityReport, elements: ElementGrid | None = None) -> ForwardRecord:
+    """Return both forwards of a comparison.
+
+    Args:
+        report: The comparison.
+        elements: A tensor of it that differs, see :mod:`.elements`.
+    """
+    near = NearValues(report.explained) if report.explained is not None and report.explained.pair is not None else None
+    paired = _pairs(report)
+    by_values = paired_by_values(report, near) if near is not None else {}
+    taken = {pair.reference for pair in paired}
+    more = [CallPair(own, reference, "values") for own, (reference, _) in by_values.items() if reference not in taken]
+    is_by_values = len(more) > len(paired)
+    pairs = (*paired, *more)
+    beside = {pair.reference: pair.own for pair in pairs}
+    shares = near.shares(report, by_values) if near is not None else {}
+    own = _own_calls(report, shares, is_by_values=is_by_values)
+    return ForwardRecord(
+        own,
+        _reference_calls(report, beside, own),
+        pairs,
+        "fingerprints" if is_by_values else "tolerance",
+        _index_of_culprit(report),
+        _sources(report),
+        near.own() if near is not None else (),
+        near.reference() if near is not None else (),
+        elements,
+    )
+
+
+def _pairs(report: ParityReport) -> list[CallPair]:
+    return [
+        CallPair(item.call.index, item.expected.index, _paired_by(item, report.suggested))
+        for item in report.calls
+        if item.expected is not None
+    ]
+
+
+def _paired_by(item: CallComparison, suggested: dict[str, str]) -> PairedBy:
+    assert item.expected is not None  # noqa: S101 - pairs alone are asked
+    is_renamed = item.call.parent is not None and item.call.path != item.expected.path
+    return "suggested" if suggested and is_renamed else "name"
+
+
+def _own_calls(report: ParityReport, shares: dict[int, float | None], *, is_by_values: bool) -> tuple[CallRecord, ...]:
+    """Return the calls of the forward under test.
+
+    Args:
+        report: The comparison.
+        shares: Of the calls that no name pairs, how far their output is from the reference's.
+        is_by_values: Whether that is what ``share`` tells.
+    """
+    ended = {item.call.index: place for place, item in enumerate(as_they_ended(report.calls))}
+    own = tuple(_own_call(item, ended[item.call.index], shares) for item in report.calls)
+    return own if is_by_values else tuple(replace(each, share=None) if each.index in shares else each for each in own)
+
+
+def _own_call(item: CallComparison, ended: int, shares: dict[int, float | None]) -> CallRecord:
+    call, leaf = item.call, decisive(item.made)
+    plain = (call.index, call.path, call.class_name, call.call, call.parent, ended)
+    source = lines_of(call.source)
+    if call.index in shares:
+        share = shares[call.index]
+        state: CallState = "agrees" if share is not None and share <= 1 else "differs"
+        return CallRecord(*plain, state, share, source=source)
+    if leaf is None or item.expected is None:
+        return CallRecord(*plain, "unpaired" if item.expected is None else "not compared", source=source)
+    figures = _figures(leaf)
+    state = "differs" if leaf.problem in FAILING else "agrees" if leaf.is_measured else "not compared"
+    return CallRecord(*plain, state, *figures, leaf.shape, leaf.dtype, source)
+
+
+def decisive(leaves: Iterable[LeafComparison]) -> LeafComparison | None:
+    """Return the tensor that a call is told by: the first that fails, or the one that uses most of its tolerance."""
+    found = list(leaves)
+    failing = next((leaf for leaf in found if leaf.problem in FAILING), None)
+    measured = [leaf for leaf in found if leaf.is_measured]
+    return failing or max(measured, key=lambda leaf: _figures(leaf)[0] or 0.0, default=found[0] if found else None)
+
+
+def _figures(leaf: LeafComparison) -> tuple[float | None, float | None, float | None, float | None]:
+    """Return share, greatest difference, what is allowed, and relative L2."""
+    metrics = leaf.metrics
+    if metrics is None:  # bit by bit equal, or of another form
+        return (0.0, 0.0, None, 0.0) if leaf.is_measured and not leaf.problem else (None, None, None, None)
+    share = metrics.max_abs / metrics.allowed if metrics.allowed else (float("inf") if metrics.max_abs else 0.0)
+    return share, metrics.max_abs, metrics.allowed, metrics.relative_l2
+
+
+def _reference_calls(
+    report: ParityReport, beside: dict[int, int], own: tuple[CallRecord, ...]
+) -> tuple[CallRecord, ...]:
+    calls: list[Call] = sorted(
+        [item.expected for item in report.calls if item.expected is not None] + report.unpaired,
+        key=lambda call: call.index,
+    )
+    by_index = {call.index: call for call in own}
+    return tuple(
+        CallRecord(
+            call.index,
+            call.path,
+            call.class_name,
+            call.call,
+            call.parent,
+            place,
+            by_index[beside[call.index]].state if call.index in beside else "unpaired",
+            source=lines_of(call.source),
+        )
+        for place, call in enumerate(calls)
+    )
+
+
+def _index_of_culprit(report: ParityReport) -> int | None:
+    culprit = report.culprit
+    if culprit is None:
+        return None
+    number = culprit.divergence.call if culprit.divergence is not None else None
+    mine = [item.call for item in report.calls if item.call.path == culprit.path]
+    found = next((call for call in mine if call.call == number), mine[0] if mine else None)
+    return None if found is None else found.index
+
+
+def _sources(report: ParityReport) -> tuple[SourceText | None, SourceText | None]:
+    culprit = report.culprit
+    if culprit is None:
+        return None, None
+    item = next((item for item in report.calls if item.call.index == _index_of_culprit(report)), None)
+    around = item.call.source if item is not None else None
+    expected = item.expected if item is not None else None
+    there = expected.source if expected is not None else None
+    own, other = source_text(culprit.source, around), source_text(culprit.reference, there)
+    is_one_text = own is not None and other is not None and other.marked is None and other.text == own.text
+    return own, None if is_one_text else other

@@ -1,0 +1,171 @@
+"""Which value of one forward is which of another: by what was computed, whatever it is called and however it lies."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pytest_tfdebug.parity.values.operator_kinds import kind_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.tracing.values.fingerprints import Fingerprint
+
+    _Floats = npt.NDArray[np.float64]
+
+#: Values further apart than this share of their size are not looked at as one.
+REACH = 1e-2
+#: Partners that are kept of one value, the nearest first.
+_KEPT = 48
+#: Share of a tensor's size by which the number of an axis may differ between two that are in the same order.
+_ORDER = 1e-4
+
+
+class Partner(NamedTuple):
+    """A value of the other forward that has nearly the same fingerprint.
+
+    Args:
+        distance: How far apart they are, see :func:`pytest_tfdebug.tracing.values.fingerprints.distance`.
+        place: Its index in the other table.
+    """
+
+    distance: float
+    place: int
+
+
+class Matches:
+    """The partners of the values of one forward in another.
+
+    Two that are one number throughout tell little: what comes from parameters is only such a value of as many elements.
+    A product is no parameter: where it equals the bias, what was multiplied is all zeros.
+
+    Args:
+        own: The forward whose values are looked up.
+        other: The one that they are looked for in.
+    """
+
+    def __init__(self, own: Side, other: Side) -> None:
+        mine, theirs = _Columns(own), _Columns(other)
+        by_size = np.argsort(theirs.moments[:, 2], kind="stable")
+        sizes = theirs.moments[by_size, 2]
+        self.partners = [_partners(mine, place, theirs, by_size, sizes) for place in range(len(own.values))]
+
+    def distance(self, index: int) -> float:
+        """Return how far a value is from the nearest of the other table; inf where there is none within reach."""
+        partners = self.partners[index]
+        return partners[0].distance if partners else math.inf
+
+    def within(self, index: int, tolerance: float) -> list[int]:
+        """Return the partners of a value that are no further than a tolerance."""
+        return [partner.place for partner in self.partners[index] if partner.distance <= tolerance]
+
+
+class _Columns:
+    """The fingerprints of a forward's values, a row for each."""
+
+    def __init__(self, side: Side) -> None:
+        prints = [value.print for value in side.values]
+        self.weighted = np.array(side.weighted, dtype=bool)
+        self.product = np.array([kind_of(side.computed(value)) == "matmul" for value in side.values], dtype=bool)
+        self.parameter = np.array([bool(side.parameter(value.index)) for value in side.values], dtype=bool)
+        self.moments = np.array(
+            [(p.mean, p.size, p.rms, p.third, p.fourth, p.low, p.high) for p in prints], dtype=np.float64
+        ).reshape(-1, 7)
+        self.counts = np.array([p.elements for p in prints], dtype=np.float64)
+        self.finite = np.array([p.finite for p in prints], dtype=np.float64)
+        self.constant = np.array([p.is_constant for p in prints], dtype=bool)
+
+
+def _partners(
+    mine: _Columns, place: int, theirs: _Columns, by_size: npt.NDArray[np.intp], sizes: _Floats
+) -> list[Partner]:
+    size, count = mine.moments[place, 2], mine.counts[place]
+    if not count:
+        return []
+    first = np.searchsorted(sizes, size * (1 - REACH), side="left")
+    last = np.searchsorted(sizes, size * (1 + REACH), side="right")
+    near = by_size[first:last]
+    near = near[theirs.counts[near] > 0]
+    counts = theirs.counts[near]
+    is_multiple = np.maximum(counts, count) % np.minimum(counts, count) == 0
+    has_same_holes = theirs.finite[near] * count == mine.finite[place] * counts
+    near = near[is_multiple & has_same_holes & (theirs.constant[near] == mine.constant[place])]
+    if mine.product[place]:
+        near = near[~theirs.parameter[near]]
+    if mine.constant[place] and mine.weighted[place] and count > 1:
+        near = near[theirs.weighted[near] & (theirs.counts[near] == count)]
+    if not len(near):
+        return []
+    distances = distances_from(mine.moments[place], theirs.moments[near])
+    # of equals the one with as many elements, then the first
+    ranked = np.lexsort((near, theirs.counts[near] != count, distances))[:_KEPT]
+    return [Partner(float(distances[k]), int(near[k])) for k in ranked if distances[k] <= REACH]
+
+
+def distances_from(one: _Floats, others: _Floats) -> _Floats:
+    """Return the distances of one row of moments from several, as ``fingerprints.distance`` defines it."""
+    found: _Floats = differences_from(one, others).max(axis=1)
+    return found
+
+
+def differences_from(one: _Floats, others: _Floats) -> _Floats:
+    """Return the differences of one row of moments from several, each as a share of the size."""
+    scale = _positive(np.maximum(one[2], others[:, 2]))
+    fourth = _positive(np.maximum(one[4], others[:, 4]))
+    extreme = _positive(np.maximum(np.abs(one[5:7]).max(), np.abs(others[:, 5:7]).max(axis=1)))
+    differences = np.abs(one - others)
+    differences[:, 3] = np.abs(one[3] ** 3 - others[:, 3] ** 3) / fourth**2  # over the fourth below
+    differences[:, :3] /= scale[:, None]
+    differences[:, 3:5] /= fourth[:, None]
+    differences[:, 5:7] /= extreme[:, None]
+    found: _Floats = differences
+    return found
+
+
+def _positive(values: _Floats) -> _Floats:
+    return np.where(values > 0, values, 1.0)
+
+
+def reordered_axes(one: Fingerprint, other: Fingerprint) -> set[int]:
+    """Return the lengths of the axes along which two tensors with the same elements have them in another order.
+
+    Axes are known by their lengths; one that only one side has (flattened, split) tells nothing.
+    """
+    scale = max(one.rms, other.rms) * _ORDER
+    mine, theirs = _by_length(one), _by_length(other)
+    return {length for length in mine.keys() & theirs.keys() if not _alike(mine[length], theirs[length], scale)}
+
+
+def has_same_order(one: Fingerprint, other: Fingerprint) -> bool:
+    """Tell whether two tensors of one shape with the same elements have them in the same order, axis by axis."""
+    scale = max(one.rms, other.rms) * _ORDER
+    return all(abs(a - b) <= scale for (_, a), (_, b) in zip(one.axes, other.axes, strict=True))
+
+
+def _alike(mine: list[float], theirs: list[float], scale: float) -> bool:
+    """Tell whether the numbers of the axes of one length pair up; of the side that has fewer, each with some other."""
+    if len(mine) == len(theirs):
+        return all(abs(a - b) <= scale for a, b in zip(sorted(mine), sorted(theirs), strict=True))
+    return any(abs(a - b) <= scale for a in mine for b in theirs)
+
+
+def _by_length(fingerprint: Fingerprint) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = {}
+    for length, number in fingerprint.axes:
+        found.setdefault(length, []).append(number)
+    return found
+
+
+def shared_axes(one: Fingerprint, other: Fingerprint) -> list[int]:
+    """Return the lengths of the axes that two tensors have in common, as often as both have them."""
+    left = [length for length, _ in other.axes]
+    found = []
+    for length, _ in one.axes:
+        if length in left:
+            left.remove(length)
+            found.append(length)
+    return found

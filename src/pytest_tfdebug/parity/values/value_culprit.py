@@ -1,0 +1,249 @@
+"""What the values of two forwards say, as the record that a report shows: who is to blame, and both sides' lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.parity.values.blame_values import find_fault
+from pytest_tfdebug.parity.values.forward_pair import ForwardPair
+from pytest_tfdebug.records import Culprit, SourceRange
+from pytest_tfdebug.tracing.values.operators import Line
+from pytest_tfdebug.tracing.values.slicing import statement_lines
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.parity.values.finding import Fault, Finding
+    from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.records import Call, Kind
+    from pytest_tfdebug.tracing.values.operators import Value, Values
+
+#: Lines that are shown where several are open.
+_WIDEST = 8
+#: Fingerprints of two outputs that agree differ by less.
+AGREE = 2e-5
+
+#: Said where the second forward is not the first.
+NOT_AGAIN = (
+    "No line could be singled out: a forward made once more gave something else, or could not be made "
+    "(a model has changed since, or draws random numbers of its own)."
+)
+_TOLD: dict[str, str] = {
+    "replaced": "computes a value that the reference never does; what it is computed from agrees.",
+    "operand": "takes another value here than the reference does; both sides have computed both.",
+    "applied": "uses a weight with another value than the reference does.",
+    "left-out": "goes on without a value that the reference computes first.",
+    "order": "puts the elements in another order than the reference; the numbers are the same. If that is a layout of "
+    "its own, then what uses them is wrong instead.",
+    "broadcast": "combines operands whose shapes broadcast to more elements than the reference has: one of them is "
+    "laid out in another way.",
+    "taken": "takes another part of a fused tensor than the reference.",
+    "proved": "does otherwise here than the reference.",
+    "unknown": "computes values that the reference never does; the reference does this in another way.",
+}
+
+
+#: What is wrong in these ways was compared on all sides; the others leave open which of several lines it is. What is
+#: left out is one of these: an operand that lies in another order looks as if a step were missing.
+_SURE: frozenset[Fault] = frozenset({"replaced", "operand", "applied", "taken", "proved"})
+
+
+@dataclass
+class Explained:
+    """What values say of two forwards.
+
+    Args:
+        culprit: Who is to blame; None where every output that both return agrees, or nothing is known.
+        is_known: Whether the outputs of the two roots could be paired.
+        compared: Calls of the reference whose outputs the port computes too.
+        expected: Calls of the reference.
+        notes: What else was seen, in sentences.
+        finding: What the culprit was made from.
+        pair: The two forwards.
+        proved: Whom a proof names, the likeliest first: one for each line that mends the port.
+    """
+
+    culprit: Culprit | None
+    is_known: bool
+    compared: int
+    expected: int
+    notes: list[str] = field(default_factory=list)
+    finding: Finding | None = None
+    pair: ForwardPair | None = field(default=None, repr=False)
+    proved: tuple[Culprit, ...] = ()
+
+    def wrong_weights(self, own: str, expected: str) -> dict[str, str]:
+        """Return the parameters of a module that are not those of its partner, and what is wrong with each.
+
+        Args:
+            own: Path of the port's module; empty for the root.
+            expected: Path of the reference's.
+        """
+        return {} if self.pair is None else self.pair.wrong_weights(own, expected)
+
+    @property
+    def reference_files(self) -> set[str]:
+        """Files that the reference's values came about in."""
+        values = self.pair.reference.values if self.pair is not None else []
+        return {line.file for value in values for line in value.lines}
+
+
+def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> Explained:
+    """Hold the values of a forward to those of its reference.
+
+    Args:
+        expected: Values of the reference.
+        actual: Values of the forward under test.
+        fails: Whether the roots' outputs are known to differ, or to agree; None where they could not be laid side by
+            side by name.
+    """
+    pair = ForwardPair(actual, expected)
+    pairs = pair.pair_results(AGREE)
+    is_widened = expected.is_widened or actual.is_widened
+    if is_widened:  # what differs in half precision alone is rounding, and no line is wrong
+        fails = None
+    outputs = _outputs(expected)
+    seen, total = sum(bool(pair.back_matches.within(index, AGREE)) for index in outputs), len(outputs)
+    if fails is False or (fails is None and pairs.differing == [] and pairs.agreeing):
+        notes = ["Made again in float32, both give the same: no line can be named."] if is_widened else []
+        notes += pair.weights.conventions()
+        return Explained(None, is_known=True, compared=seen, expected=total, notes=notes, pair=pair)
+    differing = pairs.differing or (pairs.agreeing if fails else []) or pairs.leftover
+    finding = find_fault(
+        pair,
+        [mine for mine, _ in differing if mine is not None],
+        [theirs for _, theirs in differing if theirs is not None],
+    )
+    if finding is None:
+        return Explained(None, bool(pairs.agreeing or pairs.differing), seen, total, pair=pair)
+    culprit = culprit_of(finding, pair)
+    notes = list(pair.weights.conventions(finding.weights))
+    return Explained(culprit, is_known=True, compared=seen, expected=total, notes=notes, finding=finding, pair=pair)
+
+
+def _outputs(table: Values) -> list[int]:
+    """Return the first output of each call that returned something new."""
+    given = table.inputs
+    found = []
+    for call in table.calls:
+        made = [index for _, index in table.outputs.get(call.index, ())]
+        if made and made[0] not in {index for _, index in given.get(call.index, ())}:
+            found.append(made[0])
+    return found
+
+
+def culprit_of(finding: Finding, pair: ForwardPair) -> Culprit:
+    """Return what a finding says, as the record that a report shows."""
+    call, actual = finding.call, pair.port.table
+    source, function, callers = _source(finding, call, pair)
+    reference = _reference(finding, pair)
+    return Culprit(
+        call.path,
+        _kind(finding, call, actual),
+        source,
+        _told(finding, call, pair, actual),
+        call.class_name,
+        None,
+        reference,
+        finding.weights,
+        certain=_is_certain(finding, pair),
+        function=function,
+        callers=callers,
+    )
+
+
+def _is_certain(finding: Finding, pair: ForwardPair) -> bool:
+    """Tell whether what a finding names was compared on all sides."""
+    if finding.fault == "weights":
+        return all(map(pair.weights.is_sure, finding.weights))
+    return finding.fault in _SURE
+
+
+def _kind(finding: Finding, call: Call, table: Values) -> Kind:
+    if finding.fault == "weights":
+        return "weights"
+    if _is_random(finding, table):
+        return "random"
+    has_inner = any(other.parent == call.index for other in table.calls)
+    return "glue" if has_inner else "module"
+
+
+def _is_random(finding: Finding, table: Values) -> bool:
+    """Tell whether the first value that is wrong is drawn at random, or computed from such a one."""
+    drawn = [table.values[made] for value in finding.values for made in (value.index, *value.producers)]
+    return any(value.is_random for value in drawn)
+
+
+def _told(finding: Finding, call: Call, pair: ForwardPair, table: Values) -> str:
+    if finding.fault == "weights":
+        return pair.weights.told(finding.weights)
+    if _is_random(finding, table):
+        return (
+            f"{call.class_name} draws random numbers here (dropout of a model in training mode, torch.rand in a "
+            "forward). Two forwards can only agree without them: call .eval(), or set the probability to 0."
+        )
+    return f"{call.class_name} {_TOLD[finding.fault]}"
+
+
+def _source(finding: Finding, call: Call, pair: ForwardPair) -> tuple[SourceRange | None, str, tuple[SourceRange, ...]]:
+    """Return the lines to look at, the function that holds them and the statements that lead there, if it is called."""
+    lines = (_line_in(pair.port, value, call, _own_lines(value), finding.depth) for value in finding.values)
+    shown = [line for line in lines if line is not None]
+    if not shown:
+        return call.source, "", ()
+    first = shown[0]
+    near = [line for line in shown if (line.file, line.function) == (first.file, first.function)]
+    low, high = min(near, key=lambda line: line.line), max(near, key=lambda line: line.line)
+    if high.line - low.line >= _WIDEST:
+        low = high = first
+    stack = _own_lines(finding.values[0])
+    outer = stack[stack.index(first) + 1 :] if first in stack else []
+    callers = tuple(dict.fromkeys(SourceRange(line.file, *_statement(line)) for line in outer))
+    return SourceRange(first.file, _statement(low)[0], _statement(high)[1]), first.function if outer else "", callers
+
+
+def _reference(finding: Finding, pair: ForwardPair) -> SourceRange | None:
+    value, around = finding.reference, finding.reference_call
+    if value is None:
+        return None
+    of_one_file = [line for line in value.lines if line.file == value.lines[-1].file]  # helpers of all models tell less
+    line = _line_in(pair.reference, value, around or pair.reference.call_of(value), of_one_file, 0)
+    return None if line is None else lines_of(line)
+
+
+def _line_in(side: Side, value: Value, call: Call, own: list[Line], depth: int) -> Line | None:
+    """Return the line of a call's own forward, or of a function that it calls, by which a value came about."""
+    if value.call != call.index:
+        child = side.child_towards(call, value.call)
+        site = (child.inner_site or child.site) if child is not None else None
+        if site is not None:
+            return Line(site.file, site.line, site.function.rpartition(".")[2], site.line, site.end_line, site.code)
+    return own[min(depth, len(own) - 1)] if own else None
+
+
+def _own_lines(value: Value) -> list[Line]:
+    """Return the lines of a value that are in code installed with the forward that it came about in."""
+    return [line for line in value.lines if _distribution(line.file) == _distribution(value.lines[-1].file)]
+
+
+@cache
+def _distribution(file: str) -> str:
+    """Return the folder of what was installed with a file; empty for code of one's own."""
+    parts = PurePath(file).parts
+    after = next((place for place, part in enumerate(parts) if part in ("site-packages", "dist-packages")), None)
+    return "" if after is None else parts[after + 1]
+
+
+def line_of(side: Side, value: Value, call: Call) -> Line | None:
+    """Return the line of a call's own forward, or of a function that it calls, by which a value came about."""
+    return _line_in(side, value, call, _own_lines(value), 0)
+
+
+def lines_of(line: Line) -> SourceRange:
+    """Return the statement that a line is of."""
+    return SourceRange(line.file, *_statement(line), line.text)
+
+
+def _statement(line: Line) -> tuple[int, int]:
+    return (line.first, line.last) if line.text else statement_lines(line.file, line.line)

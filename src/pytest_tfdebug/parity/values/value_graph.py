@@ -1,0 +1,171 @@
+"""One forward as a graph: its values, what each was computed from and used for, and the calls around it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.values.operators import Value, Values
+
+
+class Side:
+    """One forward.
+
+    Args:
+        table: Its values.
+
+    Attributes:
+        values: Every value, in the order of computation.
+        calls: Its calls by their ``index``.
+        weighted: Of each value whether it comes from a parameter or an input of floating point.
+        users: The values that were computed from each value.
+        callers: ``index`` of the calls that made others.
+    """
+
+    def __init__(self, table: Values) -> None:
+        self.table = table
+        self.values = table.values
+        self.calls = {call.index: call for call in table.calls}
+        self.callers = {call.parent for call in table.calls}
+        self.weighted = _depend_on_parameters(table)
+        self.users: dict[int, list[int]] = {}
+        for value in table.values:
+            for made in value.producers:
+                self.users.setdefault(made, []).append(value.index)
+
+    @property
+    def root(self) -> Call:
+        """The call of the model itself."""
+        return self.table.calls[0]
+
+    @cached_property
+    def live(self) -> set[int]:
+        """The values that the outputs were computed from."""
+        return self.ancestors(*(index for _, index in self.table.results))
+
+    def call_of(self, value: Value) -> Call:
+        """Return the innermost call that computed a value; the root for what was there before."""
+        return self.calls[value.call] if value.call is not None else self.root
+
+    def handed_on(self, call: Call) -> set[int]:
+        """Return the values that a call was given and returned."""
+        given, returned = (
+            {i for _, i in leaves.get(call.index, ())} for leaves in (self.table.inputs, self.table.outputs)
+        )
+        return given & returned
+
+    def around(self, index: int | None) -> Iterator[Call]:
+        """Yield a call and those that enclose it, innermost first."""
+        while index is not None:
+            yield self.calls[index]
+            index = self.calls[index].parent
+
+    def depth(self, call: Call) -> int:
+        """Return how many calls are around a call, itself included."""
+        return sum(1 for _ in self.around(call.index))
+
+    def is_within(self, inner: int | None, outer: Call) -> bool:
+        """Tell whether a call is another one, or was made under it."""
+        return any(call.index == outer.index for call in self.around(inner))
+
+    def child_towards(self, call: Call, inner: int | None) -> Call | None:
+        """Return the child call of a call in which another one lies; None for the call itself."""
+        below = None
+        for each in self.around(inner):
+            if each.index == call.index:
+                return below
+            below = each
+        return None
+
+    def parameter(self, index: int) -> str:
+        """Return the name of the parameter that a value is a view of; empty for other values."""
+        value = self.values[index]
+        while value.origin != "parameter" and value.is_moved and len(value.producers) == 1:
+            value = self.values[value.producers[0]]
+        return value.name if value.origin == "parameter" else ""
+
+    def parameters_of(self, value: Value) -> list[str]:
+        """Return the parameter that each producer of a value is a view of; empty names for other producers."""
+        return [self.parameter(made) for made in value.producers]
+
+    def ancestors(self, *indices: int) -> set[int]:
+        """Return some values with all that they were computed from."""
+        found: set[int] = set()
+        todo = list(indices)
+        while todo:
+            at = todo.pop()
+            if at not in found:
+                found.add(at)
+                todo += self.values[at].producers
+        return found
+
+    def moves(self, index: int) -> list[Value]:
+        """Return the views and copies that handed a value on, the last first."""
+        found, value = [], self.values[index]
+        while value.is_moved and value.producers:
+            found.append(value)
+            value = self.values[value.producers[0]]
+        return found
+
+    def pieces(self) -> dict[int, list[Value]]:
+        """Return the outputs that are cut from each value that is not returned itself."""
+        found: dict[int, list[Value]] = {}
+        for result in dict.fromkeys(index for _, index in self.table.results):
+            for base in {made for value in self.moves(result) for made in value.producers}:
+                found.setdefault(base, []).append(self.values[result])
+        return found
+
+    def uses(self, index: int) -> Iterator[Value]:
+        """Yield what was computed from a value, or from a view or copy of it."""
+        for user in map(self.values.__getitem__, self.users.get(index, ())):
+            if user.is_moved:
+                yield from self.uses(user.index)
+            else:
+                yield user
+
+    def computed(self, value: Value) -> Value:
+        """Return the value that an operator computed and that views and copies handed on."""
+        while value.is_moved and len(value.producers) == 1:
+            value = self.values[value.producers[0]]
+        return value
+
+    def computed_operands(self, value: Value) -> list[Value]:
+        """Return what operators computed of the operands of a value, through views and copies."""
+        found, todo = [], list(value.producers)
+        while todo:
+            made = self.values[todo.pop()]
+            if made.is_moved:
+                todo += made.producers
+            elif made.operator:
+                found.append(made)
+        return found
+
+    def taken(self, index: int) -> Value | None:
+        """Return the view by which a value was taken out of a larger one; None where it was not."""
+        value = self.values[index]
+        while value.is_moved and len(value.producers) == 1:
+            base = self.values[value.producers[0]]
+            if base.print.elements > value.print.elements:
+                return value
+            value = base
+        return None
+
+    def leads_to(self, index: int, among: Collection[int]) -> bool:
+        """Tell whether one of some values was computed from a value, or from a view or copy of it."""
+        for user in self.users.get(index, ()):
+            if user in among or (self.values[user].is_moved and self.leads_to(user, among)):
+                return True
+        return False
+
+
+def _depend_on_parameters(table: Values) -> list[bool]:
+    """Return of each value whether it comes from a parameter or an input of floating point: not from constants."""
+    found: list[bool] = []
+    for value in table.values:
+        is_source = value.origin == "parameter" or (value.origin == "input" and "float" in value.dtype)
+        found.append(is_source or any(found[made] for made in value.producers))
+    return found

@@ -1,0 +1,146 @@
+"""The values around a culprit as plain data: what computed them, from what, and which the other side has too."""
+
+from __future__ import annotations
+
+import linecache
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.check_record import Lines, ValueRecord
+from pytest_tfdebug.parity.values.open_values import TOLERANCES, OpenValues
+from pytest_tfdebug.parity.values.value_culprit import AGREE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_tfdebug.check_record import ValueState
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.parity.values.matching import Matches
+    from pytest_tfdebug.parity.values.value_culprit import Explained
+    from pytest_tfdebug.parity.values.value_graph import Side
+    from pytest_tfdebug.tracing.values.operators import Value
+
+#: Steps back from the culprit's values, and values that are shown of each side.
+_STEPS = 3
+_SHOWN = 40
+
+
+class NearValues:
+    """The values of two forwards near the one that is wrong.
+
+    Args:
+        explained: What values say of the two.
+    """
+
+    def __init__(self, explained: Explained) -> None:
+        assert explained.pair is not None  # noqa: S101 - the caller has looked
+        self.pair, finding = explained.pair, explained.finding
+        self._own = {value.index for value in finding.values} if finding is not None else set()
+        self._reference = {finding.reference.index} if finding is not None and finding.reference is not None else set()
+        pairs = self.pair.pair_results(AGREE)
+        results = [mine for mine, _ in pairs.differing], [theirs for _, theirs in pairs.differing]
+        # the verdict was reached at one of several tolerances: the first at which what it names has no partner
+        for self.tolerance in (AGREE, *TOLERANCES):
+            self.is_open, self.is_open_there = self._open(*results)
+            if self._own <= self.is_open.open and self._reference <= self.is_open_there.open:
+                break
+
+    def _open(self, mine: Sequence[int], theirs: Sequence[int]) -> tuple[OpenValues, OpenValues]:
+        pair, tolerance = self.pair, self.tolerance
+        right = pair.joined(tolerance)
+        return (
+            OpenValues(pair.port, pair.matches, tolerance, mine, known=pair.weights.known, right=right),
+            OpenValues(pair.reference, pair.back_matches, tolerance, theirs, known=pair.back.known),
+        )
+
+    def own(self) -> tuple[ValueRecord, ...]:
+        """Return the port's values around those that the verdict names."""
+        return _around(self.pair.port, self.pair.matches, self.is_open, self._own)
+
+    def reference(self) -> tuple[ValueRecord, ...]:
+        """Return the reference's values around the first that the port never computes."""
+        return _around(self.pair.reference, self.pair.back_matches, self.is_open_there, self._reference)
+
+    def shares(self, report: ParityReport, paired: dict[int, tuple[int, float]]) -> dict[int, float | None]:
+        """Return how far the output of each call is from the reference's, as a share of what counts as one.
+
+        Args:
+            report: The comparison, whose calls are asked for by their ``index`` where no name pairs them.
+            paired: What :func:`paired_by_values` gave.
+
+        Returns:
+            None for an output that nothing of the reference is like; a call that is right in another way is left out.
+        """
+        by_name = {(item.call.path, item.call.call): item for item in report.calls}
+        found: dict[int, float | None] = {}
+        for call in self.pair.port.table.calls:
+            item = by_name.get((call.path, call.call))
+            if item is None or item.expected is not None:
+                continue
+            made = self.pair.port.table.outputs.get(call.index, ())[:1]
+            if item.call.index in paired:
+                found[item.call.index] = paired[item.call.index][1]
+            elif any(value in self.is_open.open for _, value in made):
+                found[item.call.index] = None
+        return found
+
+
+def paired_by_values(report: ParityReport, near: NearValues) -> dict[int, tuple[int, float]]:
+    """Return which call of the reference gives the output of which call of the port.
+
+    Returns:
+        By the ``index`` of the port's call: that of the reference's, and the distance of the two fingerprints as a
+        share of the greatest at which they count as one.
+    """
+    pair = near.pair
+    own = {(item.call.path, item.call.call): item.call.index for item in report.calls}
+    there = [*(item.expected for item in report.calls if item.expected is not None), *report.unpaired]
+    expected = {(call.path, call.call): call.index for call in there}
+    makers: dict[int, list[int]] = {}
+    for call in pair.reference.table.calls:
+        for _, value in pair.reference.table.outputs.get(call.index, ())[:1]:
+            if (call.path, call.call) in expected:
+                makers.setdefault(value, []).append(expected[call.path, call.call])
+    found: dict[int, tuple[int, float]] = {}
+    taken: set[int] = set()
+    for call in pair.port.table.calls:
+        for _, value in pair.port.table.outputs.get(call.index, ())[:1]:
+            for partner in pair.matches.partners[value]:
+                free = [maker for maker in makers.get(partner.place, ()) if maker not in taken]
+                if (call.path, call.call) in own and free:
+                    taken.add(free[0])
+                    found[own[call.path, call.call]] = free[0], partner.distance / near.tolerance
+                    break
+    return found
+
+
+def _around(side: Side, matches: Matches, opened: OpenValues, meant: set[int]) -> tuple[ValueRecord, ...]:
+    """Return some values, what they were computed from in some steps, and what was computed from them at once."""
+    chosen, edge = set(meant), set(meant)
+    for _ in range(_STEPS):
+        edge = {made for index in edge for made in side.values[index].producers} - chosen
+        if len(chosen) + len(edge) > _SHOWN:
+            break
+        chosen |= edge
+    users = [user for index in sorted(meant) for user in side.users.get(index, ())]
+    chosen |= set(users[: max(0, _SHOWN - len(chosen))])
+    return tuple(_record(side.values[index], side, matches, opened, meant) for index in sorted(chosen))
+
+
+def _record(value: Value, side: Side, matches: Matches, opened: OpenValues, meant: Iterable[int]) -> ValueRecord:
+    line = value.lines[0] if value.lines else None
+    is_same = matches.distance(value.index) <= opened.tolerance
+    state: ValueState = "same" if is_same else "open" if value.index in opened.open else "explained"
+    return ValueRecord(
+        value.index,
+        value.operator,
+        value.name,
+        side.call_of(value).path if value.call is not None else "",
+        None if line is None else Lines(line.file, line.line, line.line),
+        "" if line is None else (line.text or linecache.getline(line.file, line.line)).strip(),
+        value.shape,
+        value.dtype,
+        value.producers,
+        state,
+        matches.partners[value.index][0].place if is_same else None,
+        value.index in set(meant),
+    )

@@ -1,0 +1,263 @@
+"""Which parameter of a port is which of the reference: by their numbers, whatever their names and layout."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, TypeAlias
+
+from pytest_tfdebug.tracing.values.fingerprints import Fingerprint, distance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+#: Parameters are copied, not computed: nothing but the rounding of the sums over them may differ, and a cast to half
+#: precision (see :data:`_CAST`).
+_SAME = 1e-6
+_CAST = 4e-3
+#: Share of its size by which the number of an axis may differ between two that are in the same order.
+_ORDER = 1e-4
+#: Siblings that a port may join into one parameter: query, key and value; gate and up.
+_JOINED = 4
+#: Layers that must agree on where a parameter belongs before one that differs is wrong.
+_USUAL = 2
+
+#: Fingerprint and shape of each parameter, by name.
+Parameters: TypeAlias = "Mapping[str, tuple[Fingerprint, tuple[int, ...]]]"
+
+
+@dataclass
+class Weights:
+    """The pairs of parameters.
+
+    Args:
+        partners: Names of the other side's parameters with the same numbers, by own name; several for joined siblings
+            and for equal ones.
+        joined: Own names that stand for several of the other side, or are a part of one.
+        reordered: Own names whose numbers lie in another order along an axis, though the shape is the same.
+        transposed: Own names whose shape is the other side's reversed.
+        unknown: Own names that the other side has no counterpart for.
+    """
+
+    partners: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    joined: set[str] = field(default_factory=set)
+    reordered: set[str] = field(default_factory=set)
+    transposed: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+
+    def is_misplaced(self, name: str) -> bool:
+        """Tell whether a parameter lies in another order than those of the same name in other layers.
+
+        Layouts differ between implementations; they do not differ between the layers of one.
+        """
+        others = [other for other in self.partners if _starred(other) == _starred(name) and other != name]
+        if name in self.reordered and not self.reordered.intersection(others):
+            return True
+        if others and name in self.transposed and not self.transposed.intersection(others):
+            return True
+        usual = Counter(_relation(other, partner) for other in others for partner in set(self.partners[other]))
+        if name not in self.partners or not usual or usual.most_common(1)[0][1] < _USUAL:
+            return False
+        own = max(usual[_relation(name, partner)] for partner in self.partners[name])
+        return own == 0 or own < usual.most_common(1)[0][1]
+
+    def is_sure(self, name: str) -> bool:
+        """Tell whether a parameter is known to be another one, or to lie otherwise than this code takes it."""
+        is_other_order = name not in self.transposed and name in self.reordered | self.joined
+        return name in self.unknown or not is_other_order or self.is_misplaced(name)
+
+    def is_known_elsewhere(self, name: str) -> bool:
+        """Tell whether the other side has the parameters of this name in other layers."""
+        return any(_starred(other) == _starred(name) for other in self.partners if other != name)
+
+    def told(self, names: Sequence[str], expected: str = "") -> str:
+        """Say in sentences what is wrong with some parameters.
+
+        Args:
+            names: The parameters.
+            expected: The reference's parameter that the one should be, where that is known.
+        """
+        return " ".join(self._told(name, expected) for name in names)
+
+    def _told(self, name: str, expected: str) -> str:
+        if name in self.unknown:
+            return (
+                f"The numbers of {name!r} are not those of {expected!r}."
+                if expected
+                else (f"The numbers of {name!r} are in no parameter of the reference.")
+            )
+        others = " and ".join(map(repr, self.partners[name]))
+        if name in self.transposed:
+            return f"{name!r} holds the numbers of {others} transposed."
+        if not self.is_sure(name):
+            return (
+                f"{name!r} holds the numbers of {others}, and may hold them in another order than this code takes them."
+            )
+        if name in self.reordered or name in self.joined:
+            return f"{name!r} holds the numbers of {others} in another order than this code takes them."
+        return f"{name!r} holds the numbers of {others}, which belong elsewhere."
+
+    def conventions(self, blamed: Sequence[str] = ()) -> Iterator[str]:
+        """Say in a sentence each how parameters are laid out otherwise than the reference's, in all layers alike.
+
+        A bias that goes with its weight is not told.
+
+        Args:
+            blamed: Own names that are a fault and no convention.
+        """
+        told: dict[str, list[str]] = {}
+        for name, partners in self.partners.items():
+            theirs = list(dict.fromkeys(map(_starred, partners)))
+            both = {name, f"{name.removesuffix('.bias')}.weight"}
+            is_told = name.endswith(".bias") and (both <= self.joined or both <= self.reordered)
+            if name in blamed or is_told or self.is_misplaced(name) or len(theirs) < len(partners):
+                continue
+            if name in self.transposed:
+                told.setdefault(f"{_starred(name)!r} holds {theirs[0]!r} transposed.", []).append(name)
+            elif name in self.joined:
+                part = "a part of " if len(theirs) == 1 else ""
+                named = " and ".join(map(repr, theirs))
+                told.setdefault(f"{_starred(name)!r} holds {part}{named}{'' if part else ' in one'}.", []).append(name)
+            elif name in self.reordered:
+                told.setdefault(f"{_starred(name)!r} holds {theirs[0]!r} in another order.", []).append(name)
+        yield from (sentence for sentence, names in told.items() if len(names) > 1 or "order" not in sentence)
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Own names of the parameters that the other side has."""
+        return frozenset(self.partners)
+
+
+def pair_weights(own: Parameters, other: Parameters, *, is_cast: bool = False) -> Weights:
+    """Pair parameters by their fingerprints.
+
+    Args:
+        own: Fingerprint and shape of each parameter, by name.
+        other: Those of the other side.
+        is_cast: Whether one side holds them in a lower precision.
+    """
+    tolerance = _CAST if is_cast else _SAME
+    found = Weights()
+    by_count: dict[int, list[str]] = {}
+    for name, (fingerprint, _) in other.items():
+        by_count.setdefault(fingerprint.elements, []).append(name)
+    for name, (fingerprint, shape) in own.items():
+        same = [
+            each
+            for each in by_count.get(fingerprint.elements, ())
+            if distance(fingerprint, other[each][0]) <= tolerance
+        ]
+        if same:
+            found.partners[name] = tuple(same)
+            _compare_order(found, name, fingerprint, shape, [other[each] for each in same])
+    for names, (fingerprint, _) in _siblings(other):
+        for name in own.keys() - found.partners.keys():
+            if distance(fingerprint, own[name][0]) <= tolerance:
+                found.partners[name] = names
+                found.joined.add(name)
+    for names, (fingerprint, _) in _siblings({name: own[name] for name in own if name not in found.partners}):
+        for name in by_count.get(fingerprint.elements, ()):
+            if distance(fingerprint, other[name][0]) <= tolerance:
+                found.partners.update(dict.fromkeys(names, (name,)))
+                found.joined.update(names)
+    found.unknown = set(own) - set(found.partners)
+    return found
+
+
+def is_same_weight(one: tuple[Fingerprint, tuple[int, ...]], other: tuple[Fingerprint, tuple[int, ...]]) -> bool:
+    """Tell whether two parameters hold the same numbers in the same order, up to a cast to half precision."""
+    if one[1] != other[1] or distance(one[0], other[0]) > _CAST:
+        return False
+    near = _are_near([a for _, a in one[0].axes], [a for _, a in other[0].axes], _CAST * one[0].rms)
+    is_exact = distance(one[0], other[0]) <= _SAME
+    return (
+        near
+        if not is_exact
+        else _are_near([a for _, a in one[0].axes], [a for _, a in other[0].axes], _ORDER * one[0].rms)
+    )
+
+
+def _compare_order(
+    found: Weights,
+    name: str,
+    fingerprint: Fingerprint,
+    shape: tuple[int, ...],
+    same: Sequence[tuple[Fingerprint, tuple[int, ...]]],
+) -> None:
+    scale = fingerprint.rms * _ORDER
+    numbers = [number for _, number in fingerprint.axes]
+    others = [(other, [number for _, number in each.axes]) for each, other in same]
+    if any(other == shape and _are_near(numbers, theirs, scale) for other, theirs in others):
+        return
+    if any(other == shape[::-1] and _are_near(numbers, theirs[::-1], scale) for other, theirs in others):
+        found.transposed.add(name)
+    elif any(other == shape for other, _ in others):
+        found.reordered.add(name)
+
+
+def _are_near(mine: Sequence[float], theirs: Sequence[float], scale: float) -> bool:
+    return len(mine) == len(theirs) and all(abs(a - b) <= scale for a, b in zip(mine, theirs, strict=True))
+
+
+def _siblings(parameters: Parameters) -> Iterator[tuple[tuple[str, ...], tuple[Fingerprint, tuple[int, ...]]]]:
+    """Yield neighbouring parameters of one module's children, joined: as a fused projection holds them."""
+
+    def around(name: str) -> tuple[str, str]:
+        module, _, kind = name.rpartition(".")
+        return module.rpartition(".")[0], kind
+
+    for _, group in groupby(sorted(parameters, key=around), key=around):
+        names = list(group)
+        names.sort(key=list(parameters).index)
+        for length in range(2, _JOINED + 1):
+            for start in range(len(names) - length + 1):
+                some = tuple(names[start : start + length])
+                yield some, (join([parameters[name][0] for name in some]), ())
+
+
+def join(prints: Sequence[Fingerprint]) -> Fingerprint:
+    """Return the fingerprint of several tensors laid one after the other, without its axes."""
+    count = sum(each.elements for each in prints)
+    finite = sum(each.finite for each in prints)
+
+    def mean(power: int, name: str) -> float:
+        total: float = sum(getattr(each, name) ** power * each.finite for each in prints)
+        return total / max(finite, 1)
+
+    third = mean(3, "third")
+    return Fingerprint(
+        count,
+        finite,
+        mean(1, "mean"),
+        mean(1, "size"),
+        mean(2, "rms") ** 0.5,
+        abs(third) ** (1 / 3) * (1 if third >= 0 else -1),
+        mean(4, "fourth") ** 0.25,
+        min(each.low for each in prints),
+        max(each.high for each in prints),
+    )
+
+
+#: The number of a layer: a part of the path, or else the first number in the name.
+_LAYER = re.compile(r"(?<![^.])\d+(?![^.])")
+_NUMBER = re.compile(r"\d+")
+
+
+def _starred(name: str) -> str:
+    """Return a name without the numbers of layers; the place in a sequence within a layer, ``mlp.0.weight``, stays."""
+    path, _, last = name.rpartition(".")
+    around, _, place = path.rpartition(".")
+    if place.isdecimal() and _LAYER.search(around):
+        return f"{_LAYER.sub('*', around)}.{place}.{last}"
+    return _LAYER.sub("*", name) if _LAYER.search(name) else _NUMBER.sub("*", name, count=1)
+
+
+def _layer(name: str) -> list[str]:
+    return _LAYER.findall(name) or _NUMBER.findall(name)[:1]
+
+
+def _relation(own: str, other: str) -> tuple[str, bool]:
+    """Return what stays the same from layer to layer: the other's name without its number, and whether these agree."""
+    return _starred(other), _layer(own) == _layer(other)

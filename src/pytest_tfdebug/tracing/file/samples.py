@@ -1,0 +1,156 @@
+"""What a golden keeps of each tensor: the inputs whole, of the rest a fixed number of elements and the sums of all.
+
+A tensor is reduced as it is seen, so a recording holds no more of a deep model than its file will. What the root is
+given is kept whole, unless the forward made it (a cache that goes on to the next step), and so is what it returns, as
+far as that is small.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_tfdebug.records import TensorRecord, Write
+from pytest_tfdebug.tracing.record.capture import captured, still_shares, storages_of, tensor_record, version
+from pytest_tfdebug.tracing.values.digest import digest_of, top_places
+from pytest_tfdebug.tracing.values.statistics import statistics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tracing.trace import Trace
+
+#: Elements that are kept of a tensor inside the model: a golden of an 8-layer Llama takes a third of a megabyte.
+KEPT = 256
+#: Elements that are kept of all that the root returns; what has no room any more is sampled.
+OF_OUTPUTS = 2**16
+#: Largest elements that are kept of a row of an output that is sampled: of logits, the likeliest tokens.
+_TOPS = 8
+
+
+@dataclass(eq=False)
+class _Seen:
+    """A tensor that calls have shown.
+
+    Args:
+        record: What is kept of it.
+        tensor: It, as long as the forward holds it.
+        version: Torch's count of its writes.
+        capture: What shares its storage until somebody writes to it; None where that cannot be had.
+    """
+
+    record: TensorRecord
+    tensor: weakref.ref[torch.Tensor]
+    version: int
+    capture: torch.Tensor | None
+
+    def is_of(self, tensor: torch.Tensor) -> bool:
+        """Tell whether it is this tensor, unchanged since."""
+        is_unwritten = not tensor.is_inference() and self.version == version(tensor)
+        return self.tensor() is tensor and is_unwritten and (self.capture is None or still_shares(tensor))
+
+
+class Samples:
+    """Reduces the tensors of a forward as calls show them.
+
+    Args:
+        owned: The parameters and buffers of the model, which share no memory with what is kept.
+    """
+
+    def __init__(self, owned: Iterable[torch.Tensor] = ()) -> None:
+        self._owned = storages_of(owned)
+        self._seen: dict[int, _Seen] = {}
+        self._left = OF_OUTPUTS
+
+    def take(self, call: Call, leaf: Leaf, role: str) -> TensorRecord:
+        """Return the record of a leaf.
+
+        Args:
+            call: The call that shows it.
+            leaf: The leaf.
+            role: What it is of the call: ``input``, ``output`` or ``write``.
+        """
+        seen = self._seen.get(id(leaf.tensor))
+        is_result = call.parent is None and role == "output"
+        if seen is not None and seen.is_of(leaf.tensor) and not (is_result and seen.record.digest is not None):
+            return replace(seen.record, leaf=leaf.path)
+        kept, shares = captured(leaf.tensor, self._owned)
+        record = tensor_record(leaf, kept)
+        if kept is None:
+            return record
+        record = self.reduced(record, is_input=call.parent is None and role == "input", is_result=is_result)
+        place, seen_by_id = id(leaf.tensor), self._seen
+        gone = weakref.ref(leaf.tensor, lambda gone: _forget(seen_by_id, place, gone))
+        shared = kept if shares and still_shares(leaf.tensor) else None
+        seen_by_id[place] = _Seen(record, gone, version(leaf.tensor), shared)
+        return record
+
+    def reduced(self, record: TensorRecord, *, is_input: bool, is_result: bool) -> TensorRecord:
+        """Return the record of a tensor with what is kept of it.
+
+        Args:
+            record: That of all of it.
+            is_input: Whether the root is given it.
+            is_result: Whether the root returns it.
+        """
+        tensor, count = record.tensor, math.prod(record.shape)
+        if tensor is None or is_input or count <= KEPT:
+            return replace(record, tensor=None if tensor is None else _alone(tensor))
+        tops = (0, 0)
+        kept = KEPT
+        if is_result:
+            if count <= self._left:
+                self._left -= count
+                return replace(record, tensor=_alone(tensor))
+            kept = max(KEPT, self._left // 2)
+            self._left = max(0, self._left - kept)
+            tops = (min(count // record.shape[-1], max(1, kept // _TOPS**2)), _TOPS) if record.shape else tops
+        digest = digest_of(tensor, kept, at=top_places(tensor, *tops))
+        return replace(record, tensor=None, digest=digest, statistics=record.statistics or statistics([tensor])[0])
+
+
+def _forget(seen: dict[int, _Seen], place: int, gone: weakref.ref[torch.Tensor]) -> None:
+    if place in seen and seen[place].tensor is gone:
+        del seen[place]
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that does not keep all of what it is a view of."""
+    is_part = tensor.untyped_storage().nbytes() > 2 * tensor.numel() * tensor.element_size()
+    return tensor.clone() if is_part else tensor
+
+
+def sampled(trace: Trace) -> Trace:
+    """Return a trace that holds all elements with what a golden keeps of each tensor."""
+    samples = Samples()
+    inner, results = dict[int, TensorRecord](), dict[int, TensorRecord]()
+
+    def reduced(record: TensorRecord, call: Call, role: str) -> TensorRecord:
+        key, is_root = id(record.held), call.parent is None
+        if record.tensor is None:
+            return record
+        if key not in inner:
+            inner[key] = samples.reduced(record, is_input=is_root and role == "input", is_result=False)
+        kept = inner[key]
+        if is_root and role == "output" and kept.digest is not None:
+            if key not in results:
+                results[key] = samples.reduced(record, is_input=False, is_result=True)
+            kept = results[key]
+        return replace(record, tensor=kept.tensor, digest=kept.digest, statistics=kept.statistics)
+
+    calls = [
+        replace(
+            call,
+            inputs=tuple(reduced(record, call, "input") for record in call.inputs),
+            outputs=None if call.outputs is None else tuple(reduced(each, call, "output") for each in call.outputs),
+            writes=tuple(Write(reduced(record, call, "write"), before) for record, before in call.writes),
+        )
+        for call in trace.calls
+    ]
+    return replace(trace, calls=calls)

@@ -1,0 +1,217 @@
+"""The tensors of a trace <-> those of a file: whole ones under names of their own, digests in one row for each dtype.
+
+A tensor is ``[shape, dtype, where]`` in the document. ``where`` is None where nothing is kept, the name of a tensor of
+the file, or, for a digest, a dict of places in the rows. It is read from files that anyone may have written: every
+place is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.records import Digest, Statistics, TensorRecord
+from pytest_tfdebug.tracing.file.typed import each, typed
+from pytest_tfdebug.tracing.record.capture import dtype_name
+from pytest_tfdebug.tracing.record.ranks import STACKED
+from pytest_tfdebug.tracing.values.digest import BUCKETS, EXACT_BUCKETS
+
+#: Begins the names of what is no single tensor of a call.
+ROW = "#row."
+#: Dtypes that safetensors does not take, or not in every version, and that of the pairs that are stored for them.
+COMPLEX = {"complex32": torch.float16, "complex64": torch.float32, "complex128": torch.float64}
+#: A stacked tensor has an axis for the ranks and one that they share.
+_STACKED_AXES = 2
+#: Numbers of a tensor's statistics and norm.
+_NUMBERS = 6
+
+
+class TensorWriter:
+    """Collects the distinct tensors of a trace.
+
+    Attributes:
+        tensors: Those of the file, by name.
+        entries: Those of the document, in the order in which they were first seen.
+        floors: The floor of each of them.
+        placements: How those of them lay on the ranks that they were recorded on that each rank did not hold whole.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.entries: list[list[Any]] = []
+        self.floors: list[float | None] = []
+        self.placements: dict[str, str] = {}
+        self._places: dict[object, int] = {}
+        self._owners: dict[int, str] = {}
+        self._rows: dict[str, list[torch.Tensor]] = {}
+        self._lengths: dict[str, int] = {}
+
+    def place(self, record: TensorRecord, name: str) -> int:
+        """Return which entry shows the tensor of a record, a new one under this name if none does."""
+        held = record.held
+        key = id(held) if held is not None else (record.shape, record.dtype)
+        if key not in self._places:
+            self._places[key] = len(self.entries)
+            if record.placement:
+                self.placements[str(len(self.entries))] = record.placement
+            self.entries.append([list(record.shape), record.dtype, self._where(record, name)])
+            self.floors.append(record.floor)
+        return self._places[key]
+
+    def finish(self) -> dict[str, torch.Tensor]:
+        """Return the tensors of the file."""
+        rows = {f"{ROW}{dtype}": torch.cat(parts) for dtype, parts in self._rows.items()}
+        return self.tensors | rows
+
+    def _where(self, record: TensorRecord, name: str) -> Any:  # noqa: ANN401 - JSON
+        if record.digest is not None:
+            return self._digest(record, record.digest)
+        if record.tensor is None:
+            return None
+        self.tensors[name] = _storable(record.tensor, self._owners, name)
+        return name
+
+    def _digest(self, record: TensorRecord, digest: Digest) -> dict[str, Any]:
+        statistics = record.statistics or Statistics(math.nan, math.nan, math.nan, math.nan, 0)
+        where = {
+            "kept": [self._put(digest.elements), len(digest.elements)],
+            "sums": [dtype_name(digest.sums.dtype), self._put(digest.sums), len(digest.sums)],
+            "numbers": self._put(torch.tensor([*statistics, digest.norm], dtype=torch.float64)),
+        }
+        if len(digest.tops):
+            where["tops"] = [self._put(digest.tops), self._put(digest.top_places), len(digest.tops)]
+        return where
+
+    def _put(self, tensor: torch.Tensor) -> int:
+        dtype = dtype_name(tensor.dtype)
+        start = self._lengths.get(dtype, 0)
+        self._rows.setdefault(dtype, []).append(tensor.detach().reshape(-1).cpu())
+        self._lengths[dtype] = start + tensor.numel()
+        return start
+
+
+class TensorReader:
+    """Reads the tensors of a document.
+
+    Args:
+        entries: Those of the document.
+        tensors: Those of the file, by name.
+        floors: The floors of the tensors; None where they were not measured.
+        placements: How they lay on the ranks that they were recorded on, by their place.
+    """
+
+    def __init__(
+        self,
+        entries: list[Any],
+        tensors: dict[str, torch.Tensor],
+        floors: list[Any] | None = None,
+        placements: dict[str, Any] | None = None,
+    ) -> None:
+        self._tensors = tensors
+        self._placements = {typed(str, place): typed(str, told) for place, told in (placements or {}).items()}
+        self._read: list[TensorRecord] = [self._entry(typed(list, entry)) for entry in entries]
+        for record, floor in zip(self._read, floors or [], strict=floors is not None):
+            record.floor = _checked_floor(floor)
+
+    def record(self, leaf: str, place: object) -> TensorRecord:
+        """Return the record of a leaf that shows one of the tensors."""
+        index = typed(int, place)
+        if not 0 <= index < len(self._read):
+            raise GoldenError(f"the document names tensor {index} of {len(self._read)}.")
+        read = self._read[index]
+        placement = self._placements.get(str(index), "")
+        if placement == STACKED and len(read.shape) < _STACKED_AXES:
+            raise GoldenError(f"tensor {index} is said to be stacked and has no axis for that.")
+        return replace(read, leaf=leaf, placement=placement)
+
+    def _entry(self, entry: list[Any]) -> TensorRecord:
+        sizes, dtype, where = entry
+        record = TensorRecord("", tuple(typed(int, size) for size in typed(list, sizes)), typed(str, dtype), None)
+        if isinstance(where, str):
+            record.tensor = _named_tensor(where, record, self._tensors)
+        elif where is not None:
+            record.digest, record.statistics = self._digest(record, typed(dict, where))
+        return record
+
+    def _digest(self, record: TensorRecord, where: dict[str, Any]) -> tuple[Digest, Statistics]:
+        dtype = _stored_dtype(record.dtype)
+        kept, count = each((int, int), where["kept"])
+        sums = each((str, int, int), where["sums"])
+        *numbers, non_finite, norm = self._part("float64", where["numbers"], _NUMBERS).tolist()
+        tops, places, rows = each((int, int, int), where["tops"]) if "tops" in where else (0, 0, 0)
+        total = math.prod(record.shape) * (2 if record.dtype in COMPLEX else 1)
+        top_places = self._part("int64", places, rows) if rows else torch.empty(0, dtype=torch.int64)
+        if (
+            total <= 0
+            or count <= 0
+            or (rows and not 0 <= int(top_places.min()) <= int(top_places.max()) < total)
+            or "added" in where  # the elements of a part, as they were kept of caches once
+            or (sums[0], sums[2]) not in _sums_of(dtype)
+            or not (math.isfinite(norm) and norm >= 0 and math.isfinite(non_finite))
+        ):
+            raise ValueError(f"the digest of a tensor of shape {list(record.shape)} is not of its form")
+        elements = self._part(dtype, kept, count)
+        if count > total:
+            raise ValueError(f"a digest keeps {count} of {total} elements")
+        digest = Digest(elements, self._part(*sums), norm, self._part(dtype, tops, rows), top_places)
+        return digest, Statistics._make([*numbers, int(non_finite)])
+
+    def _part(self, dtype: str, start: object, count: int) -> torch.Tensor:
+        row = self._tensors.get(f"{ROW}{dtype}", torch.empty(0, dtype=getattr(torch, dtype)))
+        first = typed(int, start)
+        if row.dim() != 1 or dtype_name(row.dtype) != dtype or not 0 <= first <= first + count <= len(row):
+            raise GoldenError(f"the document names {count} elements from {first} of a row of {list(row.shape)}.")
+        return row[first : first + count]
+
+
+def _named_tensor(name: str, record: TensorRecord, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return a tensor of the file that stands under a name of its own.
+
+    Raises:
+        GoldenError: If there is none, or it is not of the form that the record has.
+    """
+    if name not in tensors:
+        raise GoldenError(f"the metadata names a tensor {name!r} that the file does not hold.")
+    tensor = tensors[name]
+    if record.dtype in COMPLEX and tensor.dtype == COMPLEX[record.dtype] and tensor.shape[-1:] == (2,):
+        tensor = torch.view_as_complex(tensor)
+    held = dtype_name(tensor.dtype)
+    if tuple(tensor.shape) != record.shape or held != record.dtype:
+        raise GoldenError(
+            f"the metadata says {record.dtype}{list(record.shape)} for {name!r} and the file holds "
+            f"{held}{list(tensor.shape)}."
+        )
+    return tensor
+
+
+def _checked_floor(floor: object) -> float | None:
+    if floor is not None and not (isinstance(floor, float) and 0 <= floor < math.inf):
+        raise ValueError(f"{floor!r} is no floor")
+    return floor
+
+
+def _stored_dtype(dtype: str) -> str:
+    stored = dtype_name(COMPLEX[dtype]) if dtype in COMPLEX else dtype
+    if not isinstance(getattr(torch, stored, None), torch.dtype):
+        raise TypeError(f"{dtype!r} is no dtype")
+    return stored
+
+
+def _sums_of(dtype: str) -> tuple[tuple[str, int], ...]:
+    """Return the dtypes and numbers of sums that a digest of a tensor of this dtype may have."""
+    is_inexact = getattr(torch, dtype).is_floating_point
+    return (("float32", BUCKETS), ("float64", BUCKETS)) if is_inexact else (("int64", EXACT_BUCKETS),)
+
+
+def _storable(tensor: torch.Tensor, owners: dict[int, str], name: str) -> torch.Tensor:
+    """Return the tensor as safetensors takes it: on its own, contiguous storage; complex numbers as pairs."""
+    dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.resolve_neg()
+    pointer = dense.untyped_storage()._cdata  # noqa: SLF001 - identity without touching the (shared) data
+    whole = dense.is_contiguous() and dense.numel() * dense.element_size() == dense.untyped_storage().nbytes()
+    if whole and owners.setdefault(pointer, name) == name:
+        return dense
+    return dense.contiguous().clone()

@@ -1,0 +1,1 @@
+"""The hooks, and what a call is given and gives."""

@@ -1,0 +1,362 @@
+"""One pass of hooks over a forward; whoever wants to know what happened is a consumer.
+
+The recorder keeps no tensor itself. A consumer receives a call's leaves as the call begins and as it ends, while they
+are alive: it can keep them (:mod:`.trace`), compare them or reduce them, and let them go.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError, listed
+from pytest_tfdebug.records import Call
+from pytest_tfdebug.tracing.record.caches import CacheWatch, caches_among
+from pytest_tfdebug.tracing.record.compiled import is_compiled_in_place, is_opaque
+from pytest_tfdebug.tracing.record.leaves import Leaf, walk, walk_inputs
+from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
+from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of, positional_parameters
+from pytest_tfdebug.tracing.record.sites import codes_of, forward_source, is_inside_a_call, locate_call, source_of
+from pytest_tfdebug.tracing.record.wrappers import adapted_paths, bare, callers_of_forward, class_of, root_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, TracebackType
+
+    from torch.utils.hooks import RemovableHandle
+    from typing_extensions import Self
+
+    from pytest_tfdebug.records import SourceRange
+
+#: Told by ``torch.compile(fullgraph=True)`` of code that calls a model whose modules are watched.
+_COMPILING = (
+    "pytest-tfdebug is watching the modules of this model, and sees nothing in compiled code. "
+    "Watch the model uncompiled, or compile it without fullgraph=True."
+)
+
+
+#: Told of a forward that calls its modules in threads.
+_IN_THREADS = "Modules were called in threads: which of them came first is not known."
+
+
+class Consumer(Protocol):
+    """What receives the calls of a forward as they happen."""
+
+    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A call begins; ``leaves`` are its input tensors."""
+
+    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401
+        """A call has returned; ``leaves`` are its output tensors."""
+
+    def fail(self, call: Call) -> None:
+        """An exception left the call; ``call.error`` names it."""
+
+
+class _Hooked(NamedTuple):
+    """What is the same in every call of a module.
+
+    Args:
+        path: Module path.
+        class_name: The module's class.
+        source: Lines of its forward.
+        parameters: Names of the forward's positional parameters.
+        has_children: Whether it has submodules.
+        codes: The code of its methods, by id.
+    """
+
+    path: str
+    class_name: str
+    source: SourceRange | None
+    parameters: tuple[str, ...]
+    has_children: bool
+    codes: dict[int, CodeType]
+
+
+class _Running(NamedTuple):
+    """A call under way: its module, the exception that was being handled as it began, and the caches it was given."""
+
+    call: Call
+    hooked: _Hooked
+    handled: BaseException | None
+    caches: tuple[object, ...]
+
+
+#: Told what a call has written to the caches that it was given, and which of its child calls begins then, if any.
+OnWrite: TypeAlias = "Callable[[Call, list[Leaf], int | None], None]"
+
+
+class Recorder:
+    """Hooks on the selected modules of a model for the length of a ``with`` block.
+
+    Modules called several times, shared modules, forwards that raise and exceptions that a parent catches are all
+    told apart; threads each have their own stack of calls.
+
+    Args:
+        model: The root, seen through what it is wrapped in; a compiled model shows its own inputs and outputs only (see
+            :attr:`notes`).
+        consumer: What receives the calls.
+        selection: Which submodules to record.
+        on_write: Told what the calls write to key-value and state caches; None to let these be.
+        joins_threads: Whether a call that begins in a thread of a forward belongs to the call that it lies inside of;
+            it is an outermost call otherwise.
+
+    Raises:
+        TFDebugError: If the model is a TorchScript module, so that no hook of its own would run.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        consumer: Consumer,
+        selection: Selection | None = None,
+        on_write: OnWrite | None = None,
+        *,
+        joins_threads: bool = True,
+    ) -> None:
+        self._root = root_of(model)
+        if isinstance(self._root, torch.jit.ScriptModule):
+            raise TFDebugError(
+                f"{type(self._root).__name__} is a TorchScript module: it takes no hooks and nothing can be seen.\n"
+                "Trace the module that it was made from."
+            )
+        self.model = model
+        self.root_name = root_name(model)
+        self.notes: list[str] = []
+        self.modules = modules_of(model)
+        self._consumer, self._on_write = consumer, on_write
+        self._hookable = self._pick(selection or Selection())
+        self.unrecorded = tuple(path for path in self.modules.by_path if path not in self._hookable)
+        self._threads = threading.local()
+        self._joins_threads = joins_threads
+        self._stacks: dict[int, list[_Running]] = {}
+        self._runner: int | None = None
+        self._counter: dict[str, int] = {}
+        self._next_index = 0
+        self._lock = threading.Lock()
+        self._handles: list[RemovableHandle | _Swapped] = []
+
+    def __enter__(self) -> Self:
+        try:
+            for path, module in self._hookable.items():
+                self._hook(path, module)
+            for wrapper in callers_of_forward(self.model):
+                self._hook(self.root_name, wrapper)
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _pick(self, selection: Selection) -> dict[str, torch.nn.Module]:
+        adapted = adapted_paths(self.model)
+        if adapted:
+            self.notes.append(f"Adapted by peft: {listed(adapted, 3)}. Its base has these layers without an adapter.")
+        opaque = [path for path, module in self.modules.by_path.items() if is_opaque(module)]
+        if is_opaque(self._root):
+            self.notes.append(
+                "The model is compiled: only its own inputs and outputs can be seen. "
+                "Trace the model that was given to torch.compile to see its modules."
+            )
+        elif opaque:
+            self.notes.append(f"Compiled modules cannot be looked into: {listed(opaque, 3)}.")
+        return {self.root_name: self._root, **selection.pick(self.model, self.modules.by_path)}
+
+    def _hook(self, path: str, module: torch.nn.Module) -> None:
+        own = bare(module)
+        hooked = _Hooked(
+            path,
+            class_of(own).__name__,
+            forward_source(own),
+            positional_parameters(cast("type", type(own))),
+            next(own.children(), None) is not None,
+            codes_of(own),
+        )
+        if is_compiled_in_place(module):  # torch would compile its hooks
+            self._handles.append(_Swapped(module, lambda call: self._around(hooked, call)))
+            return
+        is_root = path == self.root_name
+
+        def in_compiler() -> None:
+            self._compiled_away(path)
+
+        in_compiler._dynamo_marked_constant = True  # type: ignore[attr-defined] # noqa: SLF001 - run as code is compiled
+
+        def before(_module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            if not torch.compiler.is_compiling():  # a constant to the compiler; outside it a call of 50 ns
+                self._begin(hooked, args, kwargs)
+                return
+            if is_root:
+                torch._dynamo.graph_break(msg=_COMPILING)  # noqa: SLF001 - its documented name
+            in_compiler()
+
+        def after(_module: torch.nn.Module, _args: tuple[Any, ...], _kwargs: dict[str, Any], output: Any) -> None:  # noqa: ANN401
+            if not torch.compiler.is_compiling():
+                self._end(path, output)
+
+        self._handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        self._handles.append(module.register_forward_hook(after, with_kwargs=True, always_call=True))
+
+    def run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call a method of the model; one that is not the forward is recorded as the root's call.
+
+        A forward of the model that another thread makes meanwhile is not recorded.
+        """
+        self._runner = threading.get_ident()
+        if method == "forward":
+            return self.model(*args, **kwargs)
+        own, function = bare(self.model), method_of(self.model, method)
+        name, source = self.root_name, source_of(function)
+        hooked = _Hooked(name, name, source, parameters_of(function), has_children=True, codes=codes_of(own))
+        self._threads.is_in_method = True
+        try:
+            return self._around(hooked, function)(*args, **kwargs)
+        finally:
+            self._threads.is_in_method = False
+
+    def _compiled_away(self, path: str) -> None:
+        note = f"{path} runs in compiled code of its caller and cannot be seen there."
+        if note not in self.notes:
+            self.notes.append(note)
+            self.unrecorded += (path,) if path in self.modules.by_path else ()
+
+    def _around(self, hooked: _Hooked, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that is recorded as a call of a module."""
+
+        def recorded(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            self._begin(hooked, args, kwargs)
+            try:
+                output = call(*args, **kwargs)
+            except BaseException:
+                self._end(hooked.path, None)
+                raise
+            self._end(hooked.path, output)
+            return output
+
+        return recorded
+
+    def _is_in_method(self) -> bool:
+        return getattr(self._threads, "is_in_method", False)
+
+    def _stack(self) -> list[_Running]:
+        if not hasattr(self._threads, "stack"):
+            self._threads.stack = self._stacks[threading.get_ident()] = []
+        stack: list[_Running] = self._threads.stack
+        return stack
+
+    def _is_of_others(self, path: str, step: int) -> bool:
+        """Tell whether a call that begins (1) or ends (-1) belongs to a forward that another thread makes by itself."""
+        inside = getattr(self._threads, "foreign", 0)
+        begins = path == self.root_name and self._runner not in (None, threading.get_ident()) and not self._stack()
+        if not inside and not (begins and step > 0):
+            return False
+        self._threads.foreign = inside + step
+        return True
+
+    def _begin(self, hooked: _Hooked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._is_of_others(hooked.path, 1):
+            return
+        stack = self._stack()
+        if stack and hooked.path == self.root_name and not is_inside_a_call() and not self._is_in_method():
+            self._abandon(stack)
+        above = stack[-1].call if stack else self._starter(hooked.path)
+        call = Call(
+            -1,
+            hooked.path,
+            hooked.class_name,
+            -1,
+            None if above is None else above.index,
+            0 if above is None else above.depth + 1,
+            source=hooked.source,
+            parameters=hooked.parameters,
+            has_children=hooked.has_children,
+        )
+        if stack:
+            call.site, call.inner_site = locate_call(stack[-1].hooked.codes)
+        else:
+            self._threads.watch = CacheWatch()
+        caller = stack[-1] if stack else None
+        caches = caches_among(args, kwargs) if self._on_write is not None else ()
+        stack.append(_Running(call, hooked, sys.exc_info()[1], caches))
+        leaves = walk_inputs(args, kwargs, into_caches=len(stack) == 1)
+        with self._lock:  # a consumer sees the calls of several threads one by one, in the order of their numbers
+            call.index, self._next_index = self._next_index, self._next_index + 1
+            call.call = self._counter.get(hooked.path, 0)
+            self._counter[hooked.path] = call.call + 1
+            self._look(caller, caches if caller is None else (*caller.caches, *caches), call.index)
+            self._consumer.enter(call, leaves, args, kwargs)
+
+    def _starter(self, path: str) -> Call | None:
+        """Return the call under way in another thread that a module's first call in this thread lies inside of.
+
+        Threads do not tell who started them; of the calls under way it is the one of the nearest module around.
+        """
+        if not self._joins_threads or path == self.root_name:
+            return None
+        own = threading.get_ident()
+        running = [item.call for ident, stack in [*self._stacks.items()] if ident != own for item in [*stack]]
+        around = [call for call in running if call.path == self.root_name or path.startswith(f"{call.path}.")]
+        found = max(around, key=lambda call: call.depth, default=None)
+        if found is not None and _IN_THREADS not in self.notes:
+            self.notes.append(_IN_THREADS)
+        return found
+
+    def _look(self, writer: _Running | None, caches: tuple[object, ...], before: int | None) -> None:
+        """Tell what the code of a call that is under way has written to caches since they were last looked at."""
+        written = self._threads.watch.written(caches) if caches else []
+        if written and writer is not None and self._on_write is not None:
+            self._on_write(writer.call, written, before)
+
+    def _abandon(self, stack: list[_Running]) -> None:
+        """Close the calls that Ctrl-C or ``pytest.skip`` left: torch tells hooks of an ``Exception`` alone."""
+        while stack:
+            call = stack.pop().call
+            call.error = "interrupted"
+            with self._lock:
+                self._consumer.fail(call)
+
+    def _end(self, path: str, output: Any) -> None:  # noqa: ANN401
+        if self._is_of_others(path, -1):
+            return
+        stack = self._stack()
+        while stack:
+            ended = stack.pop()
+            call, handled = ended.call, ended.handled
+            error = sys.exc_info()[1]
+            raised = error is not None and error is not handled and output is None
+            if call.path == path and not raised:
+                leaves = walk(output, into_caches=not stack)
+                with self._lock:
+                    self._look(ended, ended.caches, None)
+                    self._consumer.leave(call, leaves, output)
+                return
+            call.error = type(error).__name__ if error is not None else "interrupted"
+            with self._lock:
+                self._consumer.fail(call)
+            if call.path == path:
+                return
+
+
+class _Swapped:
+    """What stands for the compiled call of a module that was compiled in place, until it is removed.
+
+    Args:
+        module: The module.
+        around: Returns what stands for its compiled call.
+    """
+
+    def __init__(self, module: torch.nn.Module, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._module, self._compiled = module, module.__dict__["_compiled_call_impl"]
+        module.__dict__["_compiled_call_impl"] = around(self._compiled)
+
+    def remove(self) -> None:
+        """Put the compiled call back."""
+        self._module.__dict__["_compiled_call_impl"] = self._compiled

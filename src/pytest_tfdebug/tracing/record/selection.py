@@ -1,0 +1,140 @@
+"""Which modules of a model are recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.record.compiled import hidden_by_compiler
+from pytest_tfdebug.tracing.record.globs import MEANING, checked, matches, matches_any, nearest
+from pytest_tfdebug.tracing.record.wrappers import bare, class_of, named_modules, root_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+Level = Literal["all", "leaves", "layers"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Modules picked by path and by level; the root is always recorded.
+
+    Args:
+        include: Globs over module paths, see :func:`~pytest_tfdebug.tracing.record.globs.matches`; empty for all.
+        exclude: Globs of modules to leave out, stronger than ``include``.
+        level: ``"all"`` modules; ``"leaves"``, those without submodules; or ``"layers"``, the items of a
+            ``ModuleList`` or ``Sequential``.
+        rename: The name by which the globs know a module path; a port is selected by the reference's paths.
+        among: Tells of such a name whether the module may be picked at all; None for no limit.
+        elsewhere: Names of the reference's modules; ``exclude`` may match one that the model itself does not have.
+
+    Raises:
+        TFDebugError: If the level is none of these, or a glob makes no sense.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    level: Level = "all"
+    rename: Callable[[str], str] = str
+    among: Callable[[str], bool] | None = None
+    elsewhere: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.level not in get_args(Level):
+            raise TFDebugError(f"level={self.level!r} is not one of {', '.join(get_args(Level))}.")
+        for glob in (*self.include, *self.exclude):
+            checked(glob)
+
+    def pick(self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Module]:
+        """Return the picked ones of a model's submodules; what runs as compiled code cannot be picked.
+
+        Raises:
+            TFDebugError: If a glob matches no module of the model, with the nearest path.
+        """
+        return dict(self._picked(model, modules))
+
+    def _picked(
+        self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]
+    ) -> Iterator[tuple[str, torch.nn.Module]]:
+        layers = {id(item) for item in _items_of_containers(model)} if self.level == "layers" else set()
+        hidden = hidden_by_compiler(root_of(model), modules)
+        names = {path: self.rename(path) for path in modules}
+        known = [*names.values(), *self.elsewhere]
+        for globs, paths in ((self.include, list(names.values())), (self.exclude, known)):
+            for glob in globs:
+                if not any(matches(name, glob) for name in paths):
+                    raise TFDebugError(f"No module matches {glob!r} ({MEANING}).{nearest(glob, paths)}")
+        for path, module in modules.items():
+            if path in hidden or (self.among is not None and not self.among(names[path])):
+                continue
+            if self.include and not matches_any(names[path], self.include):
+                continue
+            if matches_any(names[path], self.exclude):
+                continue
+            if self.level == "leaves" and next(bare(module).children(), None) is not None:
+                continue
+            if self.level == "layers" and id(bare(module)) not in layers:
+                continue
+            yield path, module
+
+
+def selection(
+    include: str | Iterable[str],
+    exclude: str | Iterable[str],
+    level: Level,
+    rename: Callable[[str], str] = str,
+    *,
+    among: Callable[[str], bool] | None = None,
+    elsewhere: Collection[str] = (),
+) -> Selection:
+    """Build a selection from what a user types: one glob or several."""
+    return Selection(_globs(include), _globs(exclude), level, rename, among, elsewhere)
+
+
+class Modules(NamedTuple):
+    """The submodules of a model.
+
+    Args:
+        by_path: Each module once, under its first path.
+        aliases: The further paths of the modules that the model holds under several, by the first.
+    """
+
+    by_path: dict[str, torch.nn.Module]
+    aliases: dict[str, tuple[str, ...]]
+
+
+def modules_of(model: torch.nn.Module) -> Modules:
+    """Return the submodules of a model, the root left out, under the paths of the bare model."""
+    first: dict[int, str] = {}
+    by_path: dict[str, torch.nn.Module] = {}
+    aliases: dict[str, tuple[str, ...]] = {}
+    for path, outer, module in named_modules(model):
+        own = first.setdefault(id(module), path)
+        if own != path:
+            aliases[own] = (*aliases.get(own, ()), path)
+        elif path:
+            by_path[path] = outer
+    return Modules(by_path, aliases)
+
+
+def root_name(model: torch.nn.Module) -> str:
+    """Return the name of a root's call: the class of the bare model."""
+    return class_of(bare(model)).__name__
+
+
+def names_of(model: torch.nn.Module) -> set[str]:
+    """Return every path of a model's modules, and the root's name."""
+    return {root_name(model), *(named.path for named in named_modules(model) if named.path)}
+
+
+def _globs(value: str | Iterable[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _items_of_containers(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    for _, _, module in named_modules(model):
+        if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential)):
+            yield from map(bare, module.children())

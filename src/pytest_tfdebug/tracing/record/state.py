@@ -1,0 +1,172 @@
+"""Leave a model and its random numbers as they were found, whatever its forward does."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.record.capture import is_plain
+from pytest_tfdebug.tracing.record.random_state import random_state_kept
+from pytest_tfdebug.tracing.record.wrappers import wrapped_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+#: The models that are put back when a forward of theirs has ended, and the thread that waits for it.
+_KEPT: WeakKeyDictionary[torch.nn.Module, int] = WeakKeyDictionary()
+
+
+@contextmanager
+def preserved(model: torch.nn.Module) -> Iterator[None]:
+    """Put back, on leaving the block, what a forward may change: random numbers, buffers, attributes, hooks.
+
+    A forward in training mode draws dropout masks and updates running statistics; traced twice, it gives the same
+    answer twice.
+
+    Raises:
+        TFDebugError: If a module gets its weights only from its first forward, which could not be taken back, or if
+            another thread has this model under way: each would put back what the other has changed.
+    """
+    thread, holder = threading.get_ident(), _KEPT.get(model)
+    if holder not in (None, thread):
+        raise TFDebugError(
+            f"{type(model).__name__} is already traced or checked in another thread, which puts it back afterwards.\n"
+            "Trace one after the other, or give each thread a copy of the model."
+        )
+    _KEPT[model] = thread
+    try:
+        with _put_back_afterwards(model):
+            yield
+    finally:
+        if holder is None:
+            _KEPT.pop(model, None)
+
+
+@contextmanager
+def _put_back_afterwards(model: torch.nn.Module) -> Iterator[None]:
+    lazy = [path for path, tensor in chain(model.named_parameters(), model.named_buffers()) if is_lazy(tensor)]
+    if lazy:
+        raise TFDebugError(
+            f"{type(model).__name__} has lazy modules: {lazy[0]} has no shape yet, and a check may not give it one.\n"
+            "Call the model once with its inputs, then check it."
+        )
+    modes = [(module, module.training) for module in model.modules()]
+    plain = [module for module, _ in modes if not isinstance(module, torch.jit.ScriptModule)]
+    tables = [(module._buffers, dict(module._buffers)) for module in plain]  # noqa: SLF001 - to put back a rebound name
+    attributes = [_Attributes(module) for module in plain if wrapped_name(module) is None]
+    hooks = [(table, dict(table)) for kept in attributes for table in kept.hooks]
+    held = [tensor for _, before in tables for tensor in before.values()]
+    held += [tensor for kept in attributes for tensor in kept.before.values() if isinstance(tensor, torch.Tensor)]
+    buffers = {id(buffer): buffer for buffer in held if buffer is not None and is_plain(buffer)}
+    values = {key: buffer.detach().clone() for key, buffer in buffers.items()}  # shared lazily, their memory would move
+    counted = tuple(buffer for buffer in buffers.values() if not buffer.is_inference())
+    # A backward of an earlier forward asks for the count of writes; the values that it saved are there again.
+    counts = torch.autograd._unsafe_preserve_version_counter(counted)  # type: ignore[attr-defined] # noqa: SLF001
+    with random_state_kept(), counts:
+        try:
+            yield
+        finally:
+            for table, before in tables:
+                if table or before:
+                    table.clear()
+                    table.update(before)
+            for kept in attributes:
+                kept.put_back()
+            for hooked, old in hooks:
+                _refill_hooks(hooked, old)
+            for key, buffer in buffers.items():
+                _put_back(buffer, values[key])
+            for module, training in modes:
+                if module.training != training:
+                    module.training = training
+
+
+#: What torch keeps in every module: hooks, tables of tensors and the mode, which are looked after by whoever owns them.
+_OF_TORCH = frozenset(vars(torch.nn.Module())) | {"_compiled_call_impl"}
+
+
+#: A module's tables of forward hooks.
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)
+
+
+class _Attributes:
+    """The plain attributes of a module, what lists, dicts and sets among them hold, and its children.
+
+    BigBird's forward replaces its attention when a sequence is short, and notes in an attribute that it has.
+
+    Args:
+        module: The module.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._module = module
+        self.before = {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
+        self._children = dict(module._modules)  # noqa: SLF001 - the table itself
+        self._contents = [(value, value.copy()) for value in self.before.values() if type(value) in (list, dict, set)]
+
+    @property
+    def hooks(self) -> list[dict[int, Any]]:
+        """Its tables of forward hooks: transformers puts hooks into a model that is asked for attentions."""
+        return [vars(self._module)[name] for name in _HOOKS if name in vars(self._module)]
+
+    def put_back(self) -> None:
+        """Give the module the attributes that it had, no fewer and no more."""
+        now = vars(self._module)
+        for name in [name for name in now if name not in self.before and name not in _OF_TORCH]:
+            del now[name]
+        now.update({name: value for name, value in self.before.items() if now.get(name, self) is not value})
+        children = self._module._modules  # noqa: SLF001
+        if children != self._children:
+            children.clear()
+            children.update(self._children)
+        for value, content in self._contents:
+            _refill(value, content)
+
+
+def _refill_hooks(table: dict[int, Any], before: dict[int, Any]) -> None:
+    if list(table) != list(before):
+        table.clear()
+        table.update(before)
+
+
+def _refill(value: Any, content: Any) -> None:  # noqa: ANN401 - a list, dict or set and a copy of it
+    """Make a collection hold what it held."""
+    if len(value) == len(content) and all(map(operator.is_, _items(value), _items(content))):
+        return
+    value.clear()
+    (value.extend if isinstance(value, list) else value.update)(content)
+
+
+def _items(value: Any) -> Iterable[object]:  # noqa: ANN401
+    return chain(value, value.values()) if isinstance(value, dict) else value
+
+
+def _put_back(buffer: torch.Tensor, values: torch.Tensor | None) -> None:
+    """Write the old values where the buffer holds others; compared, for ``.data`` writes are not counted by torch."""
+    if values is None or (buffer.shape == values.shape and torch.equal(buffer, values)):
+        return
+    with torch.inference_mode(buffer.is_inference()), torch.no_grad():
+        if buffer.shape != values.shape:
+            buffer.data = values.clone()
+        buffer.copy_(values)
+
+
+def autocast_of(model: torch.nn.Module) -> tuple[str, torch.dtype] | None:
+    """Return device type and dtype of the autocast that is on where the model is; None when it is off."""
+    device = next((item.device.type for item in model.parameters()), "cpu")
+    return (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None

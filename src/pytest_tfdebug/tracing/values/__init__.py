@@ -1,0 +1,1 @@
+"""What the operators of a forward compute, and how it is known again."""

@@ -1,0 +1,118 @@
+"""How far each value of a forward is from the same forward in half precision: what rounding alone makes of it there."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.record.compiled import uncompiled
+from pytest_tfdebug.tracing.record.leaves import replaced, walk
+from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.values.fingerprints import MOMENTS, differences
+from pytest_tfdebug.tracing.values.operators import values_of
+from pytest_tfdebug.tracing.values.rerun import Rerun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pytest_tfdebug.tracing.trace import Trace
+    from pytest_tfdebug.tracing.values.operators import Value, Values
+
+#: The dtypes that floors are measured in.
+HalfPrecision = Literal["bfloat16", "float16"]
+
+
+def checked_dtypes(dtypes: object) -> tuple[str, ...]:
+    """Return names of dtypes in half precision.
+
+    Raises:
+        TFDebugError: If there is another among them.
+    """
+    given = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes or ())  # type: ignore[arg-type] # checked below
+    for dtype in given:
+        if dtype not in get_args(HalfPrecision):
+            raise TFDebugError(f"dtypes={dtype!r} is not one of {', '.join(map(repr, get_args(HalfPrecision)))}.")
+    return given
+
+
+def add_floors(trace: Trace, values: Values, dtypes: Iterable[str]) -> None:
+    """Make a recorded forward again in each of some dtypes, and note how far each of its values is from there.
+
+    Args:
+        trace: The recorded forward.
+        values: Its values.
+        dtypes: Names of dtypes.
+
+    Raises:
+        TFDebugError: If the model is gone, or cannot be run in one of them.
+    """
+    again = trace.again
+    model = again.model if isinstance(again, Rerun) else None
+    for dtype in dtypes:
+        if not isinstance(again, Rerun) or model is None:
+            raise TFDebugError(f"Floors of {dtype} are measured where the forward was recorded; the model is gone.")
+        low = copy.deepcopy(model).to(getattr(torch, dtype))
+        try:
+            with preserved(low), torch.no_grad(), uncompiled(low):
+                again.seed()
+                table = values_of(low, again.method, *_lowered(again, dtype))
+                again.seed()
+                outputs = getattr(low, again.method)(*_lowered(again, dtype)[0], **_lowered(again, dtype)[1])
+        except Exception as error:
+            first = str(error).partition("\n")[0]
+            raise TFDebugError(
+                f"{trace.model_class} cannot be run in {dtype}: {type(error).__name__}: {first}"
+            ) from error
+        values.floors[dtype] = [*_of_values(values, table), *_of_outputs(trace, values, outputs)]
+
+
+def _lowered(again: Rerun, dtype: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    kind = getattr(torch, dtype)
+    args, kwargs = replaced(again.inputs(), lambda held: held.to(kind) if held.is_floating_point() else held)
+    return args, kwargs
+
+
+def _of_values(values: Values, low: Values) -> list[float]:
+    """Return the differences of the moments of each value from the same in another dtype; 0 where there is none."""
+    beside = dict(_named(low))
+    floors = [0.0] * (MOMENTS * len(values.values))
+    for name, value in _named(values):
+        if name in beside and beside[name].print.elements == value.print.elements:
+            apart = differences(value.print, beside[name].print)
+            floors[MOMENTS * value.index : MOMENTS * (value.index + 1)] = [
+                x if math.isfinite(x) else 0.0 for x in apart
+            ]
+    return floors
+
+
+def _of_outputs(trace: Trace, values: Values, outputs: object) -> list[float]:
+    """Return the norm of each output's difference, over its own; 0 where that is not known."""
+    low = {leaf.path: leaf.tensor for leaf in walk(outputs)}
+    records = {record.leaf: record.tensor for record in trace.calls[0].outputs or ()}
+    found = []
+    for leaf, _ in values.results:
+        one, other = records.get(leaf), low.get(leaf)
+        is_known = one is not None and other is not None and one.shape == other.shape and one.is_floating_point()
+        found.append(_relative(one, other) if is_known and one is not None and other is not None else 0.0)
+    return found
+
+
+def _relative(one: torch.Tensor, other: torch.Tensor) -> float:
+    apart = float((other.double() - one.double()).norm() / one.double().norm().clamp_min(1e-30))
+    return apart if math.isfinite(apart) else 0.0
+
+
+def _named(table: Values) -> Iterator[tuple[Any, Value]]:
+    """Yield values by what computed them: which of a call's operators of one kind at one line, casts left out."""
+    calls = {call.index: (call.path, call.call) for call in table.calls}
+    seen: dict[Any, int] = defaultdict(int)
+    for value in table.values:
+        if value.operator != "_to_copy":
+            name = value.operator, value.origin, value.name, calls.get(value.call or 0), value.lines[:1]
+            yield (name, seen[name]), value
+            seen[name] += 1

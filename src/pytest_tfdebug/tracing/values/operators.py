@@ -1,0 +1,524 @@
+"""Every operator of a forward: what it computed, from what, and which line asked for it.
+
+The second view of a forward beside its calls. Modules have names and nesting of their own in each implementation; the
+numbers that operators compute are the same in all of them. No tensor is kept: each is reduced to a fingerprint when the
+operator has run.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from unittest.mock import patch
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from pytest_tfdebug.tracing.record.capture import dtype_name, is_plain, readable
+from pytest_tfdebug.tracing.record.recorder import Recorder
+from pytest_tfdebug.tracing.record.sites import MODULE_FILE, codes_of, is_library
+from pytest_tfdebug.tracing.record.wrappers import bare, named_modules, named_tensors
+from pytest_tfdebug.tracing.values.attributes import plain_attributes
+from pytest_tfdebug.tracing.values.fingerprints import Fingerprint, Fingerprinter
+from pytest_tfdebug.tracing.values.tape import Ref, mapped, results_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from types import CodeType, FrameType
+
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.record.leaves import Leaf
+    from pytest_tfdebug.tracing.values.tape import Tape
+
+#: What a value is: computed, another view of what was computed, or there before the forward.
+Origin = Literal["operator", "view", "parameter", "buffer", "input", "constant"]
+#: Operators that hand their elements on unchanged, in another place, number or dtype.
+MOVES = frozenset(
+    {
+        *("cat", "stack", "repeat", "repeat_interleave", "roll", "flip", "constant_pad_nd", "tril", "triu"),
+        *("clone", "contiguous", "_to_copy", "copy_", "lift_fresh_copy", "_unsafe_view"),
+        *("index", "index_select", "gather", "select_backward"),
+    }
+)
+#: In-place operators that leave nothing of what was there.
+_OVERWRITES = frozenset({"copy_", "fill_", "zero_"})
+#: More frames than this between a line of a forward and an operator are a recursion.
+_MAX_FRAMES = 24
+
+
+class Line(NamedTuple):
+    """A line of source under way.
+
+    Args:
+        file: Path of the file.
+        line: Its number, from 1.
+        function: Name of the function.
+        first: First line of its statement, where that was read from a file; 0 where it can be looked up.
+        last: Last line of its statement, likewise.
+        text: The statement, likewise.
+    """
+
+    file: str
+    line: int
+    function: str
+    first: int = 0
+    last: int = 0
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Value:
+    """A tensor that a forward computed, or started from.
+
+    Args:
+        index: Position in the table; producers have smaller ones.
+        operator: Name of the aten operator, ``mul``; empty for what was there before the forward.
+        origin: What it is.
+        name: Of a parameter, a buffer or an input of the root.
+        call: ``index`` of the innermost call that was under way; None outside of every call.
+        lines: The source lines that asked for it, innermost first, up to the forward of the nearest module.
+        producers: Values that it was computed from.
+        shape: Shape, in elements.
+        dtype: Name of the dtype.
+        print: Its fingerprint.
+        is_random: Whether the operator draws random numbers.
+    """
+
+    index: int
+    operator: str
+    origin: Origin
+    name: str
+    call: int | None
+    lines: tuple[Line, ...]
+    producers: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    print: Fingerprint = field(repr=False)
+    is_random: bool = False
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether its elements are those of its producers, in another place or number."""
+        return self.origin == "view" or self.operator in MOVES
+
+
+@dataclass
+class Values:
+    """The table of a forward's values.
+
+    Args:
+        values: Every value, in the order of computation.
+        calls: The calls of modules, without tensors, in the order in which they began.
+        inputs: Values that each call was given, by its ``index`` and the leaf path.
+        outputs: Values that it returned, likewise.
+        parameters: Fingerprint and shape of every parameter, by name.
+        is_widened: Whether the forward was made in float32, of a model in half precision.
+        modules: Every module path of the model, called or not, the root left out; empty where a file was read.
+        floors: Name of a dtype -> how far the moments of each value are from the same in a forward of that dtype, then
+            the norm of each result's difference over its own; 0 where unknown.
+        attributes: What each module holds that is no tensor, as text, by module path (empty for the root) and name.
+    """
+
+    values: list[Value] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    inputs: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    outputs: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    parameters: dict[str, tuple[Fingerprint, tuple[int, ...]]] = field(default_factory=dict)
+    is_widened: bool = False
+    modules: tuple[str, ...] = ()
+    floors: dict[str, list[float]] = field(default_factory=dict)
+    attributes: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def results(self) -> list[tuple[str, int]]:
+        """The root's output values, with their leaf paths."""
+        return self.outputs.get(self.calls[0].index, []) if self.calls else []
+
+
+_Geometry = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
+
+
+class _Made(NamedTuple):
+    """How a value came about; see :class:`Value`."""
+
+    operator: str
+    producers: tuple[int, ...]
+    lines: tuple[Line, ...]
+    is_written: bool = False
+    is_random: bool = False
+
+
+class _Memory:
+    """What is known of one storage: which value each view of it shows, and which operators wrote it."""
+
+    __slots__ = ("shown", "storage", "writers")
+
+    def __init__(self, storage: StorageWeakRef) -> None:
+        self.storage = storage
+        self.shown: dict[_Geometry, int] = {}
+        self.writers: list[int] = []
+
+
+class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees each operator below autograd and composites, and fills the table."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, a second's work, to keep it out of this mode."""
+        return False
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        table: Values,
+        boundary: int,
+        progress: Callable[[int], None],
+        tape: Tape | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._progress, self._tape = progress, tape
+        self._table = table
+        self._boundary = boundary
+        self._memories: dict[int, _Memory] = {}
+        self._prints = Fingerprinter()
+        self._stack: list[tuple[Call, frozenset[int]]] = []
+        self._root = bare(model)
+        self._modules = {path: module for path, _, module in named_modules(model)}
+        self._own: dict[int, tuple[Origin, str]] = {}
+        self._weights = [*named_tensors(model)]  # kept, or what is read from a file would leave its address to others
+        for name, tensor in reversed(self._weights):  # parameters, and the first name of each, come last
+            if _can_be_read(tensor):
+                self._own[_address(tensor)] = (
+                    "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer",
+                    name,
+                )
+
+    # --- the calls of modules
+
+    def enter(self, call: Call, leaves: list[Leaf], _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
+        module = self._modules.get(call.path, self._root) if call.parent is not None else self._root
+        outer = self._stack[-1][1] if self._stack else frozenset()
+        self._stack.append((call, outer.union(codes_of(module))))
+        self._table.calls.append(call)
+        self._progress(len(self._table.calls))
+        is_root = call.parent is None
+        with _disable_current_modes():
+            self._table.inputs[call.index] = [
+                (leaf.path, self._read(leaf.tensor, ("input", leaf.path) if is_root else None))
+                for leaf in leaves
+                if _can_be_read(leaf.tensor)
+            ]
+
+    def leave(self, call: Call, leaves: list[Leaf], _output: Any) -> None:  # noqa: ANN401
+        self._pop(call)
+        with _disable_current_modes():
+            self._table.outputs[call.index] = [
+                (leaf.path, self._read(leaf.tensor)) for leaf in leaves if _can_be_read(leaf.tensor)
+            ]
+
+    def fail(self, call: Call) -> None:
+        self._pop(call)
+
+    def _pop(self, call: Call) -> None:
+        while self._stack:
+            if self._stack.pop()[0] is call:
+                return
+
+    # --- operators
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        kwargs = kwargs or {}
+        written = _written(func, args, kwargs)
+        name = func.overloadpacket.__name__
+        keeps = name not in _OVERWRITES
+        producers = [
+            self._read(tensor)
+            for tensor in _tensors((*args, *kwargs.values()))
+            if _can_be_read(tensor) and (keeps or not any(tensor is other for other in written))
+        ]
+        given = self._given(args, kwargs, written)
+        result = func(*args, **kwargs)
+        made = [tensor for tensor in (written or _tensors((result,))) if _can_be_read(tensor)]
+        if made:
+            lines = self._lines()
+            is_random = torch.Tag.nondeterministic_seeded in func.tags
+            how = _Made(name, tuple(dict.fromkeys(producers)), lines, bool(written), is_random)
+            for tensor in made:
+                self._made(tensor, how)
+            if self._tape is not None and written:
+                self._tape.wrote(func, given, [(self._read(tensor), tensor) for tensor in made])
+            elif self._tape is not None:
+                self._tape.ran(func, given, [self._ref(each) for each in results_of(result)])
+        return result
+
+    def _given(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], written: Sequence[torch.Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of an operator as a tape keeps them; empty where there is none."""
+        if self._tape is None:
+            return (), {}
+        readable = [tensor for tensor in written if _can_be_read(tensor)]
+        for tensor in readable:
+            self._read(tensor)
+        given = mapped((args, kwargs), lambda each: each if any(each is t for t in readable) else self._ref(each, each))
+        targets = self._tape.will_write(readable)
+        found: tuple[tuple[Any, ...], dict[str, Any]] = mapped(given, lambda each: targets.get(id(each), each))
+        return found
+
+    def _ref(self, given: Any, otherwise: Any = None) -> Any:  # noqa: ANN401 - any argument
+        """Return what stands for a tensor on a tape."""
+        return Ref(self._read(given)) if isinstance(given, torch.Tensor) and _can_be_read(given) else otherwise
+
+    def _made(self, tensor: torch.Tensor, made: _Made) -> None:
+        """Note a tensor that an operator gave."""
+        memory = self._memory(tensor)
+        is_view = memory is not None and not made.is_written
+        if memory is None:
+            memory = self._memories[_address(tensor)] = _Memory(_weak(tensor))
+        index = self._add(tensor, "view" if is_view else "operator", made)
+        if made.is_written:
+            memory.shown.clear()
+        if not is_view:
+            if tensor.numel() * tensor.element_size() >= tensor.untyped_storage().nbytes():
+                memory.writers.clear()
+            memory.writers.append(index)
+        memory.shown[_geometry(tensor)] = index
+        if self._tape is not None:
+            self._tape.has(index, tensor)
+
+    def _add(self, tensor: torch.Tensor, origin: Origin, made: _Made, name: str = "") -> int:
+        index = len(self._table.values)
+        call = self._stack[-1][0].index if self._stack else None
+        if "empty" in made.operator:  # what happens to lie there is no value, and differs from run to run
+            tensor = torch.zeros_like(tensor)
+        shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
+        found = self._reduced(tensor, origin, made.producers)
+        how = made.operator, origin, name, call, made.lines, made.producers
+        self._table.values.append(Value(index, *how, shape, dtype, found, made.is_random))
+        return index
+
+    def _reduced(self, tensor: torch.Tensor, origin: Origin, producers: tuple[int, ...]) -> Fingerprint:
+        """Reduce a tensor; a view of all of a tensor has its numbers, and one of a weight needs none of its own."""
+        if origin == "view" and len(producers) == 1:
+            base = self._table.values[producers[0]]
+            if math.prod(base.shape) == tensor.numel() and 0 not in tensor.stride():
+                return base.print if self._is_weight(base) else self._prints.of(tensor, base.print)
+        return self._prints.of(tensor)
+
+    def _is_weight(self, value: Value) -> bool:
+        while value.origin == "view" and len(value.producers) == 1:
+            value = self._table.values[value.producers[0]]
+        return value.origin == "parameter"
+
+    def _read(self, tensor: torch.Tensor, origin: tuple[Origin, str] | None = None) -> int:
+        """Return the value that a tensor shows now."""
+        memory = self._memory(tensor)
+        geometry = _geometry(tensor)
+        if memory is None:
+            memory = self._memories[_address(tensor)] = _Memory(_weak(tensor))
+            kind, name = origin or self._own.get(_address(tensor), ("constant", ""))
+            memory.shown[geometry] = self._add(tensor, kind, _Made("", (), ()), name)
+            memory.writers.append(memory.shown[geometry])
+            if self._tape is not None:
+                self._tape.has(memory.shown[geometry], tensor)
+        elif geometry not in memory.shown:
+            made = _Made("view", tuple(memory.writers), self._lines())
+            memory.shown[geometry] = self._add(tensor, "view", made)
+            if self._tape is not None:
+                self._tape.views(memory.shown[geometry], tensor)
+        return memory.shown[geometry]
+
+    def _memory(self, tensor: torch.Tensor) -> _Memory | None:
+        address = _address(tensor)
+        memory = self._memories.get(address)
+        if memory is not None and memory.storage.expired():  # type: ignore[no-untyped-call]
+            del self._memories[address]
+            return None
+        return memory
+
+    def _lines(self) -> tuple[Line, ...]:
+        """Return the lines under way, innermost first, up to the forward of the nearest module that has source."""
+        codes = self._stack[-1][1] if self._stack else frozenset()
+        found: list[Line] = []
+        end = 0
+        frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - the documented way to the running frame
+        while frame is not None and id(frame.f_code) != self._boundary and len(found) < _MAX_FRAMES:
+            code = frame.f_code
+            if not is_library(code.co_filename):
+                found.append(Line(code.co_filename, frame.f_lineno, code.co_name))
+                if id(code) in codes:
+                    end = len(found)  # a method; the forward may stand further out
+            elif end and code.co_filename == MODULE_FILE:
+                break
+            frame = frame.f_back
+        return tuple(found[:end])
+
+    def finish(self) -> None:
+        """Add the fingerprints of the parameters to the table."""
+        seen = {value.name: value.print for value in self._table.values if value.origin == "parameter"}
+        named: dict[int, tuple[str, torch.Tensor]] = {}
+        for name, tensor in self._weights:
+            if isinstance(tensor, torch.nn.Parameter):
+                named.setdefault(id(tensor), (name, tensor))
+        for name, parameter in named.values():
+            if name in seen:
+                self._table.parameters[name] = seen[name], tuple(parameter.shape)
+            elif (values := readable(parameter)) is not None:  # packed ones have no operators of their own
+                self._table.parameters[name] = self._prints.of(values), tuple(values.shape)
+
+
+class _WrittenOut(TorchFunctionMode):
+    """Computes fused attention step by step, so that each step can be held to code that is written out."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            try:
+                return _attention(*args, **(kwargs or {}))
+            except (RuntimeError, TypeError, IndexError):  # what the fused kernel takes all the same, or says better
+                return func(*args, **(kwargs or {}))
+        if func is torch.nn.functional.multi_head_attention_forward:  # torch takes this mode off while it runs
+            with patch.object(torch.nn.functional, "scaled_dot_product_attention", _attention):
+                return func(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _attention(  # noqa: PLR0917 - torch's signature
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002
+    scale: float | None = None,
+    enable_gqa: bool = False,  # noqa: FBT001, FBT002
+) -> torch.Tensor:
+    """As ``torch.nn.functional.scaled_dot_product_attention``, one operator at a time."""
+    if enable_gqa:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    scores = query @ key.transpose(-2, -1)
+    scores = scores * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, float("-inf"))
+        weights = scores.softmax(-1)
+        hidden = ~attn_mask.any(-1, keepdim=True)
+        weights = weights.masked_fill(hidden, 0.0) if bool(hidden.any()) else weights
+    else:
+        weights = (scores if attn_mask is None else scores + attn_mask).softmax(-1)
+    return torch.dropout(weights, dropout_p, train=True) @ value if dropout_p else weights @ value
+
+
+@contextmanager
+def watching(model: torch.nn.Module) -> Iterator[Values]:
+    """Record the operators of the forward inside a ``with`` block, into the table that it yields.
+
+    Fused attention is computed step by step, and torch's fast paths are off: the forward is the same up to rounding.
+    """
+    boundary = sys._getframe(2).f_code  # noqa: SLF001 - who runs the block
+    with _watched(model, boundary) as (table, _):
+        yield table
+
+
+def values_of(
+    model: torch.nn.Module,
+    method: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    progress: Callable[[int], None] = lambda _calls: None,
+    *,
+    is_written_out: bool = True,
+    tape: Tape | None = None,
+) -> Values:
+    """Return the operators of one call of a model's method, as :func:`watching` records them.
+
+    Args:
+        model: The model.
+        method: Name of the method, ``"forward"``.
+        args: Its positional inputs.
+        kwargs: Its keyword inputs.
+        progress: Told with each module how many calls began.
+        is_written_out: Compute fused kernels step by step.
+        tape: Keeps all that each operator was given and gave.
+    """
+    boundary = sys._getframe().f_code  # noqa: SLF001 - it runs the method
+    with _watched(model, boundary, progress, is_written_out=is_written_out, tape=tape) as (table, recorder):
+        recorder.run(method, args, kwargs)
+    return table
+
+
+@contextmanager
+def _watched(
+    model: torch.nn.Module,
+    boundary: CodeType,
+    progress: Callable[[int], None] = lambda _calls: None,
+    *,
+    is_written_out: bool = True,
+    tape: Tape | None = None,
+) -> Iterator[tuple[Values, Recorder]]:
+    table = Values()
+    operators = _Operators(model, table, id(boundary), progress, tape)
+    with ExitStack() as stack:
+        if is_written_out:
+            stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+            torch.backends.mha.set_fastpath_enabled(False)
+        stack.enter_context(torch.no_grad())
+        recorder = stack.enter_context(Recorder(model, operators))
+        table.modules = tuple(recorder.modules.by_path)
+        table.attributes = plain_attributes(model)
+        if is_written_out:
+            stack.enter_context(_WrittenOut())
+        stack.enter_context(operators)
+        yield table, recorder
+    operators.finish()
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - torch's own key for a storage
+
+
+def _weak(tensor: torch.Tensor) -> StorageWeakRef:
+    return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+
+
+def _geometry(tensor: torch.Tensor) -> _Geometry:
+    return int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
+
+
+def _can_be_read(tensor: torch.Tensor) -> bool:
+    return is_plain(tensor)
+
+
+def _tensors(values: Iterable[object]) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += _tensors(value)
+    return found
+
+
+def _written(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors that an operator writes to."""
+    schema = func._schema  # noqa: SLF001 - it has no public name
+    if not schema.is_mutable:
+        return []
+    given = [
+        args[place] if place < len(args) else kwargs.get(argument.name)
+        for place, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return _tensors(given)

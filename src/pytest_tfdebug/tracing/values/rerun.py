@@ -1,0 +1,131 @@
+"""A forward that can be made again, to look at its operators once a comparison has failed."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from pytest_tfdebug.tracing.record.compiled import uncompiled
+from pytest_tfdebug.tracing.record.kept_call import kept
+from pytest_tfdebug.tracing.record.leaves import replaced
+from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.values.fingerprints import Fingerprinter, distance
+from pytest_tfdebug.tracing.values.operators import values_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pytest_tfdebug.tracing.values.operators import Values
+    from pytest_tfdebug.tracing.values.tape import Tape
+
+#: Fingerprints of the outputs of two forwards of one model differ by less: fused kernels are computed step by step.
+_SAME = 1e-3
+#: Those of a forward in half precision and of the same in float32 by less than this.
+_SAME_WIDENED = 0.1
+_LOW = (torch.float16, torch.bfloat16)
+
+
+class Rerun:
+    """A model and its inputs as they were before its forward.
+
+    Tensors of the inputs are kept without being copied until somebody writes to them.
+
+    Attributes:
+        model: The model.
+        method: What was called.
+
+    Args:
+        model: The model.
+        args: Positional inputs.
+        kwargs: Keyword inputs.
+        method: What was called.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], method: str = "forward"
+    ) -> None:
+        self.model, self.method = model, method
+        self._inputs = kept((args, kwargs))
+        self._random = torch.random.get_rng_state(), random.getstate()
+
+    def seed(self) -> None:
+        """Let random numbers be drawn as in the first forward."""
+        torch.random.set_rng_state(self._random[0])
+        random.setstate(self._random[1])
+
+    def inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the inputs as they were, for one forward."""
+        args, kwargs = kept(self._inputs)
+        return args, kwargs
+
+    def values(
+        self,
+        outputs: Sequence[torch.Tensor | None] | None = None,
+        progress: Callable[[int], None] = lambda _calls: None,
+        tape: Tape | None = None,
+    ) -> Values | None:
+        """Make the forward again and return its table of values; None where it cannot be made as it was.
+
+        A model in half precision is looked at as a float32 copy: its rounding would hide what is computed.
+
+        Args:
+            outputs: What the first forward returned; None to ask for no likeness. A model that has changed since, or
+                that draws random numbers from elsewhere, gives something else.
+            progress: Told with each module how many calls began.
+            tape: Keeps the operators, to be run again.
+        """
+        model = self.model
+        try:
+            is_widened = any(parameter.dtype in _LOW for parameter in model.parameters())
+            if is_widened:
+                model = copy.deepcopy(model).float()
+            for is_written_out in (True, False):  # the rounding of written-out attention may grow to another answer
+                args, kwargs = replaced(self.inputs(), _widened) if is_widened else self.inputs()
+                if tape is not None:
+                    tape.clear()
+                with preserved(model), torch.no_grad(), uncompiled(model):
+                    self.seed()
+                    values = values_of(
+                        model, self.method, args, kwargs, progress, is_written_out=is_written_out, tape=tape
+                    )
+                values.is_widened = is_widened
+                if outputs is None or _is_same(values, outputs, _SAME_WIDENED if is_widened else _SAME):
+                    return values
+        except Exception:  # noqa: BLE001 - a forward that fails the second time explains nothing, and must cost nothing
+            return None
+        return None
+
+
+class Recorded:
+    """Values that were recorded with a golden: nothing has to be run again.
+
+    Args:
+        values: The table.
+    """
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+
+    def values(
+        self,
+        outputs: Sequence[torch.Tensor | None] | None = None,  # noqa: ARG002 - as of a rerun
+        tape: Tape | None = None,  # noqa: ARG002
+    ) -> Values:
+        """Return the table."""
+        return self._values
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in _LOW else tensor
+
+
+def _is_same(values: Values, outputs: Iterable[torch.Tensor | None], bound: float) -> bool:
+    prints = Fingerprinter()
+    found = [values.values[index].print for _, index in values.results]
+    return all(
+        any(distance(one, other) <= bound for other in found)
+        for one in (prints.of(tensor) for tensor in outputs if tensor is not None and tensor.numel())
+    )
