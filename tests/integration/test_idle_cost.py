@@ -28,6 +28,7 @@ OWN = {
     "pytest_tfdebug",
     "pytest_tfdebug.errors",
     "pytest_tfdebug.goldens",
+    "pytest_tfdebug.goldens.session",
     "pytest_tfdebug.goldens.session.collected",
     "pytest_tfdebug.options",
     "pytest_tfdebug.plugin",
