@@ -192,6 +192,8 @@ class Scanner:
 
     def _inherited_of(self, inherited: Inherited) -> frozenset[str]:
         """Return the tests that the bases of a class define for others to inherit."""
+        if inherited.base is not None:
+            return self._inherited(inherited.base.inherited) | self._tests(inherited.base)
         return frozenset().union(*map(self._tests, inherited.mro))
 
 

@@ -30,7 +30,8 @@ class Inherited:
     """What classes with the same bases inherit.
 
     ``mro`` holds the classes of the repository that follow such a class in its MRO, ``externals`` the full names of
-    the bases outside the repository.
+    the bases outside the repository, ``members`` the definition that Python picks for each name that the bases bind.
+    ``base`` is the base of classes that have one in the repository: what it inherits is found once in a long chain.
     """
 
     def __init__(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> None:
@@ -41,14 +42,11 @@ class Inherited:
         )
         #: Whether all bases are known, so that an attribute that none of them binds is not there.
         self.is_closed = all(map(is_known, externals))
-
-    @cached_property
-    def members(self) -> dict[str, tuple[Linked, Binding]]:
-        """The definition that Python picks for each name that the bases bind."""
-        found: dict[str, tuple[Linked, Binding]] = {}
-        for cls in reversed(self.mro):
-            found.update((name, (cls, member)) for name, member in cls.facts.members.items())
-        return found
+        self.base = mro[0] if mro and mro[0].mro == mro else None
+        self.members: dict[str, tuple[Linked, Binding]] = self.base.inherited.members if self.base else {}
+        for cls in (self.base,) if self.base else reversed(mro):
+            if cls.facts.members:
+                self.members = self.members | {name: (cls, member) for name, member in cls.facts.members.items()}
 
     @cached_property
     def counts_abstract(self) -> bool:
