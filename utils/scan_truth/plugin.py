@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from scan_truth.rows import Row, marked, place_of, relative_to, row_of, vanished
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_tfdebug.scan.report.result import CommonTest
 
 _OUTPUT = "tf_skip_report"
 
@@ -97,10 +97,10 @@ class SkipReport:
     def _write(self) -> None:
         """Write what the run saw as a scan's report."""
         from pytest_tfdebug.scan.errors import ScanError
-        from pytest_tfdebug.scan.report.result import chunks, write
+        from pytest_tfdebug.scan.report.result import write
 
         try:
-            write(self._path, chunks(*_report(self._rows.values(), self._broken)))
+            write(self._path, [json.dumps(_report(self._rows.values(), self._broken), ensure_ascii=False, indent=2)])
         except ScanError as error:
             raise pytest.UsageError(str(error).replace("--output_dir", "--skip-report")) from error
 
@@ -122,8 +122,8 @@ def _location(longrepr: object) -> tuple[str, int, str]:
     return "", 0, str(longrepr)
 
 
-def _report(rows: Iterable[Row], broken: set[str]) -> tuple[dict[str, CommonTest], dict[str, dict[str, Any]]]:
-    """Return the tests of the rows, and the keys that a scan's report of each does not have.
+def _report(rows: Iterable[Row], broken: set[str]) -> dict[str, dict[str, Any]]:
+    """Return a scan's report of the rows, with some keys that it does not have.
 
     Args:
         rows: What the run saw.
@@ -134,23 +134,22 @@ def _report(rows: Iterable[Row], broken: set[str]) -> tuple[dict[str, CommonTest
     tests: dict[str, dict[tuple[str, str, str], list[Row]]] = {}
     for row in sorted(rows):
         tests.setdefault(row.test, {}).setdefault((row.model, row.cls, row.node), []).append(row)
-    report, extra = {}, {}
+    report = {}
     for test, classes in sorted(tests.items()):
         origin = next(row.origin for found in classes.values() for row in found)
         kept = {key: [row for row in found if row.state != "deselected"] for key, found in classes.items()}
         cases = tuple(Case(*key[:2], _state(found)) for key, found in sorted(kept.items()) if found)
-        report[test] = CommonTest(test, origin, cases)
         ran: dict[str, list[str]] = {}
         for case in cases:
             if case.state.state == "ran":
                 ran.setdefault(case.model, []).append(case.cls)
         left_out = {row.model for found in classes.values() for row in found if row.state == "deselected"}
-        extra[test] = {
+        report[test] = CommonTest(test, origin, cases).to_dict() | {
             "models_not_run": sorted({case.model for case in cases if case.state.state == "collected"}),
             "models_incomplete": sorted(left_out | broken),
             "classes_ran": ran,
         }
-    return report, extra
+    return report
 
 
 def _state(rows: list[Row]) -> Any:  # noqa: ANN401 - the scanner's State, imported when a report is written

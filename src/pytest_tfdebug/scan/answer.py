@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.cache import MISTAKES, Cache, Head
 from pytest_tfdebug.scan.read.files import stamp
-from pytest_tfdebug.scan.read.tree import DiskTree, Record
+from pytest_tfdebug.scan.read.tree import DiskTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -39,23 +39,26 @@ class Answer:
     """
 
     def __init__(self, question: Question, find: Callable[[], Part], head: Head | None = None) -> None:
-        self.question, self._find = question, find
-        self._kept, self.head = head, head or self._made()
+        self.question, self._find, self._kept = question, find, head
 
     @cached_property
     def _part(self) -> Part:
         return self._find()
 
-    def _made(self) -> Head:
-        lines = "\n".join(self._summary(verbose=False))
-        return Head(self._part.record, self.result.skipped_files, self.result.unresolved_bases, lines, 0, 0)
+    @cached_property
+    def head(self) -> Head:
+        """What is kept of the answer."""
+        if self._kept is not None:
+            return self._kept
+        found = self.result
+        return Head(self._part.record, found.skipped_files, found.unresolved_bases, "\n".join(self._summary()), 0, 0)
 
     @cached_property
     def result(self) -> ScanResult:
         """What the scan found."""
         from pytest_tfdebug.scan.report.found import result
 
-        return result(self._part.models, self._part.bad, self.question.test)
+        return result(self._part, self.question.test)
 
     @cached_property
     def report(self) -> dict[str, dict[str, Any]]:
@@ -81,7 +84,7 @@ class Answer:
         if self.head != self._kept:
             from pytest_tfdebug.scan.report.found import to_rows
 
-            cache.keep(self.question.name, self.head, to_rows(self._part.models, self._part.shared))
+            cache.keep(self.question.name, self.head, to_rows(self._part))
 
     @property
     def warnings(self) -> Iterator[str]:
@@ -98,7 +101,7 @@ class Answer:
         """Return the lines of the summary."""
         return self._summary(verbose=True) if verbose else [self.head.summary]
 
-    def _summary(self, *, verbose: bool) -> Iterable[str]:
+    def _summary(self, *, verbose: bool = False) -> Iterable[str]:
         from pytest_tfdebug.scan.report import render
 
         if self.question.test is not None:
@@ -114,52 +117,39 @@ def answer(question: Question, cache: Cache | None) -> Answer:
     """
     tree, head = DiskTree(question.repo), cache.head(question.name) if cache is not None else None
     if cache is None or head is None or not head.record.has_listings_of(tree):
-        return Answer(question, lambda: _scanned(question))
+        return Answer(question, lambda: _found(question))
     changed = head.record.changed(tree)
-    return Answer(
-        question, lambda: _updated(question, head, cache.rows(question.name), changed), None if changed else head
-    )
+    if changed:
+        return Answer(question, lambda: _found(question, head, cache.rows(question.name), changed))
+    return Answer(question, lambda: _earlier(head, cache.rows(question.name)) or _found(question), head)
 
 
-def _scanned(question: Question) -> Part:
-    """Scan every model."""
+def _found(question: Question, head: Head | None = None, rows: Any = None, changed: set[str] | None = None) -> Part:
+    """Scan the models that depend on changed files, and take what an earlier scan found of the others.
+
+    Every model is scanned where there is no earlier scan, or a file has changed that belongs to no model.
+    """
     from pytest_tfdebug.scan.read.layout import Work, model_files
-    from pytest_tfdebug.scan.workers import scan_shown
+    from pytest_tfdebug.scan.workers import scan_models
 
     tree = DiskTree(question.repo)
     work = Work(question.repo, tuple(model_files(tree, question.models_dir)), question.test, question.is_strict)
-    _tell(len(work.places))
-    part = scan_shown(work, tree)
-    return part._replace(record=Record.union([part.record, tree.record]))
-
-
-def _updated(question: Question, head: Head, rows: Any, changed: set[str]) -> Part:
-    """Scan the models that depend on changed files, and take what an earlier scan found of the others.
-
-    Every model is scanned where a file has changed that belongs to none, or the rows are not what they should be.
-    """
-    from pytest_tfdebug.scan.report.found import Part, from_rows
-
-    try:
-        models, shared = from_rows(rows)
-    except MISTAKES:
-        return _scanned(question)
-    earlier = Part(models, head.bad, head.record, shared)
-    if not changed:
-        return earlier
-    from pytest_tfdebug.scan.read.layout import Work, model_files
-    from pytest_tfdebug.scan.workers import hit, scan_changed
-
-    tree = DiskTree(question.repo)
-    work = Work(question.repo, tuple(model_files(tree, question.models_dir)), question.test)
-    models_hit = hit(work, earlier, changed)
-    if models_hit is None:
-        return _scanned(question)
-    by_model = work.by_model()
-    _tell(sum(len(by_model[model]) for model in models_hit))
-    return scan_changed(work, tree, earlier, models_hit)
-
-
-def _tell(files: int) -> None:
-    sys.stderr.write(f"🔬 Parsing {files} model test files once each...\n")
+    earlier = _earlier(head, rows) if head is not None else None
+    kept = earlier.without(work, changed or set()) if earlier is not None else None
+    known = {model.model for model in kept.models} if kept is not None else set()
+    models = [model for model in work.by_model() if model not in known]
+    sys.stderr.write(
+        f"🔬 Parsing {sum(where.model not in known for where in work.places)} model test files once each...\n"
+    )
     sys.stderr.flush()
+    part = scan_models(work, tree, models)
+    return part if kept is None else part.union([kept, part])
+
+
+def _earlier(head: Head, rows: Any) -> Part | None:
+    """Return what an earlier scan found; None where the rows are not what they should be."""
+    from pytest_tfdebug.scan.report.found import from_rows
+
+    with suppress(*MISTAKES):
+        return from_rows(rows, head.bad, head.record)
+    return None

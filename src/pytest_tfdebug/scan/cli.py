@@ -16,14 +16,13 @@ from pytest_tfdebug.scan.read.tree import DiskTree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import TextIO
 
 OK, FAILED, UNANSWERED = 0, 1, 2
 #: Characters in a line of the help.
 _WIDTH = 100
-#: Options -> the options that cannot be given with them.
-_ALONE = {
-    "fix": ("format", "strict_reasons", "strict", "test_method_name"),
-}
+#: Options that do not go with ``--fix``, as messages spell them.
+_NOT_WITH_FIX = ("format", "strict-reasons", "strict", "test_method_name")
 _FORMATS = ("json", "markdown", "github")
 _NAMES = {".json": "JSON", ".md": "Markdown"}
 #: Characters by which a repository could steer a terminal or turn the direction of text -> escapes that JSON knows.
@@ -35,7 +34,10 @@ _STEERING = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a scan and return its exit code: 0, 1 for a failed ratchet or comparison, 2 for no answer."""
-    options = parser().parse_args(_spelled(sys.argv[1:] if argv is None else argv))
+    arguments = sys.argv[1:] if argv is None else argv
+    parts = (argument.partition("=") if argument.startswith("--") else ("", "", argument) for argument in arguments)
+    # options have hyphens, as the parser knows them, where underscores were typed
+    options = parser().parse_args([f"{name.replace('_', '-')}{equals}{value}" for name, equals, value in parts])
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # escape the characters that its encoding lacks
             stream.reconfigure(errors="backslashreplace")
@@ -49,20 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return OK
 
 
-def _spelled(arguments: Sequence[str]) -> list[str]:
-    """Return arguments whose options have hyphens, as the parser knows them, where underscores were typed."""
-    parts = (argument.partition("=") if argument.startswith("--") else ("", "", argument) for argument in arguments)
-    return [f"{name.replace('_', '-')}{equals}{value}" for name, equals, value in parts]
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     found = argparse.ArgumentParser(
         prog="python -m pytest_tfdebug.scan",
         description="Which common tests does each model of a transformers-style repository skip, and why.",
-        formatter_class=partial(
-            argparse.HelpFormatter, width=_WIDTH
-        ),  # a width that is given spares the import of shutil
+        formatter_class=partial(argparse.HelpFormatter, width=_WIDTH),  # which spares the import of shutil
     )
     add = found.add_argument
     add("--repo", default=".", metavar="DIR", help="root of the repository (default: the current directory)")
@@ -94,9 +88,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    _check_options(options)
     if options.fix:
         return _fix(options)
+    if options.diff or options.write:
+        raise ScanError(
+            "--diff and --write say what --fix does with its changes; name them with --fix stale or --fix reasons."
+        )
     earlier = _earlier(options)
     question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
     cache = None if options.no_cache or options.strict else Cache(options.repo, options.models_dir)
@@ -120,21 +117,11 @@ def _run(options: argparse.Namespace) -> int:
     return code
 
 
-def _check_options(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
-    if (options.diff or options.write) and not options.fix:
-        raise ScanError(
-            "--diff and --write say what --fix does with its changes; name them with --fix stale or --fix reasons."
-        )
-    for name, others in _ALONE.items():
-        wrong = next((other for other in others if getattr(options, other)), None) if getattr(options, name) else None
-        if wrong is not None:
-            option = wrong if wrong == "test_method_name" else wrong.replace("_", "-")
-            raise ScanError(f"--{option} does not go with --{name}.")
-
-
 def _fix(options: argparse.Namespace) -> int:
     """Show, or make, the changes to the source that are asked for."""
+    for name in _NOT_WITH_FIX:
+        if getattr(options, name.replace("-", "_")):
+            raise ScanError(f"--{name} does not go with --fix.")
     import datetime as dt
 
     from pytest_tfdebug.scan.ratchet.fix import rewrites
@@ -205,64 +192,54 @@ def _save(target: str, form: str | None, found: Answer) -> list[str]:
 
 
 def _show(options: argparse.Namespace, found: Answer, earlier: dict[str, Any] | None) -> int:
-    """Print what was asked for, and return the exit code."""
+    """Print what was asked for, and return the exit code.
+
+    Raises:
+        ScanError: If all tests would be compared with a report of one, or one test with a report that does not have it.
+    """
     if earlier is None:
-        _print(_summary(options, found))
-        return _without_reason(options, found) if options.strict_reasons else OK
-    test, now = options.test_method_name, found.report
+        return _show_report(options, found)
     from pytest_tfdebug.scan.ratchet import baseline
 
-    if options.baseline:
-        _check(options, earlier, now)
-    changed = baseline.changes(_only(earlier, test), now, strict_reasons=options.strict_reasons)
+    file, test, now = options.baseline, options.test_method_name, found.report
+    if file and test is None and len(earlier) == 1 < len(now):
+        only = next(iter(earlier))
+        raise ScanError(f"{file} is the report of one test; compare it with --test_method_name {only}.")
+    if file and test is not None and test not in earlier:
+        raise ScanError(f"{file} has no test {test}; write a report of it, or of all tests, before the change.")
+    before = {name: values for name, values in earlier.items() if test in (None, name)}
+    changed = baseline.changes(before, now, strict_reasons=options.strict_reasons)
     if options.format is None:
-        _print(baseline.lines(changed, now, options.baseline or options.base, verbose=options.verbose))
+        _print(baseline.lines(changed, now, file or options.base, verbose=options.verbose))
     else:
         _print(baseline.FORMATS[options.format](changed, now))
     return FAILED if baseline.is_failure(changed) else OK
 
 
-def _without_reason(options: argparse.Namespace, found: Answer) -> int:
-    """Print the skips without a reason, to stderr where stdout holds the report."""
-    from pytest_tfdebug.scan.ratchet import baseline
-
-    bare = baseline.without_reason(found.report)
-    show = _tell if options.format is not None else lambda line: _print([line])
-    for line in baseline.lines(bare, found.report) if bare else ():
-        show(line)
-    return FAILED if bare else OK
-
-
-def _summary(options: argparse.Namespace, found: Answer) -> Iterable[str]:
-    """Return what is printed: a summary, or the report in the form that was asked for."""
+def _show_report(options: argparse.Namespace, found: Answer) -> int:
+    """Print the summary or the report, and the skips without a reason where they matter."""
     from pytest_tfdebug.scan.report import render
 
     if options.format is None:
-        return found.summarize(verbose=options.verbose)
-    if options.format == "github":
-        return render.as_annotations(found.report)
-    text = found.result.dumps() if options.format == "json" else render.to_markdown(found.report)
-    return [text.rstrip("\n")]
+        _print(found.summarize(verbose=options.verbose))
+    elif options.format == "github":
+        _print(render.as_annotations(found.report))
+    else:
+        _print([(found.result.dumps() if options.format == "json" else render.to_markdown(found.report)).rstrip("\n")])
+    if not options.strict_reasons:
+        return OK
+    from pytest_tfdebug.scan.ratchet import baseline
+
+    bare = baseline.without_reason(found.report)
+    for line in baseline.lines(bare, found.report) if bare else ():
+        _print([line], sys.stdout if options.format is None else sys.stderr)  # stdout holds the report
+    return FAILED if bare else OK
 
 
-def _check(options: argparse.Namespace, earlier: dict[str, Any], now: dict[str, Any]) -> None:
-    """Refuse to compare all tests with a report of one, or one test with a report that does not have it."""
-    file, test = options.baseline, options.test_method_name
-    if test is None and len(earlier) == 1 < len(now):
-        only = next(iter(earlier))
-        raise ScanError(f"{file} is the report of one test; compare it with --test_method_name {only}.")
-    if test is not None and test not in earlier:
-        raise ScanError(f"{file} has no test {test}; write a report of it, or of all tests, before the change.")
-
-
-def _only(report: dict[str, Any], test: str | None) -> dict[str, Any]:
-    """Return what a report says of one test, or all of it."""
-    return {name: values for name, values in report.items() if test in (None, name)}
-
-
-def _print(lines: Iterable[str]) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines).translate(_STEERING))
-    sys.stdout.flush()
+def _print(lines: Iterable[str], stream: TextIO | None = None) -> None:
+    stream = stream or sys.stdout
+    stream.write("".join(f"{line}\n" for line in lines).translate(_STEERING))
+    stream.flush()
 
 
 def _told(saved: list[str]) -> None:
@@ -271,4 +248,4 @@ def _told(saved: list[str]) -> None:
 
 
 def _tell(line: str) -> None:
-    sys.stderr.write(f"{line}\n".translate(_STEERING))
+    _print([line], sys.stderr)

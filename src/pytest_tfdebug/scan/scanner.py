@@ -234,4 +234,4 @@ def scan_tree(tree: Tree, test: str | None, models_dir: str) -> ScanResult:
     """Scan the files of a tree, as :func:`scan` does."""
     places = tuple(model_files(tree, models_dir))
     part = Scanner(Work("", places, test), tree).scan()
-    return result(part.models, part.bad, test)
+    return result(part, test)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, deque
-from itertools import chain, groupby, zip_longest
+from itertools import chain, groupby, islice, zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -12,7 +12,7 @@ from pytest_tfdebug.scan.ratchet.saved import HELD, MODELS
 from pytest_tfdebug.scan.report import render
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     _Entry: TypeAlias = Mapping[str, Any]
 
@@ -180,32 +180,21 @@ def _renamed(before: _Skips, after: _Skips, gone_from: set[_Name], new_to: set[_
 def _new_names(gone: Mapping[_Name, _Facts], new: dict[_Name, _Facts]) -> dict[_Name, _Name]:
     """Return what each name is called now: first those whose skips are all the same, then those with the most skips."""
     equal: dict[_Facts, deque[_Name]] = {}
+    sharing: dict[tuple[str, ...], list[_Name]] = {}
     for name, are in new.items():
         equal.setdefault(are, deque()).append(name)
+        for fact in are:
+            sharing.setdefault(fact, []).append(name)
     names = {old: equal[were].popleft() for old, were in gone.items() if equal.get(were)}
     taken = set(names.values())
-    sharing: dict[tuple[str, ...], list[_Name]] = {}
-    for name in reversed(new):
-        for fact in new[name]:
-            sharing.setdefault(fact, []).append(name)
     for old in sorted(gone, key=lambda name: len(gone[name]), reverse=True):
         if old not in names:
-            alike = Counter(name for fact in sorted(gone[old]) for name in _free(sharing.get(fact, []), taken))
+            free = ((name for name in sharing.get(fact, ()) if name not in taken) for fact in sorted(gone[old]))
+            alike = Counter(name for found in free for name in islice(found, _LOOKED_AT))
             most = [name for name, same in alike.most_common() if 2 * same > max(len(gone[old]), len(new[name]))]
             names.update(zip([old], most, strict=False))
             taken.update(most[:1])
     return names
-
-
-def _free(names: list[_Name], taken: Collection[_Name]) -> list[_Name]:
-    """Return the first few names, from the end, that are not taken, and forget those before them that are."""
-    found: list[_Name] = []
-    while names and len(found) < _LOOKED_AT:
-        name = names.pop()
-        if name not in taken:
-            found.append(name)
-    names.extend(reversed(found))
-    return found
 
 
 def _by_name(skips: _Skips, part: _Part, others: set[_Name]) -> dict[_Name, _Facts]:
@@ -287,7 +276,12 @@ def as_annotations(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]
 def as_json(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the changes as a JSON list."""
     shares = _shares(found, now)
-    yield json.dumps([_row(change, shares) for change in found], indent=2)
+    rows = []
+    for change in found:
+        values = {"change": change.kind, "test": change.test, "earlier": change.earlier, **change.entry}
+        kept = {column: values[column] for column in _COLUMNS if column in values}
+        rows.append(kept | {"shared": shares[change.test]._asdict()})
+    yield json.dumps(rows, indent=2)
 
 
 def as_markdown(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]:
@@ -305,9 +299,3 @@ def as_markdown(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]:
 #: ``--format`` -> how changes are printed.
 FORMATS = {"json": as_json, "markdown": as_markdown, "github": as_annotations}
 _COLUMNS = ("change", "test", "earlier", "model", "class", "state", "form", "reason", "condition", "file", "line")
-
-
-def _row(change: Change, shares: Mapping[str, Shared]) -> dict[str, Any]:
-    values = {"change": change.kind, "test": change.test, "earlier": change.earlier, **change.entry}
-    shared = {"shared": shares[change.test]._asdict()}
-    return {column: values[column] for column in _COLUMNS if column in values} | shared

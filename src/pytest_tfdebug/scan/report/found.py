@@ -6,6 +6,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pytest_tfdebug.scan.errors import ScanError, Unresolved
+from pytest_tfdebug.scan.read.layout import is_owned
+from pytest_tfdebug.scan.read.tree import Record
 from pytest_tfdebug.scan.report.result import Case, CommonTest, ScanResult
 from pytest_tfdebug.scan.resolve.conditions import Condition
 from pytest_tfdebug.scan.state.states import State
@@ -13,7 +15,7 @@ from pytest_tfdebug.scan.state.states import State
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_tfdebug.scan.read.tree import Record
+    from pytest_tfdebug.scan.read.layout import Work
 
 #: Mixins that the report calls by another name.
 ORIGINS = {"ModelTesterMixin": "common", "GenerationTesterMixin": "GenerationMixin"}
@@ -62,31 +64,57 @@ class Part(NamedTuple):
     record: Record
     shared: list[str]
 
+    @classmethod
+    def of(cls, record: Record) -> Part:
+        """Return the part of a scan that only read."""
+        return cls([], {}, record, [])
 
-def result(models: Sequence[ModelScan], bad: dict[str, str], test: str | None) -> ScanResult:
+    @classmethod
+    def union(cls, parts: Sequence[Part]) -> Part:
+        """Return what several parts of a scan found."""
+        return cls(
+            [model for part in parts for model in part.models],
+            {path: reason for part in parts for path, reason in part.bad.items()},
+            Record.union(part.record for part in parts),
+            sorted({path for part in parts for path in part.shared}),
+        )
+
+    def without(self, work: Work, changed: set[str]) -> Part | None:
+        """Return what still stands after some files have changed; None if all models have to be scanned."""
+        owned = frozenset(where.owned for where in work.places)
+        is_of_models = all(is_owned(path, owned) for path in changed)
+        if not is_of_models or "" in self.shared or not changed.isdisjoint(self.shared):
+            return None
+        by_model = work.by_model()
+        stand = {each.model for each in self.models if each.uses is not None and changed.isdisjoint(each.uses)}
+        gone = frozenset(where.owned for where in work.places if where.model not in stand)
+        models = [each for each in self.models if each.model in stand and each.model in by_model]
+        bad = {path: why for path, why in self.bad.items() if not is_owned(path, gone)}
+        return self._replace(models=models, bad=bad)
+
+
+def result(part: Part, test: str | None) -> ScanResult:
     """Return the report of a scan of all tests, or of one.
 
     Raises:
         ScanError: If there is nothing to report.
     """
-    cases: dict[str, list[Case]] = {}
+    models, cases = part.models, dict[str, list[Case]]()
     for cls in sorted((cls for model in models for cls in model.classes), key=attrgetter("model", "name")):
         for name, state in cls.states.items():
             cases.setdefault(name, []).append(Case(cls.model, cls.name, state))
     names = sorted(cases)
     mixins = {mixin for model in models for mixin in model.mixins}
     _check(names, {name for mixin in mixins for name in mixin.tests}, len(models), test)
-    tests = {name: CommonTest(name, _origin(name, mixins), tuple(cases[name])) for name in names}
+    tests = {}
+    for name in names:
+        roots = [(mixin.size, mixin.origin) for mixin in mixins if name in mixin.tests]
+        named = {origin for _, origin in roots}
+        origin = next((known for known in ORIGINS.values() if known in named), min(roots)[1])
+        tests[name] = CommonTest(name, origin, tuple(cases[name]))
     unresolved = sorted({base for model in models for base in model.unresolved}, key=attrgetter("path", "line"))
     bases = [f"{base.path}:{base.line}: {base.base}, a base of {base.cls}" for base in unresolved]
-    return ScanResult(tests, sorted(model.model for model in models), bad, bases)
-
-
-def _origin(test: str, mixins: Iterable[Mixin]) -> str:
-    """Return where a test comes from: the mixin at the root of those that define it."""
-    found = [(mixin.size, mixin.origin) for mixin in mixins if test in mixin.tests]
-    names = {origin for _, origin in found}
-    return next((name for name in ORIGINS.values() if name in names), min(found)[1])
+    return ScanResult(tests, sorted(model.model for model in models), part.bad, bases)
 
 
 def _check(names: list[str], common: set[str], models: int, test: str | None) -> None:
@@ -104,27 +132,27 @@ def _check(names: list[str], common: set[str], models: int, test: str | None) ->
         raise ScanError(f"{test!r} is not one of the {len(common)} common tests; {hint}")
 
 
-def to_rows(models: Iterable[ModelScan], shared: list[str]) -> dict[str, Any]:
+def to_rows(part: Part) -> dict[str, Any]:
     """Return what a scan found as lists, texts and numbers; what many classes share is stored once and has a number."""
     tests: dict[str, int] = {}
     states: dict[State, int] = {}
     mixins: dict[Mixin, int] = {}
     found = []
-    for model in models:
+    for model in part.models:
         classes = [
             [cls.name, _numbered(tests, cls.states), _numbered(states, cls.states.values())] for cls in model.classes
         ]
         found.append([model.model, classes, _numbered(mixins, model.mixins), model.unresolved, model.uses])
     kept = [(mixin.origin, mixin.size, _numbered(tests, sorted(mixin.tests))) for mixin in mixins]
-    return {"tests": list(tests), "states": list(states), "mixins": kept, "models": found, "shared": shared}
+    return {"tests": list(tests), "states": list(states), "mixins": kept, "models": found, "shared": part.shared}
 
 
 def _numbered(numbers: dict[_T, int], items: Iterable[_T]) -> list[int]:
     return [numbers.setdefault(item, len(numbers)) for item in items]
 
 
-def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:
-    """Return the models that rows hold, and the files of models that all models may depend on.
+def from_rows(rows: Any, bad: dict[str, str], record: Record) -> Part:
+    """Return what rows hold, with what was left out and read.
 
     Raises:
         ValueError: If the rows are not such as :func:`to_rows` makes, or another of the cache's ``MISTAKES``.
@@ -149,7 +177,7 @@ def from_rows(rows: Any) -> tuple[list[ModelScan], list[str]]:
         if any(cls.states.keys() - frozenset().union(*(mixin.tests for mixin in inherited)) for cls in of_model):
             raise ValueError("a test of no mixin")
         models.append(ModelScan(model, of_model, inherited, bases, None if uses is None else _texts(uses)))
-    return models, _texts(rows["shared"])
+    return Part(models, bad, record, _texts(rows["shared"]))
 
 
 def _picked(items: list[_T], numbers: Iterable[int]) -> list[_T]:

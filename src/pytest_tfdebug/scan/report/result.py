@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache, cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
@@ -190,15 +189,12 @@ class ScanResult:
         return "".join(chunks(self.tests))
 
 
-def chunks(
-    tests: Mapping[str, CommonTest], extra: Mapping[str, dict[str, Any]] = MappingProxyType({})
-) -> Iterator[str]:
-    """Yield the JSON report of tests piece by piece, each test with further keys."""
+def chunks(tests: Mapping[str, CommonTest]) -> Iterator[str]:
+    """Yield the JSON report of tests piece by piece."""
     start = "{\n"
     for name, test in tests.items():
         cases = [_head(model, cls) + text for model, cls, state in test.cases if (text := _text(state))]
         fields = {key: _json(value) for key, value in test.summary().items()} | {"tests": _listed(cases)}
-        fields |= {key: _json(value) for key, value in extra.get(name, {}).items()}
         lines = ",\n".join([f"    {_encode(key)}: {text}" for key, text in fields.items()])
         yield f"{start}  {_encode(name)}: {{\n{lines}\n  }}"
         start = ",\n"
