@@ -1,5 +1,6 @@
 """The workflow and the pre-commit hook of the documents: their commands run on a small repository, step by step."""
 
+import ast
 import os
 import re
 import subprocess
@@ -132,27 +133,23 @@ def test_the_hook_fails_on_a_new_skip_alone(repository):
 
 def test_the_entry_for_checkers_of_transformers_fails_on_a_new_skip_and_looks_at_the_files_that_make_one(repository):
     page = (ROOT / "docs/how-to/transformers-suite.md").read_text(encoding="utf-8")
-    script, entry = (
-        text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "skips" in text or "scan" in text
-    )
-    checkers = {"CHECKERS": {}, "CHECKER_FILE_GLOBS": {}}
-    exec(entry, checkers)  # noqa: S102 - as it is pasted
-    _, name, check, fix = checkers["CHECKERS"]["skips"]
+    (script,) = (text for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "CHECKER_CONFIG" in text)
+    (config,) = (node.value for node in ast.parse(script).body if isinstance(node, ast.Assign))
+    checker = ast.literal_eval(config)  # as utils/checkers.py reads it
     (repository / "utils").mkdir()
-    (repository / "utils" / name).write_text(script)
+    (repository / "utils/check_skips.py").write_text(script)
     file = repository / "tests/models/alpha/test_modeling_alpha.py"
 
     def run(arguments):
-        return shell(" ".join(["python", f"utils/{name}", *arguments]))
+        return shell(" ".join(["python", "utils/check_skips.py", *arguments]))
 
-    before = run(check)
+    before = run(checker["check_args"])
     edit(file, "    pass\n", SKIP)
-    after = run(check)
+    after = run(checker["check_args"])
 
     assert (before.returncode, after.returncode) == (0, 1), after
     assert "test_forward of alpha" in "".join(after.stdout.splitlines(keepends=True)[-10:])
-    assert run(fix).returncode == 0
-    globs = checkers["CHECKER_FILE_GLOBS"]["skips"]
+    assert run(checker["fix_args"]).returncode == 0
     assert {file, repository / "tests/test_modeling_common.py"} <= {
-        path for glob in globs for path in repository.glob(glob)
+        path for glob in checker["file_globs"] for path in repository.glob(glob)
     }

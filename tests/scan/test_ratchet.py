@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.ratchet.baseline import changes
+from pytest_tfdebug.scan.ratchet.baseline import changes, lines
 from pytest_tfdebug.scan.ratchet.saved import load
 
 HEAD = "import unittest\nfrom ...test_modeling_common import ModelTesterMixin\n\n"
@@ -291,6 +291,26 @@ def test_many_new_skips_take_ten_lines_and_say_how_many_models_share_them(repo, 
     assert len(out) == 10
     assert out[0] == "New skips : 13"
     assert out[7:9] == ["   13 of 14 models skip this one; 1 says why", " - ... 7 more, with --verbose"]
+
+
+def test_changes_of_several_kinds_that_fail_take_ten_lines_together():
+    bare, told = (
+        [entry("m", f"{name}Test", "" if at else "why") for at, name in enumerate("AB")],
+        entry("m", "CTest", "b"),
+    )
+    emptied = [{**entry("m", f"{name}Test"), "state": "empty"} for name in "DEFGH"]
+    before = report(test_a=[entry("m", "BTest", "why"), entry("m", "CTest", "a")])
+    after = report(test_a=[*bare, told, *emptied], test_b=emptied)
+
+    short, long = (list(lines(changes(before, after), after, verbose=verbose)) for verbose in (False, True))
+
+    assert len(short) <= 10 < len(long)
+    assert [line for line in short if not line.startswith(" ")][:-1] == [
+        "New skips : 1",
+        "Emptied tests : 10",
+        "Skips without a reason : 1",
+        "Changed reasons : 1",
+    ]
 
 
 def test_a_written_baseline_holds_what_the_report_does_and_is_small(tmp_path, monkeypatch):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     _Entry: TypeAlias = Mapping[str, Any]
 
 
-#: Lines for what fails, so that with a heading and advice they are ten, as many as other checkers show of an output.
-_FEW = 7
+#: Lines for a change that fails, as many as other checkers show of an output.
+_MOST_LINES = 10
 
 
 class Change(NamedTuple):
@@ -228,13 +228,21 @@ def is_failure(found: list[Change]) -> bool:
 
 
 def lines(found: list[Change], now: Mapping[str, Any], against: str = "", *, verbose: bool = False) -> Iterator[str]:
-    """Yield the changes as text: the first few of each kind, and how many models share those that fail."""
-    for kind, (title, _, fails) in KINDS.items():
-        of_kind = [change for change in found if change.kind == kind]
-        if not of_kind:
-            continue
+    """Yield the changes as text: the first few of each kind, and how many models share those that fail.
+
+    Where a change fails, only how many others there are is said of them.
+    """
+    by_kind = {kind: of_kind for kind in KINDS if (of_kind := [change for change in found if change.kind == kind])}
+    failing = sum(KINDS[kind].fails for kind in by_kind)
+    room = (
+        (_MOST_LINES - 1 - len(by_kind)) // failing - 1 if failing else render.SHOWN
+    )  # a heading for each, and advice
+    for kind, of_kind in by_kind.items():
+        title, _, fails = KINDS[kind]
         yield f"{title} : {len(of_kind)}"
-        left = 2 * len(of_kind) if verbose else _FEW if fails else render.SHOWN
+        if failing and not fails and not verbose:
+            continue
+        left = 2 * len(of_kind) if verbose else room
         told = 0
         for test, group in groupby(of_kind, attrgetter("test")):
             some = list(group)[: max(left - fails, 0)]
@@ -246,7 +254,7 @@ def lines(found: list[Change], now: Mapping[str, Any], against: str = "", *, ver
             yield f" - ... {len(of_kind) - told} more, with --verbose"
     if not found:
         yield f"No skip has changed since {against}."
-    elif is_failure(found):
+    elif failing:
         yield "Run the tests instead of skipping them, give each skip a reason, or write a new report to accept them."
 
 
