@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from pytest_tfdebug.records import Coverage, CulpritRecord, SourceRange, Worst  # noqa: TC001 - msgspec reads the annotations
 
 #: Version of the record's form; it grows by one when a key changes its meaning or goes. New keys do not change it.
 SCHEMA = 1
@@ -29,21 +31,6 @@ _LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Lines of a file, both ends included.
-
-    Args:
-        file: Path of the file; of a reference that was recorded elsewhere, as it is imported.
-        first: First line, from 1.
-        last: Last line.
-    """
-
-    file: str
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
 class SourceText:
     """A piece of source with the lines that are meant.
 
@@ -57,59 +44,7 @@ class SourceText:
     file: str
     first: int
     text: tuple[str, ...]
-    marked: Lines | None = None
-
-
-@dataclass(frozen=True)
-class CulpritRecord:
-    """Who is to blame; see :class:`pytest_tfdebug.records.Culprit`.
-
-    Args:
-        path: Module path.
-        class_name: The module's class.
-        kind: What is wrong, as ``Culprit.kind``; for an overflow as ``Fault.kind``.
-        explanation: What was observed, in sentences.
-        source: Lines to look at.
-        reference: Lines of the reference.
-        weights: Names of parameters that are wrong.
-        tensor: Which tensor shows it, ``output of 'model.layers.3'``.
-        figures: What is known of the tensor, in lines.
-        certain: Whether the place is verified, or was compared on all sides; otherwise it is a suspect.
-        proved: The change that mends it, in a sentence; empty where there is none.
-        function: Name of the function that holds ``source``, where the forward calls it.
-        callers: Lines that lead to it from the forward, innermost first.
-    """
-
-    path: str
-    class_name: str
-    kind: str
-    explanation: str = ""
-    source: Lines | None = None
-    reference: Lines | None = None
-    weights: tuple[str, ...] = ()
-    tensor: str = ""
-    figures: tuple[str, ...] = ()
-    certain: bool = False
-    proved: str = ""
-    function: str = ""
-    callers: tuple[Lines, ...] = ()
-
-
-@dataclass(frozen=True)
-class CoverageRecord:
-    """How much was really compared: calls, and whether the model's own output was among them."""
-
-    compared: int
-    expected: int
-    root: bool
-
-
-@dataclass(frozen=True)
-class WorstRecord:
-    """The tensor that agrees and comes closest to its tolerance: share of it, and module path."""
-
-    share: float
-    path: str
+    marked: SourceRange | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +81,7 @@ class CallRecord:
     relative_l2: float | None = None
     shape: tuple[int, ...] = ()
     dtype: str = ""
-    source: Lines | None = None
+    source: SourceRange | None = None
 
 
 @dataclass(frozen=True)
@@ -181,7 +116,7 @@ class ValueRecord:
     operator: str
     name: str
     module: str
-    source: Lines | None
+    source: SourceRange | None
     code: str
     shape: tuple[int, ...]
     dtype: str
@@ -411,10 +346,10 @@ class CheckRecord:
     headline: str
     name: str = ""
     model: str = ""
-    at: Lines | None = None
+    at: SourceRange | None = None
     culprit: CulpritRecord | None = None
-    coverage: CoverageRecord | None = None
-    worst: WorstRecord | None = None
+    coverage: Coverage | None = None
+    worst: Worst | None = None
     tensors: int = 0
     repeats: int = 0
     golden: str = ""
@@ -441,8 +376,12 @@ class CheckRecord:
         return f"{readable[:_LONGEST_NAME].strip('-')}-{hashlib.sha256(full.encode()).hexdigest()[:8]}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as JSON holds it: see :func:`plain`."""
-        record: dict[str, Any] = plain({"id": self.slug, **asdict(self)})
+        """Return the record as JSON holds it, with its page's name and the culprit's explanation as keys."""
+        import msgspec
+
+        record: dict[str, Any] = plain({"id": self.slug, **msgspec.to_builtins(self)})
+        if self.culprit is not None:
+            record["culprit"]["explanation"] = self.culprit.explanation
         return record
 
 

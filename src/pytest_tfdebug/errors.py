@@ -65,11 +65,13 @@ class CheckError(_Shown, AssertionError):
 
     Attributes:
         text: The ``CheckText``, from which pytest shows as much as is wanted; None where the message is all there is.
+        answer: What is wrong, in a line.
     """
 
     def __init__(self, message: Any) -> None:  # noqa: ANN401 - of a higher room
         super().__init__(str(message))
         self.text = None if isinstance(message, str) else message
+        self.answer: str = printable(message.partition("\n")[0] if self.text is None else self.text.answer)
 
 
 class ParityError(CheckError):

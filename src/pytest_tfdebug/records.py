@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
-    from typing_extensions import Self
 
 Direction = Literal["input", "output", "write"]
 #: Where the first divergence arose; see :class:`Culprit`.
@@ -38,31 +37,30 @@ class Site(NamedTuple):
     code: str = ""
 
 
-class SourceRange(str):
-    """Lines of a file, both ends included; the text is ``modeling_llama.py:212-219``.
+@dataclass(frozen=True, slots=True)
+class SourceRange:
+    """Lines of a file, both ends included; as text ``modeling_llama.py:212-219``.
 
     Args:
-        file: Path of the source file.
+        file: Path of the file; of a reference that was recorded elsewhere, as it is imported.
         first: First line, from 1.
         last: Last line.
         code: The text of the lines, where it was recorded with them; empty where it can be read from the file.
     """
 
-    __slots__ = ("code", "file", "first", "last")
     file: str
     first: int
     last: int
-    code: str
+    code: str = field(default="", compare=False, repr=False)
 
-    def __new__(cls, file: str, first: int, last: int, code: str = "") -> Self:
-        """Build the text from the parts."""
-        name = file.replace("\\", "/").rpartition("/")[2]
-        text = super().__new__(cls, f"{name}:{first}" if first == last else f"{name}:{first}-{last}")
-        text.file, text.first, text.last, text.code = file, first, last, code
-        return text
+    @property
+    def numbers(self) -> str:
+        """The lines alone, ``212-219``, or ``38`` for one."""
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
-    def __getnewargs__(self) -> tuple[str, int, int, str]:  # type: ignore[override] # the parts, not the text
-        return self.file, self.first, self.last, self.code
+    def __str__(self) -> str:
+        name = self.file.replace("\\", "/").rpartition("/")[2]
+        return f"{name}:{self.numbers}"
 
 
 class Statistics(NamedTuple):
@@ -330,7 +328,8 @@ class Coverage:
         return self.compared / self.expected if self.expected else 1.0
 
 
-class Worst(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Worst:
     """The tensor that agrees and comes closest to its tolerance.
 
     Args:
@@ -409,19 +408,15 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
-class Culprit:
-    """The module whose own code or parameters introduced the first divergence.
+class CulpritRecord:
+    """Who is to blame, as plain data: it holds no tensor.
 
     Args:
         path: Module path; for ``not-called`` the path of the expected module.
-        kind: ``module``: its inputs agree, its output does not, and it called nothing; ``glue``: the lines between or
-            after its children's calls; ``not-called`` / ``extra-call``: a call on one side only; ``inputs``: the
-            model was given other inputs; ``dtype``: most of its modules compute in another one; ``weights``: its
-            parameters are not the expected ones; ``random``: it draws random numbers.
+        kind: What is wrong: a :data:`Kind`, or of an overflow ``headroom`` or a ``FaultKind``.
         source: Lines to look at; prints as ``file.py:first-last``. None where there is no source.
-        explanation: What was observed, in sentences.
+        why: What was observed, in sentences; with ``wrong`` it is the explanation.
         class_name: The module's class.
-        divergence: The tensor that decided; None when the inputs have no common tensor, or values decided.
         reference: Lines of the reference whose value the port never computes; None where there are none.
         weights: Names of the parameters that are wrong, where the kind is ``weights``.
         ranks: On which ranks of a forward on several it shows, ``"on rank 1 alone"``; empty for one process.
@@ -429,14 +424,16 @@ class Culprit:
         proved: The change that mends it, in a sentence; empty where none was tried or none does.
         function: Name of the function that holds ``source``, where the forward calls it; empty in the forward itself.
         callers: The statements that lead to it from the forward, innermost first.
+        tensor: Which tensor shows it, ``output of 'model.layers.3'``; only in the record of a finished check.
+        figures: What is known of that tensor, in lines; likewise.
+        wrong: What the module does wrong, in a few words; empty where the kind says it.
     """
 
     path: str
-    kind: Kind
+    kind: str
     source: SourceRange | None
-    explanation: str
+    why: str
     class_name: str
-    divergence: Divergence | None
     reference: SourceRange | None = None
     weights: tuple[str, ...] = ()
     ranks: str = ""
@@ -444,6 +441,31 @@ class Culprit:
     proved: str = ""
     function: str = ""
     callers: tuple[SourceRange, ...] = ()
+    tensor: str = ""
+    figures: tuple[str, ...] = ()
+    wrong: str = ""
+
+    @property
+    def explanation(self) -> str:
+        """What is wrong and what was observed, in sentences."""
+        joint = "; " if self.why[:1].islower() else ". "
+        return f"{self.class_name} {self.wrong}{joint}{self.why}".rstrip() if self.wrong else self.why
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit(CulpritRecord):
+    """The module whose own code or parameters introduced the first divergence.
+
+    Args:
+        kind: ``module``: its inputs agree, its output does not, and it called nothing; ``glue``: the lines between or
+            after its children's calls; ``not-called`` / ``extra-call``: a call on one side only; ``inputs``: the
+            model was given other inputs; ``dtype``: most of its modules compute in another one; ``weights``: its
+            parameters are not the expected ones; ``random``: it draws random numbers.
+        divergence: The tensor that decided; None when the inputs have no common tensor, or values decided.
+    """
+
+    kind: Kind
+    divergence: Divergence | None = None
 
 
 def as_they_ended(calls: Sequence[CallComparison]) -> list[CallComparison]:

@@ -9,11 +9,12 @@ import pytest
 import torch
 from controls import NAMELESS, click_everything
 
-from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, CulpritRecord, ForwardRecord, SourceText
+from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord, SourceText
 from pytest_tfdebug.page import main
 from pytest_tfdebug.parity.tensors.elements import sampled_elements
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 from pytest_tfdebug.publish.site import Site
+from pytest_tfdebug.records import CulpritRecord
 
 RUN = {"command": ["pytest"], "environment": {}}
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -48,7 +49,7 @@ def test_5000_calls_are_less_than_5_mb_and_drawn_in_less_than_a_second(tmp_path,
     own, there = many_calls("blocks"), many_calls("model.layers")
     culprit = next(call for call in own[1:] if call.state == "differs")
     forward = ForwardRecord(own, there, pairs, culprit=culprit.index)
-    blamed = CulpritRecord(culprit.path, culprit.class_name, "module")
+    blamed = CulpritRecord(culprit.path, "module", None, "", culprit.class_name)
     file = write(
         tmp_path, CheckRecord("t.py::test", "parity", "failed", "It differs.", culprit=blamed, forward=forward)
     )
@@ -99,7 +100,7 @@ def test_what_strangers_write_is_text_and_nothing_else(tmp_path, sight):
         "failed",
         evil,
         model=evil,
-        culprit=CulpritRecord(evil, evil, evil, evil),
+        culprit=CulpritRecord(evil, evil, None, evil, evil),
         rename={evil: evil},
         notes=(evil,),
         text=evil,

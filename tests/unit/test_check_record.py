@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, CulpritRecord, ForwardRecord, Lines
+from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord
+from pytest_tfdebug.records import CulpritRecord, SourceRange
 from pytest_tfdebug.report.checks_schema import checks_schema
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "checks.schema.json"
@@ -12,7 +13,7 @@ RECORD = CheckRecord(
     "parity",
     "failed",
     "It differs.",
-    culprit=CulpritRecord("inner", "Linear", "module", source=Lines("model.py", 3, 4)),
+    culprit=CulpritRecord("inner", "module", SourceRange("model.py", 3, 4), "", "Linear"),
     rename={"inner": "other"},
     forward=ForwardRecord(
         (CallRecord(0, "Model", "Model", 0, None, 0, "differs", float("inf"), float("nan")),),

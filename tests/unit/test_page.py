@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from pytest_tfdebug.check_record import CheckRecord, CulpritRecord, ForwardRecord, Lines, SourceText
+from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, SourceText
 from pytest_tfdebug.page import main
+from pytest_tfdebug.records import CulpritRecord, SourceRange
 from pytest_tfdebug.report.annotations import annotation
 from pytest_tfdebug.report.page.markdown import issue
 from pytest_tfdebug.report.page.render import render_check, render_index
@@ -26,7 +27,7 @@ def as_read(check):
 
 
 def test_a_page_asks_for_nothing_from_a_network():
-    check = as_read(record(culprit=CulpritRecord("inner", "Linear", "module", source=Lines("/a/model.py", 3, 4))))
+    check = as_read(record(culprit=CulpritRecord("inner", "module", SourceRange("/a/model.py", 3, 4), "", "Linear")))
 
     for page in (render_check(check), render_index([card(check)], RUN)):
         assert "http" not in page
@@ -47,7 +48,9 @@ def test_the_index_shows_the_command_as_it_is_typed():
 
 
 def test_an_issue_holds_answer_lines_and_command():
-    source = SourceText("/home/me/model.py", 2, ("def forward(self, x):", "    return x + 1"), Lines("model.py", 3, 3))
+    source = SourceText(
+        "/home/me/model.py", 2, ("def forward(self, x):", "    return x + 1"), SourceRange("model.py", 3, 3)
+    )
     check = as_read(record(diagnosis="One too many.", forward=ForwardRecord(sources=(source, None))))
 
     text = issue(check, "pytest tests/test_it.py::test_port")
@@ -59,7 +62,7 @@ def test_an_issue_holds_answer_lines_and_command():
 
 
 def test_code_with_fences_stays_in_its_own():
-    source = SourceText("model.py", 1, ('text = "```"',), Lines("model.py", 1, 1))
+    source = SourceText("model.py", 1, ('text = "```"',), SourceRange("model.py", 1, 1))
 
     assert "~~~~python" in issue(as_read(record(forward=ForwardRecord(sources=(source, None)))), "pytest")
 
@@ -98,7 +101,9 @@ def test_pages_are_made_from_a_file_of_another_machine(tmp_path, capsys, monkeyp
 def test_an_annotation_escapes_what_github_reads(tmp_path):
     file = tmp_path / "a,b:c.py"
     file.write_text("")
-    check = record(headline="50% off\nor more", culprit=CulpritRecord("x", "X", "glue", source=Lines(str(file), 2, 3)))
+    check = record(
+        headline="50% off\nor more", culprit=CulpritRecord("x", "glue", SourceRange(str(file), 2, 3), "", "X")
+    )
 
     line = annotation(check, str(tmp_path))
 
@@ -109,6 +114,6 @@ def test_an_annotation_escapes_what_github_reads(tmp_path):
 
 
 def test_an_annotation_has_no_place_where_none_is_in_the_repository(tmp_path):
-    check = record(culprit=CulpritRecord("x", "X", "glue", source=Lines("/elsewhere/model.py", 2, 3)))
+    check = record(culprit=CulpritRecord("x", "glue", SourceRange("/elsewhere/model.py", 2, 3), "", "X"))
 
     assert annotation(check, str(tmp_path)).startswith("::error title=")

@@ -1,4 +1,5 @@
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -133,10 +134,13 @@ def test_verbose_has_every_call_and_every_divergence(report):
 
 
 def test_notes_and_facts_stand_at_the_end(report):
-    changed = copy.copy(report)
-    changed.notes = ["Something was seen."]
-    changed.facts = ["Golden: here"]
-    changed.subject, changed.advice = "The port differs from its golden", "Mend it."
+    changed = replace(
+        report,
+        notes=["Something was seen."],
+        facts=["Golden: here"],
+        subject="The port differs from its golden",
+        advice="Mend it.",
+    )
 
     lines = str(changed).splitlines()
 

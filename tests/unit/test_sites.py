@@ -201,7 +201,7 @@ def test_a_copied_file_is_not_taken_for_the_one_it_was_copied_from(tmp_path):
         exec(compile(file.read_text(), str(file), "exec"), space)  # noqa: S102 - a module of its own file
         sources.append(forward_source(space["Gate"]()))
 
-    assert sources == ["modeling_reference.py:3-4", "modeling_port.py:3-4"]
+    assert [*map(str, sources)] == ["modeling_reference.py:3-4", "modeling_port.py:3-4"]
 
 
 def glue(model, previous, following):
@@ -232,7 +232,7 @@ def test_glue_reaches_from_call_to_call_with_what_feeds_it(model, previous, foll
 
     assert isinstance(found, SourceRange)
     assert (found.first, found.last) == (lines_of(first), lines_of(last))
-    assert found == (
+    assert str(found) == (
         f"test_sites.py:{found.first}" if found.first == found.last else f"test_sites.py:{found.first}-{found.last}"
     )
 

@@ -78,7 +78,7 @@ def leaves_inputs(subject: Subject) -> Finding:
     path = writers[0] if writers else ""
     kind = type(model.get_submodule(path)).__name__
     told = f"{subject.name} changes what it was given: {listed(changed)}, in {path or 'its own forward'} ({kind})."
-    return Finding.broken(told, [], _WRITTEN, Culprit(path or kind, "glue", None, _WRITTEN, kind, None))
+    return Finding.broken(told, [], _WRITTEN, Culprit(path or kind, "glue", None, _WRITTEN, kind))
 
 
 def has_golden(subject: Subject) -> str:

@@ -62,7 +62,7 @@ def each_has_one(subject: Subject) -> Finding:
         return Finding(note=f"without effect in this call, and without gradient: {listed(list(without))}")
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
     path = cut[0].rpartition(".")[0]
-    culprit = Culprit(path, "module", None, _DIAGNOSIS, type(model.get_submodule(path)).__name__, None)
+    culprit = Culprit(path, "module", None, _DIAGNOSIS, type(model.get_submodule(path)).__name__)
     return Finding.broken(told, [listed(cut)], _DIAGNOSIS, culprit)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.errors import ConformanceError
-from pytest_tfdebug.parity.values.forward_record import culprit_record
+from pytest_tfdebug.parity.record.check import culprit_record
 from pytest_tfdebug.publish.note import note, wants_details
 from pytest_tfdebug.running import RUNNING
 
@@ -38,7 +38,7 @@ def tell(verdict: Verdict, error: ConformanceError | None = None) -> None:
             record,
             status="failed",
             headline=verdict.text,
-            culprit=culprit_record(error.culprit) if error.culprit is not None else None,
+            culprit=culprit_record(error.culprit),
             diagnosis=error.finding.diagnosis,
             text=str(error) if wants_details(item.config) else "",
         )

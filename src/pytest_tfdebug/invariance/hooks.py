@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.check_record import Lines
     from pytest_tfdebug.invariance.checks.settings import Settings
+    from pytest_tfdebug.records import SourceRange
 
 
 MARKERS = ("padding_invariant", "invariant")
@@ -42,7 +42,7 @@ class _Observer:
     """
 
     is_repeating: bool
-    at: Lines | None = None
+    at: SourceRange | None = None
     calls: list[ObservedCall] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 

@@ -26,7 +26,7 @@ from pytest_tfdebug.triage import text
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.check_record import Lines
+    from pytest_tfdebug.records import SourceRange
 
 _ADVICE = (
     "Load it with the class that saved it, or allow keys with @pytest.mark.invariant(\"clean_load\", allow=['regex'])."
@@ -38,7 +38,7 @@ class Load:
     """One call of ``from_pretrained``: what did not fit, and the line of the call."""
 
     record: LoadRecord
-    at: Lines | None
+    at: SourceRange | None
 
     def without(self, allowed: tuple[str, ...]) -> Load:
         """Return the load without the keys in which one of the patterns is found."""
@@ -169,7 +169,7 @@ def _record(test: str, loads: list[Load], failure: str) -> CheckRecord:
     )
 
 
-def _load(model: str, source: str, info: Mapping[str, Any], at: Lines | None) -> Load:
+def _load(model: str, source: str, info: Mapping[str, Any], at: SourceRange | None) -> Load:
     mismatched = tuple(sorted(map(_mismatch, info["mismatched_keys"])))
     missing, unexpected = tuple(sorted(info["missing_keys"])), tuple(sorted(info["unexpected_keys"]))
     return Load(LoadRecord(model, source, missing, unexpected, mismatched), at)
@@ -183,7 +183,7 @@ def _mismatch(entry: str | tuple[str, Any, Any]) -> str:
     return f"{key} (checkpoint {tuple(theirs)}, model {tuple(ours)})"
 
 
-def _text(unclean: Sequence[LoadRecord], at: Lines | None) -> CheckText:
+def _text(unclean: Sequence[LoadRecord], at: SourceRange | None) -> CheckText:
     """Return the text on loads that are not clean; its first line names the first load."""
     first, *others = unclean
     where = f"{PurePath(at.file).name}:{at.first} in " if at is not None else ""

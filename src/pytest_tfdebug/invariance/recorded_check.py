@@ -10,14 +10,15 @@ from pytest_tfdebug.check_record import CheckRecord, TokenGrid
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.compare.aligned_traces import tensor_of
+from pytest_tfdebug.parity.record.check import compared, culprit_record
+from pytest_tfdebug.parity.record.forward import forward_record
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
-from pytest_tfdebug.parity.values.forward_record import coverage_record, culprit_record, forward_record, worst_record
 from pytest_tfdebug.records import CallComparison, as_they_ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_tfdebug.check_record import ElementGrid, Lines
+    from pytest_tfdebug.check_record import ElementGrid
     from pytest_tfdebug.errors import InvarianceError
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.checks.base import Outcome
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
     from pytest_tfdebug.invariance.explain.culprit import Located
     from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
+    from pytest_tfdebug.records import SourceRange
 
 #: Most rows and columns of the grid of tokens; more tokens share a column.
 _MODULES, _TOKENS = 200, 256
 
 
 def passed_record(
-    test: str, name: str, verdict: Verdict, calls: Sequence[ObservedCall], at: Lines | None
+    test: str, name: str, verdict: Verdict, calls: Sequence[ObservedCall], at: SourceRange | None
 ) -> CheckRecord:
     """Return the record of a check that found nothing."""
     models = ", ".join(dict.fromkeys(class_of(call) for call in calls))
@@ -42,28 +44,25 @@ def passed_record(
     )
 
 
-def failed_record(test: str, name: str, error: InvarianceError, at: Lines | None, *, in_detail: bool) -> CheckRecord:
+def failed_record(
+    test: str, name: str, error: InvarianceError, at: SourceRange | None, *, in_detail: bool
+) -> CheckRecord:
     """Return the record of a check that failed."""
     outcome: Outcome | None = error.outcome
     located = outcome.located if outcome is not None else None
     parity = located.parity if located is not None else None
-    text = str(error)
     return CheckRecord(
         test,
         _kind(name),
         "failed",
-        text.partition("\n")[0],
+        error.answer,
         model=class_of(error.call) if error.call is not None else "",
         at=at,
-        culprit=culprit_record(error.culprit),
-        coverage=coverage_record(parity) if parity is not None else None,
-        worst=worst_record(parity) if parity is not None else None,
-        tensors=parity.tensors if parity is not None else 0,
-        notes=tuple(parity.notes) if parity is not None else (),
         diagnosis=outcome.diagnosis if outcome is not None else "",
-        text=text if in_detail else "",
+        text=str(error) if in_detail else "",
         forward=forward_record(parity, _elements(located)) if in_detail and parity is not None and located else None,
         tokens=token_grid(located) if in_detail and located is not None else None,
+        **{**(compared(parity) if parity is not None else {}), "culprit": culprit_record(error.culprit)},
     )
 
 

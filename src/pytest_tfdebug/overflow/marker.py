@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.check_record import Lines
+    from pytest_tfdebug.records import SourceRange
     from pytest_tfdebug.report.check_text import CheckText
 
 _NAME = "overflow_free"
@@ -46,7 +46,7 @@ class _Calls:
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
         self._latest: KeptCall | None = None
-        self.at: Lines | None = None
+        self.at: SourceRange | None = None
 
     def keep(self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a call in place of the one before it."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.check_record import CheckRecord, CulpritRecord, HeadroomRecord, Lines
+from pytest_tfdebug.check_record import CheckRecord, HeadroomRecord
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.overflow.settings import largest
+from pytest_tfdebug.records import CulpritRecord
 from pytest_tfdebug.report.overflow import WHERE, tensor_of
 
 if TYPE_CHECKING:
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.overflow.watch import Watch
     from pytest_tfdebug.overflow_records import Fault, Tight
+    from pytest_tfdebug.records import SourceRange
 
 
-def overflow_record(test: str, watch: Watch, failure: str | None, at: Lines | None, *, in_detail: bool) -> CheckRecord:
+def overflow_record(
+    test: str, watch: Watch, failure: str | None, at: SourceRange | None, *, in_detail: bool
+) -> CheckRecord:
     """Return the record of a watch."""
     fault = watch.fault
     kept = watch.headroom.by_module()
@@ -41,15 +45,14 @@ def overflow_record(test: str, watch: Watch, failure: str | None, at: Lines | No
 
 def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | None:
     if fault is not None:
-        source = None if fault.source is None else Lines(fault.source.file, fault.source.first, fault.source.last)
         told = f"The first value that is not finite arose in {WHERE[fault.kind]}."
         tensor = f"{tensor_of(fault.frame)} of {fault.frame.path}, forward {fault.frame.forward}"
         return CulpritRecord(
             fault.owner,
-            fault.owner_class,
             fault.kind,
+            fault.source,
             told,
-            source,
+            fault.owner_class,
             tensor=tensor,
             figures=_figures(fault),
             certain=True,
@@ -59,7 +62,7 @@ def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | 
     closest = tightest[0]
     what = "The square of its input" if closest.is_square else f"Its {tensor_of(closest.frame)}"
     told = f"{what} reaches {closest.value:.3g}, and {closest.dtype} ends at {closest.limit:.3g}."
-    return CulpritRecord(closest.frame.path, closest.frame.class_name, "headroom", told, certain=True)
+    return CulpritRecord(closest.frame.path, "headroom", None, told, closest.frame.class_name, certain=True)
 
 
 def _figures(fault: Fault) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.report.check_text import CheckText
 
 
-@dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class ParityReport:
     """The verdict, the culprit and every number behind it.
 

@@ -131,7 +131,7 @@ def _in_lines(
         if wrong:
             told = " ".join(wrong.values())
             is_sure = look.pair is not None and all(map(look.pair.weights.is_sure, wrong))
-            blamed = replace(culprit, kind="weights", explanation=told, weights=tuple(wrong), certain=is_sure)
+            blamed = replace(culprit, kind="weights", wrong="", why=told, weights=tuple(wrong), certain=is_sure)
             return replace(verdict, culprit=blamed)
     if item is not None and told_adapters(CallTree(compared), item):  # the adapter is the difference, and no line is
         return verdict

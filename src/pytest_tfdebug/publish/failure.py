@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_tfdebug.check_record import Lines
+    from pytest_tfdebug.records import SourceRange
     from pytest_tfdebug.report.check_text import CheckText, Level
 
 #: Attribute of a report that carries the first line of its failure to the table at the end of the run.
@@ -56,7 +56,10 @@ def width_of(config: pytest.Config) -> int:
 
 
 def _rewrite(
-    config: pytest.Config, shown: ExceptionChainRepr, excinfo: pytest.ExceptionInfo[BaseException], at: Lines | None
+    config: pytest.Config,
+    shown: ExceptionChainRepr,
+    excinfo: pytest.ExceptionInfo[BaseException],
+    at: SourceRange | None,
 ) -> None:
     """Show the answer as the error, and the rest of the text below it as plain text."""
     answer, *rest = redact(str(excinfo.value)).split("\n")

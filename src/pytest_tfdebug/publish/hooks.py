@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.check_record import CheckRecord, Lines, plain
+from pytest_tfdebug.check_record import CheckRecord, plain
 from pytest_tfdebug.environment import environment
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.publish.files import checks_file, make_folder, write_text
 from pytest_tfdebug.publish.note import NOTED, PUBLISHER
+from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact, redacted
 from pytest_tfdebug.report.annotations import annotation
 
@@ -160,7 +161,7 @@ def _record(record: CheckRecord, item: pytest.Item) -> dict[str, Any]:
     if record.at is None:
         _, line, _ = item.reportinfo()
         first = (line or 0) + 1
-        record = replace(record, at=Lines(str(item.path), first, first))
+        record = replace(record, at=SourceRange(str(item.path), first, first))
     travelling: dict[str, Any] = redacted(record.to_dict())
     if is_on_github():
         root = os.environ.get("GITHUB_WORKSPACE") or str(item.config.rootpath)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_tfdebug.check_record import CheckRecord, Lines
 from pytest_tfdebug.options import Options
+from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from pytest_tfdebug.check_record import CheckRecord
     from pytest_tfdebug.errors import CheckError
 
 #: Packages that are often installed from a checkout; their lines are never the user's.
@@ -25,7 +26,7 @@ _RUNNERS = frozenset({"_pytest", "pluggy"})
 #: Records of the running test whose report has not been made yet.
 NOTED: pytest.StashKey[list[CheckRecord]] = pytest.StashKey()
 #: The error that one of our markers failed a test with, and the user's line to show it at.
-RAISED: pytest.StashKey[tuple[CheckError, Lines | None]] = pytest.StashKey()
+RAISED: pytest.StashKey[tuple[CheckError, SourceRange | None]] = pytest.StashKey()
 #: Name of the plugin that takes the records if pages, a JSON file or annotations are asked for.
 PUBLISHER = "tfdebug-publisher"
 
@@ -35,7 +36,7 @@ def note(item: pytest.Item, record: CheckRecord) -> None:
     item.stash.setdefault(NOTED, []).append(record)
 
 
-def raised(item: pytest.Item, error: CheckError, at: Lines | None) -> CheckError:
+def raised(item: pytest.Item, error: CheckError, at: SourceRange | None) -> CheckError:
     """Return an error that a marker raises; its report will show the user's line and none of ours."""
     item.stash[RAISED] = error, at
     return error
@@ -47,12 +48,12 @@ def wants_details(config: pytest.Config) -> bool:
     return bool(chosen.html or chosen.json)
 
 
-def calling_line() -> Lines | None:
+def calling_line() -> SourceRange | None:
     """Return the innermost line of the user's code that is running now; None if there is none."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller's frame
     while frame is not None and _package(frame) not in _RUNNERS:
         if not is_library(frame):
-            return Lines(frame.f_code.co_filename, frame.f_lineno, frame.f_lineno)
+            return SourceRange(frame.f_code.co_filename, frame.f_lineno, frame.f_lineno)
         frame = frame.f_back
     return None
 

@@ -24,7 +24,7 @@ _DRIFT_ROWS = 16
 _CODE = 8
 #: Problems of outputs that the drift table shows.
 _SHOWN = ("", *FAILING)
-#: Kind of a culprit -> what is wrong, for explanations that do not begin with it.
+#: Kind of a culprit -> what is wrong, where nothing more is known.
 _WHAT = {
     "module": "gives another output for the same inputs",
     "glue": "goes wrong in these lines of its forward",
@@ -50,7 +50,8 @@ def parity_text(report: ParityReport) -> CheckText:
         outputs = [f"Outputs: {'; '.join(report.output_notes)}."] if report.output_notes else []
         told = (*outputs, *([f"Noise: {report.noise}"] if report.noise else []))
         return CheckText(_agreement(report), why=told, advice=names, circumstances=around, repro=tuple(report.repro))
-    what, why = _told(culprit)
+    what = culprit.wrong or _WHAT[culprit.kind] + (f": {culprit.weights[0]}" if culprit.weights else "")
+    why = culprit.why[:1].upper() + culprit.why[1:]
     where = f"{culprit.source} in " if culprit.source else ""
     ranks = f" {culprit.ranks}" if culprit.ranks else ""
     count = len(report.divergences)
@@ -92,17 +93,8 @@ def _code(culprit: Culprit) -> Iterator[str]:
 def _called(culprit: Culprit) -> str:
     """Say which lines lead to those of a culprit, in a few words; nothing where they stand in the forward itself."""
     known = culprit.source.file if culprit.source is not None else ""
-    places = [f":{lines.first}" if lines.file == known else lines for lines in culprit.callers]
+    places = [f":{lines.first}" if lines.file == known else str(lines) for lines in culprit.callers]
     return f", called at {' and '.join(places)}" if places else ""
-
-
-def _told(culprit: Culprit) -> tuple[str, str]:
-    """Return what is wrong in a few words, for the first line, and why."""
-    told = culprit.explanation.removeprefix(f"{culprit.class_name} ")
-    if told == culprit.explanation:
-        return _WHAT[culprit.kind] + (f": {culprit.weights[0]}" if culprit.weights else ""), told
-    what, _, why = re.sub(r"[;.](\s|$)", "\n", told, count=1).partition("\n")
-    return what, why[:1].upper() + why[1:]
 
 
 def how_sure(culprit: Culprit) -> str:

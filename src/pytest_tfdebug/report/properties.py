@@ -17,11 +17,7 @@ def properties(record: CheckRecord) -> Iterator[tuple[str, str]]:
         yield "culprit", culprit.path
         if culprit.source is not None:
             yield "file", culprit.source.file
-            yield "lines", _range(culprit.source.first, culprit.source.last)
+            yield "lines", culprit.source.numbers
         yield "kind", culprit.kind
     if record.coverage is not None:
         yield "coverage", f"{record.coverage.compared}/{record.coverage.expected}"
-
-
-def _range(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
 from pytest_tfdebug.goldens.session.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.store.golden_file import load
@@ -12,7 +12,7 @@ from pytest_tfdebug.goldens.store.modes import missing
 from pytest_tfdebug.goldens.store.paths import shown
 from pytest_tfdebug.parity.arrays.logprobs import hold_logprobs
 from pytest_tfdebug.parity.compare import compare
-from pytest_tfdebug.parity.values.forward_record import coverage_record, culprit_record, headline
+from pytest_tfdebug.parity.record.check import parity_record
 from pytest_tfdebug.publish.note import calling_line, note
 
 if TYPE_CHECKING:
@@ -46,16 +46,22 @@ def check_arrays(
     """
     __tracebackhide__ = True
     golden = _golden(item, place)
-    report = compare(golden.trace, arrays, tolerance=tolerance or "dtype")
-    report.subject = "The arrays differ from their golden"
-    report.advice = "Fix the runtime's model; the golden is its reference's."
-    report.facts.append(f"Golden: {shown(str(place), item.config)}")
+    shown_path = shown(str(place), item.config)
+    found = compare(golden.trace, arrays, tolerance=tolerance or "dtype")
+    report = replace(
+        found,
+        subject="The arrays differ from their golden",
+        advice="Fix the runtime's model; the golden is its reference's.",
+        facts=[*found.facts, f"Golden: {shown_path}"],
+    )
     coverage = report.coverage
     status = "checked" if report.ok else "failed"
     GoldenSession.of(item.config).outcomes.append(
         Outcome(str(place), item.nodeid, status, (), "", coverage.compared, coverage.expected)
     )
-    note(item, _record(item, golden.trace.model_class, shown(str(place), item.config), report))
+    model, at = golden.trace.model_class, calling_line()
+    record = parity_record(item.nodeid, report, in_detail=False, model=model, golden=shown_path, at=at)
+    note(item, replace(record, text=str(report)))
     if not report.ok:
         raise ParityError(report.check_text(), report)
     return report
@@ -99,23 +105,3 @@ def _golden(item: pytest.Item, place: Place) -> TraceFile:
             return load(file)
     except GoldenError as error:
         raise GoldenError(f"{error}\nRecord it again with --tf-golden=update.") from error
-
-
-def _record(item: pytest.Item, model: str, golden: str, report: ParityReport) -> CheckRecord:
-    return CheckRecord(
-        item.nodeid,
-        "parity",
-        "passed" if report.ok else "failed",
-        headline(report),
-        "",
-        model,
-        calling_line(),
-        culprit_record(report.culprit),
-        coverage_record(report),
-        None,
-        report.tensors,
-        golden=golden,
-        advice=report.advice,
-        notes=tuple(report.notes),
-        text=str(report),
-    )

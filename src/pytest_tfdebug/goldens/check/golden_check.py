@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
 from pytest_tfdebug.goldens.check.held_model import compare_with
 from pytest_tfdebug.goldens.check.next_step import next_step
@@ -14,14 +15,14 @@ from pytest_tfdebug.goldens.check.on_ranks import sharing_group
 from pytest_tfdebug.goldens.check.part import part_of
 from pytest_tfdebug.goldens.check.pass_warnings import warnings_of
 from pytest_tfdebug.goldens.check.progress import Progress
-from pytest_tfdebug.goldens.check.recorded_check import parity_record, unchecked_record
 from pytest_tfdebug.goldens.session.session import GoldenSession, Outcome
 from pytest_tfdebug.goldens.store.golden_file import blind_spots, load
 from pytest_tfdebug.goldens.store.modes import missing
 from pytest_tfdebug.goldens.store.paths import shown
 from pytest_tfdebug.options import Options, explain_seconds
+from pytest_tfdebug.parity.record.check import parity_record
 from pytest_tfdebug.parity.tensors.rules import check_rules, missed, paths_of
-from pytest_tfdebug.publish.note import note, wants_details
+from pytest_tfdebug.publish.note import calling_line, note, wants_details
 from pytest_tfdebug.repro.write import write_repro
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.selection import names_of
@@ -84,7 +85,9 @@ class Check:
         config = self.item.config
         if not self.place.exists():
             told = missing(self.item, self.place)
-            note(self.item, unchecked_record(self.item.nodeid, self.name, self.model, told))
+            answer, model = told.partition("\n")[0], type(self.model).__name__
+            record = CheckRecord(self.item.nodeid, "parity", "failed", answer, self.name or "", model, text=told)
+            note(self.item, replace(record, at=calling_line()))
             raise MissingGoldenError(told)
         golden = self._load(self.place)
         self._check_rules(golden)
@@ -106,12 +109,18 @@ class Check:
         for warning in warnings_of(report, type(self.model).__name__):
             warnings.warn(warning, stacklevel=3)
         if not report.ok:
-            self._advise(report, called)
-        shown_path = shown(str(self.place), config)
+            report = self._advised(report, called)
         note(
             self.item,
             parity_record(
-                self.item.nodeid, self.name, self.model, shown_path, report, blind=blind, in_detail=in_detail
+                self.item.nodeid,
+                report,
+                in_detail=in_detail,
+                name=self.name or "",
+                model=type(self.model).__name__,
+                at=calling_line(),
+                golden=shown(str(self.place), config),
+                blind=blind,
             ),
         )
         if not report.ok:
@@ -142,16 +151,19 @@ class Check:
         for glob in self.settings.ini_globs:
             GoldenSession.of(self.item.config).note_rule(glob, missed(glob, own))
 
-    def _advise(self, report: ParityReport, called: PortCall) -> None:
-        """Add to the report of a failure what to do, the repro, and where the golden is."""
+    def _advised(self, report: ParityReport, called: PortCall) -> ParityReport:
+        """Return the report of a failure with what to do, the repro, and where the golden is."""
         config = self.item.config
         GoldenSession.of(config).note_environment(self.model)
-        report.subject = f"The {'port' if self.has_reference else 'model'} differs from its golden"
-        report.advice = next_step(report, is_reference=self.has_reference)
-        if self._runs_alone:
-            told = write_repro(self.item, "parity", self.model, called.args, called.kwargs)
-            report.repro += (f"  {line}" for line in told.splitlines())
-        report.facts.append(f"Golden: {shown(str(self.place), config)}")
+        is_alone = self._runs_alone
+        told = write_repro(self.item, "parity", self.model, called.args, called.kwargs) if is_alone else ""
+        return replace(
+            report,
+            subject=f"The {'port' if self.has_reference else 'model'} differs from its golden",
+            advice=next_step(report, is_reference=self.has_reference),
+            repro=[*report.repro, *(f"  {line}" for line in told.splitlines())],
+            facts=[*report.facts, f"Golden: {shown(str(self.place), config)}"],
+        )
 
 
 def _outcome(path: str, test: str, report: ParityReport, note: str, blind: tuple[BlindRecord, ...]) -> Outcome:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.goldens.check.failing_elements import failing_elements
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
-from pytest_tfdebug.goldens.check.recorded_check import failing_elements
 from pytest_tfdebug.goldens.store.fingerprint import common, differing, fingerprint, recorded_name
 from pytest_tfdebug.goldens.store.provenance import changes, provenance
 from pytest_tfdebug.parity.compare import conclude, coverage_of, outputs_of, start_comparison
@@ -81,14 +81,14 @@ def compare_with(
         return _by_values(golden_file, again, output, progress(), fails=fails, seconds=settings.explain_seconds)
 
     report = conclude(comparator, tuple(forwards.notes), second_look, under_rules, internal=settings.internal)
-    if not report.ok:
-        if called.other is not None:
-            report.has_own_inputs = True
-            report.culprit = _of_inputs(*called.other, root_name(model))
-        report.facts += _circumstances(golden_file, model, report, renamer(settings.rename), group)
-    if not report.ok and in_detail and group is None:
-        report.elements = failing_elements(report, model, again.inputs(), settings.tolerances)
-    return report
+    if report.ok:
+        return report
+    if called.other is not None:
+        report = replace(report, has_own_inputs=True, culprit=_of_inputs(*called.other, root_name(model)))
+    report = _with_circumstances(golden_file, model, report, renamer(settings.rename), group)
+    if not in_detail or group is not None:
+        return report
+    return replace(report, elements=failing_elements(report, model, again.inputs(), settings.tolerances))
 
 
 class _Forwards:
@@ -189,14 +189,14 @@ def _by_values(
 def _of_inputs(own: str, theirs: str, root: str) -> Culprit:
     """Return a culprit whose inputs are not those of the reference."""
     told = f"{own!r} of port_inputs= has other values than the reference's {theirs}. Nothing below can be judged."
-    return Culprit(root, "inputs", None, told, root, None, certain=True)
+    return Culprit(root, "inputs", None, told, root, certain=True)
 
 
 def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Culprit:
     """Return a culprit whose weights are to blame."""
     why = f"Its inputs agree, and {own[0]!r} is not the recorded one: the weights differ, not the code."
     why += f" So do {others} more of the model." if others else ""
-    return replace(culprit, kind="weights", weights=tuple(own), explanation=f"{why} {told}".rstrip(), certain=True)
+    return replace(culprit, kind="weights", weights=tuple(own), wrong="", why=f"{why} {told}".rstrip(), certain=True)
 
 
 def _recorded_shape(golden_file: TraceFile, name: str, to_golden: Callable[[str], str]) -> tuple[int, ...]:
@@ -211,13 +211,13 @@ def _values_of(golden_file: TraceFile) -> Values | None:
     return None if golden_file.trace.again is None else golden_file.trace.again.values()
 
 
-def _circumstances(
+def _with_circumstances(
     golden_file: TraceFile,
     model: torch.nn.Module,
     report: ParityReport,
     to_golden: Callable[[str], str],
     group: Group | None,
-) -> list[str]:
+) -> ParityReport:
     """Say whether weights and environment are those of the golden, and how likely the difference is drift."""
     recorded = golden_file.extra["weights"]
     present = fingerprint(model) if group is None else fingerprint_on_ranks(model, group, recorded, to_golden)
@@ -228,8 +228,7 @@ def _circumstances(
         told = ""
         if group is not None:
             told = sharded_too_often(model, group, own[0], _recorded_shape(golden_file, own[0], to_golden))
-        report.culprit = _of_weights(culprit, own, len(wrong) - len(own), told)
-        lines = []
+        report, lines = replace(report, culprit=_of_weights(culprit, own, len(wrong) - len(own), told)), []
     elif own:
         told = f"The weights differ, not the code: {own[0]!r} is not the recorded one"
         lines = [told + (f", nor are {len(wrong) - 1} others." if len(wrong) > 1 else ".")]
@@ -245,11 +244,11 @@ def _circumstances(
     else:
         lines = ["No weight has the name of a recorded one: give rename= to have them compared."]
     since = list(changes(golden_file.extra["provenance"], provenance(model)))
-    report.changed, report.other_weights = since, wrong
     lines += [f"Changed since it was recorded: {'; '.join(since)}."] if since else []
-    is_told = report.by_values or (culprit is not None and culprit.kind == "dtype")
-    if is_told:
-        return lines
-    assessed = assess(report, since, wrong)
-    report.is_drift = assessed.finding == "drift"
-    return [*lines, str(assessed)]
+    is_drift = False
+    if not report.by_values and (culprit is None or culprit.kind != "dtype"):
+        assessed = assess(report, since, wrong)
+        is_drift = assessed.finding == "drift"
+        lines.append(str(assessed))
+    facts = [*report.facts, *lines]
+    return replace(report, facts=facts, changed=since, other_weights=wrong, is_drift=is_drift)

@@ -152,7 +152,7 @@ class DtypeCheck(Check):
             site = item.call.inner_site or item.call.site
             source = item.call.source or (SourceRange(site.file, site.line, site.end_line) if site else None)
             told = f"It adds most of the error: {numbers}."
-            self.outcome.culprit = Culprit(item.call.path, "module", source, told, item.call.class_name, None)
+            self.outcome.culprit = Culprit(item.call.path, "module", source, told, item.call.class_name)
             yield f"  Worst module: {name}{f', {source}' if source else ''}: {numbers}"
             yield from _underflow(_largest(calls.get((item.call.path, item.call.call)), "outputs"), dtype)
             if own.error == inf:

@@ -157,7 +157,7 @@ def _first_nan(trace: Trace) -> Culprit | None:
         at = trace.calls[call.parent] if _has_nan(call.inputs) and call.parent is not None else call
         told = "It is the first in which NaN arises, at pad positions or real ones: none of its inputs has any."
         kind: Kind = "glue" if any(other.parent == at.index for other in trace) else "module"
-        return Culprit(at.path, kind, at.source, told, at.class_name, None)
+        return Culprit(at.path, kind, at.source, told, at.class_name)
     return None
 
 

@@ -145,5 +145,5 @@ def _blame(trace: Trace, maker: Call, below: Call, first: Culprit, what: str) ->
         f"The first tensor to change belongs to {first.path!r} ({first.class_name}); the forward of "
         f"{maker.class_name} {what}, before its call of {below.name!r}.",
         maker.class_name,
-        first.divergence,
+        divergence=first.divergence,
     )

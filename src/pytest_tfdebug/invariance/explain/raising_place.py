@@ -22,4 +22,4 @@ def raising_place(model: torch.nn.Module, error: BaseException) -> Culprit | Non
         return None
     module, source = found
     name = type(module).__name__
-    return Culprit(paths[id(module)] or name, "glue", source, "This line raised.", name, None, certain=True)
+    return Culprit(paths[id(module)] or name, "glue", source, "This line raised.", name, certain=True)

@@ -68,7 +68,7 @@ class Place:
     distance: float = 0.0
 
 
-@dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class ArraysReport(ParityReport):
     """A comparison of arrays without names; see :class:`ParityReport`.
 
@@ -154,7 +154,7 @@ def _culprit(reference: Reference, interval: Interval) -> Culprit:
     proved = f"{label} is {interval.factor:.6g} times what these lines compute." if interval.factor else ""
     kind: Kind = "module" if call.index not in reference.side.callers else "glue"
     told = f"{label} is not what these lines compute."
-    return Culprit(call.path, kind, None, told, call.class_name, None, own, proved=proved)
+    return Culprit(call.path, kind, None, told, call.class_name, own, proved=proved)
 
 
 def _place(reference: Reference, array: Array | None, bound: int | None) -> Place:

@@ -124,7 +124,7 @@ def _blame(tree: CallTree, fault: Fault, inputs: GuiltyInputs) -> Culprit:
     culprit = _blame_gap(tree, parent, previous, child, divergence)
     if tensors or culprit.kind != "glue":
         return culprit
-    return replace(culprit, explanation=f"{culprit.explanation} {told_arguments(wrong.call, inputs.arguments(wrong))}")
+    return replace(culprit, why=f"{culprit.why} {told_arguments(wrong.call, inputs.arguments(wrong))}")
 
 
 def _blame_own(tree: CallTree, fault: Fault) -> Culprit:
@@ -141,8 +141,10 @@ def _blame_own(tree: CallTree, fault: Fault) -> Culprit:
     if adapted:
         call = item.call
         source = call.source or call.called_at
-        told = f"{call.class_name} {adapted}"
-        return Culprit(call.path, "module", source, told, call.class_name, divergence, certain=True)
+        why = "What it is given agrees, and what it gives does not."
+        return Culprit(
+            call.path, "module", source, why, call.class_name, divergence=divergence, certain=True, wrong=adapted
+        )
     children = tree.children.get(item.call.index, [])
     if children or any(map(tree.has, only_expected(tree, item, None, None))):
         following = tree.next_child(item, fault.leaf)
@@ -158,18 +160,17 @@ def _blame_own(tree: CallTree, fault: Fault) -> Culprit:
         f"{told} and {made} does not, and it calls no other module: "
         f"the fault is in the code, attributes or parameters of this {call.class_name}.",
         call.class_name,
-        divergence,
+        divergence=divergence,
         certain=True,
     )
 
 
 def _blame_opaque(call: Call, opaque: str, divergence: Divergence) -> Culprit:
     """Blame a model whose own output cannot be compared; inside of it, what an object holds is seen further on."""
-    explanation = (
-        f"{call.class_name} returns {shorten(opaque, 80)}, in which no tensor can be found, so that nothing holds it "
-        f"to what is expected. {TO_OPEN}"
+    wrong = (
+        f"returns {shorten(opaque, 80)}, in which no tensor can be found, so that nothing holds it to what is expected"
     )
-    return Culprit(call.path, "module", call.source, explanation, call.class_name, divergence)
+    return Culprit(call.path, "module", call.source, TO_OPEN, call.class_name, divergence=divergence, wrong=wrong)
 
 
 def _blame_gap(
@@ -193,12 +194,16 @@ def _blame_gap(
         own = tree.compared.own_paths.get(call.path)
         here = f"{own!r} exists here and is never called" if own else "this one does not"
         explanation = f"The expected forward calls {call.name!r} ({call.class_name}) {place}; {here}."
-        return Culprit(own or call.path, "not-called", lines, explanation, call.class_name, divergence, certain=True)
+        return Culprit(
+            own or call.path, "not-called", lines, explanation, call.class_name, divergence=divergence, certain=True
+        )
     if extra and not left_out:
         call = extra[0]
         explanation = f"This forward calls {call.name!r} ({call.class_name}) {place}; the expected one does not."
         source = call.called_at or lines
-        return Culprit(call.path, "extra-call", source, explanation, call.class_name, divergence, certain=True)
+        return Culprit(
+            call.path, "extra-call", source, explanation, call.class_name, divergence=divergence, certain=True
+        )
     is_of_others = bool(left_out and extra)
     is_compared = bool(paired or following or not is_of_others)
     if not is_compared:
@@ -214,7 +219,7 @@ def _blame_gap(
         if is_of_others:
             explanation += f" They call {names(extra)} where the expected forward calls {names(left_out)}."
     name = parent.call.class_name
-    return Culprit(parent.call.path, "glue", lines, explanation, name, divergence, certain=is_compared)
+    return Culprit(parent.call.path, "glue", lines, explanation, name, divergence=divergence, certain=is_compared)
 
 
 def _agreeing(tree: CallTree, divergence: Divergence) -> str:
@@ -239,7 +244,7 @@ def _blame_inputs(roots: list[CallComparison]) -> Culprit:
     )
     call = item.call
     divergence = _divergence(item, wrong[0])
-    return Culprit(call.path, "inputs", None, explanation, call.class_name, divergence, certain=True)
+    return Culprit(call.path, "inputs", None, explanation, call.class_name, divergence=divergence, certain=True)
 
 
 def _divergence(item: CallComparison, leaf: LeafComparison) -> Divergence:

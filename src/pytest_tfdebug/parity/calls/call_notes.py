@@ -91,8 +91,8 @@ def told_adapters(tree: CallTree, item: CallComparison) -> str:
     if here == there:
         return ""
     if here:
-        return "is adapted by peft, and the expected one is not. What it is given agrees, and what it gives does not."
-    return "is not adapted, and the expected one is, by peft. What it is given agrees, and what it gives does not."
+        return "is adapted by peft, and the expected one is not"
+    return "is not adapted, and the expected one is, by peft"
 
 
 def told_arguments(call: Call, given: dict[str, tuple[str, str]]) -> str:

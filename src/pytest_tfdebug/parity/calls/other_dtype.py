@@ -32,12 +32,13 @@ def blame_dtype(tree: CallTree, first: Divergence) -> Culprit | None:
     if len(outputs) < _FEWEST or count < _MOST * len(outputs):
         return None
     call = tree.roots[0].call
-    told = (
-        f"{call.class_name} computes in {actual}, and the expected forward in {expected}. Of its innermost modules "
-        f"{count} of {len(outputs)} do, so it was converted or runs under autocast: no module's code is to blame, and "
-        f"values are not judged. Run it in {expected}, or hold it to a forward that was recorded in {actual}."
+    wrong = f"computes in {actual}, and the expected forward in {expected}"
+    why = (
+        f"Of its innermost modules {count} of {len(outputs)} do, so it was converted or runs under autocast: no "
+        f"module's code is to blame, and values are not judged. Run it in {expected}, or hold it to a forward that "
+        f"was recorded in {actual}."
     )
-    return Culprit(call.path, "dtype", None, told, call.class_name, first, certain=True)
+    return Culprit(call.path, "dtype", None, why, call.class_name, divergence=first, certain=True, wrong=wrong)
 
 
 def _of_innermost(tree: CallTree, item: CallComparison) -> list[LeafComparison]:

@@ -95,7 +95,9 @@ def _places(proof: Proof, pair: ForwardPair, named: Culprit) -> list[_Place]:
 def _of_reference(named: Culprit, places: Sequence[_Place], told: str, *, is_certain: bool) -> Culprit:
     """Return a culprit with the lines of the reference that are proved to be done otherwise in the port."""
     place = places[0]
-    is_there = named.path == place.finding.call.path or (place.lines is not None and place.lines == named.reference)
+    is_there = named.path == place.finding.call.path or (
+        place.lines is not None and str(place.lines) == str(named.reference)
+    )
     return replace(named, reference=place.lines or named.reference, certain=is_there and is_certain, proved=told)
 
 

@@ -147,7 +147,7 @@ def on_ranks(culprit: Culprit, count: int) -> Culprit:
             "Each rank holds a part of the sum: added up they are what is expected. An all-reduce is missing, or comes "
             "too late."
         )
-        return replace(culprit, ranks="on every rank", explanation=f"{culprit.explanation} {told}")
+        return replace(culprit, ranks="on every rank", why=f"{culprit.why} {told}")
     if len(leaf.ranks) == 1:
         return replace(culprit, ranks=f"on rank {leaf.ranks[0]} alone")
     numbers = ", ".join(map(str, leaf.ranks))

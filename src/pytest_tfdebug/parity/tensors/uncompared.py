@@ -46,13 +46,13 @@ def blame_uncompared(compared: Compared) -> Culprit:
     missing = listed([f"{shown(leaf.leaf)!r} {leaf.shape}" for leaf in leaves], 4)
     here = listed([f"{shown(leaf.leaf)!r} {leaf.shape}" for leaf in root.outputs if leaf.problem == "extra"], 4)
     held = listed([_told(leaf) for leaf in root.outputs if leaf.problem != "missing" and leaf.expected is not None], 4)
-    explanation = (
-        f"{call.class_name} returns nothing that could be compared with the reference's {missing}: not compared. "
+    wrong = f"returns nothing that could be compared with the reference's {missing}: not compared"
+    why = (
         f"{f'Compared: {held}. ' if held else ''}"
         f"{f'It also returns {here}, which no output of the reference was found to be.' if here else ''}"
     ).rstrip()
     first = Divergence(call.path, call.class_name, call.call, leaves[0])
-    return Culprit(call.path, "module", call.source, explanation, call.class_name, first, certain=True)
+    return Culprit(call.path, "module", call.source, why, call.class_name, divergence=first, certain=True, wrong=wrong)
 
 
 def what_to_write(compared: Compared) -> str:

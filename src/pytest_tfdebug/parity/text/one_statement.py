@@ -72,7 +72,7 @@ class _Search:
         seen = self._seen
         at_value = [each for each in suspects if seen is not None and _meet(seen.source, each.own)]
         if at_value and seen is not None:
-            return self._told(self._at(at_value[0], is_certain=True), _said(seen))
+            return self._told(self._at(at_value[0], is_certain=True), seen.wrong, seen.why)
         return (
             self._by_attributes([seen.source, *seen.callers] if seen is not None and seen.source is not None else [])
             or self._by_text(suspects)
@@ -101,10 +101,10 @@ class _Search:
         first = before[-1] if before and self._seen is not None else differences[0]
         others = [each for each in differences if each is not first]
         does = "leaves out a statement of the reference" if first.is_left_out else "has another statement here"
-        told = f"{does}; the rest of {first.function} is the reference's text."
+        why = f"the rest of {first.function} is the reference's text."
         if others:
-            told += f" So do {', '.join(each.own for each in others)}: which of them is wrong is not known."
-        return self._told(self._at(first, is_certain=not others), told)
+            why += f" So do {', '.join(str(each.own) for each in others)}: which of them is wrong is not known."
+        return self._told(self._at(first, is_certain=not others), does, why)
 
     def _by_attributes(self, lines: Sequence[SourceRange]) -> Culprit | None:
         """Blame the attributes of the culprit that are not the reference's and that some lines read.
@@ -126,7 +126,7 @@ class _Search:
         at = self._at(made[0], is_certain=True) if made else replace(self._named, source=first, reference=beside)
         told = ", ".join(f"{name} {mine[name]}" for name in read)
         there = ", ".join(theirs[name] for name in read)
-        return replace(self._told(at, f"has {told}; the reference has {there}."), certain=len(read) == 1)
+        return replace(self._told(at, f"has {told}", f"the reference has {there}."), certain=len(read) == 1)
 
     def _attributes(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return what the culprit's module holds that is no tensor, and what the reference's holds."""
@@ -150,7 +150,7 @@ class _Search:
                 if reading:
                     lines = self._of_those(reading)
                     at = replace(self._named, source=lines, reference=self._texts.beside(lines), weights=(name,))
-                    return self._told(at, f"uses another parameter; {told[:1].lower()}{told[1:]}")
+                    return self._told(at, "uses another parameter", f"{told[:1].lower()}{told[1:]}")
         return None
 
     def _of_those(self, statements: Sequence[SourceRange]) -> SourceRange:
@@ -181,7 +181,7 @@ class _Search:
         beside = texts.beside(lines) if texts is not None else None
         is_sure = self._named.certain if lines == self._lines and is_statement(lines) else seen.certain
         found = replace(self._named, source=lines, reference=seen.reference or beside, certain=is_sure)
-        return self._told(replace(found, function=function, callers=callers), _said(seen))
+        return self._told(replace(found, function=function, callers=callers), seen.wrong, seen.why)
 
     def _not_run(self, seen: Culprit) -> SourceRange | None:
         """Return the statement of the port that does what is left out, and does not run."""
@@ -197,13 +197,12 @@ class _Search:
             source, function, callers = callers[0], "", callers[1:]
         return source, function, callers
 
-    def _told(self, found: Culprit, told: str) -> Culprit:
+    def _told(self, found: Culprit, wrong: str, why: str) -> Culprit:
         """Return a culprit with what its statement does, before what calls say; a call that is missing says it all."""
         named = self._named
-        is_call = named.kind in ("not-called", "extra-call")
-        return replace(
-            found, explanation=named.explanation if is_call else f"{named.class_name} {told} {named.explanation}"
-        )
+        if named.kind in ("not-called", "extra-call"):
+            return replace(found, wrong=named.wrong, why=named.why)
+        return replace(found, wrong=wrong, why=f"{why} {named.explanation}".lstrip())
 
     def _whole(self) -> Culprit:
         """Return the culprit with its whole range, and say why nothing narrows it."""
@@ -214,7 +213,7 @@ class _Search:
         if is_statement(self._lines) or not named.certain or named.kind not in ("module", "glue"):
             return replace(named, reference=beside)
         why = f"The first value that differs comes about at {at}." if at is not None else _NOTHING_NARROWS
-        return replace(named, reference=beside, explanation=f"{named.explanation} {why}")
+        return replace(named, reference=beside, why=f"{named.why} {why}")
 
     def _is_right(self, difference: TextDifference) -> bool:
         """Tell whether what a statement computes is what the reference computes too.
@@ -233,11 +232,6 @@ class _Search:
             and any(_is_in(line.file, line.line, difference.own) for line in value.lines)
         ]
         return bool(values) and all(_is_known(value, pair.matches.distance(value.index)) for value in values)
-
-
-def _said(culprit: Culprit) -> str:
-    """Return what a culprit does, without the name of its class."""
-    return culprit.explanation.removeprefix(f"{culprit.class_name} ")
 
 
 def _is_known(value: Value, distance: float) -> bool:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.check_record import Lines, SourceText
+from pytest_tfdebug.check_record import SourceText
 
 if TYPE_CHECKING:
     from pytest_tfdebug.records import SourceRange
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 _AROUND = 40
 #: Lines around those whose function is not known.
 _UNKNOWN = 6
-
-
-def lines_of(source: SourceRange | None) -> Lines | None:
-    """Return lines as plain data."""
-    return None if source is None else Lines(source.file, source.first, source.last)
 
 
 def source_text(meant: SourceRange | None, around: SourceRange | None) -> SourceText | None:
@@ -33,16 +28,15 @@ def source_text(meant: SourceRange | None, around: SourceRange | None) -> Source
     """
     if meant is None:
         return None if around is None else _piece(around.file, around.first, around.last, None)
-    marked = Lines(meant.file, meant.first, meant.last)
     is_inside = around is not None and around.file == meant.file and around.first <= meant.first <= around.last
     if around is not None and is_inside:
         first, last = max(around.first, meant.first - _AROUND), min(around.last, meant.last + _AROUND)
     else:
         first, last = max(1, meant.first - _UNKNOWN), meant.last + _UNKNOWN
-    found = _piece(meant.file, first, last, marked)
+    found = _piece(meant.file, first, last, meant)
     recorded = tuple(meant.code.splitlines())
     if recorded and (found is None or not _holds(found, meant, recorded)):  # another version of the file is installed
-        return SourceText(meant.file, meant.first, recorded, marked)
+        return SourceText(meant.file, meant.first, recorded, meant)
     return found
 
 
@@ -52,7 +46,7 @@ def _holds(found: SourceText, meant: SourceRange, recorded: tuple[str, ...]) -> 
     return [line.strip() for line in there] == [line.strip() for line in recorded]
 
 
-def _piece(file: str, first: int, last: int, marked: Lines | None) -> SourceText | None:
+def _piece(file: str, first: int, last: int, marked: SourceRange | None) -> SourceText | None:
     path = on_disk(file)
     text = linecache.getlines(path)[first - 1 : last]
     return SourceText(path, first, tuple(line.rstrip("\n") for line in text), marked) if text else None

@@ -29,18 +29,23 @@ NOT_AGAIN = (
     "No line could be singled out: a forward made once more gave something else, or could not be made "
     "(a model has changed since, or draws random numbers of its own)."
 )
-_TOLD: dict[str, str] = {
-    "replaced": "computes a value that the reference never does; what it is computed from agrees.",
-    "operand": "takes another value here than the reference does; both sides have computed both.",
-    "applied": "uses a weight with another value than the reference does.",
-    "left-out": "goes on without a value that the reference computes first.",
-    "order": "puts the elements in another order than the reference; the numbers are the same. If that is a layout of "
-    "its own, then what uses them is wrong instead.",
-    "broadcast": "combines operands whose shapes broadcast to more elements than the reference has: one of them is "
-    "laid out in another way.",
-    "taken": "takes another part of a fused tensor than the reference.",
-    "proved": "does otherwise here than the reference.",
-    "unknown": "computes values that the reference never does; the reference does this in another way.",
+#: Kind of a fault -> what is wrong, and what else was observed.
+_TOLD: dict[str, tuple[str, str]] = {
+    "replaced": ("computes a value that the reference never does", "what it is computed from agrees."),
+    "operand": ("takes another value here than the reference does", "both sides have computed both."),
+    "applied": ("uses a weight with another value than the reference does", ""),
+    "left-out": ("goes on without a value that the reference computes first", ""),
+    "order": (
+        "puts the elements in another order than the reference",
+        "the numbers are the same. If that is a layout of its own, then what uses them is wrong instead.",
+    ),
+    "broadcast": (
+        "combines operands whose shapes broadcast to more elements than the reference has",
+        "one of them is laid out in another way.",
+    ),
+    "taken": ("takes another part of a fused tensor than the reference", ""),
+    "proved": ("does otherwise here than the reference", ""),
+    "unknown": ("computes values that the reference never does", "the reference does this in another way."),
 }
 
 
@@ -138,18 +143,19 @@ def culprit_of(finding: Finding, pair: ForwardPair) -> Culprit:
     call, actual = finding.call, pair.port.table
     source, function, callers = _source(finding, call, pair)
     reference = _reference(finding, pair)
+    wrong, why = _told(finding, pair, actual)
     return Culprit(
         call.path,
         _kind(finding, call, actual),
         source,
-        _told(finding, call, pair, actual),
+        why,
         call.class_name,
-        None,
         reference,
         finding.weights,
         certain=_is_certain(finding, pair),
         function=function,
         callers=callers,
+        wrong=wrong,
     )
 
 
@@ -175,15 +181,16 @@ def _is_random(finding: Finding, table: Values) -> bool:
     return any(value.is_random for value in drawn)
 
 
-def _told(finding: Finding, call: Call, pair: ForwardPair, table: Values) -> str:
+def _told(finding: Finding, pair: ForwardPair, table: Values) -> tuple[str, str]:
+    """Return what is wrong, in a few words, and what else was observed, in sentences."""
     if finding.fault == "weights":
-        return pair.weights.told(finding.weights)
+        return "", pair.weights.told(finding.weights)
     if _is_random(finding, table):
         return (
-            f"{call.class_name} draws random numbers here (dropout of a model in training mode, torch.rand in a "
-            "forward). Two forwards can only agree without them: call .eval(), or set the probability to 0."
+            "draws random numbers here (dropout of a model in training mode, torch.rand in a forward)",
+            "Two forwards can only agree without them: call .eval(), or set the probability to 0.",
         )
-    return f"{call.class_name} {_TOLD[finding.fault]}"
+    return _TOLD[finding.fault]
 
 
 def _source(finding: Finding, call: Call, pair: ForwardPair) -> tuple[SourceRange | None, str, tuple[SourceRange, ...]]:

@@ -3,65 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.check_record import (
-    CallPair,
-    CallRecord,
-    CoverageRecord,
-    CulpritRecord,
-    ForwardRecord,
-    Lines,
-    WorstRecord,
-)
-from pytest_tfdebug.parity.text.source_text import lines_of, source_text
-from pytest_tfdebug.parity.values.value_records import NearValues, paired_by_values
+from pytest_tfdebug.check_record import CallPair, CallRecord, ForwardRecord
+from pytest_tfdebug.parity.record.near_values import NearValues, paired_by_values
+from pytest_tfdebug.parity.text.source_text import source_text
 from pytest_tfdebug.records import FAILING, as_they_ended
-from pytest_tfdebug.report.parity import facts_of, how_sure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_tfdebug.check_record import CallState, ElementGrid, PairedBy, SourceText
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.records import Call, CallComparison, Culprit, LeafComparison
-
-
-def culprit_record(culprit: Culprit | None) -> CulpritRecord | None:
-    """Return a culprit as plain data."""
-    if culprit is None:
-        return None
-    facts = list(facts_of(culprit.divergence)) if culprit.divergence is not None else []
-    return CulpritRecord(
-        culprit.path,
-        culprit.class_name,
-        culprit.kind,
-        f"{culprit.explanation} {how_sure(culprit)}".rstrip(),
-        lines_of(culprit.source),
-        lines_of(culprit.reference),
-        culprit.weights,
-        facts[0].strip().removeprefix("Tensor: ") if facts else "",
-        tuple(fact.strip() for fact in facts[1:]),
-        culprit.certain,
-        culprit.proved,
-        culprit.function,
-        tuple(Lines(each.file, each.first, each.last) for each in culprit.callers),
-    )
-
-
-def coverage_record(report: ParityReport) -> CoverageRecord:
-    """Return how much a comparison has compared."""
-    return CoverageRecord(report.coverage.compared, report.coverage.expected, report.coverage.root)
-
-
-def worst_record(report: ParityReport) -> WorstRecord | None:
-    """Return the tensor that agrees and comes closest to its tolerance."""
-    return None if report.worst is None else WorstRecord(report.worst.share, report.worst.path)
-
-
-def headline(report: ParityReport) -> str:
-    """Return the first line of a report: the answer."""
-    return report.check_text().answer
+    from pytest_tfdebug.records import Call, CallComparison, LeafComparison
 
 
 def forward_record(report: ParityReport, elements: ElementGrid | None = None) -> ForwardRecord:
@@ -116,24 +70,25 @@ def _own_calls(report: ParityReport, shares: dict[int, float | None], *, is_by_v
         shares: Of the calls that no name pairs, how far their output is from the reference's.
         is_by_values: Whether that is what ``share`` tells.
     """
-    ended = {item.call.index: place for place, item in enumerate(as_they_ended(report.calls))}
-    own = tuple(_own_call(item, ended[item.call.index], shares) for item in report.calls)
-    return own if is_by_values else tuple(replace(each, share=None) if each.index in shares else each for each in own)
+    found = []
+    for ended, item in enumerate(as_they_ended(report.calls)):
+        call, leaf = item.call, decisive(item.made)
+        state: CallState
+        if call.index in shares:
+            share = shares[call.index]
+            state = "agrees" if share is not None and share <= 1 else "differs"
+            found.append(_row(call, ended, state, share if is_by_values else None))
+        elif leaf is None or item.expected is None:
+            found.append(_row(call, ended, "unpaired" if item.expected is None else "not compared"))
+        else:
+            state = "differs" if leaf.problem in FAILING else "agrees" if leaf.is_measured else "not compared"
+            found.append(_row(call, ended, state, *_figures(leaf), leaf.shape, leaf.dtype))
+    return tuple(sorted(found, key=lambda row: row.index))
 
 
-def _own_call(item: CallComparison, ended: int, shares: dict[int, float | None]) -> CallRecord:
-    call, leaf = item.call, decisive(item.made)
-    plain = (call.index, call.path, call.class_name, call.call, call.parent, ended)
-    source = lines_of(call.source)
-    if call.index in shares:
-        share = shares[call.index]
-        state: CallState = "agrees" if share is not None and share <= 1 else "differs"
-        return CallRecord(*plain, state, share, source=source)
-    if leaf is None or item.expected is None:
-        return CallRecord(*plain, "unpaired" if item.expected is None else "not compared", source=source)
-    figures = _figures(leaf)
-    state = "differs" if leaf.problem in FAILING else "agrees" if leaf.is_measured else "not compared"
-    return CallRecord(*plain, state, *figures, leaf.shape, leaf.dtype, source)
+def _row(call: Call, ended: int, state: CallState, *told: Any) -> CallRecord:  # noqa: ANN401 - the figures of a record
+    place = (call.index, call.path, call.class_name, call.call, call.parent, ended, state)
+    return replace(CallRecord(*place, *told), source=call.source)
 
 
 def decisive(leaves: Iterable[LeafComparison]) -> LeafComparison | None:
@@ -162,16 +117,7 @@ def _reference_calls(
     )
     by_index = {call.index: call for call in own}
     return tuple(
-        CallRecord(
-            call.index,
-            call.path,
-            call.class_name,
-            call.call,
-            call.parent,
-            place,
-            by_index[beside[call.index]].state if call.index in beside else "unpaired",
-            source=lines_of(call.source),
-        )
+        _row(call, place, by_index[beside[call.index]].state if call.index in beside else "unpaired")
         for place, call in enumerate(calls)
     )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import linecache
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.check_record import Lines, ValueRecord
+from pytest_tfdebug.check_record import ValueRecord
 from pytest_tfdebug.parity.values.open_values import TOLERANCES, OpenValues
 from pytest_tfdebug.parity.values.value_culprit import AGREE
+from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -135,7 +136,7 @@ def _record(value: Value, side: Side, matches: Matches, opened: OpenValues, mean
         value.operator,
         value.name,
         side.call_of(value).path if value.call is not None else "",
-        None if line is None else Lines(line.file, line.line, line.line),
+        None if line is None else SourceRange(line.file, line.line, line.line),
         "" if line is None else (line.text or linecache.getline(line.file, line.line)).strip(),
         value.shape,
         value.dtype,

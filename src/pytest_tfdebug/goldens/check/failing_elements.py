@@ -1,4 +1,4 @@
-"""A golden check that has ended, as the record that pages and files are made from."""
+"""The elements of a tensor that differs from its golden, from a forward that is made once more."""
 
 from __future__ import annotations
 
@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
-from pytest_tfdebug.parity.values.forward_record import (
-    coverage_record,
-    culprit_record,
-    forward_record,
-    headline,
-    worst_record,
-)
-from pytest_tfdebug.publish.note import calling_line
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Selection
 from pytest_tfdebug.tracing.record.state import preserved
@@ -23,7 +14,7 @@ from pytest_tfdebug.tracing.record.state import preserved
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.check_record import BlindRecord, ElementGrid
+    from pytest_tfdebug.check_record import ElementGrid
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Call, LeafComparison
@@ -32,58 +23,6 @@ if TYPE_CHECKING:
     Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 _BATCH_AND_TOKENS = 2
-
-
-def parity_record(
-    test: str,
-    name: str | None,
-    model: torch.nn.Module,
-    golden: str,
-    report: ParityReport,
-    *,
-    blind: tuple[BlindRecord, ...],
-    in_detail: bool,
-) -> CheckRecord:
-    """Return the record of a golden check.
-
-    Args:
-        test: Node id of the test.
-        name: Name of the golden, where the test has several.
-        model: The model under test.
-        golden: The golden's file, as it is shown.
-        report: What the comparison found.
-        blind: What the golden cannot see.
-        in_detail: Whether somebody will look at both forwards.
-    """
-    return CheckRecord(
-        test,
-        "parity",
-        "passed" if report.ok else "failed",
-        headline(report),
-        name or "",
-        type(model).__name__,
-        calling_line(),
-        culprit_record(report.culprit),
-        coverage_record(report),
-        worst_record(report),
-        report.tensors,
-        golden=golden,
-        advice=report.advice,
-        notes=tuple(report.notes),
-        outputs=tuple(report.output_notes),
-        rename=dict(report.suggested),
-        changed=tuple(report.changed),
-        weights=tuple(report.other_weights),
-        text=str(report) if in_detail else "",
-        forward=forward_record(report, report.elements) if in_detail else None,
-        blind=blind,
-    )
-
-
-def unchecked_record(test: str, name: str | None, model: torch.nn.Module, reason: str) -> CheckRecord:
-    """Return the record of a check that failed because there is no golden."""
-    first, at = reason.partition("\n")[0], calling_line()
-    return CheckRecord(test, "parity", "failed", first, name or "", type(model).__name__, at, text=reason)
 
 
 def failing_elements(
@@ -122,7 +61,7 @@ def _candidates(report: ParityReport) -> Iterator[tuple[Call, LeafComparison]]:
         yield from ((item.call, leaf) for leaf in item.outputs if leaf.problem == "values")
 
 
-class _Keeper:
+class _KeepOne:
     """The consumer that keeps one tensor of a forward."""
 
     def __init__(self, call: Call, leaf: LeafComparison) -> None:
@@ -147,7 +86,7 @@ class _Keeper:
 
 
 def _made_again(model: torch.nn.Module, inputs: Inputs, call: Call, leaf: LeafComparison) -> torch.Tensor | None:
-    keeper = _Keeper(call, leaf)
+    keeper = _KeepOne(call, leaf)
     picked = Selection(include=(call.path,)) if call.parent is not None else Selection(level="layers")
     try:
         with preserved(model), torch.no_grad(), Recorder(model, keeper, picked, keeper.wrote):

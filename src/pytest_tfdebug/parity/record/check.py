@@ -1,0 +1,68 @@
+"""A comparison as the record of a finished check."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from pytest_tfdebug.check_record import CheckRecord
+from pytest_tfdebug.parity.record.forward import forward_record
+from pytest_tfdebug.records import CulpritRecord
+from pytest_tfdebug.report.parity import facts_of, how_sure
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.parity.result import ParityReport
+    from pytest_tfdebug.records import Culprit
+
+
+def culprit_record(culprit: Culprit | None) -> CulpritRecord | None:
+    """Return a culprit without its tensor, which is told in text."""
+    if culprit is None:
+        return None
+    given = {each.name: getattr(culprit, each.name) for each in fields(CulpritRecord)}
+    tensor, *figures = facts_of(culprit.divergence) if culprit.divergence is not None else ("",)
+    return CulpritRecord(
+        **{
+            **given,
+            "why": f"{culprit.why} {how_sure(culprit)}".strip(),
+            "tensor": tensor.strip().removeprefix("Tensor: "),
+            "figures": tuple(figure.strip() for figure in figures),
+        }
+    )
+
+
+def compared(report: ParityReport) -> dict[str, Any]:
+    """Return what a comparison gives to the record of its check, whatever asked for it."""
+    return {
+        "culprit": culprit_record(report.culprit),
+        "coverage": report.coverage,
+        "worst": report.worst,
+        "tensors": report.tensors,
+        "notes": tuple(report.notes),
+    }
+
+
+def parity_record(test: str, report: ParityReport, *, in_detail: bool, **given: Any) -> CheckRecord:  # noqa: ANN401
+    """Return the record of a check against a golden.
+
+    Args:
+        test: Node id of the test.
+        report: What the comparison found.
+        in_detail: Whether somebody will look at both forwards.
+        given: What else the record holds: its name, the model, the golden.
+    """
+    return CheckRecord(
+        test,
+        "parity",
+        "passed" if report.ok else "failed",
+        report.check_text().answer,
+        advice=report.advice,
+        outputs=tuple(report.output_notes),
+        rename=dict(report.suggested),
+        changed=tuple(report.changed),
+        weights=tuple(report.other_weights),
+        text=str(report) if in_detail else "",
+        forward=forward_record(report, report.elements) if in_detail else None,
+        **compared(report),
+        **given,
+    )
