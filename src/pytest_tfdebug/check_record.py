@@ -338,6 +338,7 @@ class CheckRecord:
         outputs: How each output of the reference was compared.
         fields: Fields of a configuration that a sweep moved.
         blind: Fields that the inputs of a golden or a sweep cannot see.
+        id: Name of its page; empty until it is written, see ``slug``.
     """
 
     test: str
@@ -367,10 +368,13 @@ class CheckRecord:
     outputs: tuple[str, ...] = ()
     fields: tuple[FieldRecord, ...] = ()
     blind: tuple[BlindRecord, ...] = ()
+    id: str = ""
 
     @property
     def slug(self) -> str:
         """A file name of its own for its page: readable, and the same in every run."""
+        if self.id:
+            return self.id
         full = f"{self.test} {self.check} {self.name}"
         readable = _NOT_A_NAME.sub("-", f"{self.test.rpartition('::')[2]} {self.check} {self.name}").strip("-").lower()
         return f"{readable[:_LONGEST_NAME].strip('-')}-{hashlib.sha256(full.encode()).hexdigest()[:8]}"
@@ -379,10 +383,21 @@ class CheckRecord:
         """Return the record as JSON holds it, with its page's name and the culprit's explanation as keys."""
         import msgspec
 
-        record: dict[str, Any] = plain({"id": self.slug, **msgspec.to_builtins(self)})
+        record: dict[str, Any] = plain({**msgspec.to_builtins(self), "id": self.slug})
         if self.culprit is not None:
             record["culprit"]["explanation"] = self.culprit.explanation
         return record
+
+
+def read_checks(entries: Any) -> list[CheckRecord]:  # noqa: ANN401 - JSON
+    """Return the records that a JSON list holds.
+
+    Raises:
+        ValueError: If they are not of their form; the message says where.
+    """
+    import msgspec
+
+    return msgspec.convert(entries, list[CheckRecord], strict=False)  # "inf" is a number there
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can hold

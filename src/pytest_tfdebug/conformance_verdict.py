@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Literal, NamedTuple
 
 from pytest_tfdebug.options import CONFORMANCE
+from pytest_tfdebug.workers import as_text, read
 
 State = Literal["passes", "varies", "does not apply", "fails"]
 
@@ -29,9 +29,9 @@ class Verdict(NamedTuple):
 
     def to_property(self) -> tuple[str, str]:
         """Return the verdict as a property of its test."""
-        return CONFORMANCE, json.dumps(self)
+        return CONFORMANCE, as_text(self)
 
     @classmethod
     def from_property(cls, value: str) -> Verdict:
         """Return the verdict that a property holds."""
-        return cls(*json.loads(value))
+        return read(value, cls)

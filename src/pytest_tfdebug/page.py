@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", default="tfdebug-page", metavar="DIR", help="where to write (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     try:
-        index = _write([_read(name) for name in chosen.files], Path(chosen.output))
+        index = _write({name: _read(name) for name in chosen.files}, Path(chosen.output))
     except _NotReadableError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -40,17 +40,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _write(documents: Sequence[dict[str, Any]], folder: Path) -> Path:
+def _write(documents: dict[str, dict[str, Any]], folder: Path) -> Path:
+    from pytest_tfdebug.check_record import read_checks
     from pytest_tfdebug.publish.site import Site
 
     site, run = Site(folder), _NO_RUN
     scan: dict[str, Any] = {}
-    for document in documents:
+    for name, document in documents.items():
         if "checks" not in document:
             scan |= document
             continue
         run = document["run"]
-        for check in document["checks"]:
+        try:
+            checks = read_checks(document["checks"])
+        except ValueError as error:
+            raise _NotReadableError(f"Cannot make a page of {name}: {error}.\nGive {_FORMS}.") from error
+        for check in checks:
             site.add(check)
     site.finish(run, scan)
     return folder / "index.html"

@@ -212,9 +212,8 @@ def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 - a worker of pyte
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
     """Take over what a worker did with goldens."""
-    part = getattr(node, "workeroutput", {}).get("tfdebug_goldens")
-    if part is not None:
-        import_module(_GOLDEN_SESSION).GoldenSession.of(node.config).merge(part)
+    if "tfdebug_goldens" in getattr(node, "workeroutput", {}):
+        import_module(_GOLDEN_SESSION).take_over(node.config, node)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import msgspec
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -37,8 +39,7 @@ class Site(NamedTuple):
     code: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRange:
+class SourceRange(msgspec.Struct, frozen=True, eq=False, omit_defaults=True):
     """Lines of a file, both ends included; as text ``modeling_llama.py:212-219``.
 
     Args:
@@ -51,7 +52,7 @@ class SourceRange:
     file: str
     first: int
     last: int
-    code: str = field(default="", compare=False, repr=False)
+    code: str = ""
 
     @property
     def numbers(self) -> str:
@@ -61,6 +62,16 @@ class SourceRange:
     def __str__(self) -> str:
         name = self.file.replace("\\", "/").rpartition("/")[2]
         return f"{name}:{self.numbers}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SourceRange) and self._place == other._place
+
+    def __hash__(self) -> int:
+        return hash(self._place)
+
+    @property
+    def _place(self) -> tuple[str, int, int]:
+        return self.file, self.first, self.last
 
 
 class Statistics(NamedTuple):

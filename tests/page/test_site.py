@@ -9,7 +9,7 @@ import pytest
 import torch
 from controls import NAMELESS, click_everything
 
-from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord, SourceText
+from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord, SourceText, read_checks
 from pytest_tfdebug.page import main
 from pytest_tfdebug.parity.tensors.elements import sampled_elements
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
@@ -38,10 +38,10 @@ def many_calls(stem):
 
 def write(folder, record):
     site = Site(folder)
-    check = json.loads(json.dumps(record.to_dict()))
+    [check] = read_checks([json.loads(json.dumps(record.to_dict()))])
     site.add(check)
     site.finish(RUN)
-    return folder / "checks" / f"{check['id']}.html"
+    return folder / "checks" / f"{check.slug}.html"
 
 
 def test_5000_calls_are_less_than_5_mb_and_drawn_in_less_than_a_second(tmp_path, sight):

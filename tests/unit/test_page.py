@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, SourceText
+from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, SourceText, read_checks
 from pytest_tfdebug.page import main
 from pytest_tfdebug.records import CulpritRecord, SourceRange
 from pytest_tfdebug.report.annotations import annotation
@@ -23,7 +23,7 @@ def record(**changes):
 
 
 def as_read(check):
-    return json.loads(json.dumps(check.to_dict()))
+    return read_checks([json.loads(json.dumps(check.to_dict()))])[0]
 
 
 def test_a_page_asks_for_nothing_from_a_network():
@@ -90,7 +90,7 @@ def test_pages_are_made_from_a_file_of_another_machine(tmp_path, capsys, monkeyp
     monkeypatch.setitem(sys.modules, "torch", None)
     file = tmp_path / "checks.json"
     run = {**RUN, "directory": "/", "rootdir": "/", "exit_status": 1}
-    file.write_text(json.dumps({"schema": 1, "generator": {}, "run": run, "checks": [as_read(record())]}))
+    file.write_text(json.dumps({"schema": 1, "generator": {}, "run": run, "checks": [record().to_dict()]}))
 
     assert main([str(file), "--output", str(tmp_path / "page")]) == 0
 

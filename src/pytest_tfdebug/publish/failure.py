@@ -13,6 +13,7 @@ from pytest_tfdebug.errors import CheckError, printable
 from pytest_tfdebug.publish.note import RAISED, is_library
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.check_text import WIDTH
+from pytest_tfdebug.workers import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.Exception
     else:
         at = None
     shown: Any = report.longrepr
-    answer = redact(str(excinfo.value).partition("\n")[0])
+    answer = redact(getattr(excinfo.value, "answer", str(excinfo.value).partition("\n")[0]))
     vars(report)[ANSWER] = answer
     if getattr(shown, "reprcrash", None) is None:
         return
@@ -51,8 +52,8 @@ def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.Exception
 
 def width_of(config: pytest.Config) -> int:
     """Return the columns of the terminal; a worker of pytest-xdist gets them from the process that prints."""
-    told: int | None = getattr(config, "workerinput", {}).get(TOLD_WIDTH)
-    return max(_NARROWEST, told or shutil.get_terminal_size((WIDTH, 24)).columns)
+    width: int | None = told(config, TOLD_WIDTH)
+    return max(_NARROWEST, width or shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
 def _rewrite(

@@ -1,16 +1,16 @@
-"""Files that are replaced as a whole, or stay as they were."""
+"""The files of a run: replaced as a whole, or left as they were."""
 
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_tfdebug.check_record import SCHEMA
+from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.tracing.record.replacing import replace_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -48,17 +48,12 @@ def write_text(path: Path, pieces: Iterable[str]) -> None:
     Raises:
         pytest.UsageError: If it cannot be written.
     """
-    name = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", errors="backslashreplace", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            name = file.name
+
+    def fill(temporary: str) -> None:
+        with Path(temporary).open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(pieces)
-        os.chmod(name, 0o644)  # noqa: PTH101 - others may not read a temporary file
-        os.replace(name, path)  # noqa: PTH105
-    except OSError as error:
-        if name is not None:
-            Path(name).unlink(missing_ok=True)
-        raise pytest.UsageError(f"Cannot write {path}: {error.strerror or error}. Name another place.") from error
+
+    try:
+        replace_atomically(path, fill)
+    except GoldenError as error:
+        raise pytest.UsageError(f"{error} Name another place.") from error

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.check_record import CheckRecord, plain
+from pytest_tfdebug.check_record import plain, read_checks
 from pytest_tfdebug.environment import environment
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.publish.files import checks_file, make_folder, write_text
@@ -22,10 +22,12 @@ from pytest_tfdebug.publish.note import NOTED, PUBLISHER
 from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact, redacted
 from pytest_tfdebug.report.annotations import annotation
+from pytest_tfdebug.workers import is_worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from pytest_tfdebug.check_record import CheckRecord
     from pytest_tfdebug.publish.site import Site
 
 #: Attribute of a test's report under which its records travel, from workers of pytest-xdist too.
@@ -53,7 +55,7 @@ class Publisher:
         self._config = config
         self._html = here / chosen.html if chosen.html else None
         self._json = here / chosen.json if chosen.json else None
-        self._is_worker = hasattr(config, "workerinput")
+        self._is_worker = is_worker(config)
         self._annotations: list[str] = []
         self._unwritten: list[str] = []
         for folder in (self._html, self._json and self._json.parent):
@@ -85,7 +87,10 @@ class Publisher:
         report = yield
         records, item.stash[NOTED] = item.stash.get(NOTED, []), []
         if records:
-            setattr(report, CARRIED, [json.dumps(_record(record, item)) for record in records])
+            first = (item.reportinfo()[1] or 0) + 1
+            at = SourceRange(str(item.path), first, first)
+            placed = [record if record.at is not None else replace(record, at=at) for record in records]
+            setattr(report, CARRIED, [json.dumps(redacted(record.to_dict())) for record in placed])
             self._link(report, records)
         return report
 
@@ -113,12 +118,13 @@ class Publisher:
                 self._take(text)
 
     def _take(self, text: str) -> None:
-        check = json.loads(text)
-        told = check.pop("annotation", None)
-        if told is not None and check["status"] == "failed":
-            self._annotations.append(told)
         if self._waiting is not None:
-            self._waiting.write((text if told is None else json.dumps(check)) + "\n")
+            self._waiting.write(f"{text}\n")
+        [check] = read_checks([json.loads(text)])
+        if is_on_github() and check.status == "failed":
+            self._annotations.append(
+                annotation(check, os.environ.get("GITHUB_WORKSPACE") or str(self._config.rootpath))
+            )
         if self._site is not None:
             self._site.add(check)
 
@@ -154,19 +160,6 @@ class Publisher:
 def is_on_github() -> bool:
     """Tell whether this runs under GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
-
-
-def _record(record: CheckRecord, item: pytest.Item) -> dict[str, Any]:
-    """Return a record as it travels; under GitHub Actions with its annotation."""
-    if record.at is None:
-        _, line, _ = item.reportinfo()
-        first = (line or 0) + 1
-        record = replace(record, at=SourceRange(str(item.path), first, first))
-    travelling: dict[str, Any] = redacted(record.to_dict())
-    if is_on_github():
-        root = os.environ.get("GITHUB_WORKSPACE") or str(item.config.rootpath)
-        travelling["annotation"] = redact(annotation(record, root))
-    return travelling
 
 
 def _run(config: pytest.Config, status: int) -> dict[str, Any]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pytest_tfdebug.check_record import CheckRecord
+
 
 class Site:
     """A directory of pages: an index, a page for each check, and the files that they share.
@@ -26,11 +28,11 @@ class Site:
         for name, text in assets():
             write_text(folder / "assets" / name, [text])
 
-    def add(self, check: Mapping[str, Any]) -> None:
+    def add(self, check: CheckRecord) -> None:
         """Write the page of a check; the page of a repeated check replaces the earlier one."""
-        self._cards.pop(check["id"], None)
-        self._cards[check["id"]] = card(check)
-        write_text(self._folder / "checks" / f"{check['id']}.html", [render_check(check)])
+        self._cards.pop(check.slug, None)
+        self._cards[check.slug] = card(check)
+        write_text(self._folder / "checks" / f"{check.slug}.html", [render_check(check)])
 
     def finish(self, run: Mapping[str, Any], scan: Mapping[str, Any] | None = None) -> None:
         """Write the index."""

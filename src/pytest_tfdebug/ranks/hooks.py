@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.goldens.session.session import WORKER_KEY, GoldenSession
+from pytest_tfdebug.goldens.session.session import WORKER_KEY, GoldenSession, WorkerPart
 from pytest_tfdebug.goldens.store.modes import TYPED, is_typed
 from pytest_tfdebug.ranks.launch import Ranks
 from pytest_tfdebug.ranks.process_group import GROUP, by_torchrun, start_group, stop_group
 from pytest_tfdebug.ranks.settings import RanksSettings
+from pytest_tfdebug.workers import read
 
 if TYPE_CHECKING:
     from pytest_tfdebug.ranks.launch import Rank
@@ -83,7 +84,7 @@ def _reports(item: pytest.Item, ranks: list[Rank]) -> list[pytest.TestReport]:
         return _made(item, told, ranks)
     part = told.result["output"].get(WORKER_KEY)
     if part is not None:
-        GoldenSession.of(item.config).merge_outcomes(part)
+        GoldenSession.of(item.config).merge(read(part, WorkerPart))
     for warning in told.result["warnings"]:
         _warn_again(item, warning)
     for report in reports:

@@ -22,9 +22,10 @@ def checks_schema() -> dict[str, Any]:
 
     [check], definitions = msgspec.json.schema_components([CheckRecord], ref_template="#/$defs/{name}")
     definitions = {name: _written(form) for name, form in sorted(definitions.items())}
-    for name, added in (("CheckRecord", "id"), ("CulpritRecord", "explanation")):  # what is computed from the others
-        definitions[name]["properties"][added] = {"type": "string"}
-        definitions[name]["required"].append(added)
+    culprit = definitions["CulpritRecord"]
+    culprit["properties"]["explanation"] = {"type": "string"}  # of its other texts
+    culprit["required"].append("explanation")
+    definitions["SourceRange"]["required"].remove("code")  # where it is not known, it is left out
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Checks of pytest-tfdebug",

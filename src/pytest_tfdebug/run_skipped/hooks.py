@@ -17,8 +17,9 @@ from _pytest.runner import runtestprotocol
 from pytest_tfdebug.errors import printable
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.run_skipped.listing import listing
-from pytest_tfdebug.run_skipped.skips import Lifting, Skip
+from pytest_tfdebug.run_skipped.skips import Lifting
 from pytest_tfdebug.run_skipped.trial import Noted, Row, reason_of, try_test
+from pytest_tfdebug.workers import hand_over, handed_over
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -121,18 +122,15 @@ class RunSkipped:
 
     def pytest_sessionfinish(self) -> None:
         """Hand a worker's part to the controller."""
-        output = getattr(self._config, "workeroutput", None)
-        if output is not None:
-            output[_OUTPUT] = [[*row[:2], [tuple(skip) for skip in row.skips], row.text] for row in self._rows]
+        hand_over(self._config, _OUTPUT, self._rows)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:  # noqa: ANN401 - xdist is not typed
         """Take over what a worker has run."""
-        output = getattr(node, "workeroutput", {})
-        if _OUTPUT not in output:
+        rows = handed_over(node, _OUTPUT, list[Row])
+        if rows is None:
             self._lost.append(node.gateway.id)
-        for nodeid, outcome, skips, text in output.get(_OUTPUT, ()):
-            self._rows.append(Row(nodeid, outcome, tuple(Skip(*skip) for skip in skips), text))
+        self._rows += rows or []
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the list."""

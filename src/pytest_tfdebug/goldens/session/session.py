@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from pytest_tfdebug.check_record import BlindRecord
+from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec reads the annotations
 from pytest_tfdebug.environment import environment, lines
 from pytest_tfdebug.errors import GoldenError, printable
 from pytest_tfdebug.goldens.session.collected import has_twin as is_twin
@@ -23,6 +22,7 @@ from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.codec import read_extra
 from pytest_tfdebug.tracing.record.replacing import sweep
+from pytest_tfdebug.workers import hand_over, handed_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +66,16 @@ class Outcome:
     worst: str = ""
     outputs: str = ""
     blind: tuple[BlindRecord, ...] = ()
+
+
+class WorkerPart(NamedTuple):
+    """What a worker hands over; see :class:`GoldenSession`."""
+
+    outcomes: list[Outcome]
+    claims: dict[str, str]
+    unclaimed: Unclaimed
+    environment: list[str]
+    rules: dict[str, str | None]
 
 
 @dataclass
@@ -166,36 +176,20 @@ class GoldenSession:
                 self.swept.add(folder)
                 sweep(folder)
 
-    def merge(self, part: str) -> None:
-        """Add what a worker found."""
-        self.merge_outcomes(part)
-        self.unclaimed.merge(Unclaimed(**json.loads(part)["unclaimed"]))
-
-    def merge_outcomes(self, part: str) -> None:
-        """Add what another process did for tests of this one, without the goldens that no test there uses."""
-        data = json.loads(part)
-        for outcome in data["outcomes"]:
-            blind = tuple(BlindRecord(**spot) for spot in outcome["blind"])
-            self.outcomes.append(Outcome(**{**outcome, "review": tuple(outcome["review"]), "blind": blind}))
-        for path, test in data["claims"].items():
+    def merge(self, part: WorkerPart) -> None:
+        """Add what another process did for tests of this one."""
+        self.outcomes += part.outcomes
+        for path, test in part.claims.items():
             owner = self._claim(path, test)
             if owner != test:
                 self.clashes.append(_clash(path, *sorted((owner, test))))
-        self.environment = self.environment or data["environment"]
-        for glob, missed in data["rules"].items():
+        self.environment = self.environment or part.environment
+        for glob, missed in part.rules.items():
             self.note_rule(glob, missed)
 
-    def to_json(self) -> str:
+    def part(self) -> WorkerPart:
         """Return the worker's part."""
-        return json.dumps(
-            {
-                "outcomes": [asdict(item) for item in self.outcomes],
-                "claims": self.claims,
-                "unclaimed": asdict(self.unclaimed),
-                "environment": self.environment,
-                "rules": self.rules,
-            }
-        )
+        return WorkerPart(self.outcomes, self.claims, self.unclaimed, self.environment, self.rules)
 
 
 _SESSION: pytest.StashKey[GoldenSession] = pytest.StashKey()
@@ -216,9 +210,7 @@ def finish(session: pytest.Session) -> None:
     options, found = Options.of(config), GoldenSession.of(config)
     if session.exitstatus in _ENDED:
         found.unclaimed.merge(find_unclaimed(config, options.golden_dir))
-    workeroutput = getattr(config, "workeroutput", None)
-    if workeroutput is not None:
-        workeroutput[WORKER_KEY] = found.to_json()
+    if hand_over(config, WORKER_KEY, found.part()):
         return
     unclaimed = found.unclaimed
     unclaimed.stale = [path for path in unclaimed.stale if path not in found.claims]
@@ -228,6 +220,15 @@ def finish(session: pytest.Session) -> None:
     found.clashes += warn_of_unmatched(session, found.rules)
     if found.clashes and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def take_over(config: pytest.Config, node: Any) -> None:  # noqa: ANN401 - a worker of pytest-xdist
+    """Take over what a worker did with goldens."""
+    part = handed_over(node, WORKER_KEY, WorkerPart)
+    if part is not None:
+        found = GoldenSession.of(config)
+        found.merge(part)
+        found.unclaimed.merge(part.unclaimed)
 
 
 def _delete(paths: list[str]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.goldens.store.paths import shown
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.workers import told
 
 if TYPE_CHECKING:
     import pytest
@@ -51,9 +52,9 @@ def is_typed(config: pytest.Config) -> bool:
 
     A worker of pytest-xdist is told by the process that started it.
     """
-    told: bool | None = getattr(config, "workerinput", {}).get(TYPED)
+    typed: bool | None = told(config, TYPED)
     arguments = map(str, config.invocation_params.args)
-    return any(it == _FLAG or it.startswith(f"{_FLAG}=") for it in arguments) if told is None else told
+    return any(it == _FLAG or it.startswith(f"{_FLAG}=") for it in arguments) if typed is None else typed
 
 
 def missing(item: pytest.Item, place: Place) -> str:

@@ -7,12 +7,15 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.check_record import plain
 from pytest_tfdebug.report.page import view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from jinja2 import Environment
+
+    from pytest_tfdebug.check_record import CheckRecord
 
 _ROOM = files("pytest_tfdebug.report.page")
 #: Characters that could end a script element, and how JSON writes them otherwise.
@@ -30,7 +33,7 @@ def render_index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any], *, 
     return _page("index.html", root="", cards=cards, run=run, index=view.index(cards, run), has_scan=has_scan)
 
 
-def render_check(check: Mapping[str, Any]) -> str:
+def render_check(check: CheckRecord) -> str:
     """Return the page of one check of ``--tf-json``."""
     return _page("check.html", root="../", check=check, card=view.card(check), view=view.page(check))
 
@@ -61,9 +64,10 @@ def _environment() -> Environment:
 
 def _embedded(value: object) -> Any:  # noqa: ANN401 - markup
     """Return a value as JSON that can stand in a script element."""
+    import msgspec
     from markupsafe import Markup
 
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(plain(msgspec.to_builtins(value)), separators=(",", ":"), ensure_ascii=False)
     for character, escape in _ESCAPES.items():
         text = text.replace(character, escape)
     return Markup(text)  # noqa: S704 - what could end the element is escaped above

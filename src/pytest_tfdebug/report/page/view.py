@@ -7,11 +7,14 @@ from collections import Counter
 from math import isfinite, log10
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.check_record import ForwardRecord
 from pytest_tfdebug.report.page.markdown import issue
 from pytest_tfdebug.report.parity import rename_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+
+    from pytest_tfdebug.check_record import CallRecord, CheckRecord, HeadroomRecord, SourceText
 
 #: Name of a check -> its name on a page.
 KINDS = {
@@ -40,85 +43,69 @@ _LISTS = {
     "models_skipped": "skipped",
     "models_vanished": "vanished",
 }
+#: What the index shows of a check as it is.
+_SHOWN_AS_THEY_ARE = ("test", "status", "model", "headline", "culprit", "coverage", "worst", "repeats")
 #: Calls as columns: a page of 5,000 calls stays small.
 _COLUMNS = ("path", "class_name", "call", "parent", "ended", "state", "share", "max_abs", "allowed", "relative_l2")
 
 
-def card(check: Mapping[str, Any]) -> dict[str, Any]:
+def card(check: CheckRecord) -> dict[str, Any]:
     """Return what the index shows of a check."""
-    file, _, name = check["test"].partition("::")
-    coverage = check["coverage"]
-    share = coverage["compared"] / coverage["expected"] if coverage and coverage["expected"] else None
+    file, _, name = check.test.partition("::")
+    coverage = check.coverage
     return {
-        "id": check["id"],
-        "test": check["test"],
+        **{key: getattr(check, key) for key in _SHOWN_AS_THEY_ARE},
+        "id": check.slug,
         "file": file,
-        "title": (name or file).replace("::", " › ") + (f" · {check['name']}" if check["name"] else ""),
-        "kind": KINDS.get(check["check"], check["check"]),
-        "status": check["status"],
-        "model": check["model"],
-        "headline": check["headline"],
-        "culprit": check["culprit"],
-        "coverage": coverage,
-        "covered": share,
-        "worst": check["worst"],
-        "repeats": check["repeats"],
+        "title": (name or file).replace("::", " › ") + (f" · {check.name}" if check.name else ""),
+        "kind": KINDS.get(check.check, check.check),
+        "covered": coverage.share if coverage is not None and coverage.expected else None,
     }
 
 
 def index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the head of the index says about all checks."""
     states = Counter(each["status"] for each in cards)
-    kinds = Counter(each["kind"] for each in cards)
     environment = {name: _text(value) for name, value in run["environment"].items() if value not in (None, {}, [])}
     return {
         "failed": states["failed"],
         "passed": states["passed"],
-        "kinds": sorted(kinds.items()),
+        "kinds": sorted(Counter(each["kind"] for each in cards).items()),
         "command": shlex.join(run["command"]),
         "environment": environment,
     }
 
 
-def page(check: Mapping[str, Any]) -> dict[str, Any]:
+def page(check: CheckRecord) -> dict[str, Any]:
     """Return what the page of a check shows beside the record itself."""
-    forward = check["forward"] or {"sources": (), "values": (), "reference_values": ()}
-    values = [forward["values"], forward["reference_values"]]
-    command = f"pytest {shlex.quote(check['test'])}"
+    forward = check.forward or ForwardRecord()
+    values = [forward.values, forward.reference_values]
+    command = f"pytest {shlex.quote(check.test)}"
     return {
         "command": command,
-        "sides": _SIDES.get(check["check"], _OTHER_SIDES),
-        "rename": rename_argument(check["rename"]),
+        "sides": _SIDES.get(check.check, _OTHER_SIDES),
+        "rename": rename_argument(check.rename),
         "issue": issue(check, command),
-        "codes": [_code(source) for source in forward["sources"]],
-        "near": [_value_rows(rows) for rows in values],
-        "shown": [[row["index"] for row in rows] for rows in values],
+        "codes": [_code(source) for source in forward.sources],
+        "near": values,
+        "shown": [[row.index for row in rows] for rows in values],
         "has_values": any(values),
-        "headroom": _headroom_rows(check["headroom"]),
-        "data": {**_forward_data(check["forward"]), "tokens": check["tokens"]},
+        "headroom": [_headroom(row) for row in check.headroom],
+        "data": {
+            "measure": forward.measure,
+            "culprit": forward.culprit,
+            "own": _columns(forward.own) if check.forward else None,
+            "reference": _columns(forward.reference),
+            "pairs": [[pair.own, pair.reference, pair.by] for pair in forward.pairs],
+            "elements": forward.elements,
+            "tokens": check.tokens,
+        },
     }
 
 
-def _forward_data(forward: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what the scripts of a page draw of two forwards."""
-    if forward is None:
-        return {"own": None, "elements": None}
-    return {
-        "measure": forward["measure"],
-        "culprit": forward["culprit"],
-        "own": _columns(forward["own"]),
-        "reference": _columns(forward["reference"]),
-        "pairs": [[pair["own"], pair["reference"], pair["by"]] for pair in forward["pairs"]],
-        "elements": forward["elements"],
-    }
-
-
-def _columns(calls: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    rows = list(calls)
-    columns = {name: [_rounded(row[name]) for row in rows] for name in ("index", *_COLUMNS)}
-    columns["shape"] = [
-        " × ".join(map(str, row["shape"])) + (f" {row['dtype']}" if row["dtype"] else "") for row in rows
-    ]
+def _columns(calls: Sequence[CallRecord]) -> dict[str, list[Any]]:
+    columns = {name: [_rounded(getattr(row, name)) for row in calls] for name in ("index", *_COLUMNS)}
+    columns["shape"] = [" × ".join(map(str, row.shape)) + (f" {row.dtype}" if row.dtype else "") for row in calls]
     for name in ("path", "class_name", "state", "shape"):  # each word is written once, and then its number
         words = list(dict.fromkeys(columns[name]))
         at = {word: place for place, word in enumerate(words)}
@@ -131,34 +118,24 @@ def _rounded(value: object) -> object:
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-def _code(source: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _code(source: SourceText | None) -> dict[str, Any] | None:
     if source is None:
         return None
-    marked, text = source["marked"], list(source["text"])
+    marked, text = source.marked, list(source.text)
     while text and not text[-1].strip():
         text.pop()
     lines = [
-        (number, line, bool(marked) and marked["first"] <= number <= marked["last"])
-        for number, line in enumerate(text, source["first"])
+        (number, line, marked is not None and marked.first <= number <= marked.last)
+        for number, line in enumerate(text, source.first)
     ]
-    return {"file": source["file"], "line": marked["first"] if marked else source["first"], "lines": lines}
+    return {"file": source.file, "line": marked.first if marked else source.first, "lines": lines}
 
 
-def _value_rows(values: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    rows = list(values)
-    shown = {row["index"] for row in rows}
-    return [{**row, "made_of": [(made, made in shown) for made in row["producers"]]} for row in rows]
-
-
-def _headroom_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the modules with their headroom, and the share of the range that they use as the length of a bar."""
-    found = []
-    for row in rows:
-        value, limit = float(row["value"]), float(row["limit"])
-        used = value / limit if limit else 1.0
-        ratio = limit / value if value else float("inf")
-        found.append({**row, "ratio": ratio, "used": _on_log_scale(used), "fits": ratio > 1})
-    return found
+def _headroom(row: HeadroomRecord) -> dict[str, Any]:
+    """Return a module with its headroom, and the share of the range that it uses as the length of a bar."""
+    used = row.value / row.limit if row.limit else 1.0
+    ratio = row.limit / row.value if row.value else float("inf")
+    return {"row": row, "ratio": ratio, "used": _on_log_scale(used), "fits": ratio > 1}
 
 
 def _on_log_scale(used: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.github import workflow_command
 from pytest_tfdebug.scan.resolve.conditions import alternatives
 
 if TYPE_CHECKING:
@@ -154,22 +155,9 @@ def cell(text: str) -> str:
 
 
 def annotation(level: str, entry: Mapping[str, Any], title: str, more: str = "") -> str:
-    """Return a workflow command that GitHub shows at a line.
-
-    Source:
-        https://docs.github.com/actions/reference/workflow-commands-for-github-actions
-    """
-    text = _escaped(f"{entry['model']} ({entry['class']}): {_why(entry)}{more}")
-    properties = f"file={_property(entry['file'])},line={entry['line']},title={_property(title)}"
-    return f"::{level} {properties}::{text}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _escaped(str(text)).replace(":", "%3A").replace(",", "%2C")
+    """Return a workflow command that GitHub shows at a line."""
+    text = f"{entry['model']} ({entry['class']}): {_why(entry)}{more}"
+    return workflow_command(level, text, file=entry["file"], line=entry["line"], title=title)
 
 
 def as_annotations(report: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:

@@ -1,0 +1,24 @@
+"""Workflow commands, which GitHub shows at lines of a pull request."""
+
+from __future__ import annotations
+
+
+def workflow_command(level: str, text: str, **properties: object) -> str:
+    """Return a command: ``::error file=model.py,line=3::It differs``.
+
+    Args:
+        level: ``error``, ``warning`` or ``notice``.
+        text: What is shown.
+        properties: Where: ``file``, ``line``, ``endLine``, and its ``title``.
+
+    Source:
+        https://docs.github.com/actions/reference/workflow-commands-for-github-actions
+    """
+    given = ",".join(
+        f"{name}={_escaped(str(value)).replace(':', '%3A').replace(',', '%2C')}" for name, value in properties.items()
+    )
+    return f"::{level} {given}::{_escaped(text)}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
