@@ -36,7 +36,7 @@ MARKER_PLUGINS: dict[str, str] = {
     "invariant": _INVARIANCE,
 }
 #: Check of the marker ``invariant`` -> module likewise.
-CHECK_PLUGINS: dict[str, str] = {"clean_load": "pytest_tfdebug.invariance.loads"}
+CHECK_PLUGINS: dict[str, str] = {"clean_load": "pytest_tfdebug.invariance.clean_load"}
 
 _GOLDEN_SESSION = "pytest_tfdebug.goldens.session.session"
 _NOTES = "pytest_tfdebug.publish.note"

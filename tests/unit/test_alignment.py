@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_tfdebug.invariance.compare.alignment import Alignment
-from pytest_tfdebug.invariance.repeat.pads import extend
+from pytest_tfdebug.invariance.repeat.inputs import extend
 
 SIZES = st.integers(1, 5)
 

@@ -14,22 +14,16 @@ from safetensors.torch import load_file, save_file
 from pytest_tfdebug.conform.finding import Finding
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.invariance.loads import recorded
+from pytest_tfdebug.invariance.calls.loads import recorded, told_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.conform.subject import Subject
-    from pytest_tfdebug.invariance.loads import Load
+    from pytest_tfdebug.invariance.calls.loads import Load
 
 _FILE = "model.safetensors"
 _TIES = "tie_word_embeddings"
-#: Lists of a load that is not clean -> what they mean.
-_KINDS = {
-    "missing": "not in the checkpoint, so newly initialised",
-    "unexpected": "in the checkpoint and not in the model",
-    "mismatched": "of another shape in the checkpoint",
-}
 _NO_PRETRAINED = "it has no save_pretrained and from_pretrained: it is no transformers model"
 _INIT = (
     "_init_weights of the class writes to weights that came from the checkpoint. It is called for each module that has "
@@ -49,12 +43,11 @@ def clean_load(subject: Subject) -> Finding:
     loads: list[Load] = []
     with _saved(subject) as folder, recorded(loads):
         _loaded(subject, folder)
-    unfit = {name: keys for load in loads for name in _KINDS if (keys := getattr(load.record, name))}
+    unfit = [line for load in loads for line in told_keys(load.record)]
     if not unfit:
         return Finding()
     told = f"{subject.name} does not load its own checkpoint clean: weights do not match."
-    kinds = [f"{name}: {listed(keys)} ({_KINDS[name]})" for name, keys in unfit.items()]
-    return Finding.broken(told, kinds, "the names of the weights that are saved are not those that are loaded.")
+    return Finding.broken(told, unfit, "the names of the weights that are saved are not those that are loaded.")
 
 
 def kept_by_init(subject: Subject) -> Finding:

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
-from pytest_tfdebug.invariance.explain.culprit import recorded
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 from pytest_tfdebug.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import torch
-
-    from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.tracing.trace import Trace
 
 #: Implementation -> flag of a model class that supports it, package that provides it, whether it needs a GPU.
 _KNOWN = {
@@ -38,49 +34,33 @@ class AttentionCheck(Check):
     needs = "Call a transformers model with more than one attention implementation"
     verdict = "depends on its attention implementation"
 
-    def check(self) -> None:
-        """Report the first implementation that gives another answer."""
+    def repetitions(self) -> Iterator[Repetition]:
+        """Yield the call with each implementation that the model can be switched to."""
+        call = self.call
         if not hasattr(self.model, "set_attn_implementation"):
-            self.skip(f"{self.call.name} has no set_attn_implementation: it is no transformers model")
+            self.skip(f"{call.name} has no set_attn_implementation: it is no transformers model")
             return
         names = self.settings.implementations or _available(self.model)
         if not names:
-            self.skip(f"{self.call.name} supports no attention implementation besides eager")
-        reference = None
+            self.skip(f"{call.name} supports no attention implementation besides eager")
         for name in names:
-            reference = reference or self._leaves(_REFERENCE)
             try:
-                actual = self._leaves(name)
-            except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
-                self.report(f"{name} against {_REFERENCE}", self.raised(error))
-                return
-            if not reference or not actual:
+                for each in (_REFERENCE, name):
+                    with implementation(self.model, each):
+                        pass
+            except TFDebugError as error:
+                self.skip(f"{call.name}: {error}")
                 continue
-            inputs = self.call.inputs
-            repetition = Repetition(f"{name} against {_REFERENCE}", inputs, self.unpadded, inputs)
-            answers = partial(self._answer, name=_REFERENCE), partial(self._answer, name=name)
-            mismatch = self.compare(repetition, (reference, actual), answers)
-            if mismatch is not None:
-                told = f"{name} attention computes something else than {_REFERENCE}: scale, mask, softcap or dropout."
-                self.fail(repetition, mismatch, told, partial(self._traces, name))
-                return
-
-    def _leaves(self, name: str) -> Leaves | None:
-        try:
-            return self._answer(self.call.inputs, self.model, name)
-        except TFDebugError as error:
-            self.skip(f"{self.call.name}: {error}")
-            return None
-
-    def _answer(self, inputs: Mapping[str, Any], model: torch.nn.Module, name: str) -> Leaves:
-        with implementation(model, name):
-            return self.call.leaves(inputs, model)
-
-    def _traces(self, name: str) -> tuple[Trace, Trace]:
-        with implementation(self.model, _REFERENCE):
-            expected = recorded(self.call, self.call.inputs)
-        with implementation(self.model, name):
-            return expected, recorded(self.call, self.call.inputs)
+            yield Repetition(
+                f"{name} against {_REFERENCE}",
+                call.inputs,
+                self.unpadded,
+                call.inputs,
+                recorded="",
+                within=(partial(implementation, name=_REFERENCE), partial(implementation, name=name)),
+                diagnosis=f"{name} attention computes something else than {_REFERENCE}: scale, mask, softcap or "
+                "dropout.",
+            )
 
 
 @contextmanager

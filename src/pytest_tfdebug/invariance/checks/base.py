@@ -1,10 +1,12 @@
-"""What every check does: repeat a call, compare the outputs, and report the first difference."""
+"""What every check does: repeat a call in another way, compare the outputs, and report the first difference.
+
+A check says how a call is repeated (:meth:`Check.repetitions`); what follows is the same for all.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -14,19 +16,17 @@ from pytest_tfdebug.invariance.calls.sequences import main_input, token_sequence
 from pytest_tfdebug.invariance.checks.settings import TOLERANCES
 from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.compare.outputs import Mismatch, NothingToCompareError, first_mismatch
-from pytest_tfdebug.invariance.explain.culprit import Located, locate
-from pytest_tfdebug.invariance.explain.raising_place import raising_place
+from pytest_tfdebug.invariance.explain.culprit import Located, locate, raising_place
 from pytest_tfdebug.invariance.explain.rounding import mismatches_in_float64
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.report.invariance import change_text, render_output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.checks.settings import Settings
-    from pytest_tfdebug.invariance.explain.culprit import TracePair
     from pytest_tfdebug.invariance.explain.rounding import Answer
     from pytest_tfdebug.invariance.repeat.repetition import Repetition
     from pytest_tfdebug.records import Culprit
@@ -50,8 +50,7 @@ class Outcome:
 
     Args:
         repeats: Number of forwards that were repeated and compared.
-        failure: The failure's report; empty when everything holds.
-        text: The same in its parts; None where the report is all there is.
+        text: The report of the failure; empty when everything holds.
         culprit: Where the failure arises; None where that is not known.
         located: Both forwards that show it; None where they were not recorded.
         diagnosis: What is probably wrong, in a sentence.
@@ -61,8 +60,7 @@ class Outcome:
     """
 
     repeats: int = 0
-    failure: str = ""
-    text: CheckText | None = None
+    text: CheckText | str = ""
     culprit: Culprit | None = None
     located: Located | None = None
     diagnosis: str = ""
@@ -70,8 +68,13 @@ class Outcome:
     skipped: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def failure(self) -> str:
+        """The report of the failure as text."""
+        return str(self.text)
 
-class Check(ABC):
+
+class Check:
     """One check of one observed call.
 
     Args:
@@ -105,9 +108,17 @@ class Check(ABC):
             check.check()
         return check.outcome
 
-    @abstractmethod
     def check(self) -> None:
-        """Repeat the call and put what is found into the outcome."""
+        """Repeat the call in every way, up to the first that gives another answer."""
+        for made in self.repetitions():
+            mismatch = self.ask(made)
+            if mismatch is not None:
+                self.fail(made, mismatch)
+                return
+
+    def repetitions(self) -> Iterator[Repetition]:
+        """Yield the ways in which the call is repeated."""
+        raise NotImplementedError
 
     @cached_property
     def expected(self) -> Leaves:
@@ -127,13 +138,32 @@ class Check(ABC):
         """Note why something was not repeated or compared."""
         self.outcome.skipped.append(reason)
 
-    def outputs(self, repetition: Repetition) -> tuple[Leaves, Leaves]:
+    def cannot_ask(self, label: str, mismatch: Mismatch) -> None:
+        """Note that the model raises when it is asked in some way."""
+        self.skip(f"{self.call.name} cannot be asked that way: {label} ({mismatch.error})")
+
+    def ask(self, made: Repetition) -> Mismatch | None:
+        """Return what differs in a repetition; None also where nothing can be compared."""
+        try:
+            outputs = self.outputs(made)
+        except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
+            return self.raised(error, made.model)
+        return self.compare(made, outputs)
+
+    def outputs(self, made: Repetition) -> tuple[Leaves, Leaves]:
         """Return the outputs of both calls of a repetition; what the test has called already is not called again."""
-        expected, actual = (
-            self.expected if repetition.recorded == side else self.call.leaves(inputs)
-            for side, inputs in (("expected", repetition.expected_inputs), ("actual", repetition.inputs))
+        expected, actual = self._answers(made)
+        return (
+            self.expected if made.recorded == "expected" else expected(made.expected_inputs, self.model),
+            self.expected if made.recorded == "actual" else actual(made.inputs, made.model or self.model),
         )
-        return expected, actual
+
+    def _answers(self, made: Repetition) -> tuple[Answer, Answer]:
+        def answer(inputs: Mapping[str, Any], model: torch.nn.Module, side: int) -> Leaves:
+            with made.within[side](model):
+                return self.call.leaves(inputs, model)
+
+        return partial(answer, side=0), partial(answer, side=1)
 
     def compare(
         self,
@@ -155,10 +185,10 @@ class Check(ABC):
             return None
         self.outcome.repeats += 1
         mismatch = near and first_mismatch(expected, actual, made.alignment, self.tolerances, **how)
-        if near is None or answers is None or not self._may_round(mismatch or near):
+        if near is None or made.model is not None or not self._may_round(mismatch or near):
             return mismatch
         allowed = _IN_FLOAT64, _IN_FLOAT64.times(_CLOSE)
-        exact = mismatches_in_float64(self.call.model, made, answers, allowed, **how)
+        exact = mismatches_in_float64(self.model, made, answers or self._answers(made), allowed, **how)
         if exact is None:
             return mismatch
         beyond, close = exact
@@ -208,11 +238,12 @@ class Check(ABC):
         self.skip(f"{call.name} {self.randomness}, as with dropout in training mode: call model.eval() first")
         return True
 
-    def fail(self, repetition: Repetition, mismatch: Mismatch, diagnosis: str, traces: TracePair | None = None) -> None:
+    def fail(self, made: Repetition, mismatch: Mismatch) -> None:
         """Report a difference, unless the call gives another answer each time anyway."""
-        if not self.is_random():
-            located = locate(self.call, repetition, self.tolerances, traces)
-            self.report(repetition.label, mismatch, located, diagnosis)
+        if mismatch.leaf is None:
+            self.report(made.label, mismatch)
+        elif not self.is_random():
+            self.report(made.label, mismatch, locate(self.call, made, self.tolerances), made.diagnosis)
 
     def report(
         self,
@@ -227,10 +258,9 @@ class Check(ABC):
         """Write the report of a failure."""
         if mismatch.place is not None:
             located = Located(mismatch.place, None)
-        name = type(self.model).__name__
         outcome = self.outcome
         outcome.text = change_text(
-            (name, self.call.site, self.call.name),
+            (type(self.model).__name__, self.call.site, self.call.name),
             ("raises where the plain call does not" if mismatch.leaf is None else self.verdict, label),
             located,
             output=render_output(mismatch.leaf, mismatch.error),
@@ -238,5 +268,5 @@ class Check(ABC):
             diagnosis=diagnosis,
             observed=observed,
         )
-        outcome.failure, outcome.located, outcome.diagnosis = str(outcome.text), located, diagnosis
+        outcome.located, outcome.diagnosis = located, diagnosis
         outcome.culprit = None if located is None else located.culprit

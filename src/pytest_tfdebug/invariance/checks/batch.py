@@ -9,8 +9,8 @@ import torch
 
 from pytest_tfdebug.invariance.calls.sequences import main_input
 from pytest_tfdebug.invariance.checks.base import Check
+from pytest_tfdebug.invariance.repeat.inputs import has_shares, rows_of, rows_with_shares
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
-from pytest_tfdebug.invariance.repeat.rows import has_shares, rows_of, rows_with_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class BatchCheck(Check):
     verdict = "depends on its batch"
 
     def check(self) -> None:
-        """Report the first row that gives another answer."""
+        """Report the first row that gives another answer, also when each row brings its own items of an input."""
         main = main_input(self.call)
         if main is None:
             self.skip(f"{self.call.name} was given no tensor by name")
@@ -41,34 +41,36 @@ class BatchCheck(Check):
             if self._first_difference(*main, rows_with_shares) is None and len(self.outcome.skipped) == skipped:
                 return
         if found is not None:
-            self.fail(*found, _DIAGNOSIS)
+            self.fail(*found)
 
     def _first_difference(self, name: str, main: torch.Tensor, pick: Pick) -> tuple[Repetition, Mismatch] | None:
-        """Return the first repetition that differs, or None."""
-        for repetition in self._repetitions(name, main, pick):
+        for made in self._of_rows(name, main, pick):
             try:
-                outputs = self.outputs(repetition)
+                outputs = self.outputs(made)
             except Exception as error:  # noqa: BLE001 - rows that share an image cannot be told apart, say
-                self.skip(f"{self.call.name} cannot be asked that way: {repetition.label} ({self.raised(error).error})")
+                self.cannot_ask(made.label, self.raised(error))
                 return None
-            mismatch = self.compare(repetition, outputs, (self.call.leaves, self.call.leaves))
+            mismatch = self.compare(made, outputs)
             if mismatch is not None:
-                return repetition, mismatch
+                return made, mismatch
         return None
 
-    def _repetitions(self, name: str, main: torch.Tensor, pick: Pick) -> Iterator[Repetition]:
+    def _of_rows(self, name: str, main: torch.Tensor, pick: Pick) -> Iterator[Repetition]:
         inputs, batch, at = self.call.inputs, main.shape[0], self.unpadded
         if batch == 1:
             doubled = rows_of(inputs, [0, 0], 1)
             doubled[name] = torch.cat([main, main.flip(-1) if main.dim() > 1 else main])
             alignment = replace(at, rows=(0,), batch=2)
-            yield Repetition("the row beside another one, against the row alone", doubled, alignment, inputs)
+            label = "the row beside another one, against the row alone"
+            yield Repetition(label, doubled, alignment, inputs, diagnosis=_DIAGNOSIS)
             return
         for row in range(batch):
             mask = None if at.mask is None else at.mask[row : row + 1]
             alignment = replace(at, rows=(row,), batch=batch, mask=mask)
             label = f"row {row} in its batch of {batch}, against the row alone"
-            yield Repetition(label, inputs, alignment, pick(inputs, [row], batch), recorded="actual")
+            alone = pick(inputs, [row], batch)
+            yield Repetition(label, inputs, alignment, alone, recorded="actual", diagnosis=_DIAGNOSIS)
         backwards = tuple(reversed(range(batch)))
         alignment = replace(at, rows=backwards, batch=batch)
-        yield Repetition("the rows in reverse order", pick(inputs, backwards, batch), alignment, inputs)
+        reverse = pick(inputs, backwards, batch)
+        yield Repetition("the rows in reverse order", reverse, alignment, inputs, diagnosis=_DIAGNOSIS)

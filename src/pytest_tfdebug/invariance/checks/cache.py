@@ -14,7 +14,7 @@ from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.compare.outputs import first_mismatch
 from pytest_tfdebug.invariance.repeat.decodings import CACHES, decodings
-from pytest_tfdebug.invariance.repeat.positions import with_positions
+from pytest_tfdebug.invariance.repeat.inputs import with_positions
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 from pytest_tfdebug.tracing.record.leaves import walk
 
@@ -93,7 +93,7 @@ class CacheCheck(Check):
                 mismatch = self.raised(error)
                 is_refused = end - first > 1 and _is_refusal(mismatch.place)  # chunks: many take a token at a time only
                 if state is None or is_refused or self.is_refused(decoding.plain(piece, first, end)):
-                    self.skip(f"{call.name} cannot be asked that way: {label} ({mismatch.error})")
+                    self.cannot_ask(label, mismatch)
                 else:
                     self.report(label, mismatch)
                 return True
@@ -102,16 +102,17 @@ class CacheCheck(Check):
             if not own:
                 self.skip(f"{call.name}: nothing that it returns runs along its tokens")
                 return True
-            whole = Repetition(label, decoding.inputs, at, decoding.inputs, recorded="")
+            whole = Repetition(label, decoding.inputs, at, decoding.inputs, recorded="", diagnosis=_DIAGNOSIS)
             done = [cut for cut in cuts if cut <= end]
             last = partial(self._last_of, decoding=decoding, cuts=done, at=at)
             different = self.compare(whole, (own, expected), (last, self.call.leaves), with_caches=False)
             if different is not None:
                 made = replace(whole, expected_inputs=piece)
                 if state is None:
-                    self._explain_prefill(made, different, decoding.plain(piece, first, end))
+                    self._explain_prefill(made, different, decoding.plain(piece, first, end), expected)
                 else:
-                    self.fail(made, different, self._position_fault(decoding, done, at, expected) or _DIAGNOSIS)
+                    told = self._position_fault(decoding, done, at, expected) or _DIAGNOSIS
+                    self.fail(replace(made, diagnosis=told), different)
                 return True
             state = self._state(decoding, output)
             if state is None:
@@ -123,28 +124,22 @@ class CacheCheck(Check):
         """Return the cache that a call gave back, or None."""
         return getattr(output, self.call.own_names.get(decoding.cache, decoding.cache), None)
 
-    def _last_of(
-        self, inputs: Mapping[str, Any], model: torch.nn.Module, decoding: Decoding, cuts: list[int], at: Alignment
-    ) -> Leaves:
-        """Decode in pieces and return what the last of them gives along its tokens."""
-        own, output = replace(decoding, inputs=dict(inputs)), None
-        for first, end in pairwise(cuts):
-            output = self.call.again(own.piece(first, end, self._state(own, output)), model)
-        return _along_tokens(output, self.call.leaves(inputs, model), at)
-
-    def _explain_prefill(self, made: Repetition, mismatch: Mismatch, prefill: dict[str, Any]) -> None:
+    def _explain_prefill(self, made: Repetition, mismatch: Mismatch, prefill: dict[str, Any], expected: Leaves) -> None:
         """Report a first piece that differs; one that does so without any cache too is not the cache's fault."""
-        own = _along_tokens(self.call.again(prefill), self.call.leaves(made.inputs), made.alignment)
-        if self.compare(made, (own, self.call.leaves(made.inputs))) is None:
-            self.fail(made, mismatch, _DIAGNOSIS)
+        own = _along_tokens(self.call.again(prefill), expected, made.alignment)
+        if self._agrees(own, expected, made.alignment):
+            self.fail(made, mismatch)
         elif model_traits.is_causal(self.model):
-            self.fail(made, mismatch, _NOT_CAUSAL)
+            self.fail(replace(made, diagnosis=_NOT_CAUSAL), mismatch)
         else:
             self.outcome.repeats = 0
             self.skip(
                 f"{self.call.name} is a bidirectional model with a cache: it attends in both directions, so its "
                 "first tokens alone have another answer than before the others, and no cache can hold them"
             )
+
+    def _agrees(self, own: Leaves, expected: Leaves, at: Alignment) -> bool:
+        return bool(own) and first_mismatch(own, expected, at, self.tolerances, with_caches=False) is None
 
     def _position_fault(self, decoding: Decoding, cuts: list[int], at: Alignment, expected: Leaves) -> str:
         """Make the last piece again with positions of its own, and say so if the answer is then right; else empty."""
@@ -153,23 +148,30 @@ class CacheCheck(Check):
             return ""
         places = with_positions(self.model, decoding.inputs, decoding.sequence)[name][:, cuts[-2] : cuts[-1]]
         for by, told in _SHIFTED.items():
-            own = self._step(decoding, cuts, at, expected, {name: places + by})
-            if own and first_mismatch(own, expected, at, self.tolerances, with_caches=False) is None:
+            try:
+                output = self._decoded(decoding, cuts, {name: places + by})
+            except Exception:  # noqa: BLE001, S112 - a model that refuses these positions has shown nothing
+                continue
+            if self._agrees(_along_tokens(output, expected, at), expected, at):
                 return told.format(name=name)
         return ""
 
-    def _step(
-        self, decoding: Decoding, cuts: list[int], at: Alignment, expected: Leaves, given: dict[str, Any]
+    def _last_of(
+        self, inputs: Mapping[str, Any], model: torch.nn.Module, decoding: Decoding, cuts: list[int], at: Alignment
     ) -> Leaves:
-        """Decode in pieces, the last with other inputs, and return what that gives; nothing where it raises."""
+        """Decode in pieces and return what the last of them gives along its tokens."""
+        output = self._decoded(replace(decoding, inputs=dict(inputs)), cuts, {}, model)
+        return _along_tokens(output, self.call.leaves(inputs, model), at)
+
+    def _decoded(
+        self, decoding: Decoding, cuts: list[int], given: dict[str, Any], model: torch.nn.Module | None = None
+    ) -> object:
+        """Decode in pieces, the last with other inputs, and return what that gives."""
         output = None
-        try:
-            for first, end in pairwise(cuts):
-                piece = decoding.piece(first, end, self._state(decoding, output) if first else None)
-                output = self.call.again({**piece, **(given if end == cuts[-1] else {})})
-        except Exception:  # noqa: BLE001 - a model that refuses these positions has shown nothing
-            return {}
-        return _along_tokens(output, expected, at)
+        for first, end in pairwise(cuts):
+            piece = decoding.piece(first, end, self._state(decoding, output))
+            output = self.call.again({**piece, **(given if end == cuts[-1] else {})}, model)
+        return output
 
 
 def _is_refusal(place: Culprit | None) -> bool:

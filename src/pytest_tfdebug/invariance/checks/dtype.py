@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,16 @@ from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.checks.settings import BOUNDS
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
-from pytest_tfdebug.invariance.explain.choices import Choices, first_other
 from pytest_tfdebug.invariance.explain.culprit import recorded
-from pytest_tfdebug.invariance.explain.kernels import RightKernels
-from pytest_tfdebug.invariance.explain.own_errors import error_of, own_errors
-from pytest_tfdebug.invariance.explain.rounding import in_dtype
+from pytest_tfdebug.invariance.explain.operators import Choices, RightKernels, first_other
+from pytest_tfdebug.invariance.explain.rounding import (
+    error_of,
+    in_dtype,
+    own_errors,
+    relative_error,
+    rounded,
+    widened_trace,
+)
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.record.capture import dtype_name
@@ -27,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.records import Call, TensorRecord
-    from pytest_tfdebug.tracing.trace import Trace
+    from pytest_tfdebug.records import Call
 
 #: An error counts as rounding if rounding the weights alone gives at least an eighth of it.
 _SHARE = 8
@@ -79,7 +82,7 @@ class DtypeCheck(Check):
                 first = f"{self.call.name} in {name} {self.verdict}: {told} (up to {bound:.3g} allowed)."
                 last = f"Keep that module in float32, or give bound= above {worst:.3g} if this is expected."
                 why = [f"  {kernels}"] if kernels else self._worst_modules(lower, inputs, name)
-                self.outcome.failure = "\n".join([first, *why, last])
+                self.outcome.text = "\n".join([first, *why, last])
                 return
 
     def _wrong_kernels(self, lower: torch.nn.Module, inputs: dict[str, Any], bound: float) -> str:
@@ -119,11 +122,11 @@ class DtypeCheck(Check):
 
     def _of_rounded_weights(self, name: str) -> float:
         """Return the error of the model in float32 with weights and inputs that were rounded to a dtype."""
-        rounded = partial(_rounded, dtype=getattr(torch, name))
+        to_dtype = partial(rounded, dtype=getattr(torch, name))
         model = duplicate(self.model)
         for parameter in model.parameters():
-            parameter.copy_(rounded(parameter))
-        return max(self._errors(self.call.leaves(replaced(self.call.inputs, rounded), model)).values())
+            parameter.copy_(to_dtype(parameter))
+        return max(self._errors(self.call.leaves(replaced(self.call.inputs, to_dtype), model)).values())
 
     def _errors(self, actual: Leaves) -> dict[str, float]:
         """Return the relative error of each output that both sides have, by leaf path."""
@@ -140,7 +143,7 @@ class DtypeCheck(Check):
     def _worst_modules(self, lower: torch.nn.Module, inputs: dict[str, Any], dtype: str) -> Iterator[str]:
         """Yield the modules that add most of the error; the first is the culprit."""
         expected, actual = recorded(self.call, self.call.inputs), recorded(self.call, inputs, lower)
-        _, comparator = compare_traces(expected, _widened(actual), self.unpadded, Tolerances(0.0, 0.0))
+        _, comparator = compare_traces(expected, widened_trace(actual), self.unpadded, Tolerances(0.0, 0.0))
         calls = {(call.path, call.call): call for call in expected}
         for place, own in enumerate(own_errors(comparator.finish().calls)[:_TOP]):
             item = own.item
@@ -180,46 +183,3 @@ def _largest(call: Call | None, direction: str) -> float:
     records = (getattr(call, direction) if call else None) or ()
     tensors = [record.tensor for record in records if record.tensor is not None]
     return max((float(each.abs().max()) for each in tensors if each.is_floating_point() and each.numel()), default=0.0)
-
-
-def relative_error(expected: torch.Tensor, actual: torch.Tensor) -> float:
-    """Return ``norm(actual - expected) / norm(expected)``; inf where only the actual tensor is not finite.
-
-    Elements that are the least number of both dtypes agree: models mark tokens with it that are never to be chosen.
-    """
-    e, a = expected.double(), actual.double()
-    finite = torch.isfinite(e) & ~(_is_least(expected) & _is_least(actual))
-    if not bool(torch.isfinite(a[finite]).all()):
-        return inf
-    e, a = e[finite], a[finite]
-    norm = float(torch.linalg.vector_norm(e))
-    return float(torch.linalg.vector_norm(a - e)) / norm if norm else float(torch.linalg.vector_norm(a - e))
-
-
-def _is_least(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor == torch.finfo(tensor.dtype).min
-
-
-def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Round a tensor to the digits of a dtype and keep its own range: nothing overflows or underflows."""
-    if not tensor.is_floating_point():
-        return tensor
-    digits, exponent = torch.frexp(tensor)
-    step = torch.finfo(dtype).eps / 2
-    return torch.ldexp((digits / step).round() * step, exponent)
-
-
-def _widened(trace: Trace) -> Trace:
-    """Make the half-precision tensors of a trace float32, so that their values can be compared; return the trace."""
-    known: dict[int, torch.Tensor] = {}
-
-    def widened(record: TensorRecord) -> TensorRecord:
-        tensor = record.tensor
-        if tensor is None or tensor.dtype not in (torch.float16, torch.bfloat16):
-            return record
-        return replace(record, tensor=known.setdefault(id(tensor), tensor.float()), dtype="float32")
-
-    for call in trace:
-        call.inputs = tuple(map(widened, call.inputs))
-        call.outputs = None if call.outputs is None else tuple(map(widened, call.outputs))
-    return trace

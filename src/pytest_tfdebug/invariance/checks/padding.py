@@ -12,10 +12,8 @@ from pytest_tfdebug.invariance.checks.base import COMMON, Check
 from pytest_tfdebug.invariance.explain.culprit import locate
 from pytest_tfdebug.invariance.explain.diagnosis import Findings, diagnose, observations
 from pytest_tfdebug.invariance.explain.experiments import Leak, LeakRepeater
-from pytest_tfdebug.invariance.repeat.padding_variants import padded_alike, ragged, rows_alone
-from pytest_tfdebug.invariance.repeat.pads import without_pads
-from pytest_tfdebug.invariance.repeat.positions import can_take_positions, numbered
-from pytest_tfdebug.invariance.repeat.sides_and_lengths import pad_lengths, sides
+from pytest_tfdebug.invariance.repeat.inputs import can_take_positions, numbered, without_pads
+from pytest_tfdebug.invariance.repeat.padding_variants import pad_lengths, padded_alike, ragged, rows_alone, sides
 from pytest_tfdebug.report.invariance import render_pads
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ class PaddingCheck(Check):
             outcome.repeats += 1
             outcome.notes.append(f"{self.call.name} varies with padding as declared: {settings.reason}")
         elif outcome.repeats:
-            outcome.failure = (
+            outcome.text = (
                 f"{self.call.name} is declared to vary with padding ({settings.reason}) and does not: "
                 f"{outcome.repeats} repeated forwards gave the same answer.\n"
                 "Remove expect='varies' and reason=."
@@ -153,10 +151,9 @@ class PaddingCheck(Check):
             ):
                 return raised
             self._refused.add(sequence.name)
-            self.skip(f"{self.call.name} cannot be asked that way: {made.label} ({raised.error})")
+            self.cannot_ask(made.label, raised)
             return None
-        how = {"promises_finite": self._promises_finite, "with_caches": with_caches}
-        return self.compare(made, outputs, (self.call.leaves, self.call.leaves), **how)
+        return self.compare(made, outputs, promises_finite=self._promises_finite, with_caches=with_caches)
 
     def _explain(self, leak: Leak) -> None:
         sequence, settings, call = leak.sequence, self.settings, self.call

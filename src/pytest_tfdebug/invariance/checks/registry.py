@@ -92,8 +92,8 @@ def judge(
     repeats, notes, skipped = 0, [], list(refusals)
     for call in calls:
         outcome = CHECKS[name].run(call.under_names(names), settings)
-        if outcome.failure:
-            raise InvarianceError(outcome.text or outcome.failure, outcome.culprit, call, outcome)
+        if outcome.text:
+            raise InvarianceError(outcome.text, outcome.culprit, call, outcome)
         repeats += outcome.repeats
         notes.extend(outcome.notes)
         skipped.extend(outcome.skipped)

@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.errors import listed
+from pytest_tfdebug.invariance.calls.loads import load_record, told_keys
 from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.explain.culprit import recorded
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.tracing.trace import Trace
+    from collections.abc import Iterator
 
-#: What ``from_pretrained(output_loading_info=True)`` lists, and what it means.
-_KEYS = {
-    "missing_keys": "not in the checkpoint, so newly initialised",
-    "unexpected_keys": "in the checkpoint and not in the model",
-    "mismatched_keys": "of another shape in the checkpoint",
-}
 _ATTENTION = "_attn_implementation"
 _DIAGNOSIS = "a weight, buffer or attribute of the culprit is not saved, or is made anew when the model is loaded."
 
@@ -32,29 +25,21 @@ class SaveLoadCheck(Check):
     needs = "Call a model that has save_pretrained"
     verdict = "is not the same after save_pretrained and from_pretrained"
 
-    def check(self) -> None:
-        """Report weights that do not match, or an answer that changes."""
+    def repetitions(self) -> Iterator[Repetition]:
+        """Yield the call of the loaded model; report weights that do not match."""
         call, model = self.call, self.model
         if not hasattr(model, "save_pretrained") or not hasattr(type(model), "from_pretrained"):
             self.skip(f"{call.name} has no save_pretrained: it is no transformers model")
             return
         loaded, wrong = _reload(model)
         if wrong:
-            kinds = "\n".join(f"  {name}: {listed(keys)} ({_KEYS[name]})" for name, keys in wrong.items())
-            self.outcome.failure = f"{call.name} {self.verdict}: weights do not match.\n{kinds}"
+            self.outcome.text = "\n  ".join([f"{call.name} {self.verdict}: weights do not match.", *wrong])
             return
-        repetition = Repetition("the loaded model against the saved one", call.inputs, self.unpadded, call.inputs)
-        actual = call.leaves(call.inputs, loaded)
-        mismatch = self.compare(repetition, (self.expected, actual))
-        if mismatch is not None:
-
-            def traces() -> tuple[Trace, Trace]:
-                return recorded(call, call.inputs), recorded(call, call.inputs, loaded)
-
-            self.fail(repetition, mismatch, _DIAGNOSIS, traces)
+        label = "the loaded model against the saved one"
+        yield Repetition(label, call.inputs, self.unpadded, call.inputs, model=loaded, diagnosis=_DIAGNOSIS)
 
 
-def _reload(model: Any) -> tuple[torch.nn.Module, dict[str, list[str]]]:  # noqa: ANN401 - a transformers model
+def _reload(model: Any) -> tuple[torch.nn.Module, list[str]]:  # noqa: ANN401 - a transformers model
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         implementation = getattr(model.config, _ATTENTION, None)
@@ -71,4 +56,4 @@ def _reload(model: Any) -> tuple[torch.nn.Module, dict[str, list[str]]]:  # noqa
     device = next((item.device for item in model.parameters()), None)
     loaded = loaded.to(device) if device is not None else loaded
     loaded.train(model.training)
-    return loaded, {name: sorted(map(str, info[name])) for name in _KEYS if info.get(name)}
+    return loaded, told_keys(load_record(type(model).__name__, folder, info))

@@ -48,7 +48,7 @@ class Settings(Arguments):
         inputs: What transformers calls the inputs of a forward that has names of its own,
             ``{"tokens": "input_ids", "mask": "attention_mask"}``.
         side: Where to pad: ``"right"``, ``"left"`` or ``"both"``. ``"both"`` does not pad models on the left that never
-            are in use: see :func:`pytest_tfdebug.invariance.repeat.sides_and_lengths.left_padding_refusal`.
+            are in use: see :func:`pytest_tfdebug.invariance.repeat.padding_variants.left_padding_refusal`.
         lengths: Numbers of pads to add; None for 1, 7 and as many as make the padded length the next multiple of 32
             and one more.
         filler: Token at the new positions: ``"pad"``, ``"random"`` or an id.

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, tensor_of
 from pytest_tfdebug.invariance.explain.mask_faults import MaskFault, hides_pads, mask_fault
 from pytest_tfdebug.parity.compare import conclude
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
-from pytest_tfdebug.records import Culprit
+from pytest_tfdebug.records import Culprit, SourceRange
+from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.trace import Trace, record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    #: Records the expected and the actual forward.
-    TracePair = Callable[[], tuple[Trace, Trace]]
+    from collections.abc import Mapping
 
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
@@ -77,18 +77,15 @@ class Located:
         return self.parity.culprit.divergence if self.parity is not None and self.parity.culprit is not None else None
 
 
-def locate(
-    call: ObservedCall,
-    repetition: Repetition,
-    tolerances: Tolerances,
-    traces: TracePair | None = None,
-    *,
-    is_padded: bool = False,
-) -> Located:
+def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *, is_padded: bool = False) -> Located:
     """Record both calls again and compare them at real tokens; inside ``call.restored()``."""
-    inputs = repetition.expected_inputs, repetition.inputs
+    within = repetition.within
     try:
-        expected, actual = traces() if traces else (recorded(call, each) for each in inputs)
+        with within[0](unwrapped(call.model)):
+            expected = recorded(call, repetition.expected_inputs)
+        model = repetition.model or call.model
+        with within[1](unwrapped(model)):
+            actual = recorded(call, repetition.inputs, model)
         aligned, comparator = compare_traces(expected, actual, repetition.alignment, tolerances)
         parity = conclude(comparator)
     except TFDebugError as error:
@@ -166,3 +163,18 @@ def _has_nan(records: tuple[TensorRecord, ...]) -> bool:
         item.tensor is not None and item.tensor.is_floating_point() and bool(torch.isnan(item.tensor).any())
         for item in records
     )
+
+
+def raising_place(model: torch.nn.Module, error: BaseException) -> Culprit | None:
+    """Return the innermost module of the model that was running, outside of torch's own code; None where none was."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    found = None
+    for frame, line in walk_tb(error.__traceback__):
+        module, file = frame.f_locals.get("self"), frame.f_code.co_filename
+        if isinstance(module, torch.nn.Module) and id(module) in paths and not is_library(file):
+            found = module, SourceRange(file, line, line)
+    if found is None:
+        return None
+    module, source = found
+    name = type(module).__name__
+    return Culprit(paths[id(module)] or name, "glue", source, "This line raised.", name, certain=True)

@@ -10,10 +10,8 @@ import torch
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import mask_of
 from pytest_tfdebug.invariance.compare.alignment import Alignment
+from pytest_tfdebug.invariance.repeat.inputs import can_take_positions, numbered, padded, rows_of
 from pytest_tfdebug.invariance.repeat.padding_variants import padded_alike
-from pytest_tfdebug.invariance.repeat.pads import padded
-from pytest_tfdebug.invariance.repeat.positions import can_take_positions, numbered
-from pytest_tfdebug.invariance.repeat.rows import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

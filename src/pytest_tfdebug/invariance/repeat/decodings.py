@@ -9,10 +9,8 @@ import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import KEEPS_END, with_mask
-from pytest_tfdebug.invariance.repeat.pads import padded
-from pytest_tfdebug.invariance.repeat.positions import can_take_positions, with_positions
-from pytest_tfdebug.invariance.repeat.rows import window_of
-from pytest_tfdebug.invariance.repeat.sides_and_lengths import left_padding_refusal
+from pytest_tfdebug.invariance.repeat.inputs import can_take_positions, padded, window_of, with_positions
+from pytest_tfdebug.invariance.repeat.padding_variants import left_padding_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

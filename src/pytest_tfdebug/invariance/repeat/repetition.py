@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    import torch
+
     from pytest_tfdebug.invariance.compare.alignment import Alignment
+
+    #: Changes a model for the length of a block.
+    Within = Callable[[torch.nn.Module], AbstractContextManager[object]]
+
+
+def _as_it_is(_: torch.nn.Module) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -21,6 +34,9 @@ class Repetition:
         recorded: Which of the two calls the test has made, so that its output is known; empty for neither.
         pads: Number of pads.
         side: Side of the pads; empty without any.
+        model: The model of the repeated call; None for that of the expected one.
+        within: What the model of either call is changed by: the expected one, the repeated one.
+        diagnosis: What is probably wrong where the answers differ.
     """
 
     label: str
@@ -30,3 +46,6 @@ class Repetition:
     recorded: Literal["expected", "actual", ""] = "expected"
     pads: int = 0
     side: Literal["left", "right", ""] = ""
+    model: torch.nn.Module | None = None
+    within: tuple[Within, Within] = (_as_it_is, _as_it_is)
+    diagnosis: str = ""

@@ -6,26 +6,23 @@ info, so a silenced log hides nothing. A marked test that loads nothing fails to
 
 from __future__ import annotations
 
-import functools
-import re
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_tfdebug.check_record import CheckRecord, LoadRecord
+from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.errors import CleanLoadError
+from pytest_tfdebug.invariance.calls.loads import Load, recorded, told_keys, without
 from pytest_tfdebug.invariance.checks.registry import CLEAN_LOAD, asked
-from pytest_tfdebug.publish.note import calling_line, note, raised
+from pytest_tfdebug.publish.note import note, raised
 from pytest_tfdebug.report.check_text import CheckText, next_step
 from pytest_tfdebug.triage import text
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Sequence
 
+    from pytest_tfdebug.check_record import LoadRecord
     from pytest_tfdebug.records import SourceRange
 
 _ADVICE = (
@@ -33,56 +30,11 @@ _ADVICE = (
 )
 
 
-@dataclass(frozen=True)
-class Load:
-    """One call of ``from_pretrained``: what did not fit, and the line of the call."""
-
-    record: LoadRecord
-    at: SourceRange | None
-
-    def without(self, allowed: tuple[str, ...]) -> Load:
-        """Return the load without the keys in which one of the patterns is found."""
-
-        def kept(keys: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(key for key in keys if not any(re.search(pattern, key) for pattern in allowed))
-
-        missing, unexpected = kept(self.record.missing), kept(self.record.unexpected)
-        mismatched = kept(self.record.mismatched)
-        return Load(replace(self.record, missing=missing, unexpected=unexpected, mismatched=mismatched), self.at)
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether every weight of the checkpoint went into the model and every weight of the model came from it."""
-        return not (self.record.missing or self.record.unexpected or self.record.mismatched)
-
-
 _NOTHING = (
     "invariant('clean_load') checked nothing: no transformers model was loaded with from_pretrained in this test or "
     "its fixtures.\n"
     "Load the model in the test or in a fixture (not at import), or remove the marker."
 )
-
-
-@contextmanager
-def recorded(loads: list[Load]) -> Iterator[None]:
-    """Append to a list what every ``PreTrainedModel.from_pretrained`` loads in the block."""
-    cls = import_module("transformers.modeling_utils").PreTrainedModel
-    original = vars(cls)["from_pretrained"]
-
-    @functools.wraps(original.__func__)
-    def from_pretrained(kind: type, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - it passes on what it gets
-        __tracebackhide__ = True
-        is_asked = kwargs.pop("output_loading_info", False)
-        model, info = original.__func__(kind, *args, output_loading_info=True, **kwargs)
-        source = args[0] if args else kwargs.get("pretrained_model_name_or_path")
-        loads.append(_load(kind.__name__, str(source), info, calling_line()))
-        return (model, info) if is_asked else model
-
-    cls.from_pretrained = classmethod(from_pretrained)
-    try:
-        yield
-    finally:
-        cls.from_pretrained = original
 
 
 class Hooks:
@@ -119,7 +71,9 @@ class Hooks:
         result = yield
         allowed = _allowed(item)
         if allowed is not None:
-            loads = [load.without(allowed) for load in (*self._loads, *self._of_fixtures(item))]
+            loads = [
+                load._replace(record=without(load.record, allowed)) for load in (*self._loads, *self._of_fixtures(item))
+            ]
             unclean = [load for load in dict.fromkeys(loads) if not load.is_clean]
             error = _error(loads, unclean)
             note(item, _record(item.nodeid, loads, "" if error is None else str(error)))
@@ -169,20 +123,6 @@ def _record(test: str, loads: list[Load], failure: str) -> CheckRecord:
     )
 
 
-def _load(model: str, source: str, info: Mapping[str, Any], at: SourceRange | None) -> Load:
-    mismatched = tuple(sorted(map(_mismatch, info["mismatched_keys"])))
-    missing, unexpected = tuple(sorted(info["missing_keys"])), tuple(sorted(info["unexpected_keys"]))
-    return Load(LoadRecord(model, source, missing, unexpected, mismatched), at)
-
-
-def _mismatch(entry: str | tuple[str, Any, Any]) -> str:
-    """Name a weight with both shapes; transformers 4 gives the name alone."""
-    if isinstance(entry, str):
-        return entry
-    key, theirs, ours = entry
-    return f"{key} (checkpoint {tuple(theirs)}, model {tuple(ours)})"
-
-
 def _text(unclean: Sequence[LoadRecord], at: SourceRange | None) -> CheckText:
     """Return the text on loads that are not clean; its first line names the first load."""
     first, *others = unclean
@@ -191,7 +131,7 @@ def _text(unclean: Sequence[LoadRecord], at: SourceRange | None) -> CheckText:
         f"{where}{first.model}: is not clean: {_counts(first)} weights",
         why=(f"{_sentence(first)}.",),
         advice=tuple(next_step(_ADVICE)),
-        figures=(*_keys(first), *(line for load in others for line in (f"  {_sentence(load)}:", *_keys(load)))),
+        figures=(*told_keys(first), *(line for load in others for line in (f"{_sentence(load)}:", *told_keys(load)))),
     )
 
 
@@ -201,13 +141,3 @@ def _counts(load: LoadRecord) -> str:
 
 def _sentence(load: LoadRecord) -> str:
     return f"{load.model} loaded from {text.value(load.source)} is not clean: {_counts(load)} weights"
-
-
-def _keys(load: LoadRecord) -> Iterator[str]:
-    for label, keys in (
-        ("missing, random now", load.missing),
-        ("unexpected, left out", load.unexpected),
-        ("mismatched, random now", load.mismatched),
-    ):
-        if keys:
-            yield f"  {label}: {text.listing(list(keys))}"
