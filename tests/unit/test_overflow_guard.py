@@ -164,8 +164,9 @@ def test_the_error_of_too_little_headroom_carries_the_tightest_modules():
 
 
 def test_a_dtype_may_be_given_as_torch_names_it():
-    with overflow_guard(network(), dtype=torch.float16) as guard:
-        guard._recorder.model(ONES)
+    model = network()
+    with overflow_guard(model, dtype=torch.float16) as guard:
+        model(ONES)
 
     assert guard.tightest[0].dtype == "float16"
 
@@ -382,7 +383,7 @@ def test_tensors_without_values_or_reductions_are_skipped_and_counted():
             return x, eighth, quantised, x.to_sparse(), torch.ones(3, device="meta")
 
     with overflow_guard(nn.Sequential(Odd())) as guard:
-        guard._recorder.model(ONES)
+        guard._hooks.recorder.model(ONES)
 
     assert guard.skipped == {"float8_e4m3fn": 2, "meta": 2, "quantized": 2, "torch.sparse_coo": 2}
 

@@ -136,7 +136,7 @@ def test_zeros_do_not_vanish():
 
 def test_the_guard_tells_the_tightest_modules_when_nothing_fails():
     with overflow_guard(nn.Sequential(Scale(2.0), Scale(3.0)), dtype="float16") as guard:
-        guard._recorder.model(torch.ones(1, 4))
+        guard._hooks.recorder.model(torch.ones(1, 4))
 
     assert [(tight.frame.path, tight.value) for tight in guard.tightest] == [
         ("1", 6.0),

@@ -60,7 +60,7 @@ def test_scores_that_are_minus_infinity_only_where_the_mask_hides_are_no_fault(i
         monkeypatch.setattr("pytest_tfdebug.overflow.extremes.is_read_at_once", lambda _: False)
 
     with overflow_guard(Scores(inner)) as guard:
-        guard._recorder.model(SCORES, mask)
+        guard._hooks.recorder.model(SCORES, mask)
 
 
 def test_a_frame_says_that_its_minus_infinity_is_the_masks():
@@ -74,7 +74,7 @@ def test_a_frame_says_that_its_minus_infinity_is_the_masks():
             return self.last(self.scores(scores, attention_mask) / 0)
 
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(Late()) as guard:
-        guard._recorder.model(SCORES, ADDITIVE)
+        guard._hooks.recorder.model(SCORES, ADDITIVE)
 
     assert "abs_max=      inf > [0] scores.inner: Adds: input[1] (a mask)" in str(caught.value)
     assert "abs_max=      inf < [0] scores.inner: Adds: output (-inf only where a mask is)" in str(caught.value)
@@ -93,7 +93,7 @@ def test_nothing_else_is_excused_by_a_mask(place, value):
             return scores
 
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(Scores(Spoils())) as guard:
-        guard._recorder.model(SCORES, ADDITIVE)
+        guard._hooks.recorder.model(SCORES, ADDITIVE)
 
     assert tensor_place(caught.value.fault.frame) == "< [0] inner: Spoils: output"
 
@@ -109,14 +109,14 @@ def test_a_mask_of_one_value_hides_nothing(mask, is_on_device, monkeypatch):
         monkeypatch.setattr("pytest_tfdebug.overflow.extremes.is_read_at_once", lambda _: False)
 
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(Scores(Lowers())) as guard:
-        guard._recorder.model(SCORES, mask)
+        guard._hooks.recorder.model(SCORES, mask)
 
     assert tensor_place(caught.value.fault.frame) == "< [0] inner: Lowers: output"
 
 
 def test_a_mask_with_nan_is_a_fault():
     with pytest.raises(ActivationOverflowError) as caught, overflow_guard(Scores(Adds())) as guard:
-        guard._recorder.model(SCORES, ADDITIVE * 0)
+        guard._hooks.recorder.model(SCORES, ADDITIVE * 0)
 
     assert tensor_place(caught.value.fault.frame) == "> [0] Scores: Scores: input[1]"
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from transformers import TrainerCallback
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.overflow.roots import DATA_PARALLEL, ModelHooks
 from pytest_tfdebug.overflow.settings import Settings
-from pytest_tfdebug.overflow.watch import DATA_PARALLEL, Watch
+from pytest_tfdebug.overflow.watch import Watch
 
 if TYPE_CHECKING:
     import torch
     from transformers import TrainerControl, TrainerState, TrainingArguments
-
-    from pytest_tfdebug.tracing.record.recorder import Recorder
 
 OnOverflow = Literal["stop", "warn"]
 logger = logging.getLogger(__name__)
@@ -43,33 +42,18 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
         self._settings = Settings.of("OverflowCallback", (), settings)
         self._on_overflow = on_overflow
         self._watch: Watch | None = None
-        self._recorder: Recorder | None = None
         self._has_told = False
 
-    def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,  # noqa: ARG002
-        control: TrainerControl,  # noqa: ARG002
-        model: torch.nn.Module,
-        **kwargs: Any,  # noqa: ANN401, ARG002
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, *_: object, model: torch.nn.Module, **__: object) -> None:
         """Hook the model."""
         self.remove()
         if args.n_gpu > 1:  # the Trainer wraps the model after this
             raise TFDebugError(DATA_PARALLEL)
         self._has_told = False
         self._watch = Watch(self._settings, raises=False)
-        self._recorder = self._watch.eyes(model).recorder
-        self._recorder.__enter__()
+        ModelHooks(self._watch, model).recorder.__enter__()
 
-    def on_step_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,  # noqa: ANN401, ARG002
-    ) -> None:
+    def on_step_end(self, _: TrainingArguments, state: TrainerState, control: TrainerControl, **__: object) -> None:
         """Look at a step, or at one batch of an accumulated step."""
         report = self._watch.verdict() if self._watch is not None else None
         if report is None or self._watch is None:
@@ -86,19 +70,12 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
 
     on_substep_end = on_step_end
 
-    def on_train_end(
-        self,
-        args: TrainingArguments,  # noqa: ARG002
-        state: TrainerState,  # noqa: ARG002
-        control: TrainerControl,  # noqa: ARG002
-        **kwargs: Any,  # noqa: ANN401, ARG002
-    ) -> None:
+    def on_train_end(self, *_: object, **__: object) -> None:
         """Take the hooks off."""
         self.remove()
 
     def remove(self) -> None:
         """Take the hooks off; the Trainer does not say so when a training raises."""
-        if self._recorder is not None and self._watch is not None:
-            self._recorder.__exit__(None, None, None)
+        if self._watch is not None:
             self._watch.close()
-        self._recorder = self._watch = None
+        self._watch = None

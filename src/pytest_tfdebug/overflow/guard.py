@@ -9,6 +9,7 @@ import torch
 
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
 from pytest_tfdebug.overflow.diagnosis import details
+from pytest_tfdebug.overflow.roots import ModelHooks
 from pytest_tfdebug.overflow.settings import Settings
 from pytest_tfdebug.overflow.watch import Watch
 from pytest_tfdebug.report.overflow import render_count, render_probe
@@ -29,7 +30,7 @@ class OverflowGuard:
 
     def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
         self._watch = Watch(settings, raises=True)
-        self._recorder = self._watch.eyes(model).recorder
+        self._hooks = ModelHooks(self._watch, model)
         self._is_used = False
 
     @property
@@ -56,11 +57,10 @@ class OverflowGuard:
         if self._is_used:
             raise TFDebugError("A guard watches one block.\nCall overflow_guard(model, ...) again for another.")
         self._is_used = True
-        self._recorder.__enter__()
+        self._hooks.recorder.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._recorder.__exit__(kind, error, tb)
         try:
             if error is None:
                 self._conclude()
@@ -159,12 +159,10 @@ class DebugActivationOverflow:
             )
         self._watch = Watch(checked, raises=True)
         check_model(model, {}, "DebugActivationOverflow")
-        self._recorder = self._watch.eyes(model).recorder
-        self._recorder.__enter__()
+        ModelHooks(self._watch, model).recorder.__enter__()
 
     def remove(self) -> None:
         """Take every hook off; harmless when they are off."""
-        self._recorder.__exit__(None, None, None)
         self._watch.close()
 
 

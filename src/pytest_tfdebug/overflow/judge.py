@@ -46,10 +46,14 @@ class Judge:
         history: The last frames, of earlier forwards too; grows at its end.
         ignore: Globs of module paths that are not judged.
         headroom: Keeps the largest values.
+        lists_only: Lists the frames of a forward that is traced instead of judged.
     """
 
-    def __init__(self, history: deque[Frame], ignore: tuple[str, ...], headroom: Headroom) -> None:
+    def __init__(
+        self, history: deque[Frame], ignore: tuple[str, ...], headroom: Headroom, *, lists_only: bool = False
+    ) -> None:
         self.fault: Fault | None = None
+        self._lists_only = lists_only
         self._history = history
         self._ignore = ignore
         self._headroom = headroom
@@ -110,7 +114,7 @@ class Judge:
         return None
 
     def _first_bad(self, frames: Iterable[Frame]) -> Frame | None:
-        if self.fault is not None:
+        if self.fault is not None or self._lists_only:
             return None
         for frame in frames:
             if not frame.extremes.is_finite and not self._is_excused(frame):

@@ -76,8 +76,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     except BaseException:
         _add_section(item, watch, calls)
         raise
-    finally:
-        watch.close()
     if getattr(item, "_excinfo", None):  # a unittest.TestCase keeps its failure instead of raising it
         _add_section(item, watch, calls)
         return result

@@ -27,13 +27,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.record.leaves import Leaf
 
 
-class _Lister(Judge):
-    """Lists the frames of a forward that is traced instead of judged."""
-
-    def _first_bad(self, frames: object) -> None:  # noqa: ARG002
-        return None
-
-
 class Pass:
     """One outermost call under watch. On the CPU a fault is found as its call ends, with the tensors still in hand.
 
@@ -62,7 +55,7 @@ class Pass:
         self.tensors = 0
         self.outer: Pass | None = RUNNING.watched.get()
         self.reducer = Reducer(settings, wants_abs_min=self.is_traced)
-        self._judge = (_Lister if self.is_traced else Judge)(self.history, settings.ignore, headroom)
+        self._judge = Judge(self.history, settings.ignore, headroom, lists_only=self.is_traced)
         self._gradients = gradients
         self._running: list[tuple[Call, list[torch.Tensor]]] = []
         self._queue: list[Callable[[], object]] = []

@@ -6,11 +6,11 @@ import sys
 import threading
 import weakref
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.errors import ActivationOverflowError, BatchLimitError, TFDebugError
+from pytest_tfdebug.errors import ActivationOverflowError, BatchLimitError
 from pytest_tfdebug.overflow.diagnosis import details
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.gradients import Gradients
@@ -21,22 +21,14 @@ from pytest_tfdebug.overflow_records import Fault, Frame
 from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped, render_trace, underflow_text
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.record.mask_names import is_mask_name
-from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import root_name
 from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from pytest_tfdebug.overflow.roots import ModelHooks
     from pytest_tfdebug.overflow.settings import Settings
-    from pytest_tfdebug.records import Call
     from pytest_tfdebug.report.check_text import CheckText
-    from pytest_tfdebug.tracing.record.leaves import Leaf
 
-DATA_PARALLEL = (
-    "overflow_free cannot watch torch.nn.DataParallel: it runs copies of the model in threads of its own.\n"
-    "Use torch.nn.parallel.DistributedDataParallel, or watch the model without the wrapper."
-)
 _NO_GRADIENT = "Call backward() on what the watched model gives, or leave gradients=True out."
 
 
@@ -63,18 +55,8 @@ class Watch:
         self._checked: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._gradients = Gradients(settings, self.headroom, self.skipped, self.conclude)
         self._lock = threading.Lock()
-
-    def eyes(self, root: torch.nn.Module, is_wanted: Callable[[Eyes], bool] = lambda eyes: True) -> Eyes:  # noqa: ARG005
-        """Return the consumer that sees the calls of a model, with its recorder.
-
-        Raises:
-            TFDebugError: If the model is one whose modules cannot be hooked.
-        """
-        if any(isinstance(module, torch.nn.DataParallel) for module in root.modules()):
-            raise TFDebugError(DATA_PARALLEL)
-        eyes = Eyes(self, root, is_wanted)
-        self.notes.update(dict.fromkeys(eyes.recorder.notes))
-        return eyes
+        #: The hooks on models; a model that is dropped takes its own with it.
+        self.hooks: weakref.WeakSet[ModelHooks] = weakref.WeakSet()
 
     def begin(self, root: torch.nn.Module, *, is_root: bool) -> Pass | None:
         """An outermost call begins: of the root, or of a module inside it (a checkpoint that is computed again)."""
@@ -169,7 +151,9 @@ class Watch:
         self._gradients.reset()
 
     def close(self) -> None:
-        """Take the hooks off parameters."""
+        """Take the hooks off models and parameters."""
+        for hooks in list(self.hooks):
+            hooks.recorder.__exit__(None, None, None)
         self._gradients.remove()
 
     def emptiness(self, subject: str, advice: str) -> str | None:
@@ -211,57 +195,3 @@ class Watch:
 def _is_fit(weight: Frame) -> bool:
     """Tell whether a parameter is finite, or a mask or bias that is -inf where it hides."""
     return weight.extremes.is_finite or (is_mask_name(weight.leaf) and weight.extremes.is_only_low)
-
-
-class Eyes:
-    """The consumer of one recorder: a :class:`Pass` for each outermost call of each thread.
-
-    Args:
-        watch: The watch that is told of the calls.
-        root: The model.
-        is_wanted: Whether to look at an outermost call that begins in the running thread.
-    """
-
-    def __init__(self, watch: Watch, root: torch.nn.Module, is_wanted: Callable[[Eyes], bool]) -> None:
-        self.recorder = Recorder(root, self, joins_threads=False)
-        self._watch = watch
-        self._is_wanted = is_wanted
-        self._parts = {id(module) for module in root.modules()}
-        self._local = threading.local()
-
-    def sees_all(self, module: torch.nn.Module) -> bool:
-        """Tell whether every module inside a module is hooked: some models add modules to themselves."""
-        return all(id(part) in self._parts for part in module.modules())
-
-    def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ARG002
-        """A call begins."""
-        if call.depth == 0:
-            is_root = call.path == self.recorder.root_name
-            is_wanted = self._is_wanted(self)
-            self._local.running = self._watch.begin(self.recorder.model, is_root=is_root) if is_wanted else None
-        running = self._running()
-        if running is not None:
-            running.enter(call, leaves)
-
-    def leave(self, call: Call, leaves: list[Leaf], output: Any) -> None:  # noqa: ANN401, ARG002
-        """A call has returned."""
-        running = self._running()
-        if running is not None:
-            running.leave(call, leaves)
-            self._end(running, call, has_failed=False)
-
-    def fail(self, call: Call) -> None:
-        """An exception left a call."""
-        running = self._running()
-        if running is not None:
-            running.fail(call)
-            self._end(running, call, has_failed=True)
-
-    def _running(self) -> Pass | None:
-        running: Pass | None = getattr(self._local, "running", None)
-        return running
-
-    def _end(self, running: Pass, call: Call, *, has_failed: bool) -> None:
-        if call.depth == 0:
-            self._local.running = None
-            self._watch.end(running, is_root=call.path == self.recorder.root_name, has_failed=has_failed)
