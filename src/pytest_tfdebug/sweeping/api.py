@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.sweeping.forwards import Inputs, called, quiet
-from pytest_tfdebug.sweeping.port import Port, Refused, error_of, moved
+from pytest_tfdebug.sweeping.port import Port
 from pytest_tfdebug.sweeping.reference import Reference
 from pytest_tfdebug.sweeping.result import FAILING, FieldRow, SweepReport
 from pytest_tfdebug.sweeping.search import Search, plain
@@ -18,14 +18,9 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.sweeping.fields import Field
     from pytest_tfdebug.sweeping.forwards import Forward
-    from pytest_tfdebug.sweeping.port import Build, Held, Load
-    from pytest_tfdebug.sweeping.result import Verdict
+    from pytest_tfdebug.sweeping.port import Build, Load
     from pytest_tfdebug.sweeping.search import Move
 
-#: A port that agrees may be so many times as far from its reference as it is at the given configuration.
-_SPREAD = 4.0
-#: An error below this may be rounding that a variant amplifies: its own floor is measured then.
-_NEAR = 1e-3
 _UNJUDGED = "it shows only together with another field, and there the port goes wrong before it moves."
 _ORDER = ("ignored", "differs", "refused", "agrees", "matters", "never")
 
@@ -67,9 +62,9 @@ def sweep(
     if build is None and (load is not None or forward is not called or known):
         raise TFDebugError("load=, forward= and known= are about a port: give build=lambda config: ...")
     with quiet():
-        used = _small(reference, config)
+        used = small(reference, config)
         search = Search(Reference(reference, used, inputs))
-        port = None if build is None else _Held(Port(build, search.reference.inputs, load, forward), search.reference)
+        port = None if build is None else Port(build, search.reference, load, forward)
         report = SweepReport(search.reference.name, [], [], has_port=port is not None)
         report.notes += _made_small(config, used)
         found = search.all_moves(lambda fields: _shown(fields, search.reference.name))
@@ -77,17 +72,11 @@ def sweep(
             moves = found[field]
             spot = search.blind_spot(field, moves)
             report.blind += [spot] if spot else []
-            rows = [_row(move, port) for move in moves] or [_never(field)]
-            report.rows += [row for row in rows if row]
-            report.notes += [f"{field.name} was not compared: {_UNJUDGED}"] if not any(rows) else []
+            rows = [row for move in moves if (row := port.judged(_row(move), move) if port else _row(move))]
+            if moves and not rows:
+                report.notes.append(f"{field.name} was not compared: {_UNJUDGED}")
+            report.rows += rows if moves else [FieldRow(field.name, "never", plain(field.value), None)]
     return _with_known(report, known or {})
-
-
-def _small(reference: type, config: Any) -> Any:  # noqa: ANN401
-    try:
-        return small(reference, config)
-    except ValueError as error:
-        raise TFDebugError(f"{error}\nGive a small configuration: hidden_size=32, two layers.") from error
 
 
 def _made_small(config: Any, used: Any) -> list[str]:  # noqa: ANN401
@@ -103,71 +92,11 @@ def _shown(fields: Sequence[Field], name: str) -> Iterator[Field]:
     yield from tqdm(fields, f"sweep of {name}", unit="field", leave=False, disable=None, delay=1.0)
 
 
-@dataclass
-class _Held:
-    """A port, and what it gave where no field was moved."""
-
-    port: Port
-    reference: Reference
-
-    def __post_init__(self) -> None:
-        try:
-            self.base = self.port.hold(self.reference.base)
-        except Refused as error:
-            raise TFDebugError(f"The port cannot be run with the configuration as it is: {error}") from error
-        if self.base.unmatched:
-            raise TFDebugError(
-                f"The port's parameters are not the reference's: {self.base.unmatched}.\n"
-                "Give load=lambda port, reference: ..., which copies the weights."
-            )
-        own = error_of(self.reference.base, self.base)
-        if not own <= self.reference.bound:
-            report = self.port.compared(self.reference.base)
-            told = f"\n{report}" if report is not None and not report.ok else ""
-            raise TFDebugError(
-                f"The port differs from {self.reference.name} by {own:.2g} of its output before any field moves: "
-                f"no field was judged.{told}"
-            )
-        self.bound = max(self.reference.bound, _SPREAD * own)
-
-
-def _never(field: Field) -> FieldRow:
-    return FieldRow(field.name, "never", plain(field.value), None)
-
-
-def _row(move: Move, held: _Held | None) -> FieldRow | None:
-    """Return the verdict on a field at another value; None where the port cannot be judged there."""
-    beside = ", ".join(f"{name}={value!r}" for name, value in move.beside.items())
-    row = FieldRow(
-        move.field.name,
-        "matters",
-        plain(move.field.value),
-        plain(move.value),
-        move.distance,
-        note=f"with {beside}" if beside else "",
-    )
-    if held is None:
-        return row
-    if move.distance <= 2 * held.bound:
-        return None
-    try:
-        before = held.port.hold(move.base) if move.changes else held.base
-        after = held.port.hold(move.variant)
-    except Refused as error:
-        return replace(row, verdict="refused", note=str(error))
-    return _judged(row, move, held, before, after)
-
-
-def _judged(row: FieldRow, move: Move, held: _Held, before: Held, after: Held) -> FieldRow | None:
-    if error_of(move.base, before) > held.bound:
-        return None
-    error, port_moved = error_of(move.variant, after), moved(before, after)
-    row = replace(row, port_moved=port_moved, error=error, note="; ".join(filter(None, (row.note, after.unmatched))))
-    rounding = _SPREAD * held.reference.floor_of(move.variant) if held.bound < error < _NEAR else 0.0
-    if error <= max(held.bound, rounding):
-        return replace(row, verdict="agrees")
-    verdict: Verdict = "ignored" if port_moved <= held.bound else "differs"
-    return replace(row, verdict=verdict, report=held.port.compared(move.variant))
+def _row(move: Move) -> FieldRow:
+    """Return the row of a field at another value, on which nothing is said yet but that it matters."""
+    field, beside = move.field, ", ".join(f"{name}={value!r}" for name, value in move.beside.items())
+    note = f"with {beside}" if beside else ""
+    return FieldRow(field.name, "matters", plain(field.value), plain(move.value), move.distance, note=note)
 
 
 def _with_known(report: SweepReport, known: Mapping[str, str]) -> SweepReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -11,19 +11,26 @@ import torch
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.goldens.check.port_call import port_call
 from pytest_tfdebug.parity.compare import compare
-from pytest_tfdebug.sweeping.forwards import Answer, Forward, Inputs, answer, apart, called, shared
+from pytest_tfdebug.sweeping.forwards import Answer, Forward, answer, apart, called, shared
 from pytest_tfdebug.tracing.trace import trace
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.sweeping.reference import Variant
+    from pytest_tfdebug.sweeping.reference import Reference, Variant
+    from pytest_tfdebug.sweeping.result import FieldRow
+    from pytest_tfdebug.sweeping.search import Move
 
 Build = Callable[[Any], Any]
 Load = Callable[[Any, torch.nn.Module], object]
 Shapes = dict[str, tuple[int, ...]]
 
+#: A port that agrees may be so many times as far from its reference as it is at the given configuration.
+_SPREAD = 4.0
+#: An error below this may be rounding that a variant amplifies: its own floor is measured then.
+_NEAR = 1e-3
 
-class Held(NamedTuple):
+
+class _Held(NamedTuple):
     """What a port gave for one variant.
 
     Args:
@@ -36,63 +43,102 @@ class Held(NamedTuple):
     shapes: Shapes
     unmatched: str = ""
 
+    def error(self, variant: Variant) -> float:
+        """Return how far the port is from its reference."""
+        return float("inf") if self.answer is None else apart(*shared(variant.answer, self.answer))
 
-class Refused(Exception):  # noqa: N818 - the port's error is what matters
-    """A port raised."""
+    def moved(self, before: _Held) -> float:
+        """Return how far the port moved; inf where its parameters or shapes changed."""
+        if before.shapes != self.shapes:
+            return float("inf")
+        return 0.0 if before.answer is None or self.answer is None else apart(before.answer, self.answer)
 
 
-@dataclass(frozen=True)
 class Port:
     """How a port is built, given weights, and called.
 
     Args:
         build: Returns the port for a configuration.
-        inputs: The reference's inputs.
+        reference: What it is held to.
         load: Gives it the reference's weights; None where its state dict has the reference's names and shapes.
         forward: Calls it.
+
+    Raises:
+        TFDebugError: If it cannot be run with the configuration as it is, or differs there.
     """
 
-    build: Build
-    inputs: Inputs
-    load: Load | None = None
-    forward: Forward = called
-
-    def hold(self, variant: Variant) -> Held:
-        """Return what the port gives for a variant, with the weights of its reference.
-
-        Raises:
-            Refused: If it cannot be built, loaded or called.
-        """
-        reference = variant.build()
+    def __init__(self, build: Build, reference: Reference, load: Load | None, forward: Forward) -> None:
+        self._build, self._reference, self._load, self._forward = build, reference, load, forward
         try:
-            port, shapes, unmatched = self._made(variant, reference)
-            return Held(None if unmatched else answer(port, self.inputs, self.forward), shapes, unmatched)
+            self._base = self._hold(reference.base)
         except Exception as error:
-            raise Refused(f"{type(error).__name__}: {error}".partition("\n")[0]) from error
+            raise TFDebugError(f"The port cannot be run with the configuration as it is: {_told(error)}") from error
+        if self._base.unmatched:
+            raise TFDebugError(
+                f"The port's parameters are not the reference's: {self._base.unmatched}.\n"
+                "Give load=lambda port, reference: ..., which copies the weights."
+            )
+        own = self._base.error(reference.base)
+        if not own <= reference.bound:
+            report = self._compared(reference.base)
+            told = f"\n{report}" if report is not None and not report.ok else ""
+            raise TFDebugError(
+                f"The port differs from {reference.name} by {own:.2g} of its output before any field moves: "
+                f"no field was judged.{told}"
+            )
+        self._bound = max(reference.bound, _SPREAD * own)
+
+    def judged(self, row: FieldRow, move: Move) -> FieldRow | None:
+        """Return a row with the verdict on the port; None where the port cannot be judged there."""
+        if move.distance <= 2 * self._bound:
+            return None
+        try:
+            before = self._hold(move.base) if move.changes else self._base
+            after = self._hold(move.variant)
+        except Exception as error:  # noqa: BLE001 - every port refuses in its own way
+            return replace(row, verdict="refused", note=_told(error))
+        if before.error(move.base) > self._bound:
+            return None
+        off, moved = after.error(move.variant), after.moved(before)
+        row = replace(row, port_moved=moved, error=off, note="; ".join(filter(None, (row.note, after.unmatched))))
+        rounding = _SPREAD * self._reference.floor_of(move.variant) if self._bound < off < _NEAR else 0.0
+        if off <= max(self._bound, rounding):
+            return replace(row, verdict="agrees")
+        is_ignored = moved <= self._bound
+        return replace(row, verdict="ignored" if is_ignored else "differs", report=self._compared(move.variant))
+
+    def _hold(self, variant: Variant) -> _Held:
+        port, shapes, unmatched = self._made(variant, variant.build())
+        return _Held(None if unmatched else answer(port, self._reference.inputs, self._forward), shapes, unmatched)
 
     def _made(self, variant: Variant, reference: torch.nn.Module) -> tuple[Any, Shapes, str]:
-        port = self.build(variant.config)
+        port = self._build(variant.config)
         if isinstance(port, torch.nn.Module):
             port = port.float().eval()
-        if self.load is not None:
-            self.load(port, reference)
+        if self._load is not None:
+            self._load(port, reference)
             return port, {}, ""
         if not isinstance(port, torch.nn.Module):
             raise TFDebugError(f"{type(port).__name__} is no torch.nn.Module: give load=lambda port, reference: ...")
         unmatched = load_strictly(port, reference)
         return port, _shapes(port), unmatched
 
-    def compared(self, variant: Variant) -> ParityReport | None:
+    def _compared(self, variant: Variant) -> ParityReport | None:
         """Return what a comparison of both forwards says; None where the port is called in a way of its own."""
-        reference = variant.build()
         try:
+            reference = variant.build()
             port, _, unmatched = self._made(variant, reference)
-            if unmatched or self.forward is not called or not isinstance(port, torch.nn.Module):
+            if unmatched or self._forward is not called or not isinstance(port, torch.nn.Module):
                 return None
-            call = port_call(port, (), dict(self.inputs))
-            return compare(trace(reference, **self.inputs), trace(port, *call.args, **call.kwargs))
+            inputs = dict(self._reference.inputs)
+            call = port_call(port, (), inputs)
+            return compare(trace(reference, **inputs), trace(port, *call.args, **call.kwargs))
         except Exception:  # noqa: BLE001 - what explains nothing must not cost the row
             return None
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def load_strictly(port: torch.nn.Module, reference: torch.nn.Module) -> str:
@@ -103,18 +149,12 @@ def load_strictly(port: torch.nn.Module, reference: torch.nn.Module) -> str:
     own, theirs = _shapes(port), _shapes(reference)
     held = dict(reference.named_parameters(remove_duplicate=False)) | dict(reference.named_buffers())
     taken = {id(held[name]) for name in own if name in held}
-    missing = [name for name in theirs if name not in own and id(held[name]) not in taken]
-    extra = [name for name in own if name not in theirs]
-    reshaped = [name for name in own if name in theirs and own[name] != theirs[name]]
-    told = [
-        f"{which} {listed(names, 2)}"
-        for which, names in (
-            ("the reference alone has", missing),
-            ("the port alone has", extra),
-            ("other shapes:", reshaped),
-        )
-        if names
-    ]
+    wrong = {
+        "the reference alone has": [name for name in theirs if name not in own and id(held[name]) not in taken],
+        "the port alone has": [name for name in own if name not in theirs],
+        "other shapes:": [name for name in own if name in theirs and own[name] != theirs[name]],
+    }
+    told = [f"{which} {listed(names, 2)}" for which, names in wrong.items() if names]
     if not told:
         state = reference.state_dict()
         with torch.no_grad():
@@ -131,17 +171,3 @@ def _tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def _shapes(model: torch.nn.Module) -> Shapes:
     return {name: tuple(tensor.shape) for name, tensor in _tensors(model).items()}
-
-
-def error_of(variant: Variant, held: Held) -> float:
-    """Return how far a port is from its reference."""
-    return float("inf") if held.answer is None else apart(*shared(variant.answer, held.answer))
-
-
-def moved(before: Held, after: Held) -> float:
-    """Return how far a port moved between two variants; inf where its parameters or shapes changed."""
-    if before.shapes != after.shapes:
-        return float("inf")
-    if before.answer is None or after.answer is None:
-        return 0.0
-    return apart(before.answer, after.answer)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.errors import TFDebugError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -37,7 +39,7 @@ def small(model_class: Any, config: Any) -> Any:  # noqa: ANN401 - classes of tr
         config: Its configuration.
 
     Raises:
-        ValueError: If none of the smaller ones gives a model.
+        TFDebugError: If none of the smaller ones gives a model.
     """
     if _size(model_class, config) <= _SMALL:
         return config
@@ -49,7 +51,10 @@ def small(model_class: Any, config: Any) -> Any:  # noqa: ANN401 - classes of tr
         except Exception as error:  # noqa: BLE001, PERF203 - every architecture refuses in its own way
             problem = error
     told = f"{type(problem).__name__}: {problem}" if problem else f"more than {_SMALL:,} parameters at small sizes"
-    raise ValueError(f"No small {model_class.__name__} could be built ({told}).") from problem
+    raise TFDebugError(
+        f"No small {model_class.__name__} could be built ({told}).\n"
+        "Give a small configuration: hidden_size=32, two layers."
+    ) from problem
 
 
 def is_small(model: torch.nn.Module) -> bool:
