@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,12 +14,11 @@ from pytest_tfdebug.conform import answers, gradients, weights
 from pytest_tfdebug.conform.finding import Finding
 from pytest_tfdebug.errors import ActivationOverflowError
 from pytest_tfdebug.invariance.checks.registry import CHECKS
-from pytest_tfdebug.invariance.checks.settings import TOLERANCES, Settings
+from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.overflow.guard import overflow_guard
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.record.sites import is_library, shown_line
 from pytest_tfdebug.tracing.record.state import preserved
-from pytest_tfdebug.tracing.values.float64 import all_in_float64
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,30 +70,15 @@ def _raised_at(error: BaseException) -> str:
 
 
 def _check(kind: type[Check], subject: Subject) -> Finding:
-    """Repeat the plain call, as a marker or an ``assert_`` function does."""
-    outcome = kind.run(subject.call, Settings())
-    if outcome.failure and outcome.located is not None and _is_rounding(kind, subject):
-        return Finding(note="differs in float32 and not in float64: rounding, which this model magnifies")
+    """Repeat the plain call, as a marker or an ``assert_`` function does; what float64 does not show is rounding."""
+    outcome = kind.run(subject.call, Settings(), rounding=inf)
     if outcome.is_beyond:  # the weights are not the model's own
         return Finding(note=f"with these weights {outcome.diagnosis}")
-    if outcome.failure:
+    if outcome.text:
         return Finding(outcome.failure, culprit=outcome.culprit, diagnosis=outcome.diagnosis)
     if not outcome.repeats:
         return Finding(absent="; ".join(dict.fromkeys(outcome.skipped)))
     return Finding(note="; ".join(outcome.notes))
-
-
-def _is_rounding(kind: type[Check], subject: Subject) -> bool:
-    """Tell whether a difference is gone in float64 under the tolerance of float32, where a fault would be as large."""
-    allowed = TOLERANCES["float32"]
-    try:
-        wide = subject.in_float64()
-        wide.model  # noqa: B018 - built before, so that its random numbers are those of its dtype
-        with all_in_float64():
-            outcome = kind.run(wide.call, Settings(rtol=allowed.rtol, atol=allowed.atol))
-    except Exception:  # noqa: BLE001 - a model that does not run in float64 has shown nothing
-        return False
-    return bool(outcome.repeats) and not outcome.failure
 
 
 def _repeats(name: str) -> Callable[[Subject], Finding]:

@@ -13,7 +13,6 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.check.weights import fill
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
-from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
@@ -43,18 +42,6 @@ class Subject:
     def name(self) -> str:
         """Name of the class."""
         return self.model_class.__name__
-
-    def in_float64(self) -> Subject:
-        """Return the same model, called with the same inputs, with all floating-point numbers in float64."""
-        inputs = replaced(self.call.inputs, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
-
-        def build() -> torch.nn.Module:
-            model: Any = self.build().double()
-            if getattr(model, "_can_set_experts_implementation", bool)():  # torch's grouped kernel takes no float64
-                model.set_experts_implementation("eager")
-            return model  # type: ignore[no-any-return] # a module
-
-        return Subject(self.model_class, build, inputs)
 
     @cached_property
     def model(self) -> Any:  # noqa: ANN401 - a module, most often a pretrained model

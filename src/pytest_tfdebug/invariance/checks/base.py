@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.report.check_text import CheckText
 
-#: Relative L2 error up to which a difference may come from rounding.
+#: Relative L2 error below which a difference may come from rounding.
 _SMALL = 1e-4
 #: Share of what is allowed above which a difference of float32 is measured in float64; rounding is a tenth.
 _NEAR = 0.75
@@ -80,6 +80,7 @@ class Check:
     Args:
         call: The call.
         settings: What the marker or function was given.
+        rounding: Relative L2 error below which a difference is measured in float64, for it may come from rounding.
 
     Attributes:
         options: Which settings it takes.
@@ -93,17 +94,18 @@ class Check:
     verdict: ClassVar[str]
     randomness: ClassVar[str] = "draws random numbers that change its answer"
 
-    def __init__(self, call: ObservedCall, settings: Settings) -> None:
+    def __init__(self, call: ObservedCall, settings: Settings, rounding: float = _SMALL) -> None:
         self.call = call
         self.settings = settings
+        self.rounding = rounding
         self.model: Any = model_traits.unwrapped(call.model)
         self.tolerances = settings.tolerances()
         self.outcome = Outcome()
 
     @classmethod
-    def run(cls, call: ObservedCall, settings: Settings) -> Outcome:
+    def run(cls, call: ObservedCall, settings: Settings, rounding: float = _SMALL) -> Outcome:
         """Check a call, in the state in which it was made; everything is left as it was."""
-        check = cls(call, settings)
+        check = cls(call, settings, rounding)
         with call.restored():
             check.check()
         return check.outcome
@@ -205,7 +207,7 @@ class Check:
         """Tell whether a difference may be one of rounding; a tolerance that was asked for holds all the same."""
         metrics = mismatch.leaf.metrics if mismatch.leaf is not None else None
         held = {parameter.dtype for parameter in self.model.parameters() if parameter.is_floating_point()}
-        is_small = metrics is not None and metrics.relative_l2 <= _SMALL
+        is_small = metrics is not None and metrics.relative_l2 < self.rounding
         return is_small and held == {torch.float32} and (self.settings.rtol, self.settings.atol) == (None, None)
 
     def raised(self, error: Exception, model: torch.nn.Module | None = None) -> Mismatch:

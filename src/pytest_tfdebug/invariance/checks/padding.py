@@ -37,8 +37,8 @@ class PaddingCheck(Check):
     verdict = "is not invariant to padding"
     randomness = "gives another answer each time it is called"
 
-    def __init__(self, call: ObservedCall, settings: Settings) -> None:
-        super().__init__(call, settings)
+    def __init__(self, call: ObservedCall, settings: Settings, *rounding: float) -> None:
+        super().__init__(call, settings, *rounding)
         self._promises_finite = model_traits.is_pretrained(call.model)
         #: Sequences that need position ids when they are padded on the left.
         self._needs_positions: set[str] = set()
