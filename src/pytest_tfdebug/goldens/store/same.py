@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 
 from pytest_tfdebug.tracing.file.document import outline
@@ -52,7 +53,7 @@ def is_same(old: TraceFile, trace: Trace, extra: Mapping[str, Any]) -> bool:
 
 def _tree(trace: Trace) -> str:
     """Return the calls of a trace without what may change and without its tensors, as text."""
-    document = outline(trace)
+    document = msgspec.to_builtins(outline(trace))
     calls = [{key: value for key, value in call.items() if key not in _PLACES} for call in document["calls"]]
     return json.dumps({**document, "calls": calls})
 

@@ -1,10 +1,16 @@
-"""How much is read of a file that anyone may have written: what takes some seconds, and less than 1 GB of memory."""
+"""JSON <-> a tensor of bytes, and how much is read of a file that anyone may have written.
+
+What is read takes some seconds, and less than 1 GB of memory.
+"""
 
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 if TYPE_CHECKING:
     import os
@@ -21,24 +27,34 @@ class TooLargeError(ValueError):
     """A part of a file is larger than is read."""
 
 
-def parsed(text: bytes) -> Any:  # noqa: ANN401 - JSON
-    """Return what a JSON document holds.
+def packed(document: object) -> torch.Tensor:
+    """Return a document as compressed JSON, uint8.
 
     Raises:
-        ValueError: If it is none.
         TooLargeError: If it is larger than is read.
-        RecursionError: If it is nested too deeply.
     """
-    check_document(text)
+    text = json.dumps(document, separators=(",", ":")).encode()
+    _check_document(text)
+    return torch.frombuffer(bytearray(zlib.compress(text, 9)), dtype=torch.uint8)
+
+
+def unpacked(tensor: torch.Tensor) -> Any:  # noqa: ANN401 - JSON
+    """Return the document that a tensor holds.
+
+    Args:
+        tensor: Its compressed JSON.
+
+    Raises:
+        TypeError, ValueError, RecursionError, zlib.error: If it holds none, or one that is too large to be read.
+    """
+    if tensor.dtype != torch.uint8:
+        raise TypeError("a document has another dtype")
+    text = zlib.decompressobj().decompress(tensor.numpy().tobytes(), LONGEST_DOCUMENT + 1)
+    _check_document(text)
     return json.loads(text)
 
 
-def check_document(text: bytes) -> None:
-    """Check that a JSON document is not larger than is read.
-
-    Raises:
-        TooLargeError: If it is.
-    """
+def _check_document(text: bytes) -> None:
     if len(text) > LONGEST_DOCUMENT:
         raise TooLargeError(f"a document holds more than {LONGEST_DOCUMENT:,} bytes")
     if sum(map(text.count, (b",", b"[", b"{"))) > MOST_MARKS:

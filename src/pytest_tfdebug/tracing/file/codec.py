@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.tracing.file.bounds import TooLargeError, check_header
+from pytest_tfdebug.tracing.file.bounds import TooLargeError, check_header, packed, unpacked
 from pytest_tfdebug.tracing.file.checksums import verify, with_checksums
 from pytest_tfdebug.tracing.file.document import FORMAT, decode, encode
-from pytest_tfdebug.tracing.file.packing import packed, unpacked
 from pytest_tfdebug.tracing.file.values_file import decode_values
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
 from pytest_tfdebug.tracing.values.rerun import Recorded
@@ -81,9 +82,9 @@ def write(
         save_file(tensors, temporary, metadata={_KEY: header})
         check_header(temporary)
 
-    tensors, document = encode(trace)
+    tensors, document = encode(trace, extra)
     with _readable(path):
-        tensors[_DOCUMENT] = packed({**document, "extra": extra or {}})
+        tensors[_DOCUMENT] = packed(msgspec.to_builtins(document))
     tensors |= table or {}
     told = {key: value for key, value in (extra or {}).items() if isinstance(value, str)}
     header = with_checksums({"format": FORMAT, "extra": told}, tensors)
@@ -138,11 +139,8 @@ def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
     _check_header(file, text, tensors)
     try:
         document = unpacked(tensors.pop(_DOCUMENT))
-        extra = document["extra"]
-        if not isinstance(extra, dict):
-            raise TypeError(f"'extra' is {type(extra).__name__}")
         values = decode_values(tensors)
-        trace = decode(document, tensors, kind)
+        trace, extra = decode(document, tensors, kind)
         trace.again = None if values is None else Recorded(values)
         return TraceFile(trace, extra)
     except GoldenError as error:

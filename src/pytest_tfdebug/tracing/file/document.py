@@ -1,6 +1,6 @@
 """The JSON document of a trace file: the call tree, with tensors by their place in a table.
 
-It is read from files that anyone may have written: every value is checked to be of its kind before it is used.
+It is read from files that anyone may have written: nothing is used that is not of the form below.
 ``docs/golden-format.md`` is its specification.
 """
 
@@ -11,10 +11,12 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec import UNSET, UnsetType, field
+
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Call, Site, SourceRange, TensorRecord, Write
-from pytest_tfdebug.tracing.file.stored_tensors import TensorReader, TensorWriter
-from pytest_tfdebug.tracing.file.typed import each, optional, texts, typed
+from pytest_tfdebug.tracing.file.stored_tensors import TensorEntry, TensorReader, TensorWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +30,48 @@ FORMAT = 2
 #: Calls that a file may hold: more take longer to read than anyone waits for a golden.
 MOST_CALLS = 20_000
 
+#: A leaf path, and the place of its tensor in the table.
+_Leaf = tuple[str, int]
+_Lines = tuple[str, int, int]
+_Place = tuple[str, int, int, str, int, int]
 
-def encode(trace: Trace) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+
+class CallEntry(msgspec.Struct, omit_defaults=True):
+    """A call as the document holds it; the fields are those of :class:`~pytest_tfdebug.records.Call`."""
+
+    path: str
+    class_name: str = field(name="class")
+    index: int
+    call: int
+    parent: int | None
+    site: _Place | None
+    inner_site: _Place | None
+    source: _Lines | None
+    parameters: tuple[str, ...]
+    has_children: bool
+    skeleton: dict[str, Any]
+    error: str | None
+    inputs: list[_Leaf]
+    outputs: list[_Leaf] | None
+    writes: list[tuple[int | None, _Leaf]] = []  # most models have no cache
+
+
+class Document(msgspec.Struct, kw_only=True):
+    """What a file says beside its tensors; see docs/golden-format.md."""
+
+    model_class: str
+    notes: tuple[str, ...]
+    aliases: dict[str, tuple[str, ...]]
+    modules: tuple[str, ...]
+    unrecorded: tuple[str, ...] = ()
+    calls: list[CallEntry]
+    tensors: list[TensorEntry]
+    floors: list[float | None] | UnsetType = UNSET
+    placements: dict[str, str] | UnsetType = UNSET
+    extra: dict[str, Any]
+
+
+def encode(trace: Trace, extra: dict[str, Any] | None = None) -> tuple[dict[str, torch.Tensor], Document]:
     """Return the tensors of a file by name, and the document that describes a trace.
 
     Raises:
@@ -41,33 +83,55 @@ def encode(trace: Trace) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
             'Record fewer modules (level="layers", include=, exclude=) or fewer forwards.'
         )
     writer = TensorWriter()
-    document = {**outline(trace, writer.place), "tensors": writer.entries}
+    document = outline(trace, writer.place)
+    document.tensors, document.extra = writer.entries, extra or {}
     if any(floor is not None for floor in writer.floors):
-        document["floors"] = writer.floors
+        document.floors = writer.floors
     if writer.placements:  # of a forward on several ranks
-        document["placements"] = writer.placements
+        document.placements = writer.placements
     return writer.finish(), document
 
 
-def outline(trace: Trace, place: Callable[[TensorRecord, str], int] = lambda _record, _name: 0) -> dict[str, Any]:
+def outline(trace: Trace, place: Callable[[TensorRecord, str], int] = lambda _record, _name: 0) -> Document:
     """Return a document without the table of tensors.
 
     Args:
         trace: The trace.
         place: Gives the place of a tensor in that table.
     """
-    return {
-        "model_class": trace.model_class,
-        "notes": list(trace.notes),
-        "aliases": trace.aliases,
-        "modules": trace.modules,
-        "unrecorded": trace.unrecorded,
-        "calls": [_encode_call(call, place) for call in trace.calls],
+    return Document(
+        model_class=trace.model_class,
+        notes=tuple(trace.notes),
+        aliases=trace.aliases,
+        modules=trace.modules,
+        unrecorded=trace.unrecorded,
+        calls=[_encode_call(call, place) for call in trace.calls],
+        tensors=[],
+        extra={},
+    )
+
+
+def _encode_call(call: Call, place: Callable[[TensorRecord, str], int]) -> CallEntry:
+    def leaf(record: TensorRecord, direction: str) -> _Leaf:
+        return record.leaf, place(record, f"{call.path}#{call.call}.{direction}{record.leaf}")
+
+    def at(site: Site | None) -> Any:  # noqa: ANN401 - a place
+        return site and (portable(site.file), *site[1:6])
+
+    own = {name: getattr(call, name) for name in CallEntry.__struct_fields__}
+    told = {
+        "site": at(call.site),
+        "inner_site": at(call.inner_site),
+        "source": call.source and (portable(call.source.file), call.source.first, call.source.last),
+        "inputs": [leaf(record, "input") for record in call.inputs],
+        "outputs": None if call.outputs is None else [leaf(record, "output") for record in call.outputs],
+        "writes": [(write.before, leaf(write.record, "write ")) for write in call.writes],
     }
+    return CallEntry(**{**own, **told})
 
 
-def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor], kind: type[Trace]) -> Trace:
-    """Return the trace that a document and its tensors describe.
+def decode(document: Any, tensors: dict[str, torch.Tensor], kind: type[Trace]) -> tuple[Trace, dict[str, Any]]:  # noqa: ANN401 - JSON
+    """Return the trace that a document and its tensors describe, and what else the document holds.
 
     Args:
         document: That of a file.
@@ -78,56 +142,57 @@ def decode(document: dict[str, Any], tensors: dict[str, torch.Tensor], kind: typ
         GoldenError: If they disagree.
         KeyError, TypeError, ValueError, OverflowError, RecursionError: If the document is not of its form.
     """
-    entries = typed(list, document["calls"])
-    if len(entries) > MOST_CALLS:
-        raise GoldenError(f"it holds {len(entries):,} calls; up to {MOST_CALLS:,} are read.")
-    reader = _leaf_reader(document, tensors)
-    calls = [_decode_call(typed(dict, entry), reader) for entry in entries]
+    if len(document["calls"]) > MOST_CALLS:
+        raise GoldenError(f"it holds {len(document['calls']):,} calls; up to {MOST_CALLS:,} are read.")
+    read = msgspec.convert(document, Document)
+    reader = TensorReader(read.tensors, tensors, read.floors or None, read.placements or {})
+    calls = [_decode_call(entry, reader) for entry in read.calls]
     for position, call in enumerate(calls):
         if call.index != position or (call.parent is not None and not 0 <= call.parent < position):
             raise GoldenError(f"the call tree is not in order at call {position}.")
         call.depth = 0 if call.parent is None else calls[call.parent].depth + 1
-    aliases = {path: texts(others) for path, others in typed(dict, document["aliases"]).items()}
-    model_class = typed(str, document["model_class"])
-    unrecorded = texts(document.get("unrecorded", []))
-    return kind(model_class, calls, texts(document["notes"]), aliases, texts(document["modules"]), unrecorded)
+    trace = kind(read.model_class, calls, read.notes, read.aliases, read.modules, read.unrecorded)
+    return trace, read.extra
 
 
-def _leaf_reader(document: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Callable[[list[Any]], TensorRecord]:
-    floors = optional(list, document.get("floors"))
-    placements = typed(dict, document.get("placements", {}))
-    reader = TensorReader(typed(list, document["tensors"]), tensors, floors, placements)
-
-    def read(entry: list[Any]) -> TensorRecord:
-        leaf, place = entry
-        return reader.record(typed(str, leaf), place)
-
-    return read
-
-
-def _encode_call(call: Call, place: Callable[[TensorRecord, str], int]) -> dict[str, Any]:
-    def leaf(record: TensorRecord, direction: str) -> list[Any]:
-        return [record.leaf, place(record, f"{call.path}#{call.call}.{direction}{record.leaf}")]
-
-    entry = {
-        "path": call.path,
-        "class": call.class_name,
-        "index": call.index,
-        "call": call.call,
-        "parent": call.parent,
-        "site": call.site and (portable(call.site.file), *call.site[1:6]),
-        "inner_site": call.inner_site and (portable(call.inner_site.file), *call.inner_site[1:6]),
-        "source": call.source and (portable(call.source.file), call.source.first, call.source.last),
-        "parameters": call.parameters,
-        "has_children": call.has_children,
-        "skeleton": call.skeleton,
-        "error": call.error,
-        "inputs": [leaf(record, "input") for record in call.inputs],
-        "outputs": None if call.outputs is None else [leaf(record, "output") for record in call.outputs],
+def _decode_call(entry: CallEntry, reader: TensorReader) -> Call:
+    outputs = None if entry.outputs is None else tuple(reader.record(*leaf) for leaf in entry.outputs)
+    inputs = tuple(reader.record(*leaf) for leaf in entry.inputs)
+    for key, bare in entry.skeleton.items():
+        if key in ("args", "kwargs", "outputs"):
+            _check_skeleton(bare, len((outputs or ()) if key == "outputs" else inputs))
+    msgspec.convert(entry.skeleton, _Skeleton)
+    read = {
+        "depth": 0,
+        "site": entry.site and Site(*entry.site),
+        "inner_site": entry.inner_site and Site(*entry.inner_site),
+        "source": entry.source and SourceRange(*entry.source),
+        "inputs": inputs,
+        "outputs": outputs,
+        "writes": tuple(Write(reader.record(*leaf), before) for before, leaf in entry.writes),
     }
-    if call.writes:  # most models have no cache
-        entry["writes"] = [[write.before, leaf(write.record, "write ")] for write in call.writes]
-    return entry
+    return Call(**{**msgspec.structs.asdict(entry), **read})
+
+
+class _Skeleton(msgspec.Struct):
+    """The two parts of a skeleton that are always of one kind."""
+
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+
+
+def _check_skeleton(bare: Any, leaves: int) -> None:  # noqa: ANN401 - JSON
+    if isinstance(bare, list):
+        for child in bare:
+            _check_skeleton(child, leaves)
+    elif isinstance(bare, dict) and "items" in bare:
+        for child in msgspec.convert(bare["items"], dict[str, Any]).values():
+            _check_skeleton(child, leaves)
+    elif isinstance(bare, dict):
+        if not 0 <= msgspec.convert(bare["leaf"], int) < leaves:
+            raise ValueError(f"there is no leaf {bare['leaf']} among {leaves}")
+    else:
+        msgspec.convert(bare, str)
 
 
 @lru_cache(maxsize=4096)
@@ -140,64 +205,3 @@ def portable(file: str) -> str:
         if file.startswith(folder.rstrip(os.sep) + os.sep):
             return os.path.relpath(file, folder).replace(os.sep, "/")
     return os.path.basename(file)  # noqa: PTH119
-
-
-def _decode_call(entry: dict[str, Any], read: Callable[[list[Any]], TensorRecord]) -> Call:
-    inputs = _decode_leaves(entry["inputs"], read)
-    outputs = None if entry["outputs"] is None else _decode_leaves(entry["outputs"], read)
-    return Call(
-        index=typed(int, entry["index"]),
-        path=typed(str, entry["path"]),
-        class_name=typed(str, entry["class"]),
-        call=typed(int, entry["call"]),
-        parent=optional(int, entry["parent"]),
-        depth=0,
-        site=_decode_site(entry["site"]),
-        inner_site=_decode_site(entry["inner_site"]),
-        source=SourceRange(*each((str, int, int), entry["source"])) if entry["source"] is not None else None,
-        parameters=texts(entry["parameters"]),
-        has_children=typed(bool, entry["has_children"]),
-        inputs=inputs,
-        outputs=outputs,
-        skeleton=_decode_skeleton(typed(dict, entry["skeleton"]), inputs, outputs),
-        writes=tuple(_decode_write(typed(list, write), read) for write in typed(list, entry.get("writes", []))),
-        error=optional(str, entry["error"]),
-    )
-
-
-def _decode_site(entry: object) -> Site | None:
-    return None if entry is None else Site(*each((str, int, int, str, int, int), entry))
-
-
-def _decode_skeleton(
-    entry: dict[str, Any], inputs: tuple[TensorRecord, ...], outputs: tuple[TensorRecord, ...] | None
-) -> dict[str, Any]:
-    for key, bare in entry.items():
-        if key in ("args", "kwargs", "outputs"):
-            _check_skeleton(bare, len((outputs or ()) if key == "outputs" else inputs))
-    for key, kind in (("args", list), ("kwargs", dict)):
-        typed(kind, entry.get(key, kind()))
-    return entry
-
-
-def _check_skeleton(bare: object, leaves: int) -> None:
-    if isinstance(bare, list):
-        for child in bare:
-            _check_skeleton(child, leaves)
-    elif isinstance(bare, dict) and "items" in bare:
-        for child in typed(dict, bare["items"]).values():
-            _check_skeleton(child, leaves)
-    elif isinstance(bare, dict):
-        if not 0 <= typed(int, bare["leaf"]) < leaves:
-            raise ValueError(f"there is no leaf {bare['leaf']} among {leaves}")
-    else:
-        typed(str, bare)
-
-
-def _decode_leaves(entries: object, read: Callable[[list[Any]], TensorRecord]) -> tuple[TensorRecord, ...]:
-    return tuple(read(typed(list, entry)) for entry in typed(list, entries))
-
-
-def _decode_write(entry: list[Any], read: Callable[[list[Any]], TensorRecord]) -> Write:
-    before, leaf = entry
-    return Write(read(typed(list, leaf)), optional(int, before))

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
+import msgspec
 import torch
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Digest, Statistics, TensorRecord
-from pytest_tfdebug.tracing.file.typed import each, typed
 from pytest_tfdebug.tracing.record.capture import dtype_name
 from pytest_tfdebug.tracing.record.ranks import STACKED
 from pytest_tfdebug.tracing.values.digest import BUCKETS, EXACT_BUCKETS
@@ -30,6 +29,18 @@ _STACKED_AXES = 2
 _NUMBERS = 6
 
 
+class DigestEntry(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Where a digest's numbers stand in the rows: their dtype where it is not the tensor's, first place, and number."""
+
+    kept: tuple[int, int]
+    sums: tuple[str, int, int]
+    numbers: int
+    tops: tuple[int, int, int] = (0, 0, 0)
+
+
+TensorEntry = tuple[tuple[int, ...], str, str | DigestEntry | None]
+
+
 class TensorWriter:
     """Collects the distinct tensors of a trace.
 
@@ -42,7 +53,7 @@ class TensorWriter:
 
     def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
-        self.entries: list[list[Any]] = []
+        self.entries: list[TensorEntry] = []
         self.floors: list[float | None] = []
         self.placements: dict[str, str] = {}
         self._places: dict[object, int] = {}
@@ -58,7 +69,7 @@ class TensorWriter:
             self._places[key] = len(self.entries)
             if record.placement:
                 self.placements[str(len(self.entries))] = record.placement
-            self.entries.append([list(record.shape), record.dtype, self._where(record, name)])
+            self.entries.append((record.shape, record.dtype, self._where(record, name)))
             self.floors.append(record.floor)
         return self._places[key]
 
@@ -67,7 +78,7 @@ class TensorWriter:
         rows = {f"{ROW}{dtype}": torch.cat(parts) for dtype, parts in self._rows.items()}
         return self.tensors | rows
 
-    def _where(self, record: TensorRecord, name: str) -> Any:  # noqa: ANN401 - JSON
+    def _where(self, record: TensorRecord, name: str) -> str | DigestEntry | None:
         if record.digest is not None:
             return self._digest(record, record.digest)
         if record.tensor is None:
@@ -75,15 +86,15 @@ class TensorWriter:
         self.tensors[name] = _storable(record.tensor, self._owners, name)
         return name
 
-    def _digest(self, record: TensorRecord, digest: Digest) -> dict[str, Any]:
+    def _digest(self, record: TensorRecord, digest: Digest) -> DigestEntry:
         statistics = record.statistics or Statistics(math.nan, math.nan, math.nan, math.nan, 0)
-        where = {
-            "kept": [self._put(digest.elements), len(digest.elements)],
-            "sums": [dtype_name(digest.sums.dtype), self._put(digest.sums), len(digest.sums)],
-            "numbers": self._put(torch.tensor([*statistics, digest.norm], dtype=torch.float64)),
-        }
+        where = DigestEntry(
+            (self._put(digest.elements), len(digest.elements)),
+            (dtype_name(digest.sums.dtype), self._put(digest.sums), len(digest.sums)),
+            self._put(torch.tensor([*statistics, digest.norm], dtype=torch.float64)),
+        )
         if len(digest.tops):
-            where["tops"] = [self._put(digest.tops), self._put(digest.top_places), len(digest.tops)]
+            where.tops = self._put(digest.tops), self._put(digest.top_places), len(digest.tops)
         return where
 
     def _put(self, tensor: torch.Tensor) -> int:
@@ -106,63 +117,58 @@ class TensorReader:
 
     def __init__(
         self,
-        entries: list[Any],
+        entries: list[TensorEntry],
         tensors: dict[str, torch.Tensor],
-        floors: list[Any] | None = None,
-        placements: dict[str, Any] | None = None,
+        floors: list[float | None] | None = None,
+        placements: dict[str, str] | None = None,
     ) -> None:
-        self._tensors = tensors
-        self._placements = {typed(str, place): typed(str, told) for place, told in (placements or {}).items()}
-        self._read: list[TensorRecord] = [self._entry(typed(list, entry)) for entry in entries]
+        self._tensors, self._placements = tensors, placements or {}
+        self._read = [self._entry(*entry) for entry in entries]
         for record, floor in zip(self._read, floors or [], strict=floors is not None):
-            record.floor = _checked_floor(floor)
+            if floor is not None and not 0 <= floor < math.inf:
+                raise ValueError(f"{floor!r} is no floor")
+            record.floor = floor
 
-    def record(self, leaf: str, place: object) -> TensorRecord:
+    def record(self, leaf: str, place: int) -> TensorRecord:
         """Return the record of a leaf that shows one of the tensors."""
-        index = typed(int, place)
-        if not 0 <= index < len(self._read):
-            raise GoldenError(f"the document names tensor {index} of {len(self._read)}.")
-        read = self._read[index]
-        placement = self._placements.get(str(index), "")
+        if not 0 <= place < len(self._read):
+            raise GoldenError(f"the document names tensor {place} of {len(self._read)}.")
+        read = self._read[place]
+        placement = self._placements.get(str(place), "")
         if placement == STACKED and len(read.shape) < _STACKED_AXES:
-            raise GoldenError(f"tensor {index} is said to be stacked and has no axis for that.")
+            raise GoldenError(f"tensor {place} is said to be stacked and has no axis for that.")
         return replace(read, leaf=leaf, placement=placement)
 
-    def _entry(self, entry: list[Any]) -> TensorRecord:
-        sizes, dtype, where = entry
-        record = TensorRecord("", tuple(typed(int, size) for size in typed(list, sizes)), typed(str, dtype), None)
+    def _entry(self, shape: tuple[int, ...], dtype: str, where: str | DigestEntry | None) -> TensorRecord:
+        record = TensorRecord("", shape, dtype, None)
         if isinstance(where, str):
             record.tensor = _named_tensor(where, record, self._tensors)
         elif where is not None:
-            record.digest, record.statistics = self._digest(record, typed(dict, where))
+            record.digest, record.statistics = self._digest(record, where)
         return record
 
-    def _digest(self, record: TensorRecord, where: dict[str, Any]) -> tuple[Digest, Statistics]:
-        dtype = _stored_dtype(record.dtype)
-        kept, count = each((int, int), where["kept"])
-        sums = each((str, int, int), where["sums"])
-        *numbers, non_finite, norm = self._part("float64", where["numbers"], _NUMBERS).tolist()
-        tops, places, rows = each((int, int, int), where["tops"]) if "tops" in where else (0, 0, 0)
+    def _digest(self, record: TensorRecord, where: DigestEntry) -> tuple[Digest, Statistics]:
+        dtype, (_, count) = _stored_dtype(record.dtype), where.kept
+        *numbers, non_finite, norm = self._part("float64", where.numbers, _NUMBERS).tolist()
+        tops, places, rows = where.tops
         total = math.prod(record.shape) * (2 if record.dtype in COMPLEX else 1)
         top_places = self._part("int64", places, rows) if rows else torch.empty(0, dtype=torch.int64)
         if (
             total <= 0
             or count <= 0
             or (rows and not 0 <= int(top_places.min()) <= int(top_places.max()) < total)
-            or "added" in where  # the elements of a part, as they were kept of caches once
-            or (sums[0], sums[2]) not in _sums_of(dtype)
+            or (where.sums[0], where.sums[2]) not in _sums_of(dtype)
             or not (math.isfinite(norm) and norm >= 0 and math.isfinite(non_finite))
         ):
             raise ValueError(f"the digest of a tensor of shape {list(record.shape)} is not of its form")
-        elements = self._part(dtype, kept, count)
+        elements = self._part(dtype, *where.kept)
         if count > total:
             raise ValueError(f"a digest keeps {count} of {total} elements")
-        digest = Digest(elements, self._part(*sums), norm, self._part(dtype, tops, rows), top_places)
+        digest = Digest(elements, self._part(*where.sums), norm, self._part(dtype, tops, rows), top_places)
         return digest, Statistics._make([*numbers, int(non_finite)])
 
-    def _part(self, dtype: str, start: object, count: int) -> torch.Tensor:
+    def _part(self, dtype: str, first: int, count: int) -> torch.Tensor:
         row = self._tensors.get(f"{ROW}{dtype}", torch.empty(0, dtype=getattr(torch, dtype)))
-        first = typed(int, start)
         if row.dim() != 1 or dtype_name(row.dtype) != dtype or not 0 <= first <= first + count <= len(row):
             raise GoldenError(f"the document names {count} elements from {first} of a row of {list(row.shape)}.")
         return row[first : first + count]
@@ -186,12 +192,6 @@ def _named_tensor(name: str, record: TensorRecord, tensors: dict[str, torch.Tens
             f"{held}{list(tensor.shape)}."
         )
     return tensor
-
-
-def _checked_floor(floor: object) -> float | None:
-    if floor is not None and not (isinstance(floor, float) and 0 <= floor < math.inf):
-        raise ValueError(f"{floor!r} is no floor")
-    return floor
 
 
 def _stored_dtype(dtype: str) -> str:

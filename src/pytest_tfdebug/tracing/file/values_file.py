@@ -6,25 +6,24 @@ installed. It is read from files that anyone may have written: every entry is ch
 
 from __future__ import annotations
 
+import math
 from functools import cache
-from math import prod
-from typing import TYPE_CHECKING, Any, get_args
+from itertools import islice
+from typing import TYPE_CHECKING, get_args
 
+import msgspec
 import torch
 
 from pytest_tfdebug.records import Call, Site, SourceRange
 from pytest_tfdebug.redaction import redact
-from pytest_tfdebug.tracing.file.bounds import TooLargeError
+from pytest_tfdebug.tracing.file.bounds import TooLargeError, packed, unpacked
 from pytest_tfdebug.tracing.file.document import portable
-from pytest_tfdebug.tracing.file.floor_bytes import decode_floors, encode_floors
-from pytest_tfdebug.tracing.file.packing import packed, unpacked
-from pytest_tfdebug.tracing.file.typed import each, optional, typed
 from pytest_tfdebug.tracing.values.fingerprints import MOMENTS, Fingerprint
 from pytest_tfdebug.tracing.values.operators import Line, Origin, Value, Values
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 #: Names of the two tensors; no call's path begins like this.
 TABLE, NUMBERS = "#values.table", "#values.numbers"
@@ -34,36 +33,131 @@ _FLOORS = "#values.floors."
 _LONGEST_TEXT = 400
 
 
+#: Steps of a floor for each power of two: an eighth tells enough of a rounding.
+_STEPS = 8
+_ORIGINS = get_args(Origin)
+
+#: Values of a call, each with its leaf path, by the ``index`` of the call.
+_Leaves = list[tuple[int, list[tuple[str, int]]]]
+
+
+class CallRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A call of the table."""
+
+    index: int
+    path: str
+    class_name: str
+    call: int
+    parent: int | None
+    source: tuple[str, int, int] | None
+    site: Site | None
+
+
+class ParameterRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A parameter of the table, and its fingerprint."""
+
+    name: str
+    shape: tuple[int, ...]
+    elements: int
+    finite: int
+    lengths: list[int]
+
+
+class ValueRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A value of the table, and its fingerprint; calls, chains and producers by their places."""
+
+    operator: str
+    origin: int
+    name: str
+    call: int | None
+    chain: int
+    producers: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    is_random: int
+    elements: int
+    finite: int
+    lengths: list[int]
+
+
+class Table(msgspec.Struct):
+    """The table of a forward's values; chains are the lines of a value, innermost first, by their places."""
+
+    lines: list[Line]
+    chains: list[list[int]]
+    is_widened: bool
+    calls: list[CallRow]
+    inputs: _Leaves
+    outputs: _Leaves
+    values: list[ValueRow]
+    parameters: list[ParameterRow]
+    attributes: dict[str, dict[str, str]] = {}
+
+
 def encode_values(values: Values) -> dict[str, torch.Tensor]:
     """Return the tensors that hold a table; none where it would be larger than is read."""
-    lines: dict[Line, int] = {}
-    chains: dict[tuple[Line, ...], int] = {}
-    for value in values.values:
-        if value.lines not in chains:
-            chains[value.lines] = len(chains)
-            for line in value.lines:
-                lines.setdefault(line, len(lines))
+    chains = {chain: place for place, chain in enumerate(dict.fromkeys(value.lines for value in values.values))}
+    lines = {line: place for place, line in enumerate(dict.fromkeys(line for chain in chains for line in chain))}
     numbers: list[float] = []
     told = cache(redact)  # the same line calls in every layer
-    table = {
-        "lines": [_encode_line(line) for line in lines],
-        "chains": [[lines[line] for line in chain] for chain in chains],
-        "is_widened": values.is_widened,
-        "calls": [_encode_call(call, told) for call in values.calls],
-        "inputs": list(values.inputs.items()),
-        "outputs": list(values.outputs.items()),
-        "values": [_encode_value(value, chains, numbers) for value in values.values],
-        "parameters": [
-            [name, list(shape), *_encode_print(fingerprint, numbers)]
-            for name, (fingerprint, shape) in values.parameters.items()
+
+    def printed(of: Fingerprint) -> tuple[int, int, list[int]]:
+        numbers.extend((*of.moments, *(number for _, number in of.axes)))
+        return of.elements, of.finite, [length for length, _ in of.axes]
+
+    table = Table(
+        [_encode_line(line) for line in lines],
+        [[lines[line] for line in chain] for chain in chains],
+        values.is_widened,
+        [_encode_call(call, told) for call in values.calls],
+        list(values.inputs.items()),
+        list(values.outputs.items()),
+        [
+            ValueRow(
+                value.operator,
+                _ORIGINS.index(value.origin),
+                value.name,
+                value.call,
+                chains[value.lines],
+                value.producers,
+                value.shape,
+                value.dtype,
+                int(value.is_random),
+                *printed(value.print),
+            )
+            for value in values.values
         ],
-        "attributes": values.attributes,
-    }
-    floors = {f"{_FLOORS}{dtype}": encode_floors(held) for dtype, held in values.floors.items()}
+        [ParameterRow(name, shape, *printed(held)) for name, (held, shape) in values.parameters.items()],
+        values.attributes,
+    )
+    floors = {f"{_FLOORS}{dtype}": _encode_floors(held) for dtype, held in values.floors.items()}
     try:
-        return {TABLE: packed(table), NUMBERS: torch.tensor(numbers, dtype=torch.float32), **floors}
+        packed_table = packed(msgspec.to_builtins(table))
     except TooLargeError:
         return {}
+    return {TABLE: packed_table, NUMBERS: torch.tensor(numbers, dtype=torch.float32), **floors}
+
+
+def _encode_line(line: Line) -> Line:
+    first, last = (line.first, line.last) if line.text else statement_lines(line.file, line.line)
+    text = line.text or text_of(line.file, first, last)[:_LONGEST_TEXT]
+    return Line(portable(line.file), line.line, line.function, first, last, text)
+
+
+def _encode_call(call: Call, told: Callable[[str], str]) -> CallRow:
+    site = call.inner_site or call.site
+    if site is not None:
+        code = told(site.code or text_of(site.file, site.line, site.end_line)[:_LONGEST_TEXT])
+        site = site._replace(file=portable(site.file), code=code)
+    lines = call.source
+    source = None if lines is None else (portable(lines.file), lines.first, lines.last)
+    return CallRow(call.index, call.path, call.class_name, call.call, call.parent, source, site)
+
+
+def _encode_floors(floors: list[float]) -> torch.Tensor:
+    """Return floors as bytes: their logarithm, 0 for none."""
+    steps = [min(max(round(-_STEPS * math.log2(floor)), 1), 255) if floor > 0 else 0 for floor in floors]
+    return torch.tensor(steps, dtype=torch.uint8)
 
 
 def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
@@ -72,173 +166,111 @@ def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
     Raises:
         KeyError, TypeError, ValueError, IndexError, zlib.error: If they are not of their form.
     """
-    table, numbers = tensors.pop(TABLE, None), tensors.pop(NUMBERS, None)
+    document, numbers = tensors.pop(TABLE, None), tensors.pop(NUMBERS, None)
     floors = {name: tensors.pop(name) for name in [*tensors] if name.startswith(_FLOORS)}
-    if table is None or numbers is None:
+    if document is None or numbers is None:
         return None
     if numbers.dtype != torch.float32:
         raise TypeError("the table of values has another dtype")
-    values = _Reader(unpacked(table), numbers.tolist()).values()
+    found = _decode(msgspec.convert(unpacked(document), Table), iter(numbers.tolist()))
     for name, held in floors.items():
-        values.floors[name.removeprefix(_FLOORS)] = decode_floors(
-            held, MOMENTS * len(values.values) + len(values.results)
+        found.floors[name.removeprefix(_FLOORS)] = _decode_floors(
+            held, MOMENTS * len(found.values) + len(found.results)
         )
-    return values
+    return found
 
 
-def _encode_line(line: Line) -> list[Any]:
-    first, last = (line.first, line.last) if line.text else statement_lines(line.file, line.line)
-    text = line.text or text_of(line.file, first, last)[:_LONGEST_TEXT]
-    return [portable(line.file), line.line, line.function, first, last, text]
+def _decode_floors(held: torch.Tensor, count: int) -> list[float]:
+    if held.dtype != torch.uint8:
+        raise TypeError("the floors of values have another dtype")
+    if held.shape != (count,):
+        raise ValueError("there are not as many floors as values")
+    return [2 ** (-step / _STEPS) if step else 0.0 for step in held.tolist()]
 
 
-def _encode_call(call: Call, told: Callable[[str], str]) -> list[Any]:
-    site = call.inner_site or call.site
-    return [
-        call.index,
-        call.path,
-        call.class_name,
-        call.call,
-        call.parent,
-        call.source and [portable(call.source.file), call.source.first, call.source.last],
-        site
-        and [
-            portable(site.file),
-            *site[1:6],
-            told(site.code or text_of(site.file, site.line, site.end_line)[:_LONGEST_TEXT]),
-        ],
-    ]
-
-
-def _encode_value(value: Value, chains: dict[tuple[Line, ...], int], numbers: list[float]) -> list[Any]:
-    return [
-        value.operator,
-        get_args(Origin).index(value.origin),
-        value.name,
-        value.call,
-        chains[value.lines],
-        list(value.producers),
-        list(value.shape),
-        value.dtype,
-        int(value.is_random),
-        *_encode_print(value.print, numbers),
-    ]
-
-
-def _encode_print(fingerprint: Fingerprint, numbers: list[float]) -> list[Any]:
-    numbers += fingerprint.moments
-    numbers += [number for _, number in fingerprint.axes]
-    return [fingerprint.elements, fingerprint.finite, [length for length, _ in fingerprint.axes]]
-
-
-class _Reader:
-    """Reads a table, checking each entry.
+def _decode(table: Table, numbers: Iterator[float]) -> Values:
+    """Return the values of a table.
 
     Args:
-        table: The JSON document.
+        table: The table.
         numbers: The numbers of all fingerprints, in the order of the table.
     """
-
-    def __init__(self, table: dict[str, Any], numbers: list[float]) -> None:
-        self._table = typed(dict, table)
-        self._numbers = iter(numbers)
-
-    def values(self) -> Values:
-        """Return the table."""
-        calls = [self._call(typed(list, entry)) for entry in self._rows("calls")]
-        lines = [self._line(entry) for entry in self._rows("lines")]
-        chains = [tuple(lines[_within(place, lines)] for place in typed(list, chain)) for chain in self._rows("chains")]
-        indices = {call.index for call in calls}
-        if not calls or len(indices) < len(calls):
-            raise ValueError("the calls of the table of values are not one each")
-        before: set[int] = set()
-        for call in calls:
-            if call.parent is not None and call.parent not in before:
-                raise ValueError(f"call {call.index} of the table of values has no caller before it")
-            before.add(call.index)
-        found = Values(calls=calls, is_widened=typed(bool, self._table["is_widened"]))
-        for place, entry in enumerate(self._rows("values")):
-            found.values.append(self._value(place, typed(list, entry), chains, indices))
-        found.inputs = dict(self._leaves("inputs", found, indices))
-        found.outputs = dict(self._leaves("outputs", found, indices))
-        for entry in self._rows("parameters"):
-            name, shape, *held = typed(list, entry)
-            found.parameters[typed(str, name)] = (
-                self._print(held),
-                tuple(typed(int, size) for size in typed(list, shape)),
-            )
-        for path, held in typed(dict, self._table.get("attributes", {})).items():  # goldens had none at first
-            found.attributes[path] = {name: typed(str, text) for name, text in typed(dict, held).items()}
-        if next(self._numbers, None) is not None:
-            raise ValueError("the table of values has more numbers than its fingerprints need")
-        return found
-
-    def _rows(self, name: str) -> list[Any]:
-        return typed(list, self._table[name])
-
-    def _call(self, entry: list[Any]) -> Call:
-        index, path, class_name, number, parent, source, site = entry
-        return Call(
-            typed(int, index),
-            typed(str, path),
-            typed(str, class_name),
-            typed(int, number),
-            optional(int, parent),
-            0,
-            site=None if site is None else Site(*each((str, int, int, str, int, int, str), site)),
-            source=None if source is None else SourceRange(*each((str, int, int), source)),
-        )
-
-    def _line(self, entry: object) -> Line:
-        file, line, function, first, last, text = each((str, int, str, int, int, str), entry)
-        return Line(file, line, function, first, last, text)
-
-    def _value(self, place: int, entry: list[Any], chains: list[tuple[Line, ...]], calls: set[int]) -> Value:
-        operator, origin, name, call, chain, producers, shape, dtype, is_random, *held = entry
-        made = tuple(typed(int, each_one) for each_one in typed(list, producers))
-        if not all(0 <= each_one < place for each_one in made):
-            raise ValueError(f"value {place} comes from one that is not before it")
-        if call is not None and typed(int, call) not in calls:
-            raise ValueError(f"value {place} has no call")
-        origins = get_args(Origin)
-        return Value(
-            place,
-            typed(str, operator),
-            origins[_within(origin, origins)],
-            typed(str, name),
-            call,
-            chains[_within(chain, chains)],
-            made,
-            tuple(typed(int, size) for size in typed(list, shape)),
-            typed(str, dtype),
-            self._print(held),
-            bool(typed(int, is_random)),
-        )
-
-    def _print(self, held: list[Any]) -> Fingerprint:
-        count, finite, lengths = held
-        mean, size, rms, third, fourth, low, high = [self._number() for _ in range(MOMENTS)]
-        axes = tuple((typed(int, length), self._number()) for length in typed(list, lengths))
-        if axes and prod(length for length, _ in axes) > typed(int, count):
-            raise ValueError("a fingerprint has more axes than elements")
-        return Fingerprint(count, typed(int, finite), mean, size, rms, third, fourth, low, high, axes)
-
-    def _number(self) -> float:
-        number = next(self._numbers, None)
-        if number is None:
-            raise ValueError("the table of values has fewer numbers than its fingerprints need")
-        return number
-
-    def _leaves(self, name: str, found: Values, calls: set[int]) -> Iterator[tuple[int, list[tuple[str, int]]]]:
-        for entry in self._rows(name):
-            index, leaves = typed(list, entry)
-            if typed(int, index) not in calls:
-                raise ValueError(f"the {name} of a call that is not there")
-            yield index, [(typed(str, leaf), _within(value, found.values)) for leaf, value in typed(list, leaves)]
+    before: set[int] = set()
+    for call in table.calls:
+        if call.parent is not None and call.parent not in before:
+            raise ValueError(f"call {call.index} of the table of values has no caller before it")
+        before.add(call.index)
+    if not before or len(before) < len(table.calls):
+        raise ValueError("the calls of the table of values are not one each")
+    chains = [tuple(table.lines[_within(place, table.lines)] for place in chain) for chain in table.chains]
+    return Values(
+        values=[_decode_value(place, row, chains, before, numbers) for place, row in enumerate(table.values)],
+        calls=[_decode_call(row) for row in table.calls],
+        inputs=_decode_leaves(table.inputs, table.values, before),
+        outputs=_decode_leaves(table.outputs, table.values, before),
+        parameters=_decode_parameters(table.parameters, numbers),
+        is_widened=table.is_widened,
+        attributes=table.attributes,
+    )
 
 
-def _within(place: object, among: Any) -> int:  # noqa: ANN401 - any sequence
-    index = typed(int, place)
+def _decode_call(row: CallRow) -> Call:
+    source = row.source and SourceRange(*row.source)
+    return Call(row.index, row.path, row.class_name, row.call, row.parent, 0, site=row.site, source=source)
+
+
+def _decode_value(
+    place: int, row: ValueRow, chains: list[tuple[Line, ...]], calls: set[int], numbers: Iterator[float]
+) -> Value:
+    if not all(0 <= made < place for made in row.producers):
+        raise ValueError(f"value {place} comes from one that is not before it")
+    if row.call is not None and row.call not in calls:
+        raise ValueError(f"value {place} has no call")
+    return Value(
+        place,
+        row.operator,
+        _ORIGINS[_within(row.origin, _ORIGINS)],
+        row.name,
+        row.call,
+        chains[_within(row.chain, chains)],
+        row.producers,
+        row.shape,
+        row.dtype,
+        _decode_print(row, numbers),
+        bool(row.is_random),
+    )
+
+
+def _decode_parameters(
+    rows: list[ParameterRow], numbers: Iterator[float]
+) -> dict[str, tuple[Fingerprint, tuple[int, ...]]]:
+    found = {row.name: (_decode_print(row, numbers), row.shape) for row in rows}
+    if next(numbers, None) is not None:
+        raise ValueError("the table of values has more numbers than its fingerprints need")
+    return found
+
+
+def _decode_print(row: ValueRow | ParameterRow, numbers: Iterator[float]) -> Fingerprint:
+    held = list(islice(numbers, MOMENTS + len(row.lengths)))
+    if len(held) < MOMENTS + len(row.lengths):
+        raise ValueError("the table of values has fewer numbers than its fingerprints need")
+    if row.lengths and math.prod(row.lengths) > row.elements:
+        raise ValueError("a fingerprint has more axes than elements")
+    axes = tuple(zip(row.lengths, held[MOMENTS:], strict=True))
+    mean, size, rms, third, fourth, low, high = held[:MOMENTS]
+    return Fingerprint(row.elements, row.finite, mean, size, rms, third, fourth, low, high, axes)
+
+
+def _decode_leaves(leaves: _Leaves, values: list[ValueRow], calls: set[int]) -> dict[int, list[tuple[str, int]]]:
+    for index, held in leaves:
+        if index not in calls:
+            raise ValueError("the inputs or outputs of a call that is not there")
+        for _, value in held:
+            _within(value, values)
+    return dict(leaves)
+
+
+def _within(index: int, among: Sequence[object]) -> int:
     if not 0 <= index < len(among):
         raise IndexError(f"{index} is not among {len(among)}")
     return index
