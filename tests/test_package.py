@@ -1,9 +1,12 @@
+import ast
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest_tfdebug
 
-HEAVY = {"torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub"}
+HEAVY = {"msgspec", "torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub"}
 
 
 #: Libraries that are dependencies and are imported only by what uses them.
@@ -20,6 +23,14 @@ print(pytest_tfdebug.compare(recorded, pytest_tfdebug.trace(model, torch.ones(1,
 
 def test_there_are_no_more_public_names_than_one_can_know():
     assert len(pytest_tfdebug.__all__) <= 20
+
+
+def test_no_name_of_a_class_stands_for_two_things():
+    files = Path(pytest_tfdebug.__file__).parent.rglob("*.py")
+    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    names = Counter(node.name.lstrip("_") for node in nodes if isinstance(node, ast.ClassDef))
+
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_every_public_name_resolves():

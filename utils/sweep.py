@@ -22,7 +22,7 @@ import transformers
 import pytest_tfdebug
 from pytest_tfdebug.sweeping.fields import changed
 from pytest_tfdebug.sweeping.reference import Reference
-from pytest_tfdebug.sweeping.search import Search
+from pytest_tfdebug.sweeping.search import FieldSearch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 
@@ -104,7 +104,7 @@ def blind() -> None:
     print("|---|---|---|---|---|---|")
     for name in ARCHITECTURES:
         model, inputs = build(name)
-        search = Search(Reference(type(model), model.config, inputs))
+        search = FieldSearch(Reference(type(model), model.config, inputs))
         for spot in search.blind_spots():
             (field,) = [each for each in search.fields if each.name == spot.field]
             move = next(move for move in search.moves(field) if move.beside == spot.beside)

@@ -10,7 +10,7 @@ from pytest_tfdebug.workers import as_text, read
 State = Literal["passes", "varies", "does not apply", "fails"]
 
 
-class Verdict(NamedTuple):
+class PromiseVerdict(NamedTuple):
     """What a promise came to.
 
     Args:
@@ -32,6 +32,6 @@ class Verdict(NamedTuple):
         return CONFORMANCE, as_text(self)
 
     @classmethod
-    def from_property(cls, value: str) -> Verdict:
+    def from_property(cls, value: str) -> PromiseVerdict:
         """Return the verdict that a property holds."""
         return read(value, cls)

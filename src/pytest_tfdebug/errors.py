@@ -142,7 +142,7 @@ class ConformanceError(CheckError):
 
     Args:
         message: The report.
-        verdict: The ``Verdict``: model, promise, state.
+        verdict: The ``PromiseVerdict``: model, promise, state.
         finding: What was found, with the ``Culprit`` where one is known.
     """
 

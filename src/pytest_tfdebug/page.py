@@ -42,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _write(documents: dict[str, dict[str, Any]], folder: Path) -> Path:
     from pytest_tfdebug.check_record import read_checks
-    from pytest_tfdebug.publish.site import Site
+    from pytest_tfdebug.publish.site import Pages
 
-    site, run = Site(folder), _NO_RUN
+    site, run = Pages(folder), _NO_RUN
     scan: dict[str, Any] = {}
     for name, document in documents.items():
         if "checks" not in document:

@@ -24,7 +24,7 @@ class _NoRevisionError(Exception):
     """Git cannot say what a revision holds; the message is one line."""
 
 
-class _Pair(NamedTuple):
+class _OldAndNew(NamedTuple):
     """A golden and what the revision holds in its place.
 
     Args:
@@ -72,7 +72,7 @@ def _differences(revision: str) -> Iterator[str]:
     )
 
 
-def _changed(revision: str) -> Iterator[_Pair]:
+def _changed(revision: str) -> Iterator[_OldAndNew]:
     """Yield the goldens of this directory that a revision holds otherwise, or that only one of the two has."""
     commit = _git("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}").decode().strip()
     entries = (entry.partition("\t") for entry in os.fsdecode(_git("ls-tree", "-r", "-z", commit)).split("\0") if entry)
@@ -82,7 +82,7 @@ def _changed(revision: str) -> Iterator[_Pair]:
     for name in sorted(before.keys() | now):
         blob = before.get(name)
         if name not in now or blob is None or _blob(Path(name), blob) != blob:
-            yield _Pair(name, blob)
+            yield _OldAndNew(name, blob)
 
 
 def _blob(file: Path, like: str) -> str:
@@ -92,7 +92,7 @@ def _blob(file: Path, like: str) -> str:
     return made(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def _told(pair: _Pair) -> Iterator[str]:
+def _told(pair: _OldAndNew) -> Iterator[str]:
     from pytest_tfdebug.goldens.store.changes import changes
     from pytest_tfdebug.goldens.store.golden_file import load
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub", "jinja2")
+HEAVY = ("torch", "transformers", "numpy", "pandas", "safetensors", "libcst", "huggingface_hub", "jinja2", "msgspec")
 SUITE = f"""
 import sys
 import pytest

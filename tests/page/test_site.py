@@ -13,7 +13,7 @@ from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, Forwa
 from pytest_tfdebug.page import main
 from pytest_tfdebug.parity.tensors.elements import sampled_elements
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
-from pytest_tfdebug.publish.site import Site
+from pytest_tfdebug.publish.site import Pages
 from pytest_tfdebug.records import CulpritRecord
 
 RUN = {"command": ["pytest"], "environment": {}}
@@ -37,7 +37,7 @@ def many_calls(stem):
 
 
 def write(folder, record):
-    site = Site(folder)
+    site = Pages(folder)
     [check] = read_checks([json.loads(json.dumps(record.to_dict()))])
     site.add(check)
     site.finish(RUN)
@@ -116,7 +116,7 @@ def test_what_strangers_write_is_text_and_nothing_else(tmp_path, sight):
 
 
 def test_a_run_without_a_check_says_what_a_check_is(tmp_path, sight):
-    Site(tmp_path).finish(RUN)
+    Pages(tmp_path).finish(RUN)
 
     assert "tf_golden.check" in sight().open(tmp_path / "index.html").inner_text("main")
 

@@ -8,7 +8,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.read import syntax
-from pytest_tfdebug.scan.read.bindings import Function, Import, Value
+from pytest_tfdebug.scan.read.bindings import BoundFunction, BoundValue, Import
 from pytest_tfdebug.scan.read.outline import Outline, blank, uncommented
 from pytest_tfdebug.scan.read.reader import check, read
 
@@ -153,10 +153,10 @@ def facts(binding):
     """Return what a binding is, as the tree of the whole file tells it too."""
     if isinstance(binding, Import):
         return ("import", binding.module, binding.name, binding.line)
-    if isinstance(binding, Value):
+    if isinstance(binding, BoundValue):
         return ("value", code(syntax.expression(binding.text)) if binding.text else "", binding.line)
     decorators = [(code(syntax.expression(each.text)), each.line) for each in binding.decorators]
-    if isinstance(binding, Function):
+    if isinstance(binding, BoundFunction):
         return ("def", binding.line, decorators, binding.is_empty, binding.params)
     bases = [code(base) for base in binding.bases]
     return ("class", binding.line, decorators, bases, {name: facts(each) for name, each in binding.members.items()})

@@ -16,7 +16,7 @@ from pytest_tfdebug import (
 )
 from pytest_tfdebug.errors import BatchLimitError
 from pytest_tfdebug.overflow.guard import detect_overflow
-from pytest_tfdebug.overflow.settings import Settings
+from pytest_tfdebug.overflow.settings import OverflowSettings
 from pytest_tfdebug.report.overflow import place
 
 
@@ -119,7 +119,7 @@ def test_the_output_is_the_models_own():
 def test_the_signature_names_every_argument():
     names = list(signature(overflow_guard).parameters)
 
-    assert names == ["model", *(item.name for item in fields(Settings))]
+    assert names == ["model", *(item.name for item in fields(OverflowSettings))]
     with pytest.raises(TFDebugError, match=r"^DebugActivationOverflow has no argument headrom=2.0; it takes frames, "):
         DebugActivationOverflow(network(), headrom=2.0)
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug.overflow.roots import Roots
-from pytest_tfdebug.overflow.settings import Settings
+from pytest_tfdebug.overflow.settings import OverflowSettings
 from pytest_tfdebug.overflow.watch import Watch
 
 ONES = torch.ones(2, 4)
@@ -24,7 +24,7 @@ class Divides(nn.Module):
 
 
 def watch_of(body):
-    watch = Watch(Settings(), raises=False)
+    watch = Watch(OverflowSettings(), raises=False)
     with Roots(watch).watching():
         body()
     return watch

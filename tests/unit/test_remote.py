@@ -9,7 +9,7 @@ import torch  # noqa: F401 - pytester unloads what a run inside this process has
 
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - likewise
 from pytest_tfdebug import GoldenError
-from pytest_tfdebug.goldens.store.place import Place
+from pytest_tfdebug.goldens.store.place import GoldenPlace
 from pytest_tfdebug.goldens.store.remote import RemoteDirectory
 
 NAME = "test_it/test_port.safetensors"
@@ -127,10 +127,10 @@ def test_a_copy_that_cannot_be_read_is_fetched_anew(directory, url, tmp_path):
             raise GoldenError(f"{file} is damaged.")
         return file.read_text()
 
-    assert Place(fresh, NAME).read(reader) == "right"
+    assert GoldenPlace(fresh, NAME).read(reader) == "right"
     directory.put(NAME, write(tmp_path, "wrong"))
     with pytest.raises(GoldenError) as caught:
-        Place(RemoteDirectory(url, tmp_path / "fresh"), NAME).read(reader)
+        GoldenPlace(RemoteDirectory(url, tmp_path / "fresh"), NAME).read(reader)
     assert str(caught.value) == f"{url}/{NAME} is damaged."
 
 
@@ -160,7 +160,7 @@ def test_a_git_lfs_pointer_behind_a_url_is_named_by_its_url(directory, url, tmp_
 
 
 def test_a_staged_golden_begins_as_the_old_one_and_is_put_when_it_is_another_file(directory, tmp_path, monkeypatch):
-    place = Place(directory, NAME)
+    place = GoldenPlace(directory, NAME)
     directory.put(NAME, write(tmp_path, "one"))
     puts = []
     monkeypatch.setattr(RemoteDirectory, "put", lambda self, name, file: puts.append((name, file.read_text())))

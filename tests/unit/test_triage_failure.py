@@ -6,7 +6,7 @@ from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.failure import Failure
 from pytest_tfdebug.triage.render import render
-from pytest_tfdebug.triage.rule import Finding, fill
+from pytest_tfdebug.triage.rule import Classification, fill
 
 
 def failure_of(call):
@@ -150,8 +150,8 @@ def test_listing_counts_what_it_leaves_out():
 
 def test_report_is_a_block_a_finding():
     findings = [
-        Finding("one", "runtime/cuda", "call", "it broke", "mend it", "look", ("a fact",)),
-        Finding("two", "silent correctness", "the transformers log", "it was said", "heed it", "listen"),
+        Classification("one", "runtime/cuda", "call", "it broke", "mend it", "look", ("a fact",)),
+        Classification("two", "silent correctness", "the transformers log", "it was said", "heed it", "listen"),
     ]
 
     assert render(findings).splitlines() == [

@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.scan.read.layout import Place
+    from pytest_tfdebug.scan.read.layout import ModelTestFile
 
 
 class Row(NamedTuple):
@@ -55,7 +55,7 @@ def row_of(item: pytest.Item) -> Row | None:
     return Row(item.nodeid, where.model, item.parent.name, test, item.name, origin, "collected", form)
 
 
-def place_of(path: str) -> Place | None:
+def place_of(path: str) -> ModelTestFile | None:
     """Return which model a file tests, or None where it is no model test file."""
     from pytest_tfdebug.scan.read.layout import place
 

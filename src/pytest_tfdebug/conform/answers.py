@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.conform.finding import Finding
+from pytest_tfdebug.conform.finding import PromiseFinding
 from pytest_tfdebug.errors import GoldenError, ParityError, listed
 from pytest_tfdebug.goldens.session.session import GoldenSession
 from pytest_tfdebug.goldens.store.modes import RECORDING, golden_mode
@@ -50,7 +50,7 @@ class UseCacheCheck(Check):
         yield Repetition(label, on, self.unpadded, off, recorded="", diagnosis=_CACHE_FILLED)
 
 
-def leaves_inputs(subject: Subject) -> Finding:
+def leaves_inputs(subject: Subject) -> PromiseFinding:
     """Make the plain call, and look whether it wrote into a tensor that it was given; a cache may be written."""
     model, given = subject.model, duplicate(subject.call.inputs)
     held = walk(given, into_caches=False)
@@ -74,11 +74,11 @@ def leaves_inputs(subject: Subject) -> Finding:
             hook.remove()
     changed = [leaf.path for leaf in held if not torch.equal(leaf.tensor, before[leaf.path][1])]
     if not changed:
-        return Finding()
+        return PromiseFinding()
     path = writers[0] if writers else ""
     kind = type(model.get_submodule(path)).__name__
     told = f"{subject.name} changes what it was given: {listed(changed)}, in {path or 'its own forward'} ({kind})."
-    return Finding.broken(told, [], _WRITTEN, Culprit(path or kind, "glue", None, _WRITTEN, kind))
+    return PromiseFinding.broken(told, [], _WRITTEN, Culprit(path or kind, "glue", None, _WRITTEN, kind))
 
 
 def has_golden(subject: Subject) -> str:
@@ -94,14 +94,14 @@ def has_golden(subject: Subject) -> str:
     return "" if mode in RECORDING or place.exists() else "it has no golden; --tf-golden=missing records one"
 
 
-def agrees_with_golden(subject: Subject) -> Finding:
+def agrees_with_golden(subject: Subject) -> PromiseFinding:
     """Hold the plain call to the golden, or record it."""
     if RUNNING.item is None:
-        return Finding()
+        return PromiseFinding()
     try:
         goldens_of(RUNNING.item).check(subject.model, name=subject.name, **subject.call.inputs)
     except ParityError as error:
-        return Finding(str(error), culprit=error.report.culprit)
+        return PromiseFinding(str(error), culprit=error.report.culprit)
     except GoldenError as error:
-        return Finding(str(error))
-    return Finding()
+        return PromiseFinding(str(error))
+    return PromiseFinding()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finding:
+class PromiseFinding:
     """What was found when a model was held to a promise.
 
     Args:
@@ -30,7 +30,9 @@ class Finding:
     note: str = ""
 
     @classmethod
-    def broken(cls, told: str, details: Iterable[str], diagnosis: str, culprit: Culprit | None = None) -> Finding:
+    def broken(
+        cls, told: str, details: Iterable[str], diagnosis: str, culprit: Culprit | None = None
+    ) -> PromiseFinding:
         """Return the finding of a broken promise: a sentence, its details in lines, and what is probably wrong."""
         text = "\n  ".join([told, *details, f"Diagnosis: {diagnosis}"])
         return cls(text, culprit=culprit, diagnosis=diagnosis)

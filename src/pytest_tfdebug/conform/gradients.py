@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.conform.finding import Finding
+from pytest_tfdebug.conform.finding import PromiseFinding
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.explain.operators import Choices, first_other
@@ -34,7 +34,7 @@ _DIAGNOSIS = (
 )
 
 
-def each_has_one(subject: Subject) -> Finding:
+def each_has_one(subject: Subject) -> PromiseFinding:
     """Run forward and backward once, and look for parameters that change an output and have no gradient.
 
     A parameter without effect in this call (a pooler that nobody reads, a mask token) is only noted.
@@ -48,22 +48,22 @@ def each_has_one(subject: Subject) -> Finding:
             outputs = [tensor for _, tensor in walk(model(**inputs))]
             outputs = [tensor for tensor in outputs if tensor.requires_grad and tensor.is_floating_point()]
             if not outputs:
-                return Finding(absent="it returns no floating-point tensor that depends on its parameters")
+                return PromiseFinding(absent="it returns no floating-point tensor that depends on its parameters")
             loss = torch.stack([(tensor * torch.rand_like(tensor)).sum().float() for tensor in outputs]).sum()
             gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
         except (AssertionError, NotImplementedError) as error:  # Reformer wants another configuration for training
-            return Finding(absent=f"it cannot be asked that way ({redact(str(error)).partition(chr(10))[0]})")
+            return PromiseFinding(absent=f"it cannot be asked that way ({redact(str(error)).partition(chr(10))[0]})")
     without = {name: named[name] for name, gradient in zip(named, gradients, strict=True) if gradient is None}
     if not without:
-        return Finding()
+        return PromiseFinding()
     answer = partial(_answer, subject.call, inputs)
     cut = _that_matter(answer, without)
     if not cut:
-        return Finding(note=f"without effect in this call, and without gradient: {listed(list(without))}")
+        return PromiseFinding(note=f"without effect in this call, and without gradient: {listed(list(without))}")
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
     path = cut[0].rpartition(".")[0]
     culprit = Culprit(path, "module", None, _DIAGNOSIS, type(model.get_submodule(path)).__name__)
-    return Finding.broken(told, [listed(cut)], _DIAGNOSIS, culprit)
+    return PromiseFinding.broken(told, [listed(cut)], _DIAGNOSIS, culprit)
 
 
 def _that_matter(answer: Callable[[], Answer], parameters: dict[str, torch.nn.Parameter]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.conformance_verdict import Verdict
+from pytest_tfdebug.conformance_verdict import PromiseVerdict
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promis
     return found
 
 
-def judge(subject: Subject, promise: Promise, reason: str = "") -> Verdict:
+def judge(subject: Subject, promise: Promise, reason: str = "") -> PromiseVerdict:
     """Hold a model to a promise.
 
     Raises:
@@ -47,15 +47,15 @@ def judge(subject: Subject, promise: Promise, reason: str = "") -> Verdict:
     finding, name = promise.find(subject), subject.name
     culprit = finding.culprit.path if finding.culprit is not None else ""
     if finding.absent:
-        return Verdict(name, promise.name, "does not apply", finding.absent)
+        return PromiseVerdict(name, promise.name, "does not apply", finding.absent)
     if reason and finding.failure:
-        return Verdict(name, promise.name, "varies", reason, culprit)
+        return PromiseVerdict(name, promise.name, "varies", reason, culprit)
     if reason:
         told = f"{name} is declared to break the promise of {promise.name} ({reason}) and keeps it."
-        verdict = Verdict(name, promise.name, "fails", told)
+        verdict = PromiseVerdict(name, promise.name, "fails", told)
         raise ConformanceError(f"{told}\nTake {name} out of varies[{promise.name!r}].", verdict, finding)
     if finding.failure:
-        verdict = Verdict(name, promise.name, "fails", finding.failure.partition("\n")[0], culprit)
+        verdict = PromiseVerdict(name, promise.name, "fails", finding.failure.partition("\n")[0], culprit)
         told = f"To declare that by design: varies={{{promise.name!r}: {{{name!r}: 'the reason'}}}}"
         raise ConformanceError(f"{finding.failure}\n{told}", verdict, finding)
-    return Verdict(name, promise.name, "passes", finding.note)
+    return PromiseVerdict(name, promise.name, "passes", finding.note)

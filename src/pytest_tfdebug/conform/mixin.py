@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pytest_tfdebug.conform.promises import Promise
-    from pytest_tfdebug.conformance_verdict import Verdict
+    from pytest_tfdebug.conformance_verdict import PromiseVerdict
 
 _NAMES = [promise.name for promise in PROMISES]
 
@@ -62,7 +62,7 @@ class ConformanceMixin:
             raise skip(f"{promise.name} does not apply: {'; '.join(dict.fromkeys(absent))}")
 
 
-def _judged(subject: Subject, promise: Promise, reason: str) -> Verdict:
+def _judged(subject: Subject, promise: Promise, reason: str) -> PromiseVerdict:
     """Hold a model to a promise, and leave the verdict with the running test.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.conform import answers, gradients, weights
-from pytest_tfdebug.conform.finding import Finding
+from pytest_tfdebug.conform.finding import PromiseFinding
 from pytest_tfdebug.errors import ActivationOverflowError
 from pytest_tfdebug.invariance.checks.registry import CHECKS
 from pytest_tfdebug.invariance.checks.settings import Settings
@@ -43,23 +43,25 @@ class Promise:
 
     name: str
     text: str
-    run: Callable[[Subject], Finding]
+    run: Callable[[Subject], PromiseFinding]
     applies: Callable[[Subject], str] = lambda _: ""
     has_other_shapes: bool = False
 
-    def find(self, subject: Subject) -> Finding:
+    def find(self, subject: Subject) -> PromiseFinding:
         """Hold a model to the promise; a model that raises breaks it."""
         subject.call  # noqa: B018 - a model that cannot be called at all keeps and breaks nothing
         absent = self.applies(subject)
         if absent:
-            return Finding(absent=absent)
+            return PromiseFinding(absent=absent)
         try:
             return self.run(subject)
         except Exception as error:  # noqa: BLE001 - whatever the model raises is the finding
             text = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
             if self.has_other_shapes:
-                return Finding(absent=f"it cannot be asked that way ({text})")
-            return Finding(f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {_raised_at(error)}")
+                return PromiseFinding(absent=f"it cannot be asked that way ({text})")
+            return PromiseFinding(
+                f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {_raised_at(error)}"
+            )
 
 
 def _raised_at(error: BaseException) -> str:
@@ -69,23 +71,23 @@ def _raised_at(error: BaseException) -> str:
     return shown_line(own[-1]) if own else ""
 
 
-def _check(kind: type[Check], subject: Subject) -> Finding:
+def _check(kind: type[Check], subject: Subject) -> PromiseFinding:
     """Repeat the plain call, as a marker or an ``assert_`` function does; what float64 does not show is rounding."""
     outcome = kind.run(subject.call, Settings(), rounding=inf)
     if outcome.is_beyond:  # the weights are not the model's own
-        return Finding(note=f"with these weights {outcome.diagnosis}")
+        return PromiseFinding(note=f"with these weights {outcome.diagnosis}")
     if outcome.text:
-        return Finding(outcome.failure, culprit=outcome.culprit, diagnosis=outcome.diagnosis)
+        return PromiseFinding(outcome.failure, culprit=outcome.culprit, diagnosis=outcome.diagnosis)
     if not outcome.repeats:
-        return Finding(absent="; ".join(dict.fromkeys(outcome.skipped)))
-    return Finding(note="; ".join(outcome.notes))
+        return PromiseFinding(absent="; ".join(dict.fromkeys(outcome.skipped)))
+    return PromiseFinding(note="; ".join(outcome.notes))
 
 
-def _repeats(name: str) -> Callable[[Subject], Finding]:
+def _repeats(name: str) -> Callable[[Subject], PromiseFinding]:
     return partial(_check, CHECKS[name])
 
 
-def _overflow(subject: Subject) -> Finding:
+def _overflow(subject: Subject) -> PromiseFinding:
     model = subject.model
     try:
         with preserved(model), torch.no_grad(), overflow_guard(model):
@@ -93,8 +95,8 @@ def _overflow(subject: Subject) -> Finding:
             model(**subject.call.inputs)
     except ActivationOverflowError as error:
         told = f"{subject.name} gives a value that is not finite.\n{error}"
-        return Finding(told, diagnosis=f"arises in {error.fault.owner}" if error.fault is not None else "")
-    return Finding()
+        return PromiseFinding(told, diagnosis=f"arises in {error.fault.owner}" if error.fault is not None else "")
+    return PromiseFinding()
 
 
 PROMISES: tuple[Promise, ...] = (

@@ -17,10 +17,10 @@ from pytest_tfdebug.running import RUNNING
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pytest_tfdebug.conformance_verdict import Verdict
+    from pytest_tfdebug.conformance_verdict import PromiseVerdict
 
 
-def tell(verdict: Verdict, error: ConformanceError | None = None) -> None:
+def tell(verdict: PromiseVerdict, error: ConformanceError | None = None) -> None:
     """Hand a verdict to the running test; do nothing outside pytest."""
     item = RUNNING.item
     if item is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from pytest_tfdebug.conform.finding import Finding
+from pytest_tfdebug.conform.finding import PromiseFinding
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.loads import recorded, told_keys
@@ -38,19 +38,19 @@ def saves(subject: Subject) -> str:
     return "" if is_pretrained else _NO_PRETRAINED
 
 
-def clean_load(subject: Subject) -> Finding:
+def clean_load(subject: Subject) -> PromiseFinding:
     """Load what the model saved: no weight is missing, unexpected or of another shape."""
     loads: list[Load] = []
     with _saved(subject) as folder, recorded(loads):
         _loaded(subject, folder)
     unfit = [line for load in loads for line in told_keys(load.record)]
     if not unfit:
-        return Finding()
+        return PromiseFinding()
     told = f"{subject.name} does not load its own checkpoint clean: weights do not match."
-    return Finding.broken(told, unfit, "the names of the weights that are saved are not those that are loaded.")
+    return PromiseFinding.broken(told, unfit, "the names of the weights that are saved are not those that are loaded.")
 
 
-def kept_by_init(subject: Subject) -> Finding:
+def kept_by_init(subject: Subject) -> PromiseFinding:
     """Load the whole checkpoint, and one without a layer: every weight in it has to arrive bit by bit."""
     with _saved(subject) as folder:
         saved = _state(subject.model)
@@ -68,14 +68,14 @@ def kept_by_init(subject: Subject) -> Finding:
         return _overwritten(subject, folder, kept, f"a checkpoint without {', '.join(sorted(left_out))}")
 
 
-def _overwritten(subject: Subject, folder: Path, saved: dict[str, torch.Tensor], what: str) -> Finding:
+def _overwritten(subject: Subject, folder: Path, saved: dict[str, torch.Tensor], what: str) -> PromiseFinding:
     loaded = _state(_loaded(subject, folder))
     wrong = [key for key, tensor in saved.items() if key in loaded and not _same(tensor, loaded[key])]
     if not wrong:
-        return Finding()
+        return PromiseFinding()
     count = f"{len(wrong)} of {len(saved)} weights"
     told = f"{subject.name} overwrites loaded weights: after from_pretrained of {what}, {count} are not the saved ones."
-    return Finding.broken(told, [listed(wrong)], _INIT)
+    return PromiseFinding.broken(told, [listed(wrong)], _INIT)
 
 
 def ties(subject: Subject) -> str:
@@ -83,7 +83,7 @@ def ties(subject: Subject) -> str:
     return saves(subject) if _pairs(subject.model) else "its configuration and class tie no weights"
 
 
-def tied(subject: Subject) -> Finding:
+def tied(subject: Subject) -> PromiseFinding:
     """Check that each pair of tied weights is one tensor, in a new model and in one that was saved and loaded."""
     with _saved(subject) as folder:
         loaded = _loaded(subject, folder)
@@ -98,8 +98,8 @@ def tied(subject: Subject) -> Finding:
                 if not getattr(model, "_tied_weights_keys", None)
                 else "something puts a new parameter in the place of the tied one after tie_weights has run."
             )
-            return Finding.broken(told, [names], diagnosis)
-    return Finding()
+            return PromiseFinding.broken(told, [names], diagnosis)
+    return PromiseFinding()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
-from pytest_tfdebug.goldens.check.golden_check import Check
+from pytest_tfdebug.goldens.check.golden_check import GoldenCheck
 from pytest_tfdebug.goldens.check.port_call import PortCall, port_call
 from pytest_tfdebug.goldens.check.recording import record, recorded_model
 from pytest_tfdebug.goldens.session.session import GoldenSession
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.settings import Store
-    from pytest_tfdebug.goldens.store.place import Place
+    from pytest_tfdebug.goldens.store.place import GoldenPlace
     from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
     from pytest_tfdebug.parity.calls.internal import Internal
     from pytest_tfdebug.parity.pair.rename import Rename
@@ -152,7 +152,7 @@ class GoldenChecks:
                 return None
             again, named = inputs.inputs()
             called = replace(called, args=again, kwargs=named)
-        check = Check(self._item, module, place, name, settings, root, has_reference=reference is not None)
+        check = GoldenCheck(self._item, module, place, name, settings, root, has_reference=reference is not None)
         return check.run(called)
 
     def check_arrays(
@@ -251,7 +251,7 @@ class GoldenChecks:
         reference: torch.nn.Module | Callable[[], torch.nn.Module] | None,
         name: str | None,
         **kept: Any,  # noqa: ANN401 - options of a recording
-    ) -> Place:
+    ) -> GoldenPlace:
         """Return the golden of a reference that is only recorded, and recorded first where the run does that."""
         __tracebackhide__ = True
         mode = golden_mode(self._item.config)
@@ -264,7 +264,9 @@ class GoldenChecks:
             self._hold(recorded_model(reference), args, kwargs, {"name": name, **kept})
         return place
 
-    def _claim(self, model: torch.nn.Module, name: str | None, variant: str | None, *, is_recorded: bool) -> Place:
+    def _claim(
+        self, model: torch.nn.Module, name: str | None, variant: str | None, *, is_recorded: bool
+    ) -> GoldenPlace:
         __tracebackhide__ = True
         place = self._session.place(
             self._item, name, variants(model, variant), is_new=variant is not None and is_recorded

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.errors import InvarianceError
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.checks.base import Outcome
-    from pytest_tfdebug.invariance.checks.registry import Verdict
+    from pytest_tfdebug.invariance.checks.registry import TestVerdict
     from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
     from pytest_tfdebug.invariance.explain.culprit import Located
     from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
@@ -33,7 +33,7 @@ _MODULES, _TOKENS = 200, 256
 
 
 def passed_record(
-    test: str, name: str, verdict: Verdict, calls: Sequence[ObservedCall], at: SourceRange | None
+    test: str, name: str, verdict: TestVerdict, calls: Sequence[ObservedCall], at: SourceRange | None
 ) -> CheckRecord:
     """Return the record of a check that found nothing."""
     models = ", ".join(dict.fromkeys(class_of(call) for call in calls))

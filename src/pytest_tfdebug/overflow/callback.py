@@ -9,7 +9,7 @@ from transformers import TrainerCallback
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.overflow.roots import DATA_PARALLEL, ModelHooks
-from pytest_tfdebug.overflow.settings import Settings
+from pytest_tfdebug.overflow.settings import OverflowSettings
 from pytest_tfdebug.overflow.watch import Watch
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class OverflowCallback(TrainerCallback):  # type: ignore[misc] # transformers is
         if on_overflow not in get_args(OnOverflow):
             valid = ", ".join(get_args(OnOverflow))
             raise TFDebugError(f"OverflowCallback(on_overflow={on_overflow!r}): on_overflow is one of {valid}.")
-        self._settings = Settings.of("OverflowCallback", (), settings)
+        self._settings = OverflowSettings.of("OverflowCallback", (), settings)
         self._on_overflow = on_overflow
         self._watch: Watch | None = None
         self._has_told = False

@@ -19,7 +19,7 @@ from pytest_tfdebug.overflow_records import Extremes
 from pytest_tfdebug.tracing.record.capture import dtype_name, version
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.overflow.settings import Settings
+    from pytest_tfdebug.overflow.settings import OverflowSettings
 
 _DTYPES: dict[torch.dtype, str] = {
     getattr(torch, name): name for name in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
@@ -39,7 +39,7 @@ class Reducer:
         wants_abs_min: Also find each tensor's smallest absolute value.
     """
 
-    def __init__(self, settings: Settings, *, wants_abs_min: bool = False) -> None:
+    def __init__(self, settings: OverflowSettings, *, wants_abs_min: bool = False) -> None:
         self.skipped: Counter[str] = Counter()
         self._settings = settings
         self._wants_abs_min = wants_abs_min

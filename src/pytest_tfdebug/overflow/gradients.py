@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from pytest_tfdebug.overflow.headroom import Headroom
-    from pytest_tfdebug.overflow.settings import Settings
+    from pytest_tfdebug.overflow.settings import OverflowSettings
     from pytest_tfdebug.overflow_records import FaultKind
     from pytest_tfdebug.records import Call
 
@@ -58,7 +58,7 @@ class Gradients:
     """
 
     def __init__(
-        self, settings: Settings, headroom: Headroom, skipped: Counter[str], conclude: Callable[[], None]
+        self, settings: OverflowSettings, headroom: Headroom, skipped: Counter[str], conclude: Callable[[], None]
     ) -> None:
         self.fault: Fault | None = None
         self.forward = 0

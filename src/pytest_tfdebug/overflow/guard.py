@@ -10,7 +10,7 @@ import torch
 from pytest_tfdebug.errors import ActivationOverflowError, TFDebugError
 from pytest_tfdebug.overflow.diagnosis import details
 from pytest_tfdebug.overflow.roots import ModelHooks
-from pytest_tfdebug.overflow.settings import Settings
+from pytest_tfdebug.overflow.settings import OverflowSettings
 from pytest_tfdebug.overflow.watch import Watch
 from pytest_tfdebug.report.overflow import render_count, render_probe
 from pytest_tfdebug.running import RUNNING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class OverflowGuard:
     """What :func:`overflow_guard` gives to its block."""
 
-    def __init__(self, model: torch.nn.Module, settings: Settings) -> None:
+    def __init__(self, model: torch.nn.Module, settings: OverflowSettings) -> None:
         self._watch = Watch(settings, raises=True)
         self._hooks = ModelHooks(self._watch, model)
         self._is_used = False
@@ -128,7 +128,7 @@ def overflow_guard(  # noqa: PLR0913 - the marker's arguments
     """
     given = {name: value for name, value in locals().items() if name != "model"}
     check_model(model, {}, "overflow_guard")
-    return OverflowGuard(model, Settings.of("overflow_guard", (), given))
+    return OverflowGuard(model, OverflowSettings.of("overflow_guard", (), given))
 
 
 class DebugActivationOverflow:
@@ -151,7 +151,7 @@ class DebugActivationOverflow:
     """
 
     def __init__(self, model: torch.nn.Module, **settings: Any) -> None:  # noqa: ANN401
-        checked = Settings.of("DebugActivationOverflow", (), settings)
+        checked = OverflowSettings.of("DebugActivationOverflow", (), settings)
         if checked.wants_headroom or checked.underflow is not None:
             raise TFDebugError(
                 "DebugActivationOverflow judges no dtype, headroom or underflow: that is done at the end of a block.\n"

@@ -11,7 +11,7 @@ from pytest_tfdebug.overflow.settings import largest, smallest_normal
 from pytest_tfdebug.overflow_records import Frame, Tight
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.overflow.settings import Settings
+    from pytest_tfdebug.overflow.settings import OverflowSettings
     from pytest_tfdebug.records import Call, SourceRange
 
 _TO_FLOAT32 = re.compile(r"float32|float64|\.float\(|\.double\(")
@@ -30,7 +30,7 @@ class Headroom:
         is_complete: Whether the largest values are kept even if no headroom was asked for, for a page or a file.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: OverflowSettings) -> None:
         self._settings = settings
         self.is_complete = False
         self.first: Tight | None = None

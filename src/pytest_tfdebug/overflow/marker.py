@@ -10,7 +10,7 @@ from pytest_tfdebug.marker_arguments import marked
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.overflow.recorded_check import overflow_record
 from pytest_tfdebug.overflow.roots import Roots
-from pytest_tfdebug.overflow.settings import Settings
+from pytest_tfdebug.overflow.settings import OverflowSettings
 from pytest_tfdebug.overflow.watch import Watch
 from pytest_tfdebug.publish.note import calling_line, note, raised, wants_details
 from pytest_tfdebug.repro.write import write_repro
@@ -33,7 +33,7 @@ _ADVICE = (
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Refuse bad marker arguments before the test runs."""
-    marked(item, _NAME, Settings)
+    marked(item, _NAME, OverflowSettings)
 
 
 class _Calls:
@@ -65,7 +65,7 @@ class _Calls:
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Watch the modules that run inside a marked test."""
-    settings = marked(item, _NAME, Settings)
+    settings = marked(item, _NAME, OverflowSettings)
     if settings is None:
         return (yield)
     watch, calls = Watch(settings, raises=False), _Calls(item)

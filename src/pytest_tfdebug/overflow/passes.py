@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.overflow.gradients import Gradients
     from pytest_tfdebug.overflow.headroom import Headroom
-    from pytest_tfdebug.overflow.settings import Settings
+    from pytest_tfdebug.overflow.settings import OverflowSettings
     from pytest_tfdebug.overflow_records import FrameDirection
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.record.leaves import Leaf
@@ -43,7 +43,7 @@ class Pass:
         self,
         number: int,
         root: torch.nn.Module,
-        settings: Settings,
+        settings: OverflowSettings,
         history: deque[Frame],
         headroom: Headroom,
         gradients: Gradients | None,

@@ -38,7 +38,7 @@ def _numbers(value: object) -> object:
 
 
 @dataclass(frozen=True)
-class Settings(Arguments):
+class OverflowSettings(Arguments):
     """What to watch for and how much to tell.
 
     Args:

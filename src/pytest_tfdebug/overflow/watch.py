@@ -26,7 +26,7 @@ from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 
 if TYPE_CHECKING:
     from pytest_tfdebug.overflow.roots import ModelHooks
-    from pytest_tfdebug.overflow.settings import Settings
+    from pytest_tfdebug.overflow.settings import OverflowSettings
     from pytest_tfdebug.report.check_text import CheckText
 
 _NO_GRADIENT = "Call backward() on what the watched model gives, or leave gradients=True out."
@@ -40,7 +40,7 @@ class Watch:
         raises: Raise a fault at the end of the forward, or of the backward, in which it arose; otherwise keep it.
     """
 
-    def __init__(self, settings: Settings, *, raises: bool) -> None:
+    def __init__(self, settings: OverflowSettings, *, raises: bool) -> None:
         self.settings = settings
         self.fault: Fault | None = None
         self.raised: Fault | None = None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_tfdebug.check_record import CheckRecord
-    from pytest_tfdebug.publish.site import Site
+    from pytest_tfdebug.publish.site import Pages
 
 #: Attribute of a test's report under which its records travel, from workers of pytest-xdist too.
 CARRIED = "tfdebug_checks"
@@ -73,13 +73,13 @@ class Publisher:
             self._unwritten.append(str(error))
 
     @cached_property
-    def _site(self) -> Site | None:
+    def _site(self) -> Pages | None:
         """The pages; None if none are asked for."""
         if self._html is None:
             return None
-        from pytest_tfdebug.publish.site import Site
+        from pytest_tfdebug.publish.site import Pages
 
-        return Site(self._html)
+        return Pages(self._html)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:

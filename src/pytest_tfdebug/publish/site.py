@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.check_record import CheckRecord
 
 
-class Site:
+class Pages:
     """A directory of pages: an index, a page for each check, and the files that they share.
 
     Args:

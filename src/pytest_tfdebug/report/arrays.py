@@ -11,7 +11,7 @@ from pytest_tfdebug.report.parity import code_of, describe
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.parity.arrays.result import ArraysReport, Place, Step
+    from pytest_tfdebug.parity.arrays.result import ArrayPlace, ArraysReport, IntervalStep
 
 #: Statements that are shown of each strength, and lines of each.
 _STATEMENTS, _CODE = 8, 3
@@ -48,7 +48,7 @@ def arrays_text(report: ArraysReport) -> CheckText:
     )
 
 
-def _code(steps: list[Step]) -> Iterator[str]:
+def _code(steps: list[IntervalStep]) -> Iterator[str]:
     for step in steps:
         yield f"  {_TOLD[step.strength]}"
         for lines, via in step.statements[:_STATEMENTS]:
@@ -61,7 +61,7 @@ def _code(steps: list[Step]) -> Iterator[str]:
             yield f"    and {counted(len(step.statements) - _STATEMENTS, 'statement')} more"
 
 
-def _why(last: Place | None, first: Place | None) -> Iterator[str]:
+def _why(last: ArrayPlace | None, first: ArrayPlace | None) -> Iterator[str]:
     if last is not None:
         yield f"{last.label!r} is the last before it that is there: {last.value} (distance {last.distance:.1e})."
     else:

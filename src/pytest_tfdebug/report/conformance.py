@@ -10,7 +10,7 @@ from pytest_tfdebug.errors import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_tfdebug.conformance_verdict import Verdict
+    from pytest_tfdebug.conformance_verdict import PromiseVerdict
 
 #: State of a verdict -> its cell; the worst state is last.
 _CELLS = {"does not apply": "-", "passes": "ok", "varies": "varies", "fails": "FAILS"}
@@ -19,7 +19,7 @@ _SHOWN = 40
 _NARROWEST = max(map(len, _CELLS.values()))
 
 
-def render_table(verdicts: Sequence[Verdict]) -> Iterator[str]:
+def render_table(verdicts: Sequence[PromiseVerdict]) -> Iterator[str]:
     """Yield a line for each model with a column for each promise, the reasons for what varies, and the counts."""
     cells = {(each.model, each.promise): each for each in verdicts}
     promises = list(dict.fromkeys(promise for _, promise in cells))

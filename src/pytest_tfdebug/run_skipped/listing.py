@@ -33,7 +33,7 @@ _KEPT = {
 _NAMED, _LONGEST = 3, 80
 
 
-class _Group(NamedTuple):
+class _SkipGroup(NamedTuple):
     """The tests under the same skips; ``left`` counts the tests that another skip kept from running."""
 
     skips: tuple[Skip, ...]
@@ -70,18 +70,18 @@ def listing(rows: Sequence[Row], verbosity: int) -> Iterator[str]:
     yield from _kept([row for row in rows if row.outcome == "kept"], is_each_named=verbosity > 1)
 
 
-def _groups(rows: Sequence[Row]) -> list[_Group]:
+def _groups(rows: Sequence[Row]) -> list[_SkipGroup]:
     found: dict[tuple[Skip, ...], list[Row]] = {}
     for row in rows:
         if row.outcome != "kept":
             found.setdefault(row.skips, []).append(row)
     left = [set(row.skips[1:]) for row in rows if row.outcome == "kept"]
     return [
-        _Group(skips, found[skips], sum(not others.isdisjoint(skips) for others in left)) for skips in sorted(found)
+        _SkipGroup(skips, found[skips], sum(not others.isdisjoint(skips) for others in left)) for skips in sorted(found)
     ]
 
 
-def _lines(group: _Group) -> Iterator[str]:
+def _lines(group: _SkipGroup) -> Iterator[str]:
     passing = [row for row in group.rows if row.outcome != "fails"]
     notes = [f"{len(passing)} of {len(group.rows)} pass"] if len(passing) < len(group.rows) else []
     notes += [f"{group.left} not run"] if group.left else []

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import ast
     from collections.abc import Iterator
 
-    from pytest_tfdebug.run_skipped.source import Written
+    from pytest_tfdebug.run_skipped.source import WrittenMark
 
 
 class Marked(NamedTuple):
@@ -52,7 +52,7 @@ def _skip(item: pytest.Item, node: Any, mark: pytest.Mark) -> Skip:  # noqa: ANN
     return Skip(str(item.path), 0, reason, "environment", "added by a hook")
 
 
-def _written(mark: pytest.Mark, written: Written, file: str, reason: str) -> Skip:
+def _written(mark: pytest.Mark, written: WrittenMark, file: str, reason: str) -> Skip:
     if mark.name == "skip":
         return Skip(file, written.line, reason)
     if written.alias:

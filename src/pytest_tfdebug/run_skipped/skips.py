@@ -69,14 +69,14 @@ class Skip(NamedTuple):
         return self._replace(file=path.relative_to(root).as_posix()) if path.is_relative_to(root) else self
 
 
-class _Site(NamedTuple):
+class _CallingLine(NamedTuple):
     """A place that calls something."""
 
     code: CodeType
     line: int
 
     @classmethod
-    def of(cls, frame: FrameType) -> _Site:
+    def of(cls, frame: FrameType) -> _CallingLine:
         return cls(frame.f_code, frame.f_lineno)
 
 
@@ -112,10 +112,10 @@ class Lifting:
         def skip(reason: Any) -> Any:  # noqa: ANN401 - a reason, or the function of a bare decorator
             frame = sys._getframe(1)  # noqa: SLF001 - the documented way to ask who calls
             name = frame.f_code.co_name if frame.f_globals is vars(unittest.case) else ""
-            made = _Site.of(frame.f_back if name and frame.f_back else frame)
+            made = _CallingLine.of(frame.f_back if name and frame.f_back else frame)
 
             def decorate(test_item: Any) -> Any:  # noqa: ANN401 - a function or a class
-                applied = made if test_item is reason else _Site.of(sys._getframe(1))  # noqa: SLF001 - likewise
+                applied = made if test_item is reason else _CallingLine.of(sys._getframe(1))  # noqa: SLF001 - likewise
                 text = "" if test_item is reason else reason
                 return self._mark(test_item, original(text), _declared(made, applied, str(text), name))
 
@@ -171,7 +171,7 @@ def without_skips(function: Any) -> Any:  # noqa: ANN401 - a function
     return function
 
 
-def _declared(made: _Site, applied: _Site, reason: str, name: str) -> Skip:
+def _declared(made: _CallingLine, applied: _CallingLine, reason: str, name: str) -> Skip:
     """Return the skip of a decorator: one that a function makes (``slow``, ``require_gpu``) is the environment's."""
     for site in (made, applied):
         if site.code.co_flags & inspect.CO_OPTIMIZED:  # as only a function has

@@ -25,7 +25,7 @@ _ALWAYS = frozenset(
 )
 
 
-class Written(NamedTuple):
+class WrittenMark(NamedTuple):
     """Where a mark is written.
 
     Args:
@@ -112,21 +112,21 @@ def condition_at(file: str, line: int, names: Iterable[str]) -> str:
     return ""
 
 
-def mark_in(body: ast.AST | None, mark: pytest.Mark, namespace: Mapping[str, object]) -> Written | None:
+def mark_in(body: ast.AST | None, mark: pytest.Mark, namespace: Mapping[str, object]) -> WrittenMark | None:
     """Return where a module, class or function is given a mark; None where it is not found."""
     if body is None:
         return None
     calls = {}
-    found: list[tuple[ast.AST, Written]] = []
+    found: list[tuple[ast.AST, WrittenMark]] = []
     for place in _places_of_marks(body):
         for node in ast.walk(place):
             if isinstance(node, ast.Call):
                 calls[node.func] = node
             if isinstance(node, ast.Attribute) and node.attr == mark.name and _last_name(node.value) == "mark":
                 call = calls.get(node)
-                found.append((call or place, Written(node.lineno, _condition(call))))
+                found.append((call or place, WrittenMark(node.lineno, _condition(call))))
             elif isinstance(node, ast.Name) and getattr(namespace.get(node.id), "mark", None) is mark:
-                return Written(node.lineno, alias=node.id)
+                return WrittenMark(node.lineno, alias=node.id)
     reason = mark.kwargs.get("reason") or next(iter(mark.args), None)
     said = [written for call, written in found if any(_is_constant(node, reason) for node in ast.walk(call))]
     return next(iter(said or [written for _, written in found]), None)

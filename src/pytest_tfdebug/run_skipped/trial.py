@@ -65,7 +65,7 @@ def try_test(item: pytest.Item, noted: Noted, lifting: Lifting, run: Callable[[p
     if not isinstance(item, pytest.Function):  # such as a doctest
         return Row(item.nodeid, "kept", (Skip("", 0, noted.reason),), "inside")
     with pytest.MonkeyPatch.context() as patch:
-        trial = _Trial(item, noted, lifting)
+        trial = _Attempt(item, noted, lifting)
         try:
             return trial.prepare(patch) or trial.run(patch, run)
         except Exception as error:  # noqa: BLE001 - whatever a test does to pytest, the run has gone well
@@ -79,7 +79,7 @@ class Noted(NamedTuple):
     met: tuple[Skip, ...]
 
 
-class _Trial:
+class _Attempt:
     def __init__(self, item: pytest.Function, noted: Noted, lifting: Lifting) -> None:
         self._item, self._noted, self._lifting = item, noted, lifting
         self._skips: list[Skip] = list(noted.met[-1:])

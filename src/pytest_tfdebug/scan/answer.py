@@ -14,7 +14,7 @@ from pytest_tfdebug.scan.read.tree import DiskTree
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pytest_tfdebug.scan.report.found import Part
+    from pytest_tfdebug.scan.report.found import PartialScan
     from pytest_tfdebug.scan.report.result import ScanResult
 
 
@@ -38,11 +38,11 @@ class Answer:
     ``find`` returns what the scan found, and ``head`` is what is kept of an earlier answer that still stands, if any.
     """
 
-    def __init__(self, question: Question, find: Callable[[], Part], head: Head | None = None) -> None:
+    def __init__(self, question: Question, find: Callable[[], PartialScan], head: Head | None = None) -> None:
         self.question, self._find, self._kept = question, find, head
 
     @cached_property
-    def _part(self) -> Part:
+    def _part(self) -> PartialScan:
         return self._find()
 
     @cached_property
@@ -124,7 +124,9 @@ def answer(question: Question, cache: Cache | None) -> Answer:
     return Answer(question, lambda: _earlier(head, cache.rows(question.name)) or _found(question), head)
 
 
-def _found(question: Question, head: Head | None = None, rows: Any = None, changed: set[str] | None = None) -> Part:
+def _found(
+    question: Question, head: Head | None = None, rows: Any = None, changed: set[str] | None = None
+) -> PartialScan:
     """Scan the models that depend on changed files, and take what an earlier scan found of the others.
 
     Every model is scanned where there is no earlier scan, or a file has changed that belongs to no model.
@@ -146,7 +148,7 @@ def _found(question: Question, head: Head | None = None, rows: Any = None, chang
     return part if kept is None else part.union([kept, part])
 
 
-def _earlier(head: Head, rows: Any) -> Part | None:
+def _earlier(head: Head, rows: Any) -> PartialScan | None:
     """Return what an earlier scan found; None where the rows are not what they should be."""
     from pytest_tfdebug.scan.report.found import from_rows
 

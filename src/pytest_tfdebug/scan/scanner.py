@@ -6,10 +6,10 @@ from collections import Counter
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.scan.read.bindings import Class, Function, Import, Value
-from pytest_tfdebug.scan.read.layout import Place, Work, is_owned, model_files
+from pytest_tfdebug.scan.read.bindings import BoundFunction, BoundValue, Class, Import
+from pytest_tfdebug.scan.read.layout import ModelTestFile, Work, is_owned, model_files
 from pytest_tfdebug.scan.read.tree import DiskTree, Tree
-from pytest_tfdebug.scan.report.found import ORIGINS, ClassTests, Mixin, ModelScan, Part, result
+from pytest_tfdebug.scan.report.found import ORIGINS, ClassTests, Mixin, ModelScan, PartialScan, result
 from pytest_tfdebug.scan.resolve.classes import Inherited, Linked, Linker, is_abstract, is_abstract_base
 from pytest_tfdebug.scan.resolve.decorators import Decorators
 from pytest_tfdebug.scan.resolve.values import Evaluator
@@ -48,12 +48,12 @@ class Scanner:
         self._inherited = cache(self._inherited_of)
         self._linked: dict[Linked, bool] = {}  # classes of the model that is scanned, and whether they are tests
 
-    def scan(self, models: Iterable[str] | None = None) -> Part:
+    def scan(self, models: Iterable[str] | None = None) -> PartialScan:
         """Return what is found in some models, or all."""
         found = [self._scanned(each, self._by_model[each]) for each in (self._by_model if models is None else models)]
-        return Part(found, self.workspace.bad, self._tree.record, self._used_by_all())
+        return PartialScan(found, self.workspace.bad, self._tree.record, self._used_by_all())
 
-    def _scanned(self, model: str, places: list[Place]) -> ModelScan:
+    def _scanned(self, model: str, places: list[ModelTestFile]) -> ModelScan:
         """Return the states of one test, or of every common test, in the test files of a model.
 
         Files that cannot be followed are noted with the workspace as bad, and left out.
@@ -111,7 +111,7 @@ class Scanner:
                 found.append(each)
         return found
 
-    def _file(self, where: Place) -> Iterator[ClassTests]:
+    def _file(self, where: ModelTestFile) -> Iterator[ClassTests]:
         file = self.workspace.file(where.path)
         if file is None:
             return
@@ -140,8 +140,8 @@ class Scanner:
                 others = self._classes(module, seen)
                 yield from ((name, found) for name, found in others if name not in file.module.names)
 
-    def _bound(self, file: File, name: str, binding: Class | Function | Value | Import) -> Found | None:
-        if isinstance(binding, Value) and not binding.text.replace(".", "").isidentifier():
+    def _bound(self, file: File, name: str, binding: Class | BoundFunction | BoundValue | Import) -> Found | None:
+        if isinstance(binding, BoundValue) and not binding.text.replace(".", "").isidentifier():
             return None
         if isinstance(binding, Import):
             path = self.workspace.module_path(file.path, binding.module) if binding.name else None

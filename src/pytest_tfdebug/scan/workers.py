@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_tfdebug.scan.read.tree import DiskTree
-from pytest_tfdebug.scan.report.found import Part
+from pytest_tfdebug.scan.report.found import PartialScan
 from pytest_tfdebug.scan.scanner import Scanner
 
 if TYPE_CHECKING:
@@ -27,18 +27,18 @@ SHARED, _PROCESSES = 48, 4
 _FIRST, _PARTS = 4, 6
 
 
-def scan_models(work: Work, tree: DiskTree, models: list[str]) -> Part:
+def scan_models(work: Work, tree: DiskTree, models: list[str]) -> PartialScan:
     """Scan some models with a progress bar, in several processes where there are many and processors for them."""
     processes = min(os.cpu_count() or 1, _PROCESSES)
     if len(models) >= SHARED and processes > 1 and sys.platform == "linux":
         from concurrent.futures.process import BrokenProcessPool
 
         with suppress(OSError, BrokenProcessPool):  # if no more processes can be started, this one scans everything
-            return Part.union([*_in_processes(work, models, processes), Part.of(tree.record)])
+            return PartialScan.union([*_in_processes(work, models, processes), PartialScan.of(tree.record)])
     return Scanner(work, tree).scan(_progress(models, len(models)))
 
 
-def _in_processes(work: Work, models: list[str], processes: int) -> list[Part]:
+def _in_processes(work: Work, models: list[str], processes: int) -> list[PartialScan]:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
@@ -53,7 +53,7 @@ def _in_processes(work: Work, models: list[str], processes: int) -> list[Part]:
     return found
 
 
-def _scan_part(work: Work, models: list[str]) -> Part:
+def _scan_part(work: Work, models: list[str]) -> PartialScan:
     return _scanner(work).scan(models)
 
 

@@ -10,7 +10,7 @@ from pytest_tfdebug.sweeping.forwards import Inputs, called, quiet
 from pytest_tfdebug.sweeping.port import Port
 from pytest_tfdebug.sweeping.reference import Reference
 from pytest_tfdebug.sweeping.result import FAILING, FieldRow, SweepReport
-from pytest_tfdebug.sweeping.search import Search, plain
+from pytest_tfdebug.sweeping.search import FieldSearch, plain
 from pytest_tfdebug.sweeping.small_config import small
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def sweep(
         raise TFDebugError("load=, forward= and known= are about a port: give build=lambda config: ...")
     with quiet():
         used = small(reference, config)
-        search = Search(Reference(reference, used, inputs))
+        search = FieldSearch(Reference(reference, used, inputs))
         port = None if build is None else Port(build, search.reference, load, forward)
         report = SweepReport(search.reference.name, [], [], has_port=port is not None)
         report.notes += _made_small(config, used)

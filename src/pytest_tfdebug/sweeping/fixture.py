@@ -16,7 +16,7 @@ from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.sweeping.api import sweep
 from pytest_tfdebug.sweeping.forwards import answer, apart, called, quiet
 from pytest_tfdebug.sweeping.reference import Reference
-from pytest_tfdebug.sweeping.search import Search
+from pytest_tfdebug.sweeping.search import FieldSearch
 from pytest_tfdebug.sweeping.small_config import is_small
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.signatures import positional_parameters
@@ -101,7 +101,7 @@ class Goldens(GoldenChecks):
                 reference = Reference(type(model), model.config, inputs, model.state_dict())
                 if apart(answer(model, inputs), reference.base.answer) > reference.bound:
                     return ()
-                return tuple(spot.record() for spot in Search(reference).blind_spots())
+                return tuple(spot.record() for spot in FieldSearch(reference).blind_spots())
         except Exception:  # noqa: BLE001 - a golden is written whether or not its inputs can be judged
             return ()
 

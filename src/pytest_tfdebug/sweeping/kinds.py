@@ -31,7 +31,7 @@ def _default_left_out(field: Field) -> Sequence[Any]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class FieldKind:
     """What is done with the fields of one kind.
 
     Args:
@@ -45,7 +45,7 @@ class Kind:
     left_out: Callable[[Field], Sequence[Any]] = _default_left_out
 
 
-def kind_of(field: Field) -> Kind:
+def kind_of(field: Field) -> FieldKind:
     """Return the first kind that a field is of."""
     return next(kind for kind in KINDS if kind.fits(field))
 
@@ -186,36 +186,36 @@ def _activation(field: Field) -> bool:
     return isinstance(field.value, str) and field.value in ACT2FN
 
 
-KINDS: tuple[Kind, ...] = (
-    Kind(lambda field: field.is_rope, _ropes),
-    Kind(_named(r"eps(ilon)?(_|$)", float), lambda *_: (0.1, 1e-6), _other_epsilons),
-    Kind(_named(r"window_layers", int), lambda *_: (0, 1)),
-    Kind(
+KINDS: tuple[FieldKind, ...] = (
+    FieldKind(lambda field: field.is_rope, _ropes),
+    FieldKind(_named(r"eps(ilon)?(_|$)", float), lambda *_: (0.1, 1e-6), _other_epsilons),
+    FieldKind(_named(r"window_layers", int), lambda *_: (0, 1)),
+    FieldKind(
         _named(r"window(?!_pattern)|attention_chunk_size|local_attention", int, type(None)),
         lambda *_: (SMALL_WINDOW, SMALL_WINDOW + 1),
     ),
-    Kind(_named("window", list), lambda field, _: ([SMALL_WINDOW + 1] * len(field.value),)),
-    Kind(_list_of(str), _layer_types, _one_attention),
-    Kind(_named(r"max_position|n_positions", int), lambda field, _: (TRAINED, field.value * 2)),
-    Kind(
+    FieldKind(_named("window", list), lambda field, _: ([SMALL_WINDOW + 1] * len(field.value),)),
+    FieldKind(_list_of(str), _layer_types, _one_attention),
+    FieldKind(_named(r"max_position|n_positions", int), lambda field, _: (TRAINED, field.value * 2)),
+    FieldKind(
         _named(r"(kv|key_value)_heads?|num_kv", int),
         lambda field, _: [n for n in (_heads(field) // 2, 1, _heads(field)) if n > 0],
     ),
-    Kind(_named(r"cap(ping)?$|clip", float, int, type(None)), lambda *_: (0.5, 1.0), lambda _: (1e6,)),
-    Kind(_named(r"limit", float, int, type(None)), lambda *_: (0.1, 1.0), lambda _: (1e6,)),
-    Kind(_named(r"head_dim$", type(None)), lambda field, _: (2 * _width_of_head(field),)),
-    Kind(_named(_FACTOR_NAMES, float), _numbers, lambda _: (1.0,)),
-    Kind(_activation, lambda *_: _ACTIVATIONS),
-    Kind(_of(bool), lambda field, _: (not field.value,)),
-    Kind(_of(int), _whole),
-    Kind(_of(float), _numbers),
-    Kind(_of(str), _words),
-    Kind(_list_of(bool), lambda field, _: ([not each for each in field.value],)),
-    Kind(
+    FieldKind(_named(r"cap(ping)?$|clip", float, int, type(None)), lambda *_: (0.5, 1.0), lambda _: (1e6,)),
+    FieldKind(_named(r"limit", float, int, type(None)), lambda *_: (0.1, 1.0), lambda _: (1e6,)),
+    FieldKind(_named(r"head_dim$", type(None)), lambda field, _: (2 * _width_of_head(field),)),
+    FieldKind(_named(_FACTOR_NAMES, float), _numbers, lambda _: (1.0,)),
+    FieldKind(_activation, lambda *_: _ACTIVATIONS),
+    FieldKind(_of(bool), lambda field, _: (not field.value,)),
+    FieldKind(_of(int), _whole),
+    FieldKind(_of(float), _numbers),
+    FieldKind(_of(str), _words),
+    FieldKind(_list_of(bool), lambda field, _: ([not each for each in field.value],)),
+    FieldKind(
         _list_of(int, float),
         lambda field, _: (list(field.value)[::-1], [1 - n if n in (0, 1) else n * 2 for n in field.value]),
     ),
-    Kind(_of(list), lambda field, _: (_turned(field.value),)),
-    Kind(_of(type(None)), _anything),
-    Kind(lambda _: True, lambda *_: ()),
+    FieldKind(_of(list), lambda field, _: (_turned(field.value),)),
+    FieldKind(_of(type(None)), _anything),
+    FieldKind(lambda _: True, lambda *_: ()),
 )

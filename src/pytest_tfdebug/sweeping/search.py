@@ -71,7 +71,7 @@ class Move:
         return {path[-1]: plain(value) for path, value in self.changes.items() if path != self.field.path}
 
 
-class Search:
+class FieldSearch:
     """Moves the fields of a configuration, one at a time.
 
     Args:

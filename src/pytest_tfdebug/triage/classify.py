@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.facts import READERS
-from pytest_tfdebug.triage.rule import Facts, Finding, fill
+from pytest_tfdebug.triage.rule import Classification, Facts, fill
 from pytest_tfdebug.triage.rules import RULES
 
 if TYPE_CHECKING:
     from pytest_tfdebug.triage.failure import Failure, Link
-    from pytest_tfdebug.triage.rule import Rule
+    from pytest_tfdebug.triage.rule import FailureRule
 
 
-def classify(failure: Failure) -> Finding | None:
+def classify(failure: Failure) -> Classification | None:
     """Return what kind of failure this is, or None if no rule is sure of it.
 
     The outermost exception that a rule knows decides. If several rules know it, the first one of the table does.
@@ -29,7 +29,7 @@ def classify(failure: Failure) -> Finding | None:
     return None
 
 
-def _apply(rule: Rule, failure: Failure, position: int) -> Finding | None:
+def _apply(rule: FailureRule, failure: Failure, position: int) -> Classification | None:
     link = failure.links[position]
     if not set(rule.raised) & set(link.types):
         return None
@@ -46,7 +46,7 @@ def _apply(rule: Rule, failure: Failure, position: int) -> Finding | None:
         return None
     names = {**_names(failure), **{name: text.value(found or "") for name, found in matched.groupdict().items()}}
     names |= facts.names
-    return Finding(
+    return Classification(
         rule.name,
         rule.bucket,
         failure.phase,
@@ -57,7 +57,7 @@ def _apply(rule: Rule, failure: Failure, position: int) -> Finding | None:
     )
 
 
-def _read(rule: Rule, failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
+def _read(rule: FailureRule, failure: Failure, link: Link, matched: re.Match[str]) -> Facts | None:
     if not rule.facts:
         return Facts()
     try:

@@ -94,7 +94,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Site:
+class FailureLine:
     """A line of code that failed, or called what failed."""
 
     path: str
@@ -139,7 +139,7 @@ class Failure:
         return tuple(found.values())
 
     @cached_property
-    def site(self) -> Site | None:
+    def site(self) -> FailureLine | None:
         """The user's line that failed: the innermost one of the first exception that has any."""
         for link in self.links:
             for step in reversed(link.steps):
@@ -147,10 +147,10 @@ class Failure:
                     return self.site_of(step)
         return None
 
-    def site_of(self, step: TracebackType) -> Site:
+    def site_of(self, step: TracebackType) -> FailureLine:
         """Return the line of one entry of a traceback."""
         path = step.tb_frame.f_code.co_filename
-        return Site(_relative(path, self.root), step.tb_lineno, _statement(step, path))
+        return FailureLine(_relative(path, self.root), step.tb_lineno, _statement(step, path))
 
     def rewritten(self, wrong: str, right: str) -> dict[str, str]:
         """Return the user's line with one name replaced, as the template name ``rewritten``.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.rule import Finding, fill
+from pytest_tfdebug.triage.rule import Classification, fill
 from pytest_tfdebug.triage.rules import LOG_RULES
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def note(config: pytest.Config, record: logging.LogRecord) -> None:
             return
 
 
-def findings_of(item: pytest.Item | pytest.Collector) -> list[Finding]:
+def findings_of(item: pytest.Item | pytest.Collector) -> list[Classification]:
     """Return what was logged for a test: while it ran, by the fixtures that it uses, at its module's import.
 
     The gravest message, by the order of the table, is the finding; the others are listed in its facts.
@@ -170,7 +170,7 @@ def _owner(frame: FrameType | None) -> Owner:
     return Owner(os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0], fixture)  # another thread of the test
 
 
-def _finding(entry: Note) -> Finding:
+def _finding(entry: Note) -> Classification:
     groups = entry.matched.groupdict("")
     names = {name: text.value(found) for name, found in groups.items()}
     rows = rows_of(entry.message) if entry.rule.name == "load-report" else {}
@@ -184,7 +184,7 @@ def _finding(entry: Note) -> Finding:
     elif architecture:
         names["architecture"] = architecture
     facts = tuple(f"{_STATUSES[status]}: {text.listing(keys, 4)}" for status, keys in rows.items())
-    return Finding(
+    return Classification(
         entry.rule.name,
         entry.rule.bucket,
         "the transformers log",

@@ -18,7 +18,7 @@ from pytest_tfdebug.triage.render import TITLE, render
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_tfdebug.triage.rule import Finding
+    from pytest_tfdebug.triage.rule import Classification
 
 #: Rules about weights that do not fit, for which the log lists the keys.
 _OF_WEIGHTS = ("mismatched-weights", "state-dict-does-not-fit")
@@ -54,7 +54,7 @@ def _put_first(shown: object, block: str) -> bool:
     return True
 
 
-def merge(finding: Finding | None, logged: list[Finding]) -> list[Finding]:
+def merge(finding: Classification | None, logged: list[Classification]) -> list[Classification]:
     """Put the failure's own kind first; an error about weights takes over the keys that the log lists."""
     if finding is None:
         return logged

@@ -9,12 +9,12 @@ from pytest_tfdebug.triage import text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_tfdebug.triage.rule import Finding
+    from pytest_tfdebug.triage.rule import Classification
 
 TITLE = "tfdebug triage"
 
 
-def render(findings: Sequence[Finding]) -> str:
+def render(findings: Sequence[Classification]) -> str:
     """Return the body of the report section: a block for each finding, every line safe to print."""
     lines = [text.line(line) for line in _lines(findings)]
     if len(lines) > text.LINES_LIMIT:
@@ -22,7 +22,7 @@ def render(findings: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def _lines(findings: Iterable[Finding]) -> Iterator[str]:
+def _lines(findings: Iterable[Classification]) -> Iterator[str]:
     for number, finding in enumerate(findings):
         if number:
             yield ""

@@ -18,7 +18,7 @@ Templates = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Rule:
+class FailureRule:
     """One kind of failure.
 
     ``what``, ``fix`` and ``then`` are templates over the named groups of ``text``, the facts, and ``{code}``,
@@ -84,7 +84,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Classification:
     """One classified failure, its templates filled in."""
 
     rule: str

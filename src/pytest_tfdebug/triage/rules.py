@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pytest_tfdebug.triage.rule import LogRule, Rule
+from pytest_tfdebug.triage.rule import FailureRule, LogRule
 from pytest_tfdebug.triage.table import table
 
 _LOGGED = "logged"
@@ -17,11 +17,11 @@ def _several(value: str | list[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _rule(bucket: str, name: str, row: dict[str, Any]) -> Rule:
+def _rule(bucket: str, name: str, row: dict[str, Any]) -> FailureRule:
     several: dict[str, Any] = {
         key: _several(row.pop(key, [])) for key in ("raised", "libraries", "what", "fix", "then")
     }
-    return Rule(bucket, name, **several, **row)
+    return FailureRule(bucket, name, **several, **row)
 
 
 _TABLE = table(Path(__file__).with_suffix(".toml"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
-from pytest_tfdebug.goldens.session.session import GoldenSession, Outcome
+from pytest_tfdebug.goldens.session.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import load
 from pytest_tfdebug.goldens.store.modes import missing
 from pytest_tfdebug.goldens.store.paths import shown
@@ -18,7 +18,7 @@ from pytest_tfdebug.publish.note import calling_line, note
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_tfdebug.goldens.store.place import Place
+    from pytest_tfdebug.goldens.store.place import GoldenPlace
     from pytest_tfdebug.parity.arrays.logprobs import LogprobsReport
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
@@ -31,7 +31,7 @@ _LOGITS = (".logits", "['logits']", "", "[0]")
 
 def check_arrays(
     item: pytest.Item,
-    place: Place,
+    place: GoldenPlace,
     arrays: Arrays,
     *,
     tolerance: ToleranceGiven | None,
@@ -57,7 +57,7 @@ def check_arrays(
     coverage = report.coverage
     status = "checked" if report.ok else "failed"
     GoldenSession.of(item.config).outcomes.append(
-        Outcome(str(place), item.nodeid, status, (), "", coverage.compared, coverage.expected)
+        GoldenOutcome(str(place), item.nodeid, status, (), "", coverage.compared, coverage.expected)
     )
     model, at = golden.trace.model_class, calling_line()
     record = parity_record(item.nodeid, report, in_detail=False, model=model, golden=shown_path, at=at)
@@ -68,7 +68,7 @@ def check_arrays(
 
 
 def check_logprobs(
-    item: pytest.Item, place: Place, token_ids: object, logprobs: object, margin: float
+    item: pytest.Item, place: GoldenPlace, token_ids: object, logprobs: object, margin: float
 ) -> LogprobsReport:
     """Hold tokens and log-probabilities to a golden; see :meth:`pytest_tfdebug.Goldens.check_logprobs`.
 
@@ -89,13 +89,13 @@ def check_logprobs(
         )
     report = hold_logprobs(logits, token_ids, logprobs, margin)
     status = "checked" if report.ok else "failed"
-    GoldenSession.of(item.config).outcomes.append(Outcome(str(place), item.nodeid, status, ()))
+    GoldenSession.of(item.config).outcomes.append(GoldenOutcome(str(place), item.nodeid, status, ()))
     if not report.ok:
         raise ParityError(str(report), report)
     return report
 
 
-def _golden(item: pytest.Item, place: Place) -> TraceFile:
+def _golden(item: pytest.Item, place: GoldenPlace) -> TraceFile:
     __tracebackhide__ = True
     if not place.exists():
         raise MissingGoldenError(missing(item, place))

@@ -15,7 +15,7 @@ from pytest_tfdebug.goldens.check.on_ranks import sharing_group
 from pytest_tfdebug.goldens.check.part import part_of
 from pytest_tfdebug.goldens.check.pass_warnings import warnings_of
 from pytest_tfdebug.goldens.check.progress import Progress
-from pytest_tfdebug.goldens.session.session import GoldenSession, Outcome
+from pytest_tfdebug.goldens.session.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import blind_spots, load
 from pytest_tfdebug.goldens.store.modes import missing
 from pytest_tfdebug.goldens.store.paths import shown
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.check.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
-    from pytest_tfdebug.goldens.store.place import Place
+    from pytest_tfdebug.goldens.store.place import GoldenPlace
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.tracing.file.codec import TraceFile
 
 
 @dataclass
-class Check:
+class GoldenCheck:
     """A model, and the golden that it is held to.
 
     Args:
@@ -55,7 +55,7 @@ class Check:
 
     item: pytest.Item
     model: torch.nn.Module
-    place: Place
+    place: GoldenPlace
     name: str | None
     settings: CheckSettings
     root: str | None = None
@@ -127,7 +127,7 @@ class Check:
             raise ParityError(report.check_text(), report)
         return report
 
-    def _load(self, place: Place) -> TraceFile:
+    def _load(self, place: GoldenPlace) -> TraceFile:
         __tracebackhide__ = True
         again = f"To record it again, run: pytest {quote(self.item.nodeid)} --tf-golden=update"
         try:
@@ -166,9 +166,9 @@ class Check:
         )
 
 
-def _outcome(path: str, test: str, report: ParityReport, note: str, blind: tuple[BlindRecord, ...]) -> Outcome:
+def _outcome(path: str, test: str, report: ParityReport, note: str, blind: tuple[BlindRecord, ...]) -> GoldenOutcome:
     coverage, worst = report.coverage, report.worst
-    return Outcome(
+    return GoldenOutcome(
         path,
         test,
         "checked" if report.ok else "failed",

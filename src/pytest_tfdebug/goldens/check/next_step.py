@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _UPDATE = "if the change is meant, run with --tf-golden=update."
 
 
-class _Failure(NamedTuple):
+class _FailedCheck(NamedTuple):
     """What the table asks of a failed check.
 
     Args:
@@ -29,7 +29,7 @@ class _Failure(NamedTuple):
 
 
 #: The first row that holds says what to do.
-_TABLE: tuple[tuple[Callable[[_Failure], bool], str], ...] = (
+_TABLE: tuple[tuple[Callable[[_FailedCheck], bool], str], ...] = (
     (lambda it: it.kind == "inputs" and it.has_own_inputs, "Give port_inputs= the tensors of the reference's inputs."),
     (lambda it: it.kind == "inputs", f"Use fixed inputs (seeded, or written out); {_UPDATE}"),
     (lambda it: it.kind == "random", "Call .eval() on the model, or seed what it draws."),
@@ -53,5 +53,5 @@ def next_step(report: ParityReport, *, is_reference: bool) -> str:
         is_reference: Whether the golden is that of another model.
     """
     kind = report.culprit.kind if report.culprit is not None else ""
-    failure = _Failure(kind, is_reference, report.has_own_inputs, report.is_drift)
+    failure = _FailedCheck(kind, is_reference, report.has_own_inputs, report.is_drift)
     return report.advice or next(told for holds, told in _TABLE if holds(failure))

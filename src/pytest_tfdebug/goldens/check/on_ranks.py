@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 
-class _Held(NamedTuple):
+class _HeldByRank(NamedTuple):
     """What a rank holds of a tensor.
 
     Args:
@@ -106,18 +106,18 @@ def fingerprint_on_ranks(
     return found
 
 
-def _held(model: torch.nn.Module) -> dict[str, _Held]:
+def _held(model: torch.nn.Module) -> dict[str, _HeldByRank]:
     """Return what this rank holds of a model's parameters and buffers."""
     found = {}
     for name, given in named_tensors(model):
         if not torch.nn.parameter.is_lazy(given):
             tensor, part = held_here(given.detach())
             if tensor is not None:
-                found[name] = _Held(tensor, part)
+                found[name] = _HeldByRank(tensor, part)
     return found
 
 
-def _candidates(parts: Sequence[_Held]) -> list[torch.Tensor]:
+def _candidates(parts: Sequence[_HeldByRank]) -> list[torch.Tensor]:
     """Return the wholes that the parts may belong to; only one where each part says where it lies."""
     if parts[0].part is not None:
         return [_assembled(parts)[0]]
@@ -176,17 +176,17 @@ def gathered(trace: Trace, group: Group) -> Trace:
     known: dict[tuple[tuple[str, Part | None], ...], tuple[torch.Tensor, str]] = {}
     wholes: list[TensorRecord] = []
     for record, key in zip(records, zip(*told, strict=True), strict=True):
-        if record.tensor is None or (len(set(key)) == 1 and _Held(record.tensor, record.part).is_whole):
+        if record.tensor is None or (len(set(key)) == 1 and _HeldByRank(record.tensor, record.part).is_whole):
             wholes.append(replace(record, part=None))
             continue
         if key not in known:
-            known[key] = _assembled(group.exchange(_Held(record.tensor, record.part)))
+            known[key] = _assembled(group.exchange(_HeldByRank(record.tensor, record.part)))
         tensor, placement = known[key]
         wholes.append(replace(record, tensor=tensor, shape=tuple(tensor.shape), part=None, placement=placement))
     return _with_records(trace, iter(wholes))
 
 
-def _assembled(parts: Sequence[_Held]) -> tuple[torch.Tensor, str]:
+def _assembled(parts: Sequence[_HeldByRank]) -> tuple[torch.Tensor, str]:
     """Return a whole tensor, and how it lay on the ranks."""
     tensors, first = [each.tensor.cpu() for each in parts], parts[0].part
     if first is not None and first.is_summand:

@@ -11,7 +11,7 @@ from pytest_tfdebug.errors import GoldenSizeWarning, TFDebugError
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, gathered, once
 from pytest_tfdebug.goldens.check.progress import Progress
 from pytest_tfdebug.goldens.check.repeatable import refuse_unless_repeatable
-from pytest_tfdebug.goldens.session.session import GoldenSession, Outcome
+from pytest_tfdebug.goldens.session.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import Written, save
 from pytest_tfdebug.goldens.store.paths import shown
 from pytest_tfdebug.tracing.file.codec import shown_size
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.check_record import BlindRecord
     from pytest_tfdebug.goldens.check.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings, Kept
-    from pytest_tfdebug.goldens.store.place import Place
+    from pytest_tfdebug.goldens.store.place import GoldenPlace
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.trace import Trace
 
@@ -38,7 +38,7 @@ _LARGE = 10_000_000
 
 def record(
     item: pytest.Item,
-    place: Place,
+    place: GoldenPlace,
     model: torch.nn.Module,
     called: PortCall,
     settings: CheckSettings,
@@ -92,7 +92,7 @@ def record(
             )
 
     written = once(group, write)
-    outcome = Outcome(str(place), item.nodeid, written.status, written.review)
+    outcome = GoldenOutcome(str(place), item.nodeid, written.status, written.review)
     GoldenSession.of(item.config).outcomes.append(outcome)
     if written.size > _LARGE:
         _warn_of_size(f"{shown(str(place), item.config)} takes {shown_size(written.size)}", settings.kept)

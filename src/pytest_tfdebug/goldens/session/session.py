@@ -17,7 +17,7 @@ from pytest_tfdebug.goldens.session.unclaimed import Unclaimed, find_unclaimed
 from pytest_tfdebug.goldens.session.unmatched import warn_of_unmatched
 from pytest_tfdebug.goldens.store.modes import golden_mode
 from pytest_tfdebug.goldens.store.paths import directory_of, golden_name, is_url
-from pytest_tfdebug.goldens.store.place import Directory, LocalDirectory, Place
+from pytest_tfdebug.goldens.store.place import Directory, GoldenPlace, LocalDirectory
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.codec import read_extra
@@ -38,7 +38,7 @@ _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_T
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GoldenOutcome:
     """What became of one golden.
 
     Args:
@@ -71,7 +71,7 @@ class Outcome:
 class WorkerPart(NamedTuple):
     """What a worker hands over; see :class:`GoldenSession`."""
 
-    outcomes: list[Outcome]
+    outcomes: list[GoldenOutcome]
     claims: dict[str, str]
     unclaimed: Unclaimed
     environment: list[str]
@@ -93,7 +93,7 @@ class GoldenSession:
         rules: Globs of the ini file's tolerances -> None where a check matched it, else a hint on it.
     """
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[GoldenOutcome] = field(default_factory=list)
     claims: dict[str, str] = field(default_factory=dict)
     unclaimed: Unclaimed = field(default_factory=Unclaimed)
     clashes: list[str] = field(default_factory=list)
@@ -135,7 +135,7 @@ class GoldenSession:
         self.claims.setdefault(path, test)
         return self._owners.setdefault(path.casefold(), test)
 
-    def place(self, item: pytest.Item, name: str | None, variants: tuple[str, ...], *, is_new: bool) -> Place:
+    def place(self, item: pytest.Item, name: str | None, variants: tuple[str, ...], *, is_new: bool) -> GoldenPlace:
         """Return where a test's golden is kept: the first variant that exists, else the plain golden.
 
         Args:
@@ -149,11 +149,11 @@ class GoldenSession:
             GoldenError: If what is there is no golden, or the directory cannot be reached.
         """
         directory, has_twin = self._directory(item), is_twin(item)
-        special = [Place(directory, golden_name(item, name, variant=it, has_twin=has_twin)) for it in variants]
-        plain = Place(directory, golden_name(item, name, has_twin=has_twin))
+        special = [GoldenPlace(directory, golden_name(item, name, variant=it, has_twin=has_twin)) for it in variants]
+        plain = GoldenPlace(directory, golden_name(item, name, has_twin=has_twin))
         chosen = special[0] if is_new else next((place for place in special if place.exists()), plain)
         if has_twin and not chosen.exists():
-            earlier = Place(directory, golden_name(item, name))
+            earlier = GoldenPlace(directory, golden_name(item, name))
             if earlier.exists() and (read_extra(earlier.fetch()) or {}).get("test") == redact(item.nodeid):
                 return earlier  # from before there was a test of the same name in another case
         return chosen
@@ -168,7 +168,7 @@ class GoldenSession:
             self._remote[golden_dir] = RemoteDirectory(golden_dir)
         return self._remote[golden_dir]
 
-    def sweep(self, place: Place) -> None:
+    def sweep(self, place: GoldenPlace) -> None:
         """Delete the files that killed runs left beside a golden, once for each folder."""
         if isinstance(place.directory, LocalDirectory):
             folder = place.fetch().parent

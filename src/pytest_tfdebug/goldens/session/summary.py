@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_tfdebug.goldens.session.session import Outcome
+    from pytest_tfdebug.goldens.session.session import GoldenOutcome
 
 #: What became of goldens that a run wrote.
 _WRITTEN = ("new", "changed", "unchanged")
@@ -65,7 +65,7 @@ def covered(config: pytest.Config) -> Iterator[str]:
     yield from _unseen([item for item in passed if item.blind], is_verbose=config.get_verbosity() > 0)
 
 
-def _unseen(outcomes: Sequence[Outcome], *, is_verbose: bool) -> Iterator[str]:
+def _unseen(outcomes: Sequence[GoldenOutcome], *, is_verbose: bool) -> Iterator[str]:
     """Yield which fields of a configuration the goldens cannot see: a line each, or a table."""
     for item in outcomes if is_verbose else outcomes[:_BLIND]:
         if is_verbose:

@@ -14,7 +14,7 @@ from pytest_tfdebug.workers import told
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_tfdebug.goldens.store.place import Place
+    from pytest_tfdebug.goldens.store.place import GoldenPlace
 
 #: Modes that write.
 RECORDING = frozenset({"update", "missing"})
@@ -57,7 +57,7 @@ def is_typed(config: pytest.Config) -> bool:
     return any(it == _FLAG or it.startswith(f"{_FLAG}=") for it in arguments) if typed is None else typed
 
 
-def missing(item: pytest.Item, place: Place) -> str:
+def missing(item: pytest.Item, place: GoldenPlace) -> str:
     """Say that a test has no golden yet, and what to type."""
     mode, asked = golden_mode(item.config), Options.of(item.config).golden
     told = f"{item.nodeid} has no golden yet: {shown(str(place), item.config)} does not exist.\n"

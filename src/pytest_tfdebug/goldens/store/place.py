@@ -87,7 +87,7 @@ class LocalDirectory:
 
 
 @dataclass(frozen=True)
-class Place:
+class GoldenPlace:
     """Where one golden is kept.
 
     Args:

@@ -18,7 +18,7 @@ from typing import Any
 import fsspec
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.goldens.store.place import Place, is_readable_golden
+from pytest_tfdebug.goldens.store.place import GoldenPlace, is_readable_golden
 from pytest_tfdebug.marker_arguments import several
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.record.replacing import replace_atomically
@@ -67,7 +67,7 @@ class RemoteDirectory:
             for other in copy.parent.iterdir():
                 if other != copy and other.is_file() and time.time() - other.stat().st_mtime > _KEPT:
                     other.unlink(missing_ok=True)
-        with _Told(self.named(name), "read"), Place(self, name).names(copy):
+        with _Told(self.named(name), "read"), GoldenPlace(self, name).names(copy):
             is_readable_golden(copy)
         return copy
 

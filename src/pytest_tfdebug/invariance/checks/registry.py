@@ -64,7 +64,7 @@ def asked(
     return {str(name): settings for name in names}
 
 
-class Verdict(NamedTuple):
+class TestVerdict(NamedTuple):
     """What a check of all the calls of a test comes to.
 
     Args:
@@ -78,7 +78,7 @@ class Verdict(NamedTuple):
 
 def judge(
     name: str, settings: Settings, calls: Sequence[ObservedCall], refusals: Sequence[str], *, is_marker: bool
-) -> Verdict:
+) -> TestVerdict:
     """Check every call.
 
     Raises:
@@ -99,7 +99,7 @@ def judge(
         skipped.extend(outcome.skipped)
     if not repeats:
         raise InvarianceError("\n".join(_nothing(name, skipped, is_marker=is_marker)))
-    return Verdict(repeats, tuple(dict.fromkeys(notes)))
+    return TestVerdict(repeats, tuple(dict.fromkeys(notes)))
 
 
 def _unknown(names: Mapping[str, str], calls: Sequence[ObservedCall]) -> str:

@@ -8,7 +8,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.arrays.interval import find_interval, vouched
 from pytest_tfdebug.parity.arrays.outputs import Output
 from pytest_tfdebug.parity.arrays.pairing import Array, pair
-from pytest_tfdebug.parity.arrays.reference import Reference
+from pytest_tfdebug.parity.arrays.reference import ReferenceValues
 from pytest_tfdebug.parity.arrays.result import ArraysReport, report_of
 from pytest_tfdebug.runtimes.given import labelled
 from pytest_tfdebug.tracing.values.fingerprints import Fingerprinter
@@ -40,7 +40,7 @@ def hold_arrays(expected: Trace, arrays: object, tolerances: Tolerances) -> Arra
             "The golden holds no values of its forward, which arrays without names are looked up in: record it again.\n"
             "A trace has them while its model is alive and as it was."
         )
-    reference, held, outputs = Reference(values), list[Array](), _outputs(expected, values)
+    reference, held, outputs = ReferenceValues(values), list[Array](), _outputs(expected, values)
     for label, tensor in labelled(arrays):
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype in get_args(HalfPrecision) and dtype not in values.floors and isinstance(expected.again, Rerun):
@@ -57,7 +57,7 @@ def hold_arrays(expected: Trace, arrays: object, tolerances: Tolerances) -> Arra
 _PRINTS = Fingerprinter()
 
 
-def _read(place: int, label: str, tensor: torch.Tensor, reference: Reference, outputs: list[Output]) -> Array:
+def _read(place: int, label: str, tensor: torch.Tensor, reference: ReferenceValues, outputs: list[Output]) -> Array:
     dtype = str(tensor.dtype).removeprefix("torch.")
     array = Array(label, _PRINTS.of(tensor), tuple(tensor.shape), dtype)
     near = reference.partners(array.print, dtype)[0]
@@ -66,7 +66,7 @@ def _read(place: int, label: str, tensor: torch.Tensor, reference: Reference, ou
     return array
 
 
-def _compare(reference: Reference, held: list[Array], outputs: list[Output], tolerances: Tolerances) -> set[int]:
+def _compare(reference: ReferenceValues, held: list[Array], outputs: list[Output], tolerances: Tolerances) -> set[int]:
     """Compare the outputs with the arrays that may be these; return those that differ."""
     last = max((place for place, array in enumerate(held) if array.how != "says nothing"), default=0)
     for output in outputs:

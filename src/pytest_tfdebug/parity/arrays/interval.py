@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from pytest_tfdebug.parity.arrays.pairing import Array
-    from pytest_tfdebug.parity.arrays.reference import Reference
+    from pytest_tfdebug.parity.arrays.reference import ReferenceValues
     from pytest_tfdebug.tracing.values.operators import Value
 
 #: A pair after the first array without one must be as near as those before: within this share of what is allowed, which
@@ -57,7 +57,7 @@ class Interval:
     factor: float = 0.0
 
 
-def find_interval(reference: Reference, arrays: Sequence[Array], wrong: Collection[int] = ()) -> Interval | None:
+def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collection[int] = ()) -> Interval | None:
     """Return where the arrays leave the reference; None where nothing that its outputs need is open.
 
     Args:
@@ -88,7 +88,9 @@ def find_interval(reference: Reference, arrays: Sequence[Array], wrong: Collecti
     return found
 
 
-def _ends(reference: Reference, found: Interval, arrays: Sequence[Array], places: Sequence[int]) -> dict[Strength, int]:
+def _ends(
+    reference: ReferenceValues, found: Interval, arrays: Sequence[Array], places: Sequence[int]
+) -> dict[Strength, int]:
     """Settle which value the first array stands for, and return up to which value each strength goes.
 
     Args:
@@ -111,7 +113,7 @@ def _ends(reference: Reference, found: Interval, arrays: Sequence[Array], places
     return {"statement": found.bound, "module": edge, "latest": latest}
 
 
-def vouched(reference: Reference, arrays: Sequence[Array], wrong: Collection[int] = ()) -> set[int]:
+def vouched(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collection[int] = ()) -> set[int]:
     """Return the values that are there: paired, computed into what is paired, or moved from such with every element."""
     good = {index for array in arrays for index in array.partners}
     told = {index for array in arrays if array.vouches for index in array.partners}
@@ -122,14 +124,14 @@ def vouched(reference: Reference, arrays: Sequence[Array], wrong: Collection[int
     return good
 
 
-def _likeliest(reference: Reference, among: Sequence[int], array: Array) -> int:
+def _likeliest(reference: ReferenceValues, among: Sequence[int], array: Array) -> int:
     """Return which of some values an array is a wrong form of: one far nearer than the first, else the first."""
     found = [(distance(array.print, reference.at(index).print), index) for index in among]
     nearest, index = min(found)
     return index if nearest < min(_SIMILAR, found[0][0] / _NEARER) else among[0]
 
 
-def _drop_distant(reference: Reference, arrays: Sequence[Array], wrong: Collection[int]) -> None:
+def _drop_distant(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collection[int]) -> None:
     """Take back pairs that are farther than those before the first array without one: a small fault passes on there."""
     first = next((place for place, array in enumerate(arrays) if array.is_open), None)
     if first is None:
@@ -144,7 +146,7 @@ def _drop_distant(reference: Reference, arrays: Sequence[Array], wrong: Collecti
             array.how, array.partners = "", ()
 
 
-def _first_open(reference: Reference, arrays: Sequence[Array], places: Sequence[int]) -> Interval | None:
+def _first_open(reference: ReferenceValues, arrays: Sequence[Array], places: Sequence[int]) -> Interval | None:
     """Return the first array without partner that an open value can be, and that value."""
     last: Array | None = None
     for place, array in enumerate(arrays):
@@ -160,13 +162,13 @@ def _first_open(reference: Reference, arrays: Sequence[Array], places: Sequence[
     return None
 
 
-def _unheld(reference: Reference, arrays: Sequence[Array], is_open: set[int]) -> Interval:
+def _unheld(reference: ReferenceValues, arrays: Sequence[Array], is_open: set[int]) -> Interval:
     """Return the interval that no array marks the end of: up to the first output that is open."""
     bound = next((i for i in reference.results if i in is_open), max(is_open))
     return Interval(None, next((array for array in reversed(arrays) if array.partners), None), bound)
 
 
-def _is_passed(reference: Reference, later: Sequence[Array], source: Sequence[int], bound: int) -> bool:
+def _is_passed(reference: ReferenceValues, later: Sequence[Array], source: Sequence[int], bound: int) -> bool:
     """Tell whether a later array is right, comes from what the array comes from, and precedes the bound."""
     return any(
         index < bound and index not in source and (not source or not reference.ancestors([index]).isdisjoint(source))
@@ -175,7 +177,7 @@ def _is_passed(reference: Reference, later: Sequence[Array], source: Sequence[in
     )
 
 
-def _latest(reference: Reference, places: Sequence[int], arrays: Sequence[Array], bound: int) -> int:
+def _latest(reference: ReferenceValues, places: Sequence[int], arrays: Sequence[Array], bound: int) -> int:
     """Return the last value that the first of some arrays can stand for, if those after it are to have values, too."""
     at = end = len(reference.values)
     for array in reversed(arrays):
@@ -185,7 +187,7 @@ def _latest(reference: Reference, places: Sequence[int], arrays: Sequence[Array]
     return bound if at == end else max(at, bound)
 
 
-def _before(reference: Reference, arrays: Sequence[Array], found: Interval, good: set[int]) -> list[int]:
+def _before(reference: ReferenceValues, arrays: Sequence[Array], found: Interval, good: set[int]) -> list[int]:
     """Return values before an interval that only seem right.
 
     Some are inferred from what was computed of them, and a norm hides a wrong scale; others only move elements, or

@@ -15,7 +15,7 @@ from pytest_tfdebug.parity.values.matching import distances_from
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_tfdebug.parity.arrays.reference import Reference
+    from pytest_tfdebug.parity.arrays.reference import ReferenceValues
     from pytest_tfdebug.tracing.values.fingerprints import Fingerprint
 
 #: How an array has its partners: it is the value, several of them, a part of one, a turn of one, a crop of an output,
@@ -64,7 +64,7 @@ class Array:
         self.how, self.partners, self.distance, self.share = how, tuple(partners), distance, share
 
 
-def pair(reference: Reference, arrays: Sequence[Array]) -> None:
+def pair(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
     """Give every array its partners.
 
     Args:
@@ -85,7 +85,7 @@ def pair(reference: Reference, arrays: Sequence[Array]) -> None:
     _pair_parts(reference, arrays)
 
 
-def _pair_fused(reference: Reference, arrays: Sequence[Array]) -> None:
+def _pair_fused(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
     """Pair what the reference holds in several tensors and the runtime in one."""
     groups = reference.groups
     if not groups:
@@ -105,7 +105,7 @@ def _pair_fused(reference: Reference, arrays: Sequence[Array]) -> None:
                 array.become("joined", members, float(distances[best]), share)
 
 
-def _pair_turns(reference: Reference, arrays: Sequence[Array]) -> None:
+def _pair_turns(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
     """Pair what a loop of the runtime made: arrays of one label and shape are turns of what the reference has whole."""
     turns: dict[tuple[str, tuple[int, ...]], list[Array]] = defaultdict(list)
     for array in arrays:
@@ -118,14 +118,14 @@ def _pair_turns(reference: Reference, arrays: Sequence[Array]) -> None:
                 _pair_together(reference, each[first : first + width], "turn")
 
 
-def _pair_parts(reference: Reference, arrays: Sequence[Array]) -> None:
+def _pair_parts(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
     """Pair several arrays that the reference has in one: neighbours in the order in which they were given."""
     for count in _PARTS:
         for first in range(len(arrays) - count + 1):
             _pair_together(reference, arrays[first : first + count], "part")
 
 
-def _pair_together(reference: Reference, some: Sequence[Array], how: How) -> None:
+def _pair_together(reference: ReferenceValues, some: Sequence[Array], how: How) -> None:
     if not all(array.is_open for array in some):
         return
     whole = joined(array.print for array in some)

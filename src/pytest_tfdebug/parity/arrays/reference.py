@@ -39,7 +39,7 @@ _NO_FACTOR = 1e-5
 _GIVEN = frozenset({"parameter", "buffer", "input", "constant"})
 
 
-class Group(NamedTuple):
+class ValueGroup(NamedTuple):
     """Values that a runtime may hold as one tensor.
 
     Args:
@@ -51,7 +51,7 @@ class Group(NamedTuple):
     print: Fingerprint
 
 
-class Reference:
+class ReferenceValues:
     """The values of a recorded forward.
 
     Args:
@@ -163,7 +163,7 @@ class Reference:
         return {v.index for v in self.values if v.call == value.call and v.lines and v.lines[0][:2] == at}
 
     @cached_property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[ValueGroup]:
         """What a runtime may hold as one tensor: siblings that one operator made of one value, and turns of a loop."""
         siblings: dict[tuple[int, str], list[int]] = defaultdict(list)
         turns: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -183,7 +183,7 @@ class Reference:
             for last in range(first + 2, len(each) + 1)
         }
         members |= {tuple(each) for each in turns.values() if 1 < len(each) < _TURNS}
-        return [Group(each, joined(self.values[index].print for index in each)) for each in sorted(members)]
+        return [ValueGroup(each, joined(self.values[index].print for index in each)) for each in sorted(members)]
 
     def _shown(self, index: int) -> int:
         """Return the value that a view shows."""

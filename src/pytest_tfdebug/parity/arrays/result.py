@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.arrays.interval import Interval
     from pytest_tfdebug.parity.arrays.outputs import Output
     from pytest_tfdebug.parity.arrays.pairing import Array
-    from pytest_tfdebug.parity.arrays.reference import Reference
+    from pytest_tfdebug.parity.arrays.reference import ReferenceValues
     from pytest_tfdebug.records import Kind, LeafComparison
     from pytest_tfdebug.report.check_text import CheckText
     from pytest_tfdebug.tracing.values.operators import Value
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("label", "shape", "dtype", "how", "distance")
 
 
-class Statement(NamedTuple):
+class ReferenceStatement(NamedTuple):
     """A statement of the reference.
 
     Args:
@@ -41,7 +41,7 @@ class Statement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
+class IntervalStep:
     """Lines of the reference that may be done otherwise.
 
     Args:
@@ -50,11 +50,11 @@ class Step:
     """
 
     strength: str
-    statements: tuple[Statement, ...]
+    statements: tuple[ReferenceStatement, ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class ArrayPlace:
     """An array, and the value of the reference that it is or should be.
 
     Args:
@@ -83,9 +83,9 @@ class ArraysReport(ParityReport):
     """
 
     arrays: list[Array] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    last: Place | None = None
-    first: Place | None = None
+    steps: list[IntervalStep] = field(default_factory=list)
+    last: ArrayPlace | None = None
+    first: ArrayPlace | None = None
     factor: float = 0.0
     outputs: list[tuple[LeafComparison, str]] = field(default_factory=list)
     uncompared: list[str] = field(default_factory=list)
@@ -109,7 +109,7 @@ class ArraysReport(ParityReport):
 
 
 def report_of(
-    reference: Reference, arrays: list[Array], outputs: list[Output], interval: Interval | None
+    reference: ReferenceValues, arrays: list[Array], outputs: list[Output], interval: Interval | None
 ) -> ArraysReport:
     """Return the report of a judgement.
 
@@ -124,7 +124,9 @@ def report_of(
     if interval is not None:
         by_strength = [("before", interval.before), *interval.steps.items()]
         steps = [
-            Step(name, tuple(_statements(reference, found, interval.bound))) for name, found in by_strength if found
+            IntervalStep(name, tuple(_statements(reference, found, interval.bound)))
+            for name, found in by_strength
+            if found
         ]
         culprit = _culprit(reference, interval)
     calls = {call.index for call in reference.side.table.calls}
@@ -146,7 +148,7 @@ def report_of(
     )
 
 
-def _culprit(reference: Reference, interval: Interval) -> Culprit:
+def _culprit(reference: ReferenceValues, interval: Interval) -> Culprit:
     value = reference.at(interval.bound)
     call = reference.side.call_of(value)
     own = next((found.lines for found in _statements(reference, [interval.bound], interval.bound)), call.source)
@@ -157,26 +159,26 @@ def _culprit(reference: Reference, interval: Interval) -> Culprit:
     return Culprit(call.path, kind, None, told, call.class_name, own, proved=proved)
 
 
-def _place(reference: Reference, array: Array | None, bound: int | None) -> Place:
+def _place(reference: ReferenceValues, array: Array | None, bound: int | None) -> ArrayPlace:
     index = bound if bound is not None else array.partners[0] if array is not None else 0
     distance = array.distance if array is not None else 0.0
-    return Place("" if array is None else array.label, _in_words(reference, reference.at(index)), distance)
+    return ArrayPlace("" if array is None else array.label, _in_words(reference, reference.at(index)), distance)
 
 
-def _in_words(reference: Reference, value: Value) -> str:
+def _in_words(reference: ReferenceValues, value: Value) -> str:
     call = reference.side.call_of(value)
     returned = [index for _, index in reference.side.table.outputs.get(call.index, ())]
     what = "the output" if value.index in returned else f"{value.operator or value.origin} {value.name}".rstrip()
     return f"{what} of {call.name}, shape {value.shape}"
 
 
-def _statements(reference: Reference, indices: Sequence[int], bound: int) -> Iterator[Statement]:
+def _statements(reference: ReferenceValues, indices: Sequence[int], bound: int) -> Iterator[ReferenceStatement]:
     """Yield the statements that asked for some values, each once.
 
     How a constant is made is told by the line that a reader of the bound's forward and of those around it comes upon.
     """
     around = [call.index for call in reference.side.around(reference.at(bound).call)]
-    found: dict[SourceRange, Statement] = {}
+    found: dict[SourceRange, ReferenceStatement] = {}
     for index in sorted(indices, key=lambda index: (not reference.side.weighted[index], index)):
         value = reference.at(index)
         lines = value.lines
@@ -186,7 +188,7 @@ def _statements(reference: Reference, indices: Sequence[int], bound: int) -> Ite
             lines += _called_at(reference, value, ())
         shown = [_range(line) for line in lines or _called_at(reference, value, ())]
         if shown:
-            found.setdefault(shown[0], Statement(shown[0], tuple(shown[1:])))
+            found.setdefault(shown[0], ReferenceStatement(shown[0], tuple(shown[1:])))
     yield from found.values()
 
 
@@ -195,7 +197,7 @@ def _range(line: Line) -> SourceRange:
     return SourceRange(line.file, first, last, line.text or text_of(line.file, first, last))
 
 
-def _called_at(reference: Reference, value: Value, within: Collection[int]) -> tuple[Line, ...]:
+def _called_at(reference: ReferenceValues, value: Value, within: Collection[int]) -> tuple[Line, ...]:
     """Return the line that called the module of a value, as it stands in one of some calls, if any are given."""
     for call in reference.side.around(value.call):
         if call.index in within:

@@ -30,7 +30,7 @@ from pytest_tfdebug.parity.calls.call_tree import CallTree, only_actual, only_ex
 from pytest_tfdebug.parity.calls.guilty_inputs import GuiltyInputs
 from pytest_tfdebug.parity.calls.other_dtype import blame_dtype
 from pytest_tfdebug.parity.tensors.failing_tensors import (
-    Fault,
+    FailingTensor,
     failing,
     first_fault,
     is_other_input,
@@ -103,7 +103,7 @@ def _other_inputs(roots: list[CallComparison]) -> list[LeafComparison]:
     return []
 
 
-def _blame(tree: CallTree, fault: Fault, inputs: GuiltyInputs) -> Culprit:
+def _blame(tree: CallTree, fault: FailingTensor, inputs: GuiltyInputs) -> Culprit:
     first = fault.item
     if not inputs.are_guilty(first):
         return _blame_own(tree, fault)
@@ -127,7 +127,7 @@ def _blame(tree: CallTree, fault: Fault, inputs: GuiltyInputs) -> Culprit:
     return replace(culprit, why=f"{culprit.why} {told_arguments(wrong.call, inputs.arguments(wrong))}")
 
 
-def _blame_own(tree: CallTree, fault: Fault) -> Culprit:
+def _blame_own(tree: CallTree, fault: FailingTensor) -> Culprit:
     item = fault.item
     divergence = _divergence(*fault)
     opaque = opaque_text(item.call.skeleton.get("outputs"))

@@ -30,7 +30,7 @@ _BEYOND_OTHERS = 4.0
 _ENOUGH = 3
 
 
-class Step(NamedTuple):
+class ErrorStep(NamedTuple):
     """What a call, or the lines before it, made of a difference.
 
     Args:
@@ -141,12 +141,12 @@ def told_noise(compared: Compared) -> str:
     )
 
 
-def first_jump(found: list[Step]) -> Step | None:
+def first_jump(found: list[ErrorStep]) -> ErrorStep | None:
     """Return the first step that makes more of a difference than rounding does; None where all grow step by step."""
     return next((step for step in found if _is_jump(step, found)), None)
 
 
-def _is_jump(step: Step, found: list[Step]) -> bool:
+def _is_jump(step: ErrorStep, found: list[ErrorStep]) -> bool:
     if not step.before:
         return step.roundings > _OWN
     kind = step.kind
@@ -156,7 +156,7 @@ def _is_jump(step: Step, found: list[Step]) -> bool:
     return len(others) >= _ENOUGH and step.roundings > _BEYOND_OTHERS * max(1.0, *others)
 
 
-def steps(compared: Compared) -> Iterator[Step]:
+def steps(compared: Compared) -> Iterator[ErrorStep]:
     """Yield what each call, and the lines between calls, made of a difference, in the order of the forward.
 
     Where one side calls a module that the other does not, what is computed there is more than one step.
@@ -177,8 +177,8 @@ def steps(compared: Compared) -> Iterator[Step]:
         yield from _steps(item, item.outputs, before)
 
 
-def _steps(item: CallComparison, leaves: tuple[LeafComparison, ...], before: float) -> Iterator[Step]:
-    return (Step(item, leaf, before, size) for leaf in leaves for size in _sizes((leaf,)))
+def _steps(item: CallComparison, leaves: tuple[LeafComparison, ...], before: float) -> Iterator[ErrorStep]:
+    return (ErrorStep(item, leaf, before, size) for leaf in leaves for size in _sizes((leaf,)))
 
 
 def _greatest(leaves: tuple[LeafComparison, ...]) -> float:

@@ -18,34 +18,34 @@ _GROSS = 0.05
 _SAME_NORM = 1e-3
 
 
-class Fault(NamedTuple):
+class FailingTensor(NamedTuple):
     """The first tensor that a call made wrong."""
 
     item: CallComparison
     leaf: LeafComparison
 
 
-def first_fault(tree: CallTree) -> Fault:
+def first_fault(tree: CallTree) -> FailingTensor:
     """Return the first output that fails, or what was written into a cache before it and explains it.
 
     Another value in a cache is a fault that shows later, if ever. A cache may be laid out in another way, or be left
     out, unless it is one that fails at the end. So may what a module computes whose own outputs agree, unless nothing
     else fails.
     """
-    written: list[Fault] = []
-    failures: list[tuple[Fault, int]] = []
+    written: list[FailingTensor] = []
+    failures: list[tuple[FailingTensor, int]] = []
     for item, leaves in tree.events():
-        written += [Fault(item, leaf) for leaf in leaves if leaf.direction == "write" and leaf.problem]
-        failures += [(Fault(item, leaf), len(written)) for leaf in leaves if is_failure(item, leaf, "output")]
+        written += [FailingTensor(item, leaf) for leaf in leaves if leaf.direction == "write" and leaf.problem]
+        failures += [(FailingTensor(item, leaf), len(written)) for leaf in leaves if is_failure(item, leaf, "output")]
     own = (found for found in failures if not _is_convention(tree, found[0]))
     (fault, count) = next(own, failures[0])
     item, failing = fault
     written = written[:count]
     explains = (fault for fault in written if fault.leaf.problem == "values" or _is_later(fault.leaf, failing))
-    return next(explains, Fault(item, failing))
+    return next(explains, FailingTensor(item, failing))
 
 
-def _is_convention(tree: CallTree, fault: Fault) -> bool:
+def _is_convention(tree: CallTree, fault: FailingTensor) -> bool:
     """Tell whether a tensor is only laid out in another way: an enclosing module makes the right outputs of it."""
     leaf = fault.leaf
     if leaf.problem not in FORMS and (leaf.metrics is None or not _may_be_reordered(leaf.metrics)):

@@ -130,7 +130,7 @@ def hold_outputs(
         TFDebugError: If ``outputs=`` names an output that there is not, or parts that are not the whole.
     """
     is_strict &= not {leaf_key(one.leaf) for one in actual}.isdisjoint(leaf_key(one.leaf) for one in expected)
-    held = _Held(list(actual), list(expected), compare, rules)
+    held = _SideBySide(list(actual), list(expected), compare, rules)
     if rules.paths is not None:
         held.take_named(rules.paths)
     held.take_same_names(is_strict=is_strict)
@@ -146,7 +146,7 @@ def is_uncompared(leaf: LeafComparison) -> bool:
     return leaf.problem == "missing" and leaf.how == ""
 
 
-class _Held:
+class _SideBySide:
     """Outputs that are being laid side by side."""
 
     def __init__(

@@ -38,10 +38,10 @@ def one_statement(named: Culprit, compared: Compared, look: Explained) -> Culpri
         compared: The calls, side by side.
         look: What values say.
     """
-    return named if named.source is None else _Search(named, named.source, compared, look).culprit()
+    return named if named.source is None else _StatementSearch(named, named.source, compared, look).culprit()
 
 
-class _Search:
+class _StatementSearch:
     """The search for a statement within the lines of a culprit.
 
     Args:

@@ -45,9 +45,9 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
     unused = _not_returned(pair, results, expected)
     if unused is not None and pair.port.live.isdisjoint(value.index for value in unused.values):
         return unused
-    best: tuple[float, _Trial] | None = None
+    best: tuple[float, _AtTolerance] | None = None
     for tolerance in _tolerances(pair, results, expected):
-        trial = _Trial(pair, tolerance, results, expected)
+        trial = _AtTolerance(pair, tolerance, results, expected)
         if trial.first is None and not trial.missing:
             continue
         score = trial.jump()
@@ -88,7 +88,7 @@ def _tolerances(pair: ForwardPair, results: list[int], expected: list[int]) -> l
     return ([least / 3] if FLOOR < least <= TOLERANCES[0] else []) + list(TOLERANCES)
 
 
-class _Trial:
+class _AtTolerance:
     """The search at one tolerance.
 
     Attributes:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_LINES = 10
 
 
-class Change(NamedTuple):
+class SkipChange(NamedTuple):
     """A skip that differs from the earlier report; ``earlier`` is its reason, or what it was called, there."""
 
     kind: str
@@ -49,7 +49,7 @@ class Shared(NamedTuple):
         return f"{self.skip} of {self.models} models skip this one; {self.explain} say{'s' * (self.explain == 1)} why"
 
 
-class Kind(NamedTuple):
+class ChangeKind(NamedTuple):
     """What a kind of change is called, how GitHub shows it, and whether it fails the ratchet."""
 
     title: str
@@ -58,16 +58,16 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "new": Kind("New skips", "error", fails=True),
-    "empty": Kind("Emptied tests", "error", fails=True),
-    "no-reason": Kind("Skips without a reason", "error", fails=True),
-    "renamed": Kind("Renamed skips", "notice", fails=False),
-    "changed": Kind("Changed reasons", "warning", fails=False),
-    "gone": Kind("Gone skips", "notice", fails=False),
+    "new": ChangeKind("New skips", "error", fails=True),
+    "empty": ChangeKind("Emptied tests", "error", fails=True),
+    "no-reason": ChangeKind("Skips without a reason", "error", fails=True),
+    "renamed": ChangeKind("Renamed skips", "notice", fails=False),
+    "changed": ChangeKind("Changed reasons", "warning", fails=False),
+    "gone": ChangeKind("Gone skips", "notice", fails=False),
 }
 #: What names a skip: its test, its model and its class.
 _Key: TypeAlias = "tuple[str, ...]"
-_Skips: TypeAlias = "dict[_Key, list[_Skip]]"
+_Skips: TypeAlias = "dict[_Key, list[_ReportedSkip]]"
 #: A test, a model, or a model and its class.
 _Name: TypeAlias = "tuple[str, ...]"
 #: What identifies the skips of a name beside that name.
@@ -76,14 +76,14 @@ _Facts: TypeAlias = "frozenset[tuple[str, ...]]"
 _LOOKED_AT = 30
 
 
-class _Skip(NamedTuple):
+class _ReportedSkip(NamedTuple):
     """An entry of a report, and what named it there."""
 
     name: _Key
     entry: _Entry
 
 
-def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reasons: bool = False) -> list[Change]:
+def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reasons: bool = False) -> list[SkipChange]:
     """Return what differs between two reports.
 
     What the earlier report holds is accepted as it is, unless ``strict_reasons`` asks for a reason of every skip. A
@@ -94,7 +94,7 @@ def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reason
     were, are = _known(earlier), _known(now)
     for part in _PARTS:
         before = _renamed(before, after, are, were, part)
-    found: list[Change] = []
+    found: list[SkipChange] = []
     for key in {**after, **before}:
         for was, entry in _paired(before.get(key, []), after.get(key, [])):
             found += _change(key, was, entry, now, strict_reasons=strict_reasons)
@@ -102,34 +102,34 @@ def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reason
     return sorted(found, key=lambda change: order.index(change.kind))
 
 
-def without_reason(now: Mapping[str, Any]) -> list[Change]:
+def without_reason(now: Mapping[str, Any]) -> list[SkipChange]:
     """Return the skips of a report that have no reason."""
     return [change for change in changes(now, now, strict_reasons=True) if change.kind == "no-reason"]
 
 
 def _change(
-    key: _Key, was: _Skip | None, now: _Skip | None, report: Mapping[str, Any], *, strict_reasons: bool
-) -> Iterator[Change]:
+    key: _Key, was: _ReportedSkip | None, now: _ReportedSkip | None, report: Mapping[str, Any], *, strict_reasons: bool
+) -> Iterator[SkipChange]:
     """Yield what has become of a skip."""
     if now is None:
         if was is not None and key[0] in report:
-            yield Change("gone", key[0], was.entry)
+            yield SkipChange("gone", key[0], was.entry)
         return
     entry, reason = now.entry, now.entry["reason"]
     is_bare = entry["state"] == "skipped" and not reason.strip()
     if was is None:
-        yield Change("empty" if entry["state"] == "empty" else "new", key[0], entry)
+        yield SkipChange("empty" if entry["state"] == "empty" else "new", key[0], entry)
         return
     earlier = was.entry["reason"]
     if entry["state"] == "empty" != was.entry["state"]:
-        yield Change("empty", key[0], entry, earlier)
+        yield SkipChange("empty", key[0], entry, earlier)
     elif is_bare and (strict_reasons or earlier.strip()):
-        yield Change("no-reason", key[0], entry, earlier)
+        yield SkipChange("no-reason", key[0], entry, earlier)
     elif earlier != reason:
-        yield Change("changed", key[0], entry, earlier)
+        yield SkipChange("changed", key[0], entry, earlier)
     if was.name != key:
         names = (old for old, name in zip(was.name, key, strict=True) if old != name)
-        yield Change("renamed", key[0], entry, ", ".join(names))
+        yield SkipChange("renamed", key[0], entry, ", ".join(names))
 
 
 def _skips(report: Mapping[str, Any]) -> _Skips:
@@ -138,18 +138,18 @@ def _skips(report: Mapping[str, Any]) -> _Skips:
         for entry in values["tests"]:
             if entry["state"] in HELD:
                 key = test, entry["model"], entry["class"]
-                found.setdefault(key, []).append(_Skip(key, entry))
+                found.setdefault(key, []).append(_ReportedSkip(key, entry))
     return found
 
 
-class _Part(NamedTuple):
+class _NamePart(NamedTuple):
     """A part of a skip's name that may have changed, and what else in the name identifies the skip."""
 
     own: slice
     rest: slice
 
 
-_PARTS = tuple(_Part(slice(*own), slice(*rest)) for own, rest in (((1,), (1, 2)), ((1, 2), (1,)), ((1, 3), (1,))))
+_PARTS = tuple(_NamePart(slice(*own), slice(*rest)) for own, rest in (((1,), (1, 2)), ((1, 2), (1,)), ((1, 3), (1,))))
 
 
 def _known(report: Mapping[str, Any]) -> set[_Name]:
@@ -159,7 +159,7 @@ def _known(report: Mapping[str, Any]) -> set[_Name]:
     return {(test,) for test in report} | models | classes
 
 
-def _renamed(before: _Skips, after: _Skips, gone_from: set[_Name], new_to: set[_Name], part: _Part) -> _Skips:
+def _renamed(before: _Skips, after: _Skips, gone_from: set[_Name], new_to: set[_Name], part: _NamePart) -> _Skips:
     """Return the earlier skips under the names that they have now.
 
     A name is another one's where it is gone (the later report, ``gone_from``, lacks it) and the other is new (the
@@ -197,7 +197,7 @@ def _new_names(gone: Mapping[_Name, _Facts], new: dict[_Name, _Facts]) -> dict[_
     return names
 
 
-def _by_name(skips: _Skips, part: _Part, others: set[_Name]) -> dict[_Name, _Facts]:
+def _by_name(skips: _Skips, part: _NamePart, others: set[_Name]) -> dict[_Name, _Facts]:
     """Return, for each name that is not in ``others``, what else identifies its skips."""
     found: dict[_Name, set[tuple[str, ...]]] = {}
     for key, entries in skips.items():
@@ -207,10 +207,12 @@ def _by_name(skips: _Skips, part: _Part, others: set[_Name]) -> dict[_Name, _Fac
     return {name: frozenset(facts) for name, facts in found.items()}
 
 
-def _paired(before: list[_Skip], after: list[_Skip]) -> Iterator[tuple[_Skip | None, _Skip | None]]:
+def _paired(
+    before: list[_ReportedSkip], after: list[_ReportedSkip]
+) -> Iterator[tuple[_ReportedSkip | None, _ReportedSkip | None]]:
     """Yield the skips of the classes of one name side by side; two files of a model may each have such a class."""
-    moved: list[_Skip] = []
-    left: dict[str, deque[_Skip]] = {}
+    moved: list[_ReportedSkip] = []
+    left: dict[str, deque[_ReportedSkip]] = {}
     for skip in after:
         left.setdefault(skip.entry["file"], deque()).append(skip)
     for was in before:
@@ -222,12 +224,14 @@ def _paired(before: list[_Skip], after: list[_Skip]) -> Iterator[tuple[_Skip | N
     yield from zip_longest(moved, chain(*left.values()))
 
 
-def is_failure(found: list[Change]) -> bool:
+def is_failure(found: list[SkipChange]) -> bool:
     """Tell whether changes fail the ratchet."""
     return any(KINDS[change.kind].fails for change in found)
 
 
-def lines(found: list[Change], now: Mapping[str, Any], against: str = "", *, verbose: bool = False) -> Iterator[str]:
+def lines(
+    found: list[SkipChange], now: Mapping[str, Any], against: str = "", *, verbose: bool = False
+) -> Iterator[str]:
     """Yield the changes as text: the first few of each kind, and how many models share those that fail.
 
     Where a change fails, only how many others there are is said of them.
@@ -258,7 +262,7 @@ def lines(found: list[Change], now: Mapping[str, Any], against: str = "", *, ver
         yield "Run the tests instead of skipping them, give each skip a reason, or write a new report to accept them."
 
 
-def _text(change: Change) -> str:
+def _text(change: SkipChange) -> str:
     entry = change.entry
     reason = entry["reason"] or ("its body tests nothing" if change.kind == "empty" else "(no reason)")
     if change.kind == "changed":
@@ -268,11 +272,11 @@ def _text(change: Change) -> str:
     return f"{change.test} of {entry['model']}: {render.on_one_line(reason)}  ({entry['class']}, {render.place(entry)})"
 
 
-def _shares(found: Iterable[Change], now: Mapping[str, Any]) -> dict[str, Shared]:
+def _shares(found: Iterable[SkipChange], now: Mapping[str, Any]) -> dict[str, Shared]:
     return {test: Shared.of(now[test]) for test in {change.test for change in found}}
 
 
-def as_annotations(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]:
+def as_annotations(found: list[SkipChange], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the changes as annotations that GitHub shows at their lines."""
     shares = _shares(found, now)
     for change in found:
@@ -281,7 +285,7 @@ def as_annotations(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]
         yield render.annotation(level, change.entry, f"{title.removesuffix('s')}: {change.test}", shared)
 
 
-def as_json(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]:
+def as_json(found: list[SkipChange], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the changes as a JSON list."""
     shares = _shares(found, now)
     rows = []
@@ -292,7 +296,7 @@ def as_json(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]:
     yield json.dumps(rows, indent=2)
 
 
-def as_markdown(found: list[Change], now: Mapping[str, Any]) -> Iterator[str]:
+def as_markdown(found: list[SkipChange], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the changes as a table in markdown, short enough for a comment on a pull request."""
     yield "| change | test | model | reason | where | shared |"
     yield "| --- | --- | --- | --- | --- | --- |"

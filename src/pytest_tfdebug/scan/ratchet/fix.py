@@ -13,7 +13,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from pytest_tfdebug.scan.errors import ScanError
-from pytest_tfdebug.scan.ratchet.stale import Finding, StaleSkips
+from pytest_tfdebug.scan.ratchet.stale import StaleMark, StaleSkips
 from pytest_tfdebug.scan.read.files import replace
 from pytest_tfdebug.scan.read.layout import Work, model_files
 from pytest_tfdebug.scan.scanner import Scanner
@@ -54,7 +54,7 @@ class Rewrite:
     Where libcst cannot read the whole of it, ``content`` stays as it is, and ``problem`` says why.
     """
 
-    def __init__(self, path: str, content: bytes, findings: Sequence[Finding]) -> None:
+    def __init__(self, path: str, content: bytes, findings: Sequence[StaleMark]) -> None:
         self.path, self.findings, self.content, self.problem = path, findings, content, ""
         self._before = self._after = ""
         wanted = [each for each in findings if each.reason != ""]
@@ -92,12 +92,12 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self, findings: Iterable[Finding]) -> None:
+    def __init__(self, findings: Iterable[StaleMark]) -> None:
         super().__init__()
-        self._findings: Mapping[tuple[int, str], Finding] = {(each.line, each.name): each for each in findings}
+        self._findings: Mapping[tuple[int, str], StaleMark] = {(each.line, each.name): each for each in findings}
         self._removed: list[Any] = []
 
-    def _finding(self, node: Any, name: str = "") -> Finding | None:
+    def _finding(self, node: Any, name: str = "") -> StaleMark | None:
         return self._findings.get((self.get_metadata(PositionProvider, node).start.line, name))
 
     def leave_FunctionDef(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802 - libcst's name

@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.read import syntax
-from pytest_tfdebug.scan.read.bindings import Decorator, Function, Value
+from pytest_tfdebug.scan.read.bindings import BoundFunction, BoundValue, Decorator
 from pytest_tfdebug.scan.read.files import decode
 from pytest_tfdebug.scan.read.layout import is_owned
 from pytest_tfdebug.scan.read.outline import uncommented
@@ -36,7 +36,7 @@ _NO_REASONS = ("noqa", "type:", "fmt:", "pylint:", "pragma:", "copied from", "ig
 _VERSIONED = ("setup.py", "pyproject.toml")
 
 
-class Finding(NamedTuple):
+class StaleMark(NamedTuple):
     """Something to rewrite.
 
     ``line`` is that of the ``def``, the assignment or the decorator; ``name`` is empty for a decorator. ``reason`` is
@@ -62,10 +62,10 @@ class StaleSkips:
                 self._heirs.setdefault(base, []).append(cls)
         self._version, self._package = _version(tree)
 
-    def find(self) -> list[Finding]:
+    def find(self) -> list[StaleMark]:
         """Return every override, flag and decorator that is stale, by place."""
-        found: list[Finding] = []
-        flags: list[tuple[Linked, str, Value]] = []
+        found: list[StaleMark] = []
+        flags: list[tuple[Linked, str, BoundValue]] = []
         for cls in self._classes:
             heirs = self._heirs[cls]
             if not any(heir.inherited.is_test_case or heir.name.startswith("Test") for heir in heirs):
@@ -73,13 +73,13 @@ class StaleSkips:
             found += self._expired(cls, cls.facts.decorators)
             for name, member in cls.facts.members.items():
                 is_needed = self._is_given(cls, name, heirs)
-                if isinstance(member, Function) and name.startswith("test_"):
+                if isinstance(member, BoundFunction) and name.startswith("test_"):
                     found += self._override(cls, name, member, is_needed=is_needed)
-                elif isinstance(member, Value) and not is_needed and _is_flag(name, member):
+                elif isinstance(member, BoundValue) and not is_needed and _is_flag(name, member):
                     flags.append((cls, name, member))
         read = self._read({name for _, name, _ in flags})
         found += (
-            Finding(cls.file.path, value.line, name, f"nothing reads the flag {name} of {cls.name}")
+            StaleMark(cls.file.path, value.line, name, f"nothing reads the flag {name} of {cls.name}")
             for cls, name, value in flags
             if name not in read
         )
@@ -91,25 +91,25 @@ class StaleSkips:
         is_open = any(not heir.inherited.is_closed for heir in heirs)
         return is_open or any(heir.after(cls, each) is not None for heir in heirs for each in names)
 
-    def _override(self, cls: Linked, name: str, function: Function, *, is_needed: bool) -> Iterator[Finding]:
+    def _override(self, cls: Linked, name: str, function: BoundFunction, *, is_needed: bool) -> Iterator[StaleMark]:
         """Yield the override of a test that skips what is not there, or skips it longer than it should."""
         found = list(self._expired(cls, function.decorators))
         if not is_needed and function.does_nothing_but_skip and self._is_skipped(cls, name, function):
             text = f"{cls.name}.{name} skips a test that no base gives it"
-            yield Finding(cls.file.path, function.line, name, text)
+            yield StaleMark(cls.file.path, function.line, name, text)
         elif found and is_needed and function.does_nothing_but_skip:
             yield found[0]._replace(line=function.line, name=name)
         else:
             yield from found
 
-    def _is_skipped(self, cls: Linked, name: str, function: Function) -> bool:
+    def _is_skipped(self, cls: Linked, name: str, function: BoundFunction) -> bool:
         state = self._scanner.states.definitions.of(name, cls, function).state
         if state is not None and state.is_skipped:
             return True
         skips, _, _ = self._scanner.runner.test(cls, function, cls)
         return any(not skip.guards for skip in skips)
 
-    def _expired(self, cls: Linked, decorators: Iterable[Decorator]) -> Iterator[Finding]:
+    def _expired(self, cls: Linked, decorators: Iterable[Decorator]) -> Iterator[StaleMark]:
         for decorator in decorators:
             if "skip" not in decorator.text.lower():
                 continue
@@ -118,12 +118,14 @@ class StaleSkips:
             if any(skip.guards for skip in skips):
                 continue
             if end and self._is_over(end):
-                yield Finding(cls.file.path, decorator.line, "", f"a skip of {cls.name} was to end with until={end!r}")
+                yield StaleMark(
+                    cls.file.path, decorator.line, "", f"a skip of {cls.name} was to end with until={end!r}"
+                )
             for skip in skips:
                 version = _version_in(skip.reason, self._package)
                 if version and self._is_past(version):
                     text = f"a skip of {cls.name} was to end with {version}: {skip.reason}"
-                    yield Finding(cls.file.path, decorator.line, "", text)
+                    yield StaleMark(cls.file.path, decorator.line, "", text)
 
     def _is_over(self, end: str) -> bool:
         try:
@@ -149,10 +151,10 @@ class StaleSkips:
             found.update(name for name in names - found if name in text and _is_read(text, name))
         return found
 
-    def without_reason(self) -> Iterator[Finding]:
+    def without_reason(self) -> Iterator[StaleMark]:
         """Yield every decorator that skips without a reason, with the reason that a comment or docstring gives."""
         for cls in self._classes:
-            functions = [member for member in cls.facts.members.values() if isinstance(member, Function)]
+            functions = [member for member in cls.facts.members.values() if isinstance(member, BoundFunction)]
             holders = [(cls.name, cls.facts.decorators, "")]
             holders += [(f"{cls.name}.{each.name}", each.decorators, each.docstring) for each in functions]
             for name, decorators, docstring in holders:
@@ -161,7 +163,7 @@ class StaleSkips:
                         reason = self._comment(cls.file.path, decorator.line) or docstring
                         rest = "" if reason else ", and nothing beside it says why"
                         text = f"{name} is skipped without a reason{rest}"
-                        yield Finding(cls.file.path, decorator.line, "", text, reason)
+                        yield StaleMark(cls.file.path, decorator.line, "", text, reason)
 
     def _comment(self, path: str, line: int) -> str:
         """Return the comment on a line, or the one above it."""
@@ -179,7 +181,7 @@ class StaleSkips:
         return all(not skip.reason.strip() for skip in self._scanner.decorators.of(cls.file, decorator, cls.facts))
 
 
-def _is_flag(name: str, value: Value) -> bool:
+def _is_flag(name: str, value: BoundValue) -> bool:
     """Tell whether a class attribute is a switch of a test suite, and none of ``unittest``."""
     return value.text in {"True", "False", "None"} and not name.startswith("_") and not hasattr(TestCase, name)
 

@@ -24,7 +24,7 @@ class Decorator(NamedTuple):
     line: int
 
 
-class Value(NamedTuple):
+class BoundValue(NamedTuple):
     """A name bound to the value of an expression; ``text`` is empty where the expression is not known.
 
     ``previous`` is what the name was bound to before, if the expression uses that. ``is_sure`` is False under an
@@ -33,7 +33,7 @@ class Value(NamedTuple):
 
     text: str
     line: int
-    previous: Function | Value | None = None
+    previous: BoundFunction | BoundValue | None = None
     is_sure: bool = True
 
 
@@ -59,7 +59,7 @@ class Source(NamedTuple):
     members: Callable[[list[Statement]], dict[str, Binding]]
 
 
-class _Definition:
+class _Defined:
     """A function or class of a file; the outermost of its decorators comes first."""
 
     def __init__(self, name: str, decorators: tuple[Decorator, ...], statement: Statement, source: Source) -> None:
@@ -67,7 +67,7 @@ class _Definition:
         self._statement, self._source = statement, source
 
 
-class Function(_Definition):
+class BoundFunction(_Defined):
     """A function of a file."""
 
     @cached_property
@@ -268,7 +268,7 @@ def _does_nothing(text: str) -> bool:
     return isinstance(node, (cst.SimpleString, cst.FormattedString, cst.ConcatenatedString))
 
 
-class Class(_Definition):
+class Class(_Defined):
     """A class of a file."""
 
     @classmethod
@@ -334,7 +334,7 @@ def _written(line: str) -> Iterator[str]:
                 yield name
 
 
-Binding: TypeAlias = "Function | Value | Import | Class"
+Binding: TypeAlias = "BoundFunction | BoundValue | Import | Class"
 
 
 class Module(NamedTuple):
@@ -352,10 +352,10 @@ def bind(names: dict[str, Binding], name: str, binding: Binding, *, weak: bool) 
         names[name] = binding
         return
     if weak:
-        if isinstance(earlier, Value):
+        if isinstance(earlier, BoundValue):
             names[name] = earlier._replace(is_sure=False)
         return
-    if isinstance(binding, Value) and isinstance(earlier, (Function, Value)) and name in binding.text:
+    if isinstance(binding, BoundValue) and isinstance(earlier, (BoundFunction, BoundValue)) and name in binding.text:
         try:
             if syntax.mentions(syntax.expression(binding.text), name):
                 binding = binding._replace(previous=earlier)

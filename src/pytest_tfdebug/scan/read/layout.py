@@ -48,7 +48,7 @@ _LOOSE: tuple[_Form, ...] = (_Form("test_on_"), _Form("test_", "_model.py"), _Fo
 CHECKED = 24
 
 
-class Place(NamedTuple):
+class ModelTestFile(NamedTuple):
     """A model test file: its path, its models directory, its model, and the path that belongs to the model alone."""
 
     path: str
@@ -61,7 +61,7 @@ class Work(NamedTuple):
     """What is to be scanned: the root, its model test files, and one test or all (None)."""
 
     root: str
-    places: tuple[Place, ...]
+    places: tuple[ModelTestFile, ...]
     test: str | None
     is_strict: bool = False
 
@@ -75,14 +75,14 @@ class Work(NamedTuple):
         """Whether a test is common because several kinds of models have it under one name, and no mixin brings it."""
         return any(where.path.endswith(KINDS) for where in self.places)
 
-    def by_model(self) -> dict[str, list[Place]]:
+    def by_model(self) -> dict[str, list[ModelTestFile]]:
         """Return the test files of each model."""
         places = sorted(self.places, key=attrgetter("model", "path"))
         return {model: list(found) for model, found in groupby(places, attrgetter("model"))}
 
 
 @cache
-def place(path: str, models_dir: str = "", forms: tuple[_Form, ...] = _FORMS) -> Place | None:
+def place(path: str, models_dir: str = "", forms: tuple[_Form, ...] = _FORMS) -> ModelTestFile | None:
     """Return which model a file tests, or None where it is no model test file.
 
     The models directory is any ``tests/models`` where it is not given.
@@ -96,8 +96,8 @@ def place(path: str, models_dir: str = "", forms: tuple[_Form, ...] = _FORMS) ->
     if form is None:
         return None
     if form.has_directory and directory:
-        return Place(path, models, directory[-1], f"{path.rpartition('/')[0]}/")
-    return None if model == "common" else Place(path, models, model, path)
+        return ModelTestFile(path, models, directory[-1], f"{path.rpartition('/')[0]}/")
+    return None if model == "common" else ModelTestFile(path, models, model, path)
 
 
 def _named(name: str, forms: tuple[_Form, ...]) -> tuple[_Form | None, str]:
@@ -139,7 +139,7 @@ def is_model_file(path: str, siblings: Iterable[str]) -> bool:
     return is_below and any(_named(name, _FLAT)[0] for name in siblings)
 
 
-def model_files(tree: Tree, models_dir: str = "") -> list[Place]:
+def model_files(tree: Tree, models_dir: str = "") -> list[ModelTestFile]:
     """Return the model test files of a repository, by path; their directory is found where it is not given.
 
     Raises:
@@ -181,6 +181,6 @@ def _directories(paths: Iterable[str], forms: tuple[_Form, ...]) -> Iterator[tup
         yield from ((path, above if is_own else directory) for path in found)
 
 
-def _places(paths: Iterable[tuple[str, str]], forms: tuple[_Form, ...] = _FORMS) -> list[Place]:
+def _places(paths: Iterable[tuple[str, str]], forms: tuple[_Form, ...] = _FORMS) -> list[ModelTestFile]:
     """Return the model test files among paths, each given with its models directory."""
     return sorted(found for path, models in paths if (found := place(path, models, forms)) is not None)

@@ -8,7 +8,17 @@ import libcst as cst
 
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.read import syntax
-from pytest_tfdebug.scan.read.bindings import Binding, Class, Decorator, Function, Import, Module, Source, Value, bind
+from pytest_tfdebug.scan.read.bindings import (
+    Binding,
+    BoundFunction,
+    BoundValue,
+    Class,
+    Decorator,
+    Import,
+    Module,
+    Source,
+    bind,
+)
 from pytest_tfdebug.scan.read.outline import COMPOUND, Outline, Statement, uncommented
 
 if TYPE_CHECKING:
@@ -26,7 +36,7 @@ _MOST_CHECKED = 1_000_000
 _SKIPS_MODULE = "allow_module_level"
 
 
-class _Scope(NamedTuple):
+class _BlockScope(NamedTuple):
     """What the statements of a module or class bind; ``is_sure`` is False in an ``if`` or another block."""
 
     names: dict[str, Binding]
@@ -45,7 +55,7 @@ def read(text: str, note_bad: Callable[[BadSourceError, int], None], may_skip: C
         BadSourceError: If it cannot be cut into statements, or an import or assignment cannot be read.
     """
     outline = Outline(text)
-    scope = _Scope({}, [], [])
+    scope = _BlockScope({}, [], [])
     _Reader(note_bad, may_skip).bind_all(outline.block(0, len(outline)), scope, weak=False)
     return Module(scope.names, tuple(scope.stars), tuple(scope.calls))
 
@@ -73,7 +83,7 @@ class _Reader:
     def __init__(self, note_bad: Callable[[BadSourceError, int], None], may_skip: Callable[[str], bool]) -> None:
         self._source = Source(note_bad, may_skip, self._members)
 
-    def bind_all(self, statements: list[Statement], scope: _Scope, *, weak: bool) -> None:
+    def bind_all(self, statements: list[Statement], scope: _BlockScope, *, weak: bool) -> None:
         """Bind what the statements of a block bind."""
         decorators: list[Decorator] = []
         never = False
@@ -94,16 +104,18 @@ class _Reader:
                 _bind_simple(statement, scope, weak=weak)
             decorators = []
 
-    def _define(self, statement: Statement, decorators: tuple[Decorator, ...], scope: _Scope, *, weak: bool) -> None:
+    def _define(
+        self, statement: Statement, decorators: tuple[Decorator, ...], scope: _BlockScope, *, weak: bool
+    ) -> None:
         after = statement.text.partition(statement.word)[2].lstrip()
         name = after[: next((at for at, mark in enumerate(after) if not (mark.isalnum() or mark == "_")), len(after))]
         if not name.isidentifier():
             raise BadSourceError(f"line {statement.line}: invalid syntax")
-        kind = Function if statement.word == "def" else Class
+        kind = BoundFunction if statement.word == "def" else Class
         bind(scope.names, name, kind(name, decorators, statement, self._source), weak=weak)
 
     def _members(self, statements: list[Statement]) -> dict[str, Binding]:
-        scope = _Scope({}, [], [])
+        scope = _BlockScope({}, [], [])
         try:
             self.bind_all(statements, scope, weak=False)
         except BadSourceError as error:
@@ -115,13 +127,13 @@ def _test(statement: Statement) -> str:
     return uncommented(statement.text)[2:].strip().removesuffix(":").strip("() ")
 
 
-def _bind_simple(statement: Statement, scope: _Scope, *, weak: bool) -> None:
+def _bind_simple(statement: Statement, scope: _BlockScope, *, weak: bool) -> None:
     """Bind what a simple statement binds: the plainest assignments by their text, all else as libcst reads it."""
     text, line = statement.text, statement.line
     target, equals, rest = text.partition("=")
     name = target.strip()
     if equals and name.isidentifier() and rest[:1] != "=" and not _is_chained(rest):
-        bind(scope.names, name, Value(uncommented(rest).strip(), line, is_sure=scope.is_sure), weak=weak)
+        bind(scope.names, name, BoundValue(uncommented(rest).strip(), line, is_sure=scope.is_sure), weak=weak)
         return
     if not statement.word and not equals:  # an expression, or a statement that binds nothing
         if _SKIPS_MODULE in text and scope.is_sure:
@@ -151,7 +163,7 @@ def _may_bind(text: str) -> bool:
     return "(" not in target and not target.replace(".", "").isidentifier() and (target[-1:] != "]" or ":" in target)
 
 
-def _bind_node(node: Any, line: int, scope: _Scope, *, weak: bool) -> None:
+def _bind_node(node: Any, line: int, scope: _BlockScope, *, weak: bool) -> None:
     if isinstance(node, cst.Import):
         for alias in node.names:
             module = alias.evaluated_name
@@ -171,7 +183,7 @@ def _bind_node(node: Any, line: int, scope: _Scope, *, weak: bool) -> None:
             scope.names.pop(syntax.dotted(getattr(element, "value", element)) or syntax.dotted(element), None)
     else:
         for name, text in _assigned(node):
-            bind(scope.names, name, Value(text, line, is_sure=scope.is_sure), weak=weak)
+            bind(scope.names, name, BoundValue(text, line, is_sure=scope.is_sure), weak=weak)
 
 
 def _assigned(node: Any) -> Iterator[tuple[str, str]]:

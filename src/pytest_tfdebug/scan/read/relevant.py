@@ -37,7 +37,7 @@ class Relevant(NamedTuple):
     callees: frozenset[str] = frozenset()
 
 
-class _Reader(NamedTuple):
+class _FunctionReader(NamedTuple):
     """Reads one function.
 
     ``may_skip`` tells whether calling a dotted name of the file may skip; ``nested`` holds the functions inside.
@@ -107,13 +107,13 @@ def relevant(header: Statement, may_skip: Callable[[str], bool]) -> Relevant:
 
     ``may_skip`` tells whether calling a dotted name of the file may skip.
     """
-    source, reader = header.source, _Reader(may_skip, set())
+    source, reader = header.source, _FunctionReader(may_skip, set())
     if not any(sign in source for sign in (*_SKIPS, "raise ")) and not any(map(reader.may, _called(source))):
         return Relevant([])
     outline = header.outline
     starts = (outline.lines[outline.starts[number]].lstrip() for number in range(header.first + 1, header.last))
     nested = {text.partition("def ")[2].partition("(")[0] for text in starts if text.startswith(("def ", "async def "))}
-    found = list(_Reader(may_skip, nested).statements(header.block))
+    found = list(_FunctionReader(may_skip, nested).statements(header.block))
     while found and not found[-1].callees:
         found.pop()
     if not found:

@@ -53,7 +53,7 @@ class ModelScan(NamedTuple):
     uses: list[str] | None
 
 
-class Part(NamedTuple):
+class PartialScan(NamedTuple):
     """What a scan found in some models, what it left out and why, and what it read.
 
     ``shared`` are the files of models that files of no model import, so that all models may depend on them.
@@ -65,12 +65,12 @@ class Part(NamedTuple):
     shared: list[str]
 
     @classmethod
-    def of(cls, record: Record) -> Part:
+    def of(cls, record: Record) -> PartialScan:
         """Return the part of a scan that only read."""
         return cls([], {}, record, [])
 
     @classmethod
-    def union(cls, parts: Sequence[Part]) -> Part:
+    def union(cls, parts: Sequence[PartialScan]) -> PartialScan:
         """Return what several parts of a scan found."""
         return cls(
             [model for part in parts for model in part.models],
@@ -79,7 +79,7 @@ class Part(NamedTuple):
             sorted({path for part in parts for path in part.shared}),
         )
 
-    def without(self, work: Work, changed: set[str]) -> Part | None:
+    def without(self, work: Work, changed: set[str]) -> PartialScan | None:
         """Return what still stands after some files have changed; None if all models have to be scanned."""
         owned = frozenset(where.owned for where in work.places)
         is_of_models = all(is_owned(path, owned) for path in changed)
@@ -93,7 +93,7 @@ class Part(NamedTuple):
         return self._replace(models=models, bad=bad)
 
 
-def result(part: Part, test: str | None) -> ScanResult:
+def result(part: PartialScan, test: str | None) -> ScanResult:
     """Return the report of a scan of all tests, or of one.
 
     Raises:
@@ -132,7 +132,7 @@ def _check(names: list[str], common: set[str], models: int, test: str | None) ->
         raise ScanError(f"{test!r} is not one of the {len(common)} common tests; {hint}")
 
 
-def to_rows(part: Part) -> dict[str, Any]:
+def to_rows(part: PartialScan) -> dict[str, Any]:
     """Return what a scan found as lists, texts and numbers; what many classes share is stored once and has a number."""
     tests: dict[str, int] = {}
     states: dict[State, int] = {}
@@ -151,7 +151,7 @@ def _numbered(numbers: dict[_T, int], items: Iterable[_T]) -> list[int]:
     return [numbers.setdefault(item, len(numbers)) for item in items]
 
 
-def from_rows(rows: Any, bad: dict[str, str], record: Record) -> Part:
+def from_rows(rows: Any, bad: dict[str, str], record: Record) -> PartialScan:
     """Return what rows hold, with what was left out and read.
 
     Raises:
@@ -177,7 +177,7 @@ def from_rows(rows: Any, bad: dict[str, str], record: Record) -> Part:
         if any(cls.states.keys() - frozenset().union(*(mixin.tests for mixin in inherited)) for cls in of_model):
             raise ValueError("a test of no mixin")
         models.append(ModelScan(model, of_model, inherited, bases, None if uses is None else _texts(uses)))
-    return Part(models, bad, record, _texts(rows["shared"]))
+    return PartialScan(models, bad, record, _texts(rows["shared"]))
 
 
 def _picked(items: list[_T], numbers: Iterable[int]) -> list[_T]:

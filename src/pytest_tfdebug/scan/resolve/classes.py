@@ -9,7 +9,7 @@ import libcst as cst
 
 from pytest_tfdebug.scan.errors import Unresolved
 from pytest_tfdebug.scan.read import syntax
-from pytest_tfdebug.scan.read.bindings import Binding, Class, Function, Value
+from pytest_tfdebug.scan.read.bindings import Binding, BoundFunction, BoundValue, Class
 from pytest_tfdebug.scan.resolve.workspace import External, File, Found, Workspace
 
 #: Something in a class that an outcome may depend on: its kind and its arguments.
@@ -81,10 +81,10 @@ class Linked:
         own = self.facts.members.get(name)
         return self.inherited.members.get(name) if own is None else (self, own)
 
-    def helper(self, name: str) -> tuple[Linked, Function] | None:
+    def helper(self, name: str) -> tuple[Linked, BoundFunction] | None:
         """Return the method that Python picks for a name."""
         found = self.find(name)
-        return (found[0], found[1]) if found is not None and isinstance(found[1], Function) else None
+        return (found[0], found[1]) if found is not None and isinstance(found[1], BoundFunction) else None
 
     def after(self, definer: Linked, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that ``super()`` picks in a class of the MRO."""
@@ -156,7 +156,7 @@ class Linker:
         if isinstance(symbol, Found):
             if isinstance(symbol.binding, Class):
                 return self.link(symbol)
-            if isinstance(symbol.binding, Value) and symbol.binding.text:
+            if isinstance(symbol.binding, BoundValue) and symbol.binding.text:
                 value = self._workspace.node(symbol.file, symbol.binding)
                 return None if syntax.dotted(value) == dotted else self._base(symbol.file, facts, value)
         return dotted
@@ -169,7 +169,7 @@ def is_abstract_base(name: str) -> bool:
 
 def is_abstract(binding: Binding) -> bool:
     """Tell whether a member is an abstract method."""
-    decorators = binding.decorators if isinstance(binding, Function) else ()
+    decorators = binding.decorators if isinstance(binding, BoundFunction) else ()
     return any(decorator.text.rpartition(".")[2] in _ABSTRACT for decorator in decorators)
 
 

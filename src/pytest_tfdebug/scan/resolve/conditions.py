@@ -31,7 +31,7 @@ def is_condition(name: str) -> bool:
     return name in _CONDITIONS or begins
 
 
-class Skip(NamedTuple):
+class GuardedSkip(NamedTuple):
     """A skip: unconditional where there are no ``guards``, also where it stands under one that always holds.
 
     ``kind`` is ``"unittest"`` or ``"pytest"``: whose skip it is, which decides whether a plain class heeds it.

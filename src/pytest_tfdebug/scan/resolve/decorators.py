@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import libcst as cst
 
 from pytest_tfdebug.scan.read import syntax
-from pytest_tfdebug.scan.read.bindings import Class, Decorator, Function, Value
+from pytest_tfdebug.scan.read.bindings import BoundFunction, BoundValue, Class, Decorator
 from pytest_tfdebug.scan.read.syntax import UNKNOWN
-from pytest_tfdebug.scan.resolve.conditions import Skip, is_condition, negated
+from pytest_tfdebug.scan.resolve.conditions import GuardedSkip, is_condition, negated
 from pytest_tfdebug.scan.resolve.values import Evaluator, Scope
 from pytest_tfdebug.scan.resolve.workspace import External, File, Found, Symbol, Workspace
 
@@ -47,7 +47,7 @@ SKIP_CALLS = frozenset({"pytest.skip", "_pytest.outcomes.skip"})
 #: Decorators outside the repository that always skip.
 _ALWAYS = {"tooslow": "test is too slow"}
 #: Follows the body of a decorator that the repository defines, with its parameters, and returns the skips it applies.
-Follow: TypeAlias = "Callable[[File, Function, dict[str, Any], int], list[Skip]]"
+Follow: TypeAlias = "Callable[[File, BoundFunction, dict[str, Any], int], list[GuardedSkip]]"
 
 
 class Decorators:
@@ -63,7 +63,7 @@ class Decorators:
         self.follow: Follow = lambda *_: []
         self.of, self._bare = cache(self._of), cache(self._of_bare)
 
-    def _of(self, file: File, decorator: Decorator, body: Class | None = None) -> tuple[Skip, ...]:
+    def _of(self, file: File, decorator: Decorator, body: Class | None = None) -> tuple[GuardedSkip, ...]:
         skips = self.skips(self._workspace.node(file, decorator), Scope(file, body=body))
         return tuple(each._replace(path=file.path, line=decorator.line) for each in skips)
 
@@ -72,16 +72,16 @@ class Decorators:
         symbol = self._workspace.callee(file, self._workspace.node(file, decorator))
         return isinstance(symbol, External) and symbol.name.startswith("pytest.mark.")
 
-    def module_skip(self, file: File, call: Decorator) -> list[Skip]:
+    def module_skip(self, file: File, call: Decorator) -> list[GuardedSkip]:
         """Return the skip of a ``pytest.skip(..., allow_module_level=True)`` at the top of a module."""
         node = self._workspace.node(file, call)
         symbol = self._workspace.callee(file, node)
         if not isinstance(node, cst.Call) or not isinstance(symbol, External) or symbol.name not in SKIP_CALLS:
             return []
         reason = self._evaluator.words(node.args[0].value, Scope(file)) if node.args else ""
-        return [Skip(reason, (), file.path, call.line, "pytest")]
+        return [GuardedSkip(reason, (), file.path, call.line, "pytest")]
 
-    def skips(self, node: Any, scope: Scope) -> list[Skip]:
+    def skips(self, node: Any, scope: Scope) -> list[GuardedSkip]:
         """Return the skips of a decorator expression."""
         if scope.depth > _DEPTH:
             return []
@@ -100,7 +100,7 @@ class Decorators:
         dotted = syntax.dotted(node)
         return self._named(dotted, (), scope) if dotted else []
 
-    def _called(self, node: Any, scope: Scope) -> list[Skip]:
+    def _called(self, node: Any, scope: Scope) -> list[GuardedSkip]:
         args, dotted = syntax.arguments(node), syntax.dotted(node.func)
         if dotted.endswith("parametrize"):
             return [skip for arg in args[1:2] for skip in self._parameters(arg.value, scope)]
@@ -115,7 +115,7 @@ class Decorators:
                 found = [*found, *self.skips(arg.value, scope)]
         return found
 
-    def _parameters(self, node: Any, scope: Scope) -> list[Skip]:
+    def _parameters(self, node: Any, scope: Scope) -> list[GuardedSkip]:
         """Return the skips that ``pytest.param(..., marks=...)`` puts on some parameters of a test."""
         if scope.depth > _DEPTH:
             return []
@@ -124,7 +124,7 @@ class Decorators:
         dotted = syntax.dotted(node)
         if dotted:
             symbol = self._workspace.resolve(scope.file, dotted)
-            if isinstance(symbol, Found) and isinstance(symbol.binding, Value) and symbol.binding.text:
+            if isinstance(symbol, Found) and isinstance(symbol.binding, BoundValue) and symbol.binding.text:
                 value = self._workspace.node(symbol.file, symbol.binding)
                 return self._parameters(value, Scope(symbol.file, depth=scope.depth + 1))
         if not isinstance(node, cst.Call) or not syntax.dotted(node.func).endswith("param"):
@@ -136,7 +136,7 @@ class Decorators:
             for skip in self.skips(mark, scope)
         ]
 
-    def _named(self, dotted: str, args: Sequence[Argument], scope: Scope) -> list[Skip]:
+    def _named(self, dotted: str, args: Sequence[Argument], scope: Scope) -> list[GuardedSkip]:
         symbol = self._workspace.resolve_in(scope.body, scope.file, dotted) if dotted not in scope.local else None
         name = symbol.name if isinstance(symbol, External) else dotted
         if isinstance(symbol, External) and symbol.name in SKIP_DECORATORS:
@@ -146,36 +146,36 @@ class Decorators:
         if found or name.startswith(("pytest.mark.", "unittest.")) or not is_condition(last):
             return [skip._replace(guards=skip.guards and (last + _given(args),)) for skip in found]
         if isinstance(symbol, External) and last in _ALWAYS:
-            return [Skip(_ALWAYS[last], (), "", 0)]
-        return [] if dotted in scope.local else [Skip("", (last + _given(args),), "", 0)]
+            return [GuardedSkip(_ALWAYS[last], (), "", 0)]
+        return [] if dotted in scope.local else [GuardedSkip("", (last + _given(args),), "", 0)]
 
-    def _defined(self, symbol: Symbol | None, args: Sequence[Argument], scope: Scope) -> list[Skip]:
+    def _defined(self, symbol: Symbol | None, args: Sequence[Argument], scope: Scope) -> list[GuardedSkip]:
         """Return the skips of a decorator that the repository defines."""
         if not isinstance(symbol, Found):
             return []
-        if isinstance(symbol.binding, Function):
+        if isinstance(symbol.binding, BoundFunction):
             if not args:
                 return self._bare(symbol.file, symbol.binding, scope.depth)
             local = self._evaluator.bind(symbol.binding.params, args, scope)
             return self.follow(symbol.file, symbol.binding, local, scope.depth)
-        if isinstance(symbol.binding, Value):
+        if isinstance(symbol.binding, BoundValue):
             node = self._workspace.node(symbol.file, symbol.binding)
             return self.skips(
                 node, Scope(symbol.file, depth=scope.depth, body=scope.body if symbol.file is scope.file else None)
             )
         return []
 
-    def _of_bare(self, file: File, function: Function, depth: int) -> list[Skip]:
+    def _of_bare(self, file: File, function: BoundFunction, depth: int) -> list[GuardedSkip]:
         return self.follow(file, function, self._evaluator.bind(function.params, (), Scope(file)), depth)
 
-    def _direct(self, decorator: SkipDecorator, args: Sequence[Argument], scope: Scope) -> list[Skip]:
+    def _direct(self, decorator: SkipDecorator, args: Sequence[Argument], scope: Scope) -> list[GuardedSkip]:
         positional = [arg.value for arg in args if not arg.keyword]
         keywords = {arg.keyword: arg.value for arg in args if arg.keyword}
         given = keywords.get("reason")
         if given is None and decorator.reason is not None and len(positional) > decorator.reason:
             given = positional[decorator.reason]
         reason = self._evaluator.words(given, scope) if given is not None else ""
-        plain = Skip(reason, (), "", 0, decorator.kind)
+        plain = GuardedSkip(reason, (), "", 0, decorator.kind)
         tested = keywords.get("condition") or (positional[0] if positional else None)
         if decorator.condition is None or tested is None:
             return [plain]

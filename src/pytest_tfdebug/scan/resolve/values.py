@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import libcst as cst
 
 from pytest_tfdebug.scan.read import syntax
-from pytest_tfdebug.scan.read.bindings import Class, Function, Value
+from pytest_tfdebug.scan.read.bindings import BoundFunction, BoundValue, Class
 from pytest_tfdebug.scan.read.syntax import UNKNOWN, Unknown
 from pytest_tfdebug.scan.resolve.workspace import File, Found, Workspace
 
@@ -45,7 +45,7 @@ class Scope(NamedTuple):
     local: Mapping[str, Any] = {}
     depth: int = 0
     body: Class | None = None
-    function: Function | None = None
+    function: BoundFunction | None = None
 
 
 class Evaluator:
@@ -61,10 +61,10 @@ class Evaluator:
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self.dependencies: set[Dependency] = set()
-        self.skipping_helper: Callable[[Linked, str], tuple[Linked, Function] | None] = lambda *_: None
+        self.skipping_helper: Callable[[Linked, str], tuple[Linked, BoundFunction] | None] = lambda *_: None
         self.resolve, self.resolved = cache(self._resolve), cache(self._resolve_all)
 
-    def bound(self, file: File, value: Value, depth: int = 0) -> Any:
+    def bound(self, file: File, value: BoundValue, depth: int = 0) -> Any:
         """Return the value that a name of a module is bound to."""
         return self.value(self._workspace.node(file, value), Scope(file, depth=depth))
 
@@ -118,7 +118,7 @@ class Evaluator:
         if found is None or cls.writes(name):
             return UNKNOWN
         definer, binding = found
-        if not isinstance(binding, Value) or not binding.is_sure:
+        if not isinstance(binding, BoundValue) or not binding.is_sure:
             return UNKNOWN
         return self.bound(definer.file, binding, depth=1)
 
@@ -141,7 +141,7 @@ class Evaluator:
                 return scope.cls.name
             return self.attribute(scope.cls, rest) if rest and "." not in rest else UNKNOWN
         member = scope.body.members.get(dotted) if scope.body is not None else None
-        if isinstance(member, Value):
+        if isinstance(member, BoundValue):
             return self.bound(scope.file, member, scope.depth + 1) if member.is_sure else UNKNOWN
         return self._global(first, dotted, scope)
 
@@ -150,7 +150,7 @@ class Evaluator:
         found = self._workspace.resolve(scope.file, dotted)
         if not isinstance(found, Found):
             return UNKNOWN
-        if isinstance(found.binding, (Class, Function)):
+        if isinstance(found.binding, (Class, BoundFunction)):
             return found.binding
         if not found.binding.is_sure or (scope.function is not None and scope.function.is_local(first)):
             return UNKNOWN
@@ -159,7 +159,7 @@ class Evaluator:
 
 def _has_words(value: Any) -> bool:
     """Tell whether a value reads in a reason as it does in the run: it is known, and no class, function or instance."""
-    return not isinstance(value, (Unknown, Class, Function)) and value is not SELF
+    return not isinstance(value, (Unknown, Class, BoundFunction)) and value is not SELF
 
 
 def _shown(value: Any) -> str:

@@ -11,7 +11,7 @@ import libcst as cst
 
 from pytest_tfdebug.scan.errors import BadSourceError
 from pytest_tfdebug.scan.read import syntax
-from pytest_tfdebug.scan.read.bindings import Class, Decorator, Function, Import, Module, Value
+from pytest_tfdebug.scan.read.bindings import BoundFunction, BoundValue, Class, Decorator, Import, Module
 from pytest_tfdebug.scan.read.files import decode
 from pytest_tfdebug.scan.read.reader import check, read
 
@@ -41,7 +41,7 @@ class Found(NamedTuple):
     """A class, function or value of a module of the repository."""
 
     file: File
-    binding: Class | Function | Value
+    binding: Class | BoundFunction | BoundValue
 
 
 Symbol: TypeAlias = "External | File | Found"
@@ -83,7 +83,7 @@ class Workspace:
         where = f"line {line}: " if line and not reason.startswith("line ") else ""
         self.bad.setdefault(path, f"{where}{reason}")
 
-    def node(self, file: File, of: Value | Decorator) -> Any:
+    def node(self, file: File, of: BoundValue | Decorator) -> Any:
         """Return the libcst node of an expression in a file; None where it is not known or cannot be read."""
         if not of.text:
             return None
@@ -138,7 +138,7 @@ class Workspace:
         """Return what a dotted name means in the body of a class of a module, or in the module where there is none."""
         first, _, rest = dotted.partition(".")
         binding = body.members.get(first) if body is not None else None
-        if not isinstance(binding, (Import, Value)):
+        if not isinstance(binding, (Import, BoundValue)):
             return self.resolve(file, dotted)
         symbol = self._imported(file, binding, 0) if isinstance(binding, Import) else Found(file, binding)
         for part in rest.split(".") if rest else ():
@@ -152,7 +152,7 @@ class Workspace:
         binding = file.module.names.get(name)
         if isinstance(binding, Import):
             return self._imported(file, binding, depth)
-        if isinstance(binding, Value) and binding.previous is None:
+        if isinstance(binding, BoundValue) and binding.previous is None:
             return self._alias(file, binding, name, depth)
         if binding is not None:
             return Found(file, binding)
@@ -163,7 +163,7 @@ class Workspace:
                 return found
         return None
 
-    def _alias(self, file: File, value: Value, name: str, depth: int) -> Symbol | None:
+    def _alias(self, file: File, value: BoundValue, name: str, depth: int) -> Symbol | None:
         """Follow ``Base = ModelTesterMixin`` and ``Base = ModelTesterMixin if available() else object``."""
         may_be_alias = " if " in value.text or "(" not in value.text  # and so no large table
         node = self.node(file, value) if may_be_alias else None
@@ -194,7 +194,7 @@ class Workspace:
             return found if found is not None else self._submodule(symbol, name)
         if isinstance(symbol, Found) and isinstance(symbol.binding, Class):
             member = symbol.binding.members.get(name)
-            return Found(symbol.file, member) if isinstance(member, (Class, Function, Value)) else None
+            return Found(symbol.file, member) if isinstance(member, (Class, BoundFunction, BoundValue)) else None
         return None
 
     def _submodule(self, file: File, name: str) -> Symbol:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 import libcst as cst
 
 from pytest_tfdebug.scan.read import syntax
-from pytest_tfdebug.scan.read.bindings import Class, Function
+from pytest_tfdebug.scan.read.bindings import BoundFunction, Class
 from pytest_tfdebug.scan.read.syntax import UNKNOWN
-from pytest_tfdebug.scan.resolve.conditions import Condition, Guards, Skip, negated
+from pytest_tfdebug.scan.resolve.conditions import Condition, GuardedSkip, Guards, negated
 from pytest_tfdebug.scan.resolve.decorators import SKIP_CALLS, Decorators
 from pytest_tfdebug.scan.resolve.values import Evaluator, Scope
 from pytest_tfdebug.scan.resolve.workspace import External, File, Found, Workspace
@@ -46,10 +46,10 @@ EarlyExit: TypeAlias = "tuple[Guards, End]"
 #: How the statements of a block end, and the exits by which they may have left it earlier.
 Ending: TypeAlias = "tuple[End, list[EarlyExit]]"
 #: The skips in a body, how it ends, and what both depend on in the class.
-Outcome: TypeAlias = "tuple[list[Skip], End, frozenset[Dependency]]"
+Outcome: TypeAlias = "tuple[list[GuardedSkip], End, frozenset[Dependency]]"
 
 
-class Frame(NamedTuple):
+class BodyFrame(NamedTuple):
     """Where a body runs: its names, the class that defines it, and what must hold for it to be reached.
 
     ``lines`` are those of its statements, ``nested`` the functions that are defined in it.
@@ -59,7 +59,7 @@ class Frame(NamedTuple):
     lines: dict[int, int]
     definer: Linked | None
     guards: Guards
-    skips: list[Skip]
+    skips: list[GuardedSkip]
     is_decorator: bool
     depth: int
     nested: dict[str, Any]
@@ -70,11 +70,11 @@ class Frame(NamedTuple):
         function = self.scope.function
         return self.lines.get(id(node), function.line if function is not None else 0)
 
-    def guarded(self, guard: str) -> Frame:
+    def guarded(self, guard: str) -> BodyFrame:
         """Return the frame of a branch."""
-        return Frame(self.scope, self.lines, self.definer, (*self.guards, guard), *self[4:])  # faster than _replace
+        return BodyFrame(self.scope, self.lines, self.definer, (*self.guards, guard), *self[4:])  # faster than _replace
 
-    def past(self, exits: Iterable[EarlyExit]) -> Frame:
+    def past(self, exits: Iterable[EarlyExit]) -> BodyFrame:
         """Return the frame of the statements that run where none of some exits was taken."""
         held = self.guards
         for guards, _ in exits:
@@ -85,7 +85,7 @@ class Frame(NamedTuple):
     def skip(self, reason: str, line: int, guards: Guards = (), kind: str = "unittest", path: str = "") -> None:
         """Note a skip, which may have guards of its own and stand in another file than what is run."""
         where = path or self.scope.file.path
-        self.skips.append(Skip(reason, (*self.guards, *guards), where, line, kind, self.is_guarded))
+        self.skips.append(GuardedSkip(reason, (*self.guards, *guards), where, line, kind, self.is_guarded))
 
 
 class Runner:
@@ -99,7 +99,7 @@ class Runner:
         decorators.follow, evaluator.skipping_helper = self.decorator, self.helper
         workspace.may_skip = lambda file, dotted: self._may_skip(dotted, Scope(file))
 
-    def test(self, definer: Linked, function: Function, cls: Linked) -> Outcome:
+    def test(self, definer: Linked, function: BoundFunction, cls: Linked) -> Outcome:
         """Return the outcome of a method that is called without arguments.
 
         A mixin's body is followed once for all classes that agree on what it depends on.
@@ -122,33 +122,33 @@ class Runner:
         known.setdefault(dependencies, {})[self._evaluator.resolved(cls, dependencies)] = outcome
         return outcome
 
-    def _test(self, definer: Linked, function: Function, cls: Linked) -> tuple[list[Skip], End]:
+    def _test(self, definer: Linked, function: BoundFunction, cls: Linked) -> tuple[list[GuardedSkip], End]:
         if self._is_idle(function, Scope(definer.file, cls, function=function)):
             return [], End.FALLS_THROUGH
         scope = Scope(definer.file, cls, dict.fromkeys(function.params[1:], UNKNOWN), function=function)
         return self._followed(function, scope, definer, is_decorator=False)
 
-    def decorator(self, file: File, function: Function, local: dict[str, Any], depth: int) -> list[Skip]:
+    def decorator(self, file: File, function: BoundFunction, local: dict[str, Any], depth: int) -> list[GuardedSkip]:
         """Return the skips that a decorator function applies."""
         scope = Scope(file, None, local, depth, function=function)
         return self._followed(function, scope, None, is_decorator=True)[0]
 
-    def function(self, file: File, function: Function) -> tuple[list[Skip], End]:
+    def function(self, file: File, function: BoundFunction) -> tuple[list[GuardedSkip], End]:
         """Return the skips of a module's function that is called with unknown arguments, and how it ends."""
         scope = Scope(file, None, dict.fromkeys(function.params, UNKNOWN), function=function)
         return self._followed(function, scope, None, is_decorator=False)
 
     def _followed(
-        self, function: Function, scope: Scope, definer: Linked | None, *, is_decorator: bool
-    ) -> tuple[list[Skip], End]:
+        self, function: BoundFunction, scope: Scope, definer: Linked | None, *, is_decorator: bool
+    ) -> tuple[list[GuardedSkip], End]:
         body = function.whole if is_decorator else function.body
         if body is None:
             return [], End.FALLS_THROUGH
-        frame = Frame(scope, body.lines, definer, (), [], is_decorator=is_decorator, depth=0, nested={})
+        frame = BodyFrame(scope, body.lines, definer, (), [], is_decorator=is_decorator, depth=0, nested={})
         end, _ = self._run(body.suite, frame)
         return frame.skips, end
 
-    def _run(self, suite: Any, frame: Frame) -> Ending:
+    def _run(self, suite: Any, frame: BodyFrame) -> Ending:
         exits: list[EarlyExit] = []
         entered = frame.guards
         for node in self._statements(suite):
@@ -170,12 +170,12 @@ class Runner:
         lines = (node.body if isinstance(node, cst.SimpleStatementLine) else [node] for node in suite.body)
         return (node for line in lines for node in line if type(node) in self._STATEMENTS)
 
-    def _orelse(self, orelse: Any, frame: Frame) -> Ending:
+    def _orelse(self, orelse: Any, frame: BodyFrame) -> Ending:
         if orelse is None:
             return End.FALLS_THROUGH, []
         return self._if(orelse, frame) if isinstance(orelse, cst.If) else self._run(orelse.body, frame)
 
-    def _if(self, node: Any, frame: Frame) -> Ending:
+    def _if(self, node: Any, frame: BodyFrame) -> Ending:
         branches: list[Ending] = []
         while True:
             truth = self._evaluator.truth(node.test, frame.scope)
@@ -194,7 +194,7 @@ class Runner:
             last = _either([branch, last])
         return last
 
-    def _loop(self, node: Any, frame: Frame) -> Ending:
+    def _loop(self, node: Any, frame: BodyFrame) -> Ending:
         is_for = isinstance(node, cst.For)
         value = self._evaluator.value(node.iter, frame.scope) if is_for else UNKNOWN
         is_known = isinstance(value, (tuple, list, dict))
@@ -209,7 +209,7 @@ class Runner:
         rest = [each for each in exits if each[1] is not End.BROKE]
         return End.FALLS_THROUGH if len(rest) < len(exits) else last, rest + left
 
-    def _try(self, node: Any, frame: Frame) -> Ending:
+    def _try(self, node: Any, frame: BodyFrame) -> Ending:
         before = len(frame.skips)
         ending = self._handled(node, frame) if node.handlers else self._run(node.body, frame)
         after = len(frame.skips)
@@ -219,7 +219,7 @@ class Runner:
         del frame.skips[before:after]  # as Python forgets an exception when a ``finally`` leaves
         return last, left
 
-    def _handled(self, node: Any, frame: Frame) -> Ending:
+    def _handled(self, node: Any, frame: BodyFrame) -> Ending:
         """Follow a body whose exceptions are handled, its handlers and its ``else``.
 
         A statement before a skip in the body may raise, and a handler may catch the skip itself.
@@ -244,10 +244,10 @@ class Runner:
         is_on = end is End.RAISED or (end is End.SKIPPED and is_caught)
         return _either([(End.FALLS_THROUGH if is_on and on else end, exits), *caught])
 
-    def _with(self, node: Any, frame: Frame) -> Ending:
+    def _with(self, node: Any, frame: BodyFrame) -> Ending:
         return self._run(node.body, frame)
 
-    def _match(self, node: Any, frame: Frame) -> Ending:
+    def _match(self, node: Any, frame: BodyFrame) -> Ending:
         exits: list[EarlyExit] = []
         for case in node.cases:
             guard = f" if {syntax.code(case.guard)}" if case.guard else ""
@@ -256,7 +256,7 @@ class Runner:
             frame = frame.past(left)
         return End.FALLS_THROUGH, exits
 
-    def _def(self, node: Any, frame: Frame) -> Ending:
+    def _def(self, node: Any, frame: BodyFrame) -> Ending:
         """Follow a nested function: in a decorator now, because it replaces the test; elsewhere when it is called."""
         if frame.is_decorator:
             self._run(node.body, frame)
@@ -264,15 +264,15 @@ class Runner:
             frame.nested[node.name.value] = node.body
         return End.FALLS_THROUGH, []
 
-    def _leave(self, node: Any, frame: Frame) -> Ending:  # noqa: ARG002
+    def _leave(self, node: Any, frame: BodyFrame) -> Ending:  # noqa: ARG002
         return End.BROKE, [(frame.guards, End.BROKE)]
 
-    def _return(self, node: Any, frame: Frame) -> Ending:
+    def _return(self, node: Any, frame: BodyFrame) -> Ending:
         if node.value is not None and self._do(node, frame)[0] is End.SKIPPED:
             return End.SKIPPED, []
         return End.RETURNED, [(frame.guards, End.RETURNED)]
 
-    def _raise(self, node: Any, frame: Frame) -> Ending:
+    def _raise(self, node: Any, frame: BodyFrame) -> Ending:
         error, args = node.exc, []
         if isinstance(error, cst.Call):
             error, args = error.func, syntax.arguments(error)
@@ -282,7 +282,7 @@ class Runner:
             return End.SKIPPED, []
         return End.RAISED, [(frame.guards, End.RAISED)]
 
-    def _do(self, node: Any, frame: Frame) -> Ending:
+    def _do(self, node: Any, frame: BodyFrame) -> Ending:
         """Follow the calls of an expression, or of the value of an assignment."""
         value = node.value
         if isinstance(value, cst.Await):  # an ``await`` skips as the call that it waits for does
@@ -295,7 +295,7 @@ class Runner:
                 frame.skip(skip.reason, line, skip.guards, skip.kind)
         return self._evaluate(value, line, frame), []
 
-    def _is_idle(self, function: Function, scope: Scope) -> bool:
+    def _is_idle(self, function: BoundFunction, scope: Scope) -> bool:
         """Tell, from the names that a body calls, that nothing in it can skip in a class."""
         return not any(not dotted or self._may_skip(dotted, scope) for dotted in function.callees)
 
@@ -309,13 +309,13 @@ class Runner:
         if first in {"self", "cls"} and scope.cls is not None:
             return self._helper_of(scope.cls, rest) is not None
         symbol = self._workspace.resolve(scope.file, dotted)
-        if isinstance(symbol, Found) and isinstance(symbol.binding, Function):
+        if isinstance(symbol, Found) and isinstance(symbol.binding, BoundFunction):
             return self._function_may(symbol.file, symbol.binding)
         if isinstance(symbol, External) and (symbol.name in SKIP_CALLS or symbol.name in _IMPORT_OR_SKIP):
             return True
         return self._is_skip_error(dotted, scope)
 
-    def _function_may(self, file: File, function: Function) -> bool:
+    def _function_may(self, file: File, function: BoundFunction) -> bool:
         """Tell whether a function of a module could skip, by what its body calls."""
         key = id(function)
         if key not in self._may:
@@ -323,7 +323,7 @@ class Runner:
             self._may[key] = not self._is_idle(function, Scope(file))
         return self._may[key]
 
-    def _evaluate(self, node: Any, line: int, frame: Frame) -> End:
+    def _evaluate(self, node: Any, line: int, frame: BodyFrame) -> End:
         """Follow the calls of an expression that could skip."""
         if isinstance(node, cst.Call):
             return self._call(node, line, frame)
@@ -340,7 +340,7 @@ class Runner:
                 self._evaluate(branch, line, frame.guarded(_guard(node.test, holds=holds)))
         return End.FALLS_THROUGH
 
-    def _call(self, node: Any, line: int, frame: Frame) -> End:  # noqa: PLR0911 - one return for each case
+    def _call(self, node: Any, line: int, frame: BodyFrame) -> End:  # noqa: PLR0911 - one return for each case
         args, dotted = syntax.arguments(node), syntax.dotted(node.func)
         if not dotted:
             return self._inherited(node.func, args, frame)
@@ -362,14 +362,14 @@ class Runner:
             return End.FALLS_THROUGH
         return self._helper(dotted, args, frame)
 
-    def _helper_of(self, cls: Linked, name: str) -> tuple[Linked, Function] | None:
+    def _helper_of(self, cls: Linked, name: str) -> tuple[Linked, BoundFunction] | None:
         """Return the method that ``self.name`` is, if it could skip, and note that the class was asked for it."""
         if "." in name:
             return None
         self._evaluator.dependencies.add(("helper", name))
         return cls.helper(name) if self._evaluator.resolve(cls, ("helper", name)) else None
 
-    def helper(self, cls: Linked, name: str) -> tuple[Linked, Function] | None:
+    def helper(self, cls: Linked, name: str) -> tuple[Linked, BoundFunction] | None:
         """Return the method that Python picks for a name, or None if it cannot skip whatever it is given.
 
         Classes whose methods do nothing then share an outcome. A method whose skips depend on other names of the class
@@ -388,16 +388,16 @@ class Runner:
             self._running.discard(key)
         return found if skips or any(each[-1] != name for each in dependencies) else None
 
-    def _helper(self, dotted: str, args: Sequence[Argument], frame: Frame) -> End:
+    def _helper(self, dotted: str, args: Sequence[Argument], frame: BodyFrame) -> End:
         """Follow a function of the repository, or a method called through its class."""
         symbol = self._workspace.resolve(frame.scope.file, dotted)
-        if not isinstance(symbol, Found) or not isinstance(symbol.binding, Function) or frame.is_decorator:
+        if not isinstance(symbol, Found) or not isinstance(symbol.binding, BoundFunction) or frame.is_decorator:
             return End.FALLS_THROUGH
         if dotted.partition(".")[0] in frame.scope.local or not self._function_may(symbol.file, symbol.binding):
             return End.FALLS_THROUGH
         return self._entered(symbol.file, symbol.binding, args, frame, is_method=False)
 
-    def _inherited(self, function: Any, args: Sequence[Argument], frame: Frame) -> End:
+    def _inherited(self, function: Any, args: Sequence[Argument], frame: BodyFrame) -> End:
         """Follow what ``super().name(...)`` calls."""
         cls, definer = frame.scope.cls, frame.definer
         if not isinstance(function, cst.Attribute) or cls is None or definer is None:
@@ -408,8 +408,8 @@ class Runner:
         self._evaluator.dependencies.add(("after", definer, name))
         return self._method(cls.after(definer, name), args, frame)
 
-    def _method(self, found: tuple[Linked, Any] | None, args: Sequence[Argument], frame: Frame) -> End:
-        if found is None or not isinstance(found[1], Function):
+    def _method(self, found: tuple[Linked, Any] | None, args: Sequence[Argument], frame: BodyFrame) -> End:
+        if found is None or not isinstance(found[1], BoundFunction):
             return End.FALLS_THROUGH
         (definer, binding), cls = found, frame.scope.cls
         if not frame.is_decorator:
@@ -429,7 +429,7 @@ class Runner:
         return self._entered(definer.file, binding, args, frame._replace(definer=definer), is_method=True)
 
     def _entered(
-        self, file: File, function: Function, args: Sequence[Argument], frame: Frame, *, is_method: bool
+        self, file: File, function: BoundFunction, args: Sequence[Argument], frame: BodyFrame, *, is_method: bool
     ) -> End:
         """Follow a call, with the parameters bound."""
         scope = Scope(file, frame.scope.cls, function=function)
@@ -439,7 +439,7 @@ class Runner:
         body, scope = function.body, scope._replace(local=self._evaluator.bind(params, args, frame.scope))
         return self._inline(body.suite, frame._replace(scope=scope, lines=body.lines, nested={}))
 
-    def _inline(self, suite: Any, frame: Frame) -> End:
+    def _inline(self, suite: Any, frame: BodyFrame) -> End:
         if frame.depth >= _DEPTH:
             return End.FALLS_THROUGH
         end, _ = self._run(suite, frame._replace(depth=frame.depth + 1))
@@ -455,7 +455,7 @@ class Runner:
             return syntax.code(symbol.binding.bases[0]) if symbol.binding.bases else dotted
         return dotted if symbol is None else ""
 
-    def _reason(self, args: Sequence[Argument], frame: Frame) -> str:
+    def _reason(self, args: Sequence[Argument], frame: BodyFrame) -> str:
         for keyword, value in args:
             if keyword in {"", "reason", "msg"}:
                 return self._evaluator.words(value, frame.scope)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.scan.read.bindings import Binding, Decorator, Function, Import, Value
-from pytest_tfdebug.scan.resolve.conditions import Condition, Skip
+from pytest_tfdebug.scan.read.bindings import Binding, BoundFunction, BoundValue, Decorator, Import
+from pytest_tfdebug.scan.resolve.conditions import Condition, GuardedSkip
 from pytest_tfdebug.scan.resolve.values import CLASS_NAME, Evaluator
 from pytest_tfdebug.scan.resolve.workspace import File, Found, Workspace
 from pytest_tfdebug.scan.state.bodies import End, Runner
@@ -42,7 +42,7 @@ class ClassStates:
     def _on_module_setup(self, file: File) -> Applied:
         found = (self._workspace.lookup(file, name) for name in _MODULE_SETUPS)
         setup = next((each for each in found if isinstance(each, Found)), None)
-        if setup is None or not isinstance(setup.binding, Function) or setup.binding.decorators:
+        if setup is None or not isinstance(setup.binding, BoundFunction) or setup.binding.decorators:
             return NOTHING
         skips, end = self._runner.function(setup.file, setup.binding)
         return of_body(skips, is_skipped=end is End.SKIPPED)
@@ -53,20 +53,20 @@ class ClassStates:
         kept = [skip for skip in skips if skip.kind == "pytest" or cls.inherited.is_test_case]
         return Applied("class-decorator", tuple(kept))
 
-    def _on_all(self, inherited: Inherited) -> list[Skip]:
+    def _on_all(self, inherited: Inherited) -> list[GuardedSkip]:
         return [skip for base in inherited.mro for skip in self._on_one(base)]
 
-    def _on_one(self, cls: Linked) -> list[Skip]:
+    def _on_one(self, cls: Linked) -> list[GuardedSkip]:
         found = [self._decorators.of(cls.file, decorator) for decorator in cls.facts.decorators]
         found += [self._decorators.of(cls.file, mark, cls.facts) for mark in _marks(cls.facts.members)]
         return [skip for skips in found for skip in skips]
 
     def _on_setup(self, cls: Linked) -> Applied:
         """Return the skips of the methods that run before each test of a class."""
-        skips: list[Skip] = []
+        skips: list[GuardedSkip] = []
         for name in _SETUPS if cls.inherited.is_test_case else _PLAIN_SETUPS:
             found = cls.find(name)
-            if found is not None and isinstance(found[1], Function):
+            if found is not None and isinstance(found[1], BoundFunction):
                 on_one, end, _ = self._runner.test(found[0], found[1], cls)
                 skips.extend(of_body(on_one, is_skipped=end is End.SKIPPED).skips)
         return of_body(skips, is_skipped=False)
@@ -110,7 +110,7 @@ def _marks(names: dict[str, Binding]) -> list[Decorator]:
     mark = names.get("pytestmark")
     if isinstance(mark, Import):
         return [Decorator("pytestmark", mark.line)]
-    return [Decorator(mark.text, mark.line)] if isinstance(mark, Value) and mark.text else []
+    return [Decorator(mark.text, mark.line)] if isinstance(mark, BoundValue) and mark.text else []
 
 
 def _named(state: State, cls: Linked) -> State:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import libcst as cst
 
 from pytest_tfdebug.scan.read import syntax
-from pytest_tfdebug.scan.read.bindings import Binding, Class, Decorator, Function, Value
+from pytest_tfdebug.scan.read.bindings import Binding, BoundFunction, BoundValue, Class, Decorator
 from pytest_tfdebug.scan.read.outline import squeeze
 from pytest_tfdebug.scan.read.syntax import UNKNOWN, Unknown
 from pytest_tfdebug.scan.resolve.classes import Linked
-from pytest_tfdebug.scan.resolve.conditions import UNCONDITIONAL, Skip
+from pytest_tfdebug.scan.resolve.conditions import UNCONDITIONAL, GuardedSkip
 from pytest_tfdebug.scan.resolve.values import Evaluator, Scope
 from pytest_tfdebug.scan.resolve.workspace import Found, Workspace
 from pytest_tfdebug.scan.state.states import NOTHING, Applied, State, judged
@@ -33,7 +33,7 @@ _NO_CALLABLE = (
 
 
 #: The skips of a function that is not followed, or the function itself with the class that defines it.
-_Target: TypeAlias = "tuple[tuple[Skip, ...], tuple[Linked, Binding] | None]"
+_Target: TypeAlias = "tuple[tuple[GuardedSkip, ...], tuple[Linked, Binding] | None]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Definition:
 
     definer: Linked
     state: State | None = None
-    function: Function | None = None
+    function: BoundFunction | None = None
     method: Applied = NOTHING
     outcomes: dict[int, State | None] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class Definitions:
         self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None = None
     ) -> Definition:
         seen: set[int] = set()
-        while isinstance(binding, Value) and id(binding) not in seen:  # names may be bound to each other
+        while isinstance(binding, BoundValue) and id(binding) not in seen:  # names may be bound to each other
             seen.add(id(binding))
             target = self._function(definer, binding)
             if target is None:
@@ -106,7 +106,7 @@ class Definitions:
             if found is None:
                 return Definition(definer, judged([Applied("decorator", skips)]))
             definer, binding = found
-        if not isinstance(binding, Function):
+        if not isinstance(binding, BoundFunction):
             return Definition(definer)
         decorators = binding.decorators if decorators is None else decorators
         if any(makes_no_function(decorator.text) for decorator in decorators):
@@ -121,7 +121,7 @@ class Definitions:
         found = (self._decorators.of(definer.file, decorator, definer.facts) for decorator in decorators)
         return Applied("decorator", tuple(skip for skips in found for skip in skips))
 
-    def _function(self, definer: Linked, value: Value) -> _Target | None:
+    def _function(self, definer: Linked, value: BoundValue) -> _Target | None:
         """Return the function that a name is bound to by assignment; None if it is bound to no function."""
         node = self._workspace.node(definer.file, value)
         if node is None:
@@ -137,7 +137,7 @@ class Definitions:
         dotted = syntax.dotted(node)
         return self._referred(definer, value, dotted) if dotted else ((), None)
 
-    def _referred(self, definer: Linked, value: Value, dotted: str) -> _Target | None:
+    def _referred(self, definer: Linked, value: BoundValue, dotted: str) -> _Target | None:
         member = value.previous if value.previous is not None else definer.facts.members.get(dotted)
         if member is not None and member is not value:
             return (), (definer, member)
@@ -146,15 +146,15 @@ class Definitions:
             if head and base.name == head.rpartition(".")[2] and name in base.facts.members:
                 return (), (base, base.facts.members[name])
         symbol = self._workspace.resolve(definer.file, dotted)
-        if isinstance(symbol, Found) and isinstance(symbol.binding, Value):
+        if isinstance(symbol, Found) and isinstance(symbol.binding, BoundValue):
             known = self._evaluator.bound(symbol.file, symbol.binding)
             return ((), None) if isinstance(known, Unknown) else None
-        if isinstance(symbol, Found) and isinstance(symbol.binding, Function):
+        if isinstance(symbol, Found) and isinstance(symbol.binding, BoundFunction):
             return (), (Linked(symbol.file, Class.nothing()), symbol.binding)
         return (), None
 
 
-def _without_body(definer: Linked, state: str, binding: Function | Value, reason: str = "") -> Definition:
+def _without_body(definer: Linked, state: str, binding: BoundFunction | BoundValue, reason: str = "") -> Definition:
     """Return a definition that leaves nothing to run under the test's name."""
     return Definition(definer, State(state, state, reason, UNCONDITIONAL, definer.file.path, binding.line))
 
@@ -172,7 +172,7 @@ def makes_no_function(decorator: str) -> bool:
 
 def is_test(binding: Binding | None) -> bool:
     """Tell whether a definition in a mixin is a test: a function, and nothing that turns it into an attribute."""
-    return isinstance(binding, Function) and not any(makes_no_function(each.text) for each in binding.decorators)
+    return isinstance(binding, BoundFunction) and not any(makes_no_function(each.text) for each in binding.decorators)
 
 
 class _Expansion(NamedTuple):
@@ -191,7 +191,7 @@ def _expansion(
     workspace: Workspace, evaluator: Evaluator, definer: Linked, function: Binding | None
 ) -> _Expansion | None:
     """Return how ``parameterized.expand`` multiplies a function of a class, or None where it does not."""
-    if not isinstance(function, Function):
+    if not isinstance(function, BoundFunction):
         return None
     for index, decorator in enumerate(function.decorators):
         node = workspace.node(definer.file, decorator) if "expand" in decorator.text else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.scan.resolve.conditions import UNCONDITIONAL, Condition, Skip
+from pytest_tfdebug.scan.resolve.conditions import UNCONDITIONAL, Condition, GuardedSkip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,13 +38,13 @@ class Applied(NamedTuple):
     """The skips of one kind that apply to a test, and the form to report them under."""
 
     form: str
-    skips: tuple[Skip, ...]
+    skips: tuple[GuardedSkip, ...]
 
 
 NOTHING = Applied("decorator", ())
 
 
-def of_body(skips: Sequence[Skip], *, is_skipped: bool) -> Applied:
+def of_body(skips: Sequence[GuardedSkip], *, is_skipped: bool) -> Applied:
     """Return the skips of a body, or only the one that always ends it."""
     if is_skipped:
         always = next((skip for skip in skips if not skip.guards), None)

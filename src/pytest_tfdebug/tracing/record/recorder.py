@@ -75,7 +75,7 @@ class _Hooked(NamedTuple):
     codes: dict[int, CodeType]
 
 
-class _Running(NamedTuple):
+class _CallUnderWay(NamedTuple):
     """A call under way: its module, the exception that was being handled as it began, and the caches it was given."""
 
     call: Call
@@ -131,7 +131,7 @@ class Recorder:
         self.unrecorded = tuple(path for path in self.modules.by_path if path not in self._hookable)
         self._threads = threading.local()
         self._joins_threads = joins_threads
-        self._stacks: dict[int, list[_Running]] = {}
+        self._stacks: dict[int, list[_CallUnderWay]] = {}
         self._runner: int | None = None
         self._counter: dict[str, int] = {}
         self._next_index = 0
@@ -246,10 +246,10 @@ class Recorder:
     def _is_in_method(self) -> bool:
         return getattr(self._threads, "is_in_method", False)
 
-    def _stack(self) -> list[_Running]:
+    def _stack(self) -> list[_CallUnderWay]:
         if not hasattr(self._threads, "stack"):
             self._threads.stack = self._stacks[threading.get_ident()] = []
-        stack: list[_Running] = self._threads.stack
+        stack: list[_CallUnderWay] = self._threads.stack
         return stack
 
     def _is_of_others(self, path: str, step: int) -> bool:
@@ -285,7 +285,7 @@ class Recorder:
             self._threads.watch = CacheWatch()
         caller = stack[-1] if stack else None
         caches = caches_among(args, kwargs) if self._on_write is not None else ()
-        stack.append(_Running(call, hooked, sys.exc_info()[1], caches))
+        stack.append(_CallUnderWay(call, hooked, sys.exc_info()[1], caches))
         leaves = walk_inputs(args, kwargs, into_caches=len(stack) == 1)
         with self._lock:  # a consumer sees the calls of several threads one by one, in the order of their numbers
             call.index, self._next_index = self._next_index, self._next_index + 1
@@ -309,13 +309,13 @@ class Recorder:
             self.notes.append(_IN_THREADS)
         return found
 
-    def _look(self, writer: _Running | None, caches: tuple[object, ...], before: int | None) -> None:
+    def _look(self, writer: _CallUnderWay | None, caches: tuple[object, ...], before: int | None) -> None:
         """Tell what the code of a call that is under way has written to caches since they were last looked at."""
         written = self._threads.watch.written(caches) if caches else []
         if written and writer is not None and self._on_write is not None:
             self._on_write(writer.call, written, before)
 
-    def _abandon(self, stack: list[_Running]) -> None:
+    def _abandon(self, stack: list[_CallUnderWay]) -> None:
         """Close the calls that Ctrl-C or ``pytest.skip`` left: torch tells hooks of an ``Exception`` alone."""
         while stack:
             call = stack.pop().call

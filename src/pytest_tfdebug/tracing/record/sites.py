@@ -28,7 +28,7 @@ _TORCH_FOLDER = torch.__file__.rpartition("__init__")[0]
 _SHARDING = "transformers.distributed."
 
 
-class Place(NamedTuple):
+class CallPlace(NamedTuple):
     """Where a module was called.
 
     Args:
@@ -40,7 +40,7 @@ class Place(NamedTuple):
     helper: Site | None
 
 
-def locate_call(codes: Mapping[int, CodeType]) -> Place:
+def locate_call(codes: Mapping[int, CodeType]) -> CallPlace:
     """Return where the running forward of the parent calls the module whose hook is running now.
 
     Args:
@@ -55,8 +55,8 @@ def locate_call(codes: Mapping[int, CodeType]) -> Place:
         elif fallback is None and code.co_name != "__call__" and not is_library(code.co_filename):
             fallback = frame
     if not own:
-        return Place(_site(fallback) if fallback else None, None)
-    return Place(_site(own[-1]), _site(own[0]) if own[0].f_code is not own[-1].f_code else None)
+        return CallPlace(_site(fallback) if fallback else None, None)
+    return CallPlace(_site(own[-1]), _site(own[0]) if own[0].f_code is not own[-1].f_code else None)
 
 
 def codes_of(module: torch.nn.Module) -> dict[int, CodeType]:

@@ -24,7 +24,7 @@ from pytest_tfdebug.tracing.values.digest import (
 )
 
 
-class _Run(NamedTuple):
+class _AxisRun(NamedTuple):
     """The elements of a part that is cut along one axis, in the order of the whole.
 
     Args:
@@ -65,7 +65,7 @@ def digest_of_part(held: torch.Tensor, part: Part, kept: int, at: torch.Tensor |
     return digest, torch.cat((owned, owned_tops))
 
 
-def _run(shape: tuple[int, ...], part: Part, pair: int) -> _Run | None:
+def _run(shape: tuple[int, ...], part: Part, pair: int) -> _AxisRun | None:
     """Return a part as runs of elements; None where it is cut along several axes."""
     axes = [axis for axis, size in enumerate(part.shape) if size != shape[axis]]
     if len(axes) > 1:
@@ -73,16 +73,16 @@ def _run(shape: tuple[int, ...], part: Part, pair: int) -> _Run | None:
     axis = axes[0] if axes else 0
     below = math.prod(part.shape[axis + 1 :]) * pair
     start, size, full = part.start[axis], shape[axis], part.shape[axis]
-    return _Run(math.prod(part.shape[:axis]), full * below, start * below, size * below)
+    return _AxisRun(math.prod(part.shape[:axis]), full * below, start * below, size * below)
 
 
 @lru_cache(maxsize=256)
-def _places_in(run: _Run, kept: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _places_in(run: _AxisRun, kept: int) -> tuple[torch.Tensor, torch.Tensor]:
     total = run.times * run.period
     return _inside(run, torch.arange(total) if kept == total else places(total, kept))
 
 
-def _inside(run: _Run, at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _inside(run: _AxisRun, at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return where places of the whole lie in a part, and which of them do."""
     time, rest = at // run.period, at % run.period - run.start
     inside = (rest >= 0) & (rest < run.length)

@@ -24,7 +24,7 @@ _ROTATED = re.compile(r"q|k")
 
 
 @dataclass(frozen=True)
-class _Running:
+class _FailedModule:
     """The module whose forward failed.
 
     Args:
@@ -83,7 +83,7 @@ def read_widths(_failure: Failure, link: Link, matched: re.Match[str]) -> Facts 
     return Facts({"layer": running.name, "takes": takes}, lines)
 
 
-def _of_weights(failure: Failure, link: Link, running: _Running, weights: Any, given: Any) -> Facts:  # noqa: ANN401
+def _of_weights(failure: Failure, link: Link, running: _FailedModule, weights: Any, given: Any) -> Facts:  # noqa: ANN401
     rest, model = running.dtype(but_own=True), _name_of(link, running.root)
     if rest is not None and weights != rest:
         told = f"{running.name} has {_short(weights)} weights, and the rest of {running.of} is {_short(rest)}"
@@ -106,7 +106,7 @@ def _of_weights(failure: Failure, link: Link, running: _Running, weights: Any, g
     return Facts({"told": told, "mend": mend})
 
 
-def _of_values(failure: Failure, link: Link, running: _Running) -> Facts:
+def _of_values(failure: Failure, link: Link, running: _FailedModule) -> Facts:
     """Name the values of the failed line whose dtype is not the model's, or the cosines and sines that made them."""
     wanted = running.dtype()
     steps = _steps_outside_torch(link)
@@ -121,7 +121,7 @@ def _of_values(failure: Failure, link: Link, running: _Running) -> Facts:
     return _cast(odd, frame, running, wanted, _like(frame, wanted)) if odd else Facts()
 
 
-def _rotary(steps: list[TracebackType], running: _Running, wanted: object) -> Facts | None:
+def _rotary(steps: list[TracebackType], running: _FailedModule, wanted: object) -> Facts | None:
     """Name the cosines and sines that gave queries or keys another dtype; None if there is no sign that they did."""
     for step in steps:
         odd = _odd(step.tb_frame, wanted)
@@ -134,18 +134,18 @@ def _rotary(steps: list[TracebackType], running: _Running, wanted: object) -> Fa
     return None
 
 
-def _cast(odd: dict[str, Any], frame: FrameType, running: _Running, wanted: object, like: str) -> Facts:
+def _cast(odd: dict[str, Any], frame: FrameType, running: _FailedModule, wanted: object, like: str) -> Facts:
     """Say which variables of a frame have another dtype than the model, and cast them."""
     owner: Any = frame.f_locals.get("self")
     path = _path(running.root, owner) if _is_module(owner) else None
-    place = running.name if path is None else _Running(owner, running.root, path, frame).name
+    place = running.name if path is None else _FailedModule(owner, running.root, path, frame).name
     dtype = _short(next(iter(odd.values())).dtype)
     told = f"{' and '.join(odd)} {'are' if len(odd) > 1 else 'is'} {dtype} in {place}, and {running.of} is "
     mend = f"{', '.join(odd)} = {', '.join(f'{name}.to({like})' for name in odd)}"
     return Facts({"told": told + _short(wanted), "mend": mend})
 
 
-def _running(link: Link) -> _Running | None:
+def _running(link: Link) -> _FailedModule | None:
     """Return the innermost module that ran, and the outermost that holds it."""
     frames = [frame for frame in link.frames if _is_module(frame.f_locals.get("self"))]
     if not frames:
@@ -154,7 +154,7 @@ def _running(link: Link) -> _Running | None:
     for frame in frames:
         path = _path(frame.f_locals["self"], module)
         if path is not None:
-            return _Running(module, frame.f_locals["self"], path, frames[-1])
+            return _FailedModule(module, frame.f_locals["self"], path, frames[-1])
     return None
 
 
@@ -179,7 +179,7 @@ def _like(frame: FrameType, wanted: object) -> str:
     )
 
 
-def _given(link: Link, running: _Running) -> Iterator[tuple[str, Any, TracebackType]]:
+def _given(link: Link, running: _FailedModule) -> Iterator[tuple[str, Any, TracebackType]]:
     """Yield the floating-point tensors that the user gave the root: name, tensor, and where the user called it."""
     call = next((frame for frame in link.frames if frame.f_locals.get("self") is running.root), None)
     if call is None:
