@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.records import SourceRange
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from pytest_tfdebug.check_record import CheckRecord
     from pytest_tfdebug.errors import CheckError
+    from pytest_tfdebug.records import SourceRange
 
 #: Packages that are often installed from a checkout; their lines are never the user's.
 _LIBRARIES = frozenset({"pytest_tfdebug", "torch", "transformers"})
@@ -50,6 +50,8 @@ def wants_details(config: pytest.Config) -> bool:
 
 def calling_line() -> SourceRange | None:
     """Return the innermost line of the user's code that is running now; None if there is none."""
+    from pytest_tfdebug.records import SourceRange
+
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller's frame
     while frame is not None and _package(frame) not in _RUNNERS:
         if not is_library(frame):
