@@ -247,7 +247,7 @@ def _conformance(terminalreporter: pytest.TerminalReporter) -> list[str]:
     ]
     if not found:
         return []
-    read = import_module("pytest_tfdebug.conformance_verdict").Verdict.from_property
+    read = import_module("pytest_tfdebug.conformance_verdict").PromiseVerdict.from_property
     return list(import_module("pytest_tfdebug.report.conformance").render_table([read(value) for value in found]))
 
 
