@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,14 +19,12 @@ import torch
 import transformers
 
 import pytest_tfdebug
-from pytest_tfdebug.sweeping.fields import changed
-from pytest_tfdebug.sweeping.reference import Reference
-from pytest_tfdebug.sweeping.search import FieldSearch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
 
+import padding_models  # type: ignore[import-not-found]  # the folder is put on the path above
 from architectures import _FAMILIES, small
-from models import ARCHITECTURES, build  # type: ignore[import-not-found]  # the folder is put on the path above
+from blind_spots import planted  # type: ignore[import-not-found]
 from sweep_ports import PORTS, Pair
 
 if TYPE_CHECKING:
@@ -95,33 +92,16 @@ def ports(names: list[str], *, show: bool) -> None:
 
 
 def blind() -> None:
-    """Print the blind spots of goldens of the tests' models, each with a bug that is planted there.
-
-    The planted bug is a model that computes with another value than the configuration's: it has to pass the golden. At
-    the value that is named it has to fail: a model that keeps the old value is held to a golden of the new one.
-    """
+    """Print the blind spots of goldens of the tests' models, each with a bug that is planted there."""
     print("| golden of | field | the planted bug computes with | passes | at | fails |")
     print("|---|---|---|---|---|---|")
-    for name in ARCHITECTURES:
-        model, inputs = build(name)
-        search = FieldSearch(Reference(type(model), model.config, inputs))
-        for spot in search.blind_spots():
-            (field,) = [each for each in search.fields if each.name == spot.field]
-            move = next(move for move in search.moves(field) if move.beside == spot.beside)
-            planted = search.reference.model(changed(model.config, {field.path: spot.instead}))
-            passes = _agrees(search.reference.base.build(), planted, inputs)
-            fails = not _agrees(move.variant.build(), move.base.build(), inputs)
-            print(
-                f"| {name} | {spot.field} | {spot.instead!r} for {spot.own!r} | {passes} | {spot.value!r} | {fails} |"
-            )
-
-
-def _agrees(expected: torch.nn.Module, actual: torch.nn.Module, inputs: dict[str, Any]) -> bool:
-    """Tell whether a model agrees with the golden of another, as it is written to a file."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "golden.safetensors"
-        pytest_tfdebug.trace(expected, **inputs).save(file)
-        return bool(pytest_tfdebug.compare(pytest_tfdebug.Trace.load(file), pytest_tfdebug.trace(actual, **inputs)).ok)
+    for name in padding_models.ARCHITECTURES:  # those of models.py among them
+        model, inputs = padding_models.build(name)
+        if not isinstance(model, transformers.PreTrainedModel):
+            continue
+        for spot, passes, fails in planted(model, inputs):
+            told = f"{spot.instead!r} for {spot.own!r} | {passes} | {spot.value!r} | {fails}"
+            print(f"| {name} | {spot.field} | {told} |", flush=True)
 
 
 def swept(pair: Pair) -> SweepReport:
