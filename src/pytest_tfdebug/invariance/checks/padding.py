@@ -121,7 +121,8 @@ class PaddingCheck(Check):
         mismatch = self._run(sequence, repetition, with_caches=not is_moved or main not in self._numbers_caches)
         if mismatch is None or (may_move and mode == "never" and mismatch.is_in_cache):
             return None
-        if is_moved and not can_take and _is_in_keys(mismatch):  # rotated further; it takes no positions to undo that
+        is_in_keys = mismatch.is_in_cache and mismatch.path.endswith(".keys")
+        if is_in_keys and is_moved and not can_take:  # rotated further; it takes no positions to undo that
             self._numbers_caches.add(main)
             return None
         if not may_move or mode != "auto":
@@ -173,13 +174,8 @@ class PaddingCheck(Check):
         classes = _classes(call.model, located.culprit)
         takes = sequence.kind.positions in call.parameters
         findings = Findings(sequence, found, located, leak.mismatch.is_at_pads, classes, takes, smallest.side)
-        observed = " ".join(observations(findings))
+        observed = observations(findings)
         self.report(smallest.label, leak.mismatch, located, diagnose(findings), pads=pads, observed=observed)
-
-
-def _is_in_keys(mismatch: Mismatch) -> bool:
-    """Tell whether everything agrees but the keys of a cache."""
-    return mismatch.is_in_cache and mismatch.leaf is not None and mismatch.leaf.leaf.endswith(".keys")
 
 
 def _classes(model: torch.nn.Module, culprit: Culprit | None) -> tuple[str, ...]:

@@ -125,7 +125,8 @@ class _Aligner:
             other = others.get(record.leaf)
             if other is None or other.tensor is None or record.tensor is None or is_in_cache(record.leaf):
                 continue
-            if _are_two_forms(record.tensor, other.tensor) and is_mask_input(record.leaf, parameters):
+            are_two_forms = (record.tensor.dtype is torch.bool) != (other.tensor.dtype is torch.bool)
+            if are_two_forms and is_mask_input(record.leaf, parameters):
                 continue  # eager attention takes a mask of numbers, and sdpa one of truth values
             if self._alignment.rows is not None and not record.tensor.dim():
                 continue  # of the whole batch, as a loss is
@@ -168,11 +169,6 @@ class _Aligner:
             self._blanked[key] = self._alignment.blank(tensor, aligned.axes)
         kept = self._blanked[key]
         return replace(record, shape=tuple(kept.shape), tensor=kept, statistics=None)
-
-
-def _are_two_forms(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether one tensor holds truth values and the other numbers."""
-    return (one.dtype is torch.bool) != (other.dtype is torch.bool)
 
 
 def _of_tensors_alone(call: Call) -> Call:

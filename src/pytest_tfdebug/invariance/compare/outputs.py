@@ -40,7 +40,6 @@ class Mismatch:
 
     Args:
         leaf: The comparison; its problem is ``values``.
-        is_in_cache: Everything but caches agrees.
         is_at_pads: NaN at pad positions only, where the model promises finite numbers.
         error: The exception that left the repeated call, as text; then there is no comparison.
         place: Where it was raised; None where that is not known.
@@ -48,9 +47,18 @@ class Mismatch:
 
     leaf: LeafComparison | None
     is_at_pads: bool = False
-    is_in_cache: bool = False
     error: str = ""
     place: Culprit | None = None
+
+    @property
+    def path(self) -> str:
+        """Leaf path of the output; empty where none was compared."""
+        return "" if self.leaf is None else self.leaf.leaf
+
+    @property
+    def is_in_cache(self) -> bool:
+        """Whether everything but caches agrees: they are compared last."""
+        return is_in_cache(self.path)
 
 
 class NothingToCompareError(TFDebugError):
@@ -84,7 +92,7 @@ def first_mismatch(
             continue
         compared.add(path)
         if found.problem:
-            return Mismatch(found, is_in_cache=is_in_cache(path))
+            return Mismatch(found)
     if promises_finite:
         for path, tensor in actual.items():
             if path not in expected or not tensor.is_floating_point():

@@ -85,10 +85,6 @@ class LeakRepeater:
     lengths: Sequence[int]
     filler: str | int
 
-    @property
-    def _sequence(self) -> InputSequence:
-        return self.leak.sequence
-
     def run(self) -> tuple[Experiments, Repetition]:
         """Return what the experiments showed, and the repetition with the fewest pads that leaks."""
         leak, made = self.leak, self.leak.repetition
@@ -98,12 +94,15 @@ class LeakRepeater:
         if leak.mismatch.error:
             return Experiments(failing, passing), made
         metrics = leak.mismatch.leaf.metrics if leak.mismatch.leaf else None
+        sequence, mask = leak.sequence, leak.sequence.kind.mask
+        has_mask = sequence.takes_mask and sequence.kind.unit == "tokens" and made.inputs.get(mask) is not None
+        may_number = not leak.has_positions and can_take_positions(self.call, sequence)
         found = Experiments(
             failing,
             passing,
             self._content_matters(made),
-            self._mask_matters(made),
-            self._positions_help(),
+            self._differs(made, **{mask: torch.ones_like(mask_of(made.inputs, sequence))}) if has_mask else None,
+            may_number and self.fails(numbered(self.call, sequence, leak.repetition)) is False,
             self._batch_matters(made),
             self._pad_ids_help(made),
             metrics is not None and metrics.non_finite_actual > metrics.non_finite_expected,
@@ -112,8 +111,8 @@ class LeakRepeater:
 
     def _of_pads(self, pads: int) -> Repetition:
         side = self.leak.repetition.side or "right"
-        made = padded_alike(self.call, self._sequence, side, pads, self.filler)
-        return numbered(self.call, self._sequence, made) if self.leak.has_positions else made
+        made = padded_alike(self.call, self.leak.sequence, side, pads, self.filler)
+        return numbered(self.call, self.leak.sequence, made) if self.leak.has_positions else made
 
     def _profile(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the numbers of pads that change the answer and those that do not, the first one found step by step."""
@@ -122,7 +121,7 @@ class LeakRepeater:
             return (), ()
         results = {pads: self.fails(self._of_pads(pads)) for pads in self.lengths}
         first = min((pads for pads, fails in results.items() if fails), default=made.pads)
-        steps = range(1, min(first, _MOST_STEPS)) if self._sequence.is_exact else ()
+        steps = range(1, min(first, _MOST_STEPS)) if self.leak.sequence.is_exact else ()
         for pads in steps:
             if pads not in results:
                 results[pads] = self.fails(self._of_pads(pads))
@@ -132,22 +131,16 @@ class LeakRepeater:
         return failing, passing
 
     def _content_matters(self, made: Repetition) -> bool | None:
-        at, sequence = made.alignment, self._sequence
+        at, sequence = made.alignment, self.leak.sequence
         if at.rows is not None or sequence.kind.unit == "pixels":
             return None
         widths = (at.start, at.total - at.real - at.start)
         other = padded(self.call.model, self.call.inputs, sequence, widths, "random")
         return self._differs(made, **{sequence.main: other[sequence.main]})
 
-    def _mask_matters(self, made: Repetition) -> bool | None:
-        sequence = self._sequence
-        if not sequence.takes_mask or sequence.kind.unit != "tokens" or made.inputs.get(sequence.kind.mask) is None:
-            return None
-        return self._differs(made, **{sequence.kind.mask: torch.ones_like(mask_of(made.inputs, sequence))})
-
     def _differs(self, made: Repetition, **changed: Any) -> bool | None:  # noqa: ANN401 - inputs
         """Tell whether a padded call gives another answer at real tokens when some of its inputs are changed."""
-        at, sequence = made.alignment, self._sequence
+        at, sequence = made.alignment, self.leak.sequence
         count = mask_of(made.inputs, sequence)[..., 0].numel() if sequence.is_exact else at.batch
         mask = torch.zeros(count, at.total, dtype=torch.bool)
         for place, row in enumerate(range(count) if at.rows is None else at.rows):
@@ -156,13 +149,8 @@ class LeakRepeater:
         inputs = {**made.inputs, **changed}
         return self.fails(replace(made, inputs=inputs, expected_inputs=made.inputs, alignment=alignment, recorded=""))
 
-    def _positions_help(self) -> bool:
-        if self.leak.has_positions or not can_take_positions(self.call, self._sequence):
-            return False
-        return self.fails(numbered(self.call, self._sequence, self.leak.repetition)) is False
-
     def _pad_ids_help(self, made: Repetition) -> bool:
-        call, sequence = self.call, self._sequence
+        call, sequence = self.call, self.leak.sequence
         if sequence.main != "input_ids" or sequence.mask is None or made.recorded != "actual":
             return False
         pads = torch.full_like(call.inputs["input_ids"], model_traits.pad_token(call.model))

@@ -140,8 +140,8 @@ def padded(
         widths = (0, after, 0, after)
         mask = pad(mask_of(inputs, sequence), widths)
         return {**inputs, sequence.main: pad(main, widths), sequence.kind.mask: mask}
-    token = _token(model, sequence, filler)
-    longer = extend(main, sequence.axis, before, after, token)
+    token = model_traits.pad_token(model) if filler == "pad" else 0 if filler == "random" else int(filler)
+    longer = extend(main, sequence.axis, before, after, token if sequence.main.endswith("input_ids") else 0)
     changed: Inputs = dict(inputs)
     changed[sequence.main] = _random(model, longer, sequence, before) if filler == "random" else longer
     for name, value in sequence.aligned.items():
@@ -153,8 +153,9 @@ def padded(
     if after and isinstance(keeps, int) and keeps > 0 and sequence.kind.name in ("encoder", "decoder"):
         end = before + sequence.length
         changed[KEEPS_END] = torch.arange(max(before, end - keeps), end, device=main.device)
-    if before and sequence.kind.name == "encoder" and model_traits.shifts_labels(model):
-        _ignore_first_label(changed, sequence, before)
+    shifts = before and sequence.kind.name == "encoder" and model_traits.shifts_labels(model)
+    if shifts and "labels" in sequence.aligned:  # the loss would predict the first token from the last pad
+        changed["labels"][:, before] = IGNORED_LABEL
     return changed if sequence.beside is None else padded(model, changed, sequence.beside, pads, filler)
 
 
@@ -176,13 +177,6 @@ def extend(tensor: torch.Tensor, axis: int, before: int, after: int, value: floa
     return pad(tensor, [0, 0] * (tensor.dim() - 1 - axis) + [before, after], value=value)
 
 
-def _token(model: torch.nn.Module, sequence: InputSequence, filler: str | int) -> int:
-    """Return what stands at the pads: a token, or 0 where the sequence is not one of tokens."""
-    if not sequence.main.endswith("input_ids") or filler == "random":
-        return 0
-    return model_traits.pad_token(model) if filler == "pad" else int(filler)
-
-
 def _random(model: torch.nn.Module, tensor: torch.Tensor, sequence: InputSequence, before: int) -> torch.Tensor:
     """Write random content where ``tensor`` was extended."""
     generator = torch.Generator().manual_seed(_SEED)
@@ -196,10 +190,3 @@ def _random(model: torch.nn.Module, tensor: torch.Tensor, sequence: InputSequenc
     shape[sequence.axis] = -1
     new = is_new.reshape(shape).to(tensor.device)
     return torch.where(new, content.to(tensor.device, tensor.dtype), tensor)
-
-
-def _ignore_first_label(changed: Inputs, sequence: InputSequence, before: int) -> None:
-    """Ignore the label of the first token: a shifted loss would predict it from the last pad."""
-    labels = changed.get("labels")
-    if isinstance(labels, torch.Tensor) and "labels" in sequence.aligned:
-        labels[:, before] = IGNORED_LABEL

@@ -158,7 +158,11 @@ def ragged(call: ObservedCall, sequence: InputSequence, side: Side) -> Repetitio
     alone = window_of(rows_of(masked, [sequence.batch - 1], sequence.batch), sequence, 0, length)
     shortened = padded(call.model, alone, replace(sequence, length=length, batch=1, mask=None), (before, after))
     whole = masked if sequence.batch > 1 else rows_of(masked, [0, 0], 1)
-    inputs = {name: _with_last_row(value, shortened.get(name), batch) for name, value in whole.items()}
+    inputs = {**whole}
+    for name, value in whole.items():
+        last = shortened.get(name)
+        if isinstance(last, torch.Tensor) and isinstance(value, torch.Tensor) and value.shape[:1] == (batch,):
+            inputs[name] = torch.cat([value[:-1], last])
     counts = f"{counted(length, 'token')} and {counted(pads, 'pad')}"
     label = f"a batch whose last row has {counts} on the {side}, against that row alone"
     alignment = Alignment(length, before, sequence.length, batch, rows=(batch - 1,))
@@ -179,8 +183,3 @@ def _placed(pads: int, side: Side) -> tuple[int, int]:
 def _has_frames_or_pixels(call: ObservedCall) -> bool:
     """Tell whether a row has more than tokens: a row alone may then need other images than its own."""
     return any(call.inputs.get(main) is not None for kind in KINDS[2:] for main in kind.mains)
-
-
-def _with_last_row(value: Any, last: Any, batch: int) -> Any:  # noqa: ANN401
-    is_batched = isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == batch
-    return torch.cat([value[:-1], last]) if is_batched and isinstance(last, torch.Tensor) else value
