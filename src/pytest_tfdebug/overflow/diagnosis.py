@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.overflow_records import Fault, Frame
-    from pytest_tfdebug.records import SourceRange
 
 #: Pattern in the culprit's source (or its class, for modules without source) -> what it may have done.
 _OPERATIONS: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -98,7 +97,11 @@ def hints(fault: Fault, masks: list[torch.Tensor]) -> Iterator[str]:
 
 
 def _suggestions(fault: Fault, table: tuple[tuple[re.Pattern[str], str], ...]) -> Iterator[str]:
-    text = _code(fault.source) or fault.owner_class
+    text, source = "", fault.source
+    if source is not None:
+        lines = linecache.getlines(source.file)[source.first - 1 : source.last]
+        text = _SIGNATURE.sub("", "".join(line.partition("#")[0] for line in lines), count=1)
+    text = text or fault.owner_class
     yield from (f"The code has such an operation: {said}." for pattern, said in table if pattern.search(text))
 
 
@@ -115,10 +118,3 @@ def _largest_input(fault: Fault) -> float:
     own = [item for item in fault.frames if item.path == fault.frame.path and item is not fault.frame]
     near: list[Frame] = own or list(fault.frames[-4:])
     return max((item.extremes.abs_max for item in near if isfinite(item.extremes.abs_max)), default=0.0)
-
-
-def _code(source: SourceRange | None) -> str:
-    if source is None:
-        return ""
-    lines = linecache.getlines(source.file)[source.first - 1 : source.last]
-    return _SIGNATURE.sub("", "".join(line.partition("#")[0] for line in lines), count=1)

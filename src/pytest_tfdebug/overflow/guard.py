@@ -63,24 +63,14 @@ class OverflowGuard:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
             if error is None:
-                self._conclude()
-            elif not isinstance(error, ActivationOverflowError):
-                self._annotate(error)
+                advice = "Run a forward of the guarded model inside the block."
+                found = self._watch.verdict() or self._watch.emptiness("overflow_guard", advice)
+                if found is not None:
+                    raise self._watch.error(found)
+            elif self._watch.fault is not None and not isinstance(error, ActivationOverflowError):
+                vars(error)["__notes__"] = [*getattr(error, "__notes__", ()), self._watch.report()]
         finally:
             self._watch.close()
-
-    def _conclude(self) -> None:
-        found = self._watch.verdict() or self._watch.emptiness(
-            "overflow_guard", "Run a forward of the guarded model inside the block."
-        )
-        if found is not None:
-            raise self._watch.error(found)
-
-    def _annotate(self, error: BaseException) -> None:
-        """Add the report to an exception that the forward raised by itself."""
-        report = self._watch.report()
-        if report:
-            vars(error)["__notes__"] = [*getattr(error, "__notes__", ()), report]
 
 
 def overflow_guard(  # noqa: PLR0913 - the marker's arguments

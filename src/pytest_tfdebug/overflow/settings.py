@@ -25,16 +25,12 @@ def _factor(example: str) -> float | None:
     return factor
 
 
-def _glob_error(glob: str) -> TFDebugError | None:
+def _wrong_glob(glob: str) -> str:
     try:
         checked(glob)
     except TFDebugError as error:
-        return error
-    return None
-
-
-def _numbers(value: object) -> object:
-    return tuple(value) if isinstance(value, Collection) and not isinstance(value, str) else value
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True)
@@ -74,13 +70,13 @@ class OverflowSettings(Arguments):
         (),
         lambda value: isinstance(value, tuple) and all(map(is_whole_number, value)),
         "a list of numbers of forwards from 0, such as [1, 3]",
-        _numbers,
+        lambda value: tuple(value) if isinstance(value, Collection) and not isinstance(value, str) else value,
     )
     abort_after_batch: int | None = argument(None, is_whole_number, "None or the number of a forward from 0")
 
     def contradictions(self) -> list[str]:
         """Return which globs cannot be read."""
-        return [str(error) for error in map(_glob_error, self.ignore) if error]
+        return [told for told in map(_wrong_glob, self.ignore) if told]
 
     @property
     def wants_headroom(self) -> bool:

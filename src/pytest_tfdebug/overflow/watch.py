@@ -185,13 +185,12 @@ class Watch:
                     found.append((frame, parameter))
         reducer.read_back()
         self.skipped.update(reducer.skipped)
-        bad = [(frame, weight) for frame, weight in found if not _is_fit(frame)]
+        bad = [  # a mask or bias may be -inf where it hides
+            (frame, weight)
+            for frame, weight in found
+            if not frame.extremes.is_finite and not (is_mask_name(frame.leaf) and frame.extremes.is_only_low)
+        ]
         if bad and self.fault is None:
             frame, weight = bad[0]
             frames = tuple(item for item, _ in bad[: self.settings.frames])
             self.fault = Fault(frame, "parameter", frame.path, frame.class_name, frames=frames, details=details(weight))
-
-
-def _is_fit(weight: Frame) -> bool:
-    """Tell whether a parameter is finite, or a mask or bias that is -inf where it hides."""
-    return weight.extremes.is_finite or (is_mask_name(weight.leaf) and weight.extremes.is_only_low)
