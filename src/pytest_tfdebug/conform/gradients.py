@@ -57,21 +57,15 @@ def each_has_one(subject: Subject) -> PromiseFinding:
     if not without:
         return PromiseFinding()
     answer = partial(_answer, subject.call, inputs)
-    cut = _that_matter(answer, without)
+    before = answer()
+    is_without_effect = _changes(answer, before, without.values()) is False  # all at once: most often so
+    cut = [] if is_without_effect else [name for name, each in without.items() if _changes(answer, before, [each])]
     if not cut:
         return PromiseFinding(note=f"without effect in this call, and without gradient: {listed(list(without))}")
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
     path = cut[0].rpartition(".")[0]
     culprit = Culprit(path, "module", None, _DIAGNOSIS, type(model.get_submodule(path)).__name__)
     return PromiseFinding.broken(told, [listed(cut)], _DIAGNOSIS, culprit)
-
-
-def _that_matter(answer: Callable[[], Answer], parameters: dict[str, torch.nn.Parameter]) -> list[str]:
-    """Return the names of the parameters that change the answer: all at once first, since most often none does."""
-    before = answer()
-    if _changes(answer, before, parameters.values()) is False:
-        return []
-    return [name for name, parameter in parameters.items() if _changes(answer, before, [parameter])]
 
 
 def _changes(answer: Callable[[], Answer], before: Answer, parameters: Iterable[torch.nn.Parameter]) -> bool | None:
@@ -92,7 +86,12 @@ def _changes(answer: Callable[[], Answer], before: Answer, parameters: Iterable[
                 parameter.copy_(value)
     if first_other(before[1], choices) is not None:
         return None
-    return any(path not in after or not _equal(tensor, after[path]) for path, tensor in before[0].items())
+    return any(
+        path not in after
+        or tensor.shape != after[path].shape
+        or not bool(torch.isclose(tensor, after[path], equal_nan=True).all())
+        for path, tensor in before[0].items()
+    )
 
 
 def _answer(call: ObservedCall, inputs: dict[str, Any]) -> Answer:
@@ -100,7 +99,3 @@ def _answer(call: ObservedCall, inputs: dict[str, Any]) -> Answer:
     with call.restored(), Choices() as choices:
         given = {path: tensor for path, tensor in call.leaves(inputs).items() if not is_in_cache(path)}
     return given, choices.made
-
-
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and bool(torch.isclose(one, other, equal_nan=True).all())

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pytest_tfdebug.conform.promises import Promise
-    from pytest_tfdebug.conformance_verdict import PromiseVerdict
 
 _NAMES = [promise.name for promise in PROMISES]
 
@@ -54,28 +53,17 @@ class ConformanceMixin:
         while subjects:
             subject = subjects.pop(0)  # its model is let go with it
             with self.subTest(model=subject.name):  # type: ignore[attr-defined] # of a TestCase
-                verdict = _judged(subject, promise, varies.get(subject.name, ""))
+                try:
+                    verdict = judge(subject, promise, varies.get(subject.name, ""))
+                except ConformanceError as error:
+                    tell(error.verdict, error)
+                    raise
+                tell(verdict)
                 absent += [verdict.text] if verdict.state == "does not apply" else []
         if len(absent) == count:
             # After subtests a SkipTest is lost on Python 3.10: pytest then counts the test as passed.
             skip = unittest.SkipTest if RUNNING.item is None else pytest.skip.Exception
             raise skip(f"{promise.name} does not apply: {'; '.join(dict.fromkeys(absent))}")
-
-
-def _judged(subject: Subject, promise: Promise, reason: str) -> PromiseVerdict:
-    """Hold a model to a promise, and leave the verdict with the running test.
-
-    Raises:
-        ConformanceError: If the model breaks the promise, and that is not declared.
-    """
-    __tracebackhide__ = True
-    try:
-        verdict = judge(subject, promise, reason)
-    except ConformanceError as error:
-        tell(error.verdict, error)
-        raise
-    tell(verdict)
-    return verdict
 
 
 def _test(promise: Promise) -> Callable[[ConformanceMixin], None]:

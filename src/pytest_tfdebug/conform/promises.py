@@ -59,16 +59,9 @@ class Promise:
             text = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
             if self.has_other_shapes:
                 return PromiseFinding(absent=f"it cannot be asked that way ({text})")
-            return PromiseFinding(
-                f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {_raised_at(error)}"
-            )
-
-
-def _raised_at(error: BaseException) -> str:
-    """Return the innermost line outside torch and this package, ``modeling_llama.py:120``; empty without one."""
-    places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [place for place in places if not is_library(place[0])]
-    return shown_line(own[-1]) if own else ""
+            places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+            own = next((shown_line(place) for place in reversed(places) if not is_library(place[0])), "")
+            return PromiseFinding(f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {own}")
 
 
 def _check(kind: type[Check], subject: Subject) -> PromiseFinding:

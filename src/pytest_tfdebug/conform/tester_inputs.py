@@ -65,7 +65,8 @@ def cleaned(inputs: dict[str, Any], config: object) -> dict[str, Any]:
     for mask_name, ids_name in _MASKS.items():
         mask, ids = made.get(mask_name), made.get(ids_name)
         if _is_table(ids):
-            places = {place for place in places if _is_in_half_of_rows(ids, place)}
+            # a token that is in half of the rows or more was not merely drawn
+            places = {place for place in places if 2 * int((ids == place).any(dim=1).sum()) >= len(ids)}
             made[ids_name] = ids = _without_strays(ids, special, places)
         if not _is_table(mask):
             continue
@@ -133,11 +134,6 @@ def _without_strays(ids: torch.Tensor, special: set[int], places: set[int]) -> t
     if not ordinary.numel():
         return ids
     return ids.where(~is_special | _is_meant(ids, special) | _is_among(ids, places), ordinary.flatten()[0])
-
-
-def _is_in_half_of_rows(ids: torch.Tensor, token: int) -> bool:
-    """Tell whether a token is in half of the rows or more, and so was not merely drawn."""
-    return 2 * int((ids == token).any(dim=1).sum()) >= len(ids)
 
 
 def _is_meant(ids: torch.Tensor, special: set[Any]) -> torch.Tensor:
