@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping
 
 #: What torch's exporter writes beside a node: its place in the reference.
@@ -59,11 +58,7 @@ def _labels(graph: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401 - onnx.Gra
         told = {entry.key: entry.value for entry in node.metadata_props}
         module = [part for part in re.findall(r"'([^']*)'", told.get(_SCOPES, "")) if part][-2:-1]
         frames = [frame for frame in _FRAME.findall(told.get(_STACK, "")) if "/torch/" not in frame[0]]
-        line = [f"{_name(frames[-1][0])}:{frames[-1][1]}"] if frames else []
+        line = [f"{Path(frames[-1][0]).name}:{frames[-1][1]}"] if frames else []
         place = ", ".join(module + line)
         for name in filter(None, node.output):
             yield name, f"{name} ({place})" if place else name
-
-
-def _name(file: str | os.PathLike[str]) -> str:
-    return Path(file).name

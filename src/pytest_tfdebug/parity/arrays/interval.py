@@ -67,7 +67,7 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
     """
     _drop_distant(reference, arrays, wrong)
     is_open = (reference.side.live - vouched(reference, arrays, wrong)) & reference.computed
-    if not wrong and reference.only_moved(is_open):
+    if not wrong and all(reference.at(index).is_moved for index in is_open):
         return None
     good = vouched(reference, arrays, wrong)
     is_open |= set(wrong)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import permutations
 from math import prod
 from typing import TYPE_CHECKING, get_args
@@ -140,7 +140,7 @@ class _OutputPart:
         if shape:
             shape[self.axis] = self.length
         actual = tensor.squeeze().permute(self.order).reshape(shape)
-        whole = _whole(record)
+        whole = record.tensor
         if self.crop and whole is None:
             kept = _kept_of(record, self.axis, self.start, self.length)
             if kept is None:
@@ -183,10 +183,6 @@ def _orders(given: tuple[int, ...], wanted: Sequence[int]) -> Iterable[tuple[int
     return [order for order in permutations(range(len(given))) if tuple(given[axis] for axis in order) == target]
 
 
-def _whole(record: TensorRecord) -> torch.Tensor | None:
-    return record.tensor
-
-
 def _kept_of(record: TensorRecord, axis: int, start: int, length: int) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return the elements of a part that a digest keeps, and their places in the part; None where it keeps none."""
     digest: Digest | None = record.digest
@@ -206,8 +202,3 @@ def _kept_of(record: TensorRecord, axis: int, start: int, length: int) -> tuple[
     cut = (*shape[:axis], length, *shape[axis + 1 :])
     flat = np.ravel_multi_index([each[inside] for each in index], cut)
     return torch.from_numpy(flat), elements[torch.from_numpy(inside)]
-
-
-def shown(output: Output) -> LeafComparison | None:
-    """Return how an output compares, under its own name."""
-    return None if output.comparison is None else replace(output.comparison, leaf=output.record.leaf)

@@ -82,7 +82,9 @@ def pair(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
             array.how = "weight"
     _pair_fused(reference, arrays)
     _pair_turns(reference, arrays)
-    _pair_parts(reference, arrays)
+    for count in _PARTS:  # what the reference has in one: neighbours in the order in which they were given
+        for first in range(len(arrays) - count + 1):
+            _pair_together(reference, arrays[first : first + count], "part")
 
 
 def _pair_fused(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
@@ -116,13 +118,6 @@ def _pair_turns(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
         for width in widths:
             for first in range(0, len(each), width):
                 _pair_together(reference, each[first : first + width], "turn")
-
-
-def _pair_parts(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
-    """Pair several arrays that the reference has in one: neighbours in the order in which they were given."""
-    for count in _PARTS:
-        for first in range(len(arrays) - count + 1):
-            _pair_together(reference, arrays[first : first + count], "part")
 
 
 def _pair_together(reference: ReferenceValues, some: Sequence[Array], how: How) -> None:

@@ -14,7 +14,7 @@ from pytest_tfdebug.parity.values.value_graph import Side
 from pytest_tfdebug.tracing.values.fingerprints import MOMENTS, Fingerprint, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -190,10 +190,6 @@ class ReferenceValues:
         while self.values[index].origin == "view" and len(self.values[index].producers) == 1:
             index = self.values[index].producers[0]
         return index
-
-    def only_moved(self, indices: Collection[int]) -> bool:
-        """Tell whether some values are those of others, in another place or number."""
-        return all(self.values[index].is_moved for index in indices)
 
 
 def _signed(moments: npt.NDArray[np.float64], sign: float) -> npt.NDArray[np.float64]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.parity.arrays.outputs import shown
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.records import Coverage, Culprit, SourceRange
 from pytest_tfdebug.tracing.values.operators import Line
@@ -119,7 +118,7 @@ def report_of(
         outputs: The reference's outputs, compared.
         interval: Where the arrays leave the reference; None where nothing is open.
     """
-    compared = [(found, output.crop) for output in outputs if (found := shown(output)) is not None]
+    compared = [(output.comparison, output.crop) for output in outputs if output.comparison is not None]
     culprit, steps = None, []
     if interval is not None:
         by_strength = [("before", interval.before), *interval.steps.items()]
