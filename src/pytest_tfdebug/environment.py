@@ -17,8 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.errors import printable
-from pytest_tfdebug.redaction import redact, redacted
+from pytest_tfdebug.redaction import leaving, redact, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +116,7 @@ def lines(described: Environment) -> Iterator[str]:
             shown = ", ".join(value) or "none"
         else:
             shown = str(value)
-        yield f"{name}: {printable(shown)}"
+        yield f"{name}: {leaving(shown)}"
 
 
 def cache_locations() -> dict[str, str]:

@@ -12,21 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def printable(text: str, *, keep: str = "") -> str:
-    """Return the text with every character that could steer a terminal or a parser written out.
-
-    Args:
-        text: What a model, a test or a file is called, or says.
-        keep: Characters that stay, such as line breaks.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
-        for character in text
-    )
-
-
 def listed(names: Sequence[str], most: int = 5) -> str:
     """Return the first names of a list as text, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
@@ -39,10 +24,12 @@ def counted(number: int, noun: str) -> str:
 
 
 class _Shown:
-    """An error or warning that shows names of modules, tests and files as they are, and obeys none of them."""
+    """An error or warning whose text may be shown: no name of a module, test or file in it does anything."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(printable(arg, keep="\n\t") if isinstance(arg, str) else arg for arg in args))
+        from pytest_tfdebug.redaction import leaving
+
+        super().__init__(*(leaving(arg, keep="\n\t") if isinstance(arg, str) else arg for arg in args))
 
 
 class TFDebugError(_Shown, Exception):
@@ -69,9 +56,11 @@ class CheckError(_Shown, AssertionError):
     """
 
     def __init__(self, message: Any) -> None:  # noqa: ANN401 - of a higher room
+        from pytest_tfdebug.redaction import leaving
+
         super().__init__(str(message))
         self.text = None if isinstance(message, str) else message
-        self.answer: str = printable(message.partition("\n")[0] if self.text is None else self.text.answer)
+        self.answer = str(self).partition("\n")[0] if self.text is None else leaving(self.text.answer)
 
 
 class ParityError(CheckError):

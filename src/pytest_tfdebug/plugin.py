@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_tfdebug import options
-from pytest_tfdebug.errors import CheckError, TFDebugError, printable
+from pytest_tfdebug.errors import CheckError, TFDebugError
 from pytest_tfdebug.goldens.session.collected import Collected
 from pytest_tfdebug.running import RUNNING
 
@@ -223,7 +223,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         _write(terminalreporter, "tfdebug environment", goldens.failed_environment(config))
         _write(terminalreporter, "tfdebug goldens", list(goldens.summary(config)))
         for line in goldens.covered(config):
-            terminalreporter.write_line(printable(line))
+            terminalreporter.write_line(_leaving()(line))
     _write(terminalreporter, "tfdebug conformance", _conformance(terminalreporter))
     notes = [
         f"{report.nodeid}: {value}"
@@ -252,10 +252,16 @@ def _conformance(terminalreporter: pytest.TerminalReporter) -> list[str]:
 
 
 def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Sequence[str]) -> None:
-    """Write a section, if it has lines; names in them cannot steer the terminal."""
+    """Write a section, if it has lines."""
     if lines:
         terminalreporter.section(title)
-        terminalreporter.write_line(printable("\n".join(lines), keep="\n"))
+        terminalreporter.write_line(_leaving()("\n".join(lines), keep="\n"))
+
+
+def _leaving() -> Callable[..., str]:
+    """Return what makes a text fit to be shown."""
+    found: Callable[..., str] = import_module("pytest_tfdebug.redaction").leaving
+    return found
 
 
 def _golden_session(config: pytest.Config) -> Any:  # noqa: ANN401 - the module, if this run has to do with goldens

@@ -10,8 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_tfdebug.errors import GoldenError, counted, printable
+from pytest_tfdebug.errors import GoldenError, counted
 from pytest_tfdebug.git import GitError, git
+from pytest_tfdebug.redaction import leaving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         for line in _text(Path(chosen.text)) if chosen.text else _differences(chosen.revision):
-            sys.stdout.write(printable(line) + "\n")
+            sys.stdout.write(leaving(line) + "\n")
     except (GoldenError, _NoRevisionError) as error:
-        sys.stderr.write(printable(f"error: {error}", keep="\n") + "\n")
+        sys.stderr.write(leaving(f"error: {error}", keep="\n") + "\n")
         return 2
     return 0
 

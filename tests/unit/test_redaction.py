@@ -5,7 +5,7 @@ import time
 import pytest
 
 from pytest_tfdebug.redaction import redact, redacted
-from pytest_tfdebug.secret_names import is_secret_name
+from pytest_tfdebug.redaction.names import is_secret_name
 from secret_forms import FORMS, VARIABLES
 
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pytest_tfdebug.check_record import CheckRecord
-from pytest_tfdebug.errors import ConformanceError
 from pytest_tfdebug.parity.record.check import culprit_record
-from pytest_tfdebug.publish.note import note, wants_details
+from pytest_tfdebug.publish.note import note, raised, wants_details
 from pytest_tfdebug.running import RUNNING
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from pytest_tfdebug.conformance_verdict import PromiseVerdict
+    from pytest_tfdebug.errors import ConformanceError
 
 
 def tell(verdict: PromiseVerdict, error: ConformanceError | None = None) -> None:
@@ -25,8 +20,6 @@ def tell(verdict: PromiseVerdict, error: ConformanceError | None = None) -> None
     item = RUNNING.item
     if item is None:
         return
-    if not item.config.pluginmanager.has_plugin(__name__):
-        item.config.pluginmanager.register(sys.modules[__name__], __name__)
     item.user_properties.append(verdict.to_property())
     if verdict.state == "does not apply":
         return
@@ -34,6 +27,7 @@ def tell(verdict: PromiseVerdict, error: ConformanceError | None = None) -> None
     name = f"{verdict.model} {verdict.promise}"
     record = CheckRecord(item.nodeid, "conformance", "passed", headline, name=name, model=verdict.model)
     if error is not None:
+        raised(item, error, None)
         record = replace(
             record,
             status="failed",
@@ -43,15 +37,3 @@ def tell(verdict: PromiseVerdict, error: ConformanceError | None = None) -> None
             text=str(error) if wants_details(item.config) else "",
         )
     note(item, record)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show only the report of a broken promise, and its first line in the summary."""
-    report = yield
-    if call.excinfo is not None and isinstance(call.excinfo.value, ConformanceError):
-        shown = call.excinfo.getrepr(style="value")
-        if shown.reprcrash is not None:
-            shown.reprcrash.message = str(call.excinfo.value)
-        report.longrepr = shown
-    return report

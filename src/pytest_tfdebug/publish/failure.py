@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from _pytest._code.code import ExceptionChainRepr, ReprEntry, ReprFileLocation
 from _pytest.pathlib import bestrelpath
 
-from pytest_tfdebug.errors import CheckError, printable
+from pytest_tfdebug.errors import CheckError
 from pytest_tfdebug.publish.note import RAISED, is_library
-from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.redaction import leaving
 from pytest_tfdebug.report.check_text import WIDTH
 from pytest_tfdebug.workers import told
 
@@ -39,7 +39,7 @@ def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.Exception
     else:
         at = None
     shown: Any = report.longrepr
-    answer = redact(getattr(excinfo.value, "answer", str(excinfo.value).partition("\n")[0]))
+    answer = getattr(excinfo.value, "answer", str(excinfo.value).partition("\n")[0])
     vars(report)[ANSWER] = answer
     if getattr(shown, "reprcrash", None) is None:
         return
@@ -63,11 +63,10 @@ def _rewrite(
     at: SourceRange | None,
 ) -> None:
     """Show the answer as the error, and the rest of the text below it as plain text."""
-    answer, *rest = redact(str(excinfo.value)).split("\n")
+    answer, *rest = str(excinfo.value).split("\n")
     text: CheckText | None = getattr(excinfo.value, "text", None)
     if text is not None:
-        whole = redact("\n".join(text.details(_level(config), width_of(config))))
-        rest = printable(whole, keep="\n\t").split("\n")
+        rest = leaving("\n".join(text.details(_level(config), width_of(config))), keep="\n\t").split("\n")
     traceback = shown.reprtraceback
     if config.getoption("tbstyle") == "line":  # pytest adds the line of the crash, which has the answer
         traceback.reprentries = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tfdebug.environment import environment, is_of_python
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import redact, redacted
-from pytest_tfdebug.secret_names import is_secret
+from pytest_tfdebug.redaction.names import is_secret
 from pytest_tfdebug.tracing.record.leaves import walk, walk_inputs
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from pytest_tfdebug.errors import printable
 from pytest_tfdebug.options import Options
+from pytest_tfdebug.redaction import leaving
 from pytest_tfdebug.run_skipped.listing import listing
 from pytest_tfdebug.run_skipped.skips import Lifting
 from pytest_tfdebug.run_skipped.trial import Noted, Row, reason_of, try_test
@@ -136,7 +136,7 @@ class RunSkipped:
         """Print the list."""
         terminalreporter.section("tfdebug skipped tests, run without their skips")
         for line in self._lines():
-            terminalreporter.write_line(printable(line))
+            terminalreporter.write_line(leaving(line))
 
     def _lines(self) -> list[str]:
         lines = list(listing(self._rows, self._config.option.verbose)) if self._rows else []

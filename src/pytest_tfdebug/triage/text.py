@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pytest_tfdebug.errors import printable
-from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.redaction import leaving, redact
 
 #: Characters of one shown value, of one line, and lines of one report.
 VALUE_LIMIT = 160
@@ -22,12 +21,12 @@ def strip_colour(text: str) -> str:
 def value(text: object, limit: int = VALUE_LIMIT) -> str:
     """Return one value for use inside a line: on one line, escaped, without secrets, cut in the middle."""
     whole = redact(strip_colour(str(text)[: 100 * limit]))[: 50 * limit]  # half a secret has no form to know it by
-    return cut(printable(" ".join(whole.split())), limit)
+    return cut(leaving(" ".join(whole.split())), limit)
 
 
 def line(text: str) -> str:
     """Return one line of a report, with its own indentation."""
-    return cut(printable(redact(strip_colour(text))), LINE_LIMIT)
+    return cut(leaving(strip_colour(text)), LINE_LIMIT)
 
 
 def cut(text: str, limit: int) -> str:

@@ -8,7 +8,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.errors import TFDebugError, printable
+from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.redaction import leaving
 
 if TYPE_CHECKING:
     import pytest
@@ -83,4 +84,4 @@ def shown(path: Path | str, config: pytest.Config) -> str:
     if not is_url(str(path)):
         with suppress(ValueError):  # it lies elsewhere
             path = Path(path).relative_to(config.invocation_params.dir)
-    return printable(str(path))
+    return leaving(str(path))

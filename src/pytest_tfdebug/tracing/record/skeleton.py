@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from pytest_tfdebug.redaction import redact
-from pytest_tfdebug.secret_names import is_secret
-from pytest_tfdebug.secret_tokens import MASK
+from pytest_tfdebug.redaction.names import is_secret
+from pytest_tfdebug.redaction.tokens import MASK
 from pytest_tfdebug.tracing.record.leaves import is_cache, is_registered, opener
 
 if TYPE_CHECKING:

@@ -1,4 +1,6 @@
-"""The one way out for text: no tokens, passwords, keys, cookies, nor what secret variables of the environment hold.
+"""The one way out for text: nothing in it steers a terminal, and it holds no secret.
+
+A secret is a token, a password, a key, a cookie, and what secret variables of the environment hold.
 
 :func:`redact` looks for three things, and masks each as ``***``: the values of environment variables that
 :func:`is_secret_name` takes for secret, values that stand behind such a name, and forms that tell a secret by
@@ -12,8 +14,8 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
-from pytest_tfdebug.secret_names import PASSWORDS, SWITCHES, is_secret, is_secret_name
-from pytest_tfdebug.secret_tokens import MASK, without_tokens
+from pytest_tfdebug.redaction.names import PASSWORDS, SWITCHES, is_secret, is_secret_name
+from pytest_tfdebug.redaction.tokens import MASK, without_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,6 +95,22 @@ _FORMS = tuple(
         (r"(?i)(\b(?:mysql\w*|mariadb\w*)\b[^\r\n]{0,200}?\s-p)(?!\s)[^\s'\"]+", r"\1***"),
     )
 )
+
+
+def leaving(text: str, *, keep: str = "") -> str:
+    """Return a text as it may be shown: without secrets, and with what could steer a terminal written out.
+
+    Args:
+        text: What a model, a test or a file is called, or says.
+        keep: Characters that stay, such as line breaks.
+    """
+    text = redact(text)
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def redact(text: str) -> str:
