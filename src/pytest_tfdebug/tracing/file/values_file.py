@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 import torch
@@ -31,8 +31,6 @@ TABLE, NUMBERS = "#values.table", "#values.numbers"
 _FLOORS = "#values.floors."
 #: Characters that are kept of a statement.
 _LONGEST_TEXT = 400
-
-
 #: Steps of a floor for each power of two: an eighth tells enough of a rounding.
 _STEPS = 8
 _ORIGINS = get_args(Origin)
@@ -41,8 +39,12 @@ _ORIGINS = get_args(Origin)
 _Leaves = list[tuple[int, list[tuple[str, int]]]]
 
 
-class CallRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A call of the table."""
+class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A row of the table: a list, its entries in the order of the fields."""
+
+
+class CallRow(_Row):
+    """A call."""
 
     index: int
     path: str
@@ -53,18 +55,23 @@ class CallRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     site: Site | None
 
 
-class ParameterRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A parameter of the table, and its fingerprint."""
+class PrintRow(_Row, kw_only=True):
+    """The end of what has a fingerprint; its moments and a number for each axis are in the other tensor."""
 
-    name: str
-    shape: tuple[int, ...]
     elements: int
     finite: int
     lengths: list[int]
 
 
-class ValueRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A value of the table, and its fingerprint; calls, chains and producers by their places."""
+class ParameterRow(PrintRow):
+    """A parameter."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+class ValueRow(PrintRow):
+    """A value; its origin, its chain and its producers by their places."""
 
     operator: str
     origin: int
@@ -75,9 +82,6 @@ class ValueRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     shape: tuple[int, ...]
     dtype: str
     is_random: int
-    elements: int
-    finite: int
-    lengths: list[int]
 
 
 class Table(msgspec.Struct):
@@ -101,9 +105,9 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
     numbers: list[float] = []
     told = cache(redact)  # the same line calls in every layer
 
-    def printed(of: Fingerprint) -> tuple[int, int, list[int]]:
+    def printed(of: Fingerprint) -> dict[str, Any]:
         numbers.extend((*of.moments, *(number for _, number in of.axes)))
-        return of.elements, of.finite, [length for length, _ in of.axes]
+        return {"elements": of.elements, "finite": of.finite, "lengths": [length for length, _ in of.axes]}
 
     table = Table(
         [_encode_line(line) for line in lines],
@@ -123,11 +127,11 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
                 value.shape,
                 value.dtype,
                 int(value.is_random),
-                *printed(value.print),
+                **printed(value.print),
             )
             for value in values.values
         ],
-        [ParameterRow(name, shape, *printed(held)) for name, (held, shape) in values.parameters.items()],
+        [ParameterRow(name, shape, **printed(held)) for name, (held, shape) in values.parameters.items()],
         values.attributes,
     )
     floors = {f"{_FLOORS}{dtype}": _encode_floors(held) for dtype, held in values.floors.items()}
@@ -203,20 +207,31 @@ def _decode(table: Table, numbers: Iterator[float]) -> Values:
     if not before or len(before) < len(table.calls):
         raise ValueError("the calls of the table of values are not one each")
     chains = [tuple(table.lines[_within(place, table.lines)] for place in chain) for chain in table.chains]
+    values = [_decode_value(place, row, chains, before, numbers) for place, row in enumerate(table.values)]
+    parameters = {row.name: (_decode_print(row, numbers), row.shape) for row in table.parameters}
+    if next(numbers, None) is not None:
+        raise ValueError("the table of values has more numbers than its fingerprints need")
     return Values(
-        values=[_decode_value(place, row, chains, before, numbers) for place, row in enumerate(table.values)],
-        calls=[_decode_call(row) for row in table.calls],
+        values=values,
+        calls=[
+            Call(
+                row.index,
+                row.path,
+                row.class_name,
+                row.call,
+                row.parent,
+                0,
+                row.site,
+                source=row.source and SourceRange(*row.source),
+            )
+            for row in table.calls
+        ],
         inputs=_decode_leaves(table.inputs, table.values, before),
         outputs=_decode_leaves(table.outputs, table.values, before),
-        parameters=_decode_parameters(table.parameters, numbers),
+        parameters=parameters,
         is_widened=table.is_widened,
         attributes=table.attributes,
     )
-
-
-def _decode_call(row: CallRow) -> Call:
-    source = row.source and SourceRange(*row.source)
-    return Call(row.index, row.path, row.class_name, row.call, row.parent, 0, site=row.site, source=source)
 
 
 def _decode_value(
@@ -241,16 +256,7 @@ def _decode_value(
     )
 
 
-def _decode_parameters(
-    rows: list[ParameterRow], numbers: Iterator[float]
-) -> dict[str, tuple[Fingerprint, tuple[int, ...]]]:
-    found = {row.name: (_decode_print(row, numbers), row.shape) for row in rows}
-    if next(numbers, None) is not None:
-        raise ValueError("the table of values has more numbers than its fingerprints need")
-    return found
-
-
-def _decode_print(row: ValueRow | ParameterRow, numbers: Iterator[float]) -> Fingerprint:
+def _decode_print(row: PrintRow, numbers: Iterator[float]) -> Fingerprint:
     held = list(islice(numbers, MOMENTS + len(row.lengths)))
     if len(held) < MOMENTS + len(row.lengths):
         raise ValueError("the table of values has fewer numbers than its fingerprints need")
