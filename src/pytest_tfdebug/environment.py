@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.redaction import leaving, redact, redacted
+from pytest_tfdebug.redaction import printable, redact, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +116,7 @@ def lines(described: Environment) -> Iterator[str]:
             shown = ", ".join(value) or "none"
         else:
             shown = str(value)
-        yield f"{name}: {leaving(shown)}"
+        yield f"{name}: {printable(shown)}"
 
 
 def cache_locations() -> dict[str, str]:

@@ -24,12 +24,12 @@ def counted(number: int, noun: str) -> str:
 
 
 class _Shown:
-    """An error or warning whose text may be shown: no name of a module, test or file in it does anything."""
+    """An error or warning that shows names of modules, tests and files as they are, and obeys none of them."""
 
     def __init__(self, *args: object) -> None:
-        from pytest_tfdebug.redaction import leaving
+        from pytest_tfdebug.redaction import printable
 
-        super().__init__(*(leaving(arg, keep="\n\t") if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(printable(arg, keep="\n\t") if isinstance(arg, str) else arg for arg in args))
 
 
 class TFDebugError(_Shown, Exception):
@@ -56,11 +56,11 @@ class CheckError(_Shown, AssertionError):
     """
 
     def __init__(self, message: Any) -> None:  # noqa: ANN401 - of a higher room
-        from pytest_tfdebug.redaction import leaving
+        from pytest_tfdebug.redaction import printable
 
         super().__init__(str(message))
         self.text = None if isinstance(message, str) else message
-        self.answer = str(self).partition("\n")[0] if self.text is None else leaving(self.text.answer)
+        self.answer = str(self).partition("\n")[0] if self.text is None else printable(self.text.answer)
 
 
 class ParityError(CheckError):

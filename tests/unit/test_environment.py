@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pytest_tfdebug.environment import cache_locations, environment, leaving, lines, redact
+from pytest_tfdebug.environment import cache_locations, environment, lines, printable, redact
 from pytest_tfdebug.goldens.store.provenance import changes
 
 
@@ -131,7 +131,7 @@ def test_lines_leave_out_what_is_not_known():
 
 
 def test_control_characters_are_written_out():
-    assert leaving("a\x1b[31mb\nc\u202e") == r"a\x1b[31mb\nc\u202e"
+    assert printable("a\x1b[31mb\nc\u202e") == r"a\x1b[31mb\nc\u202e"
 
 
 @pytest.mark.parametrize(

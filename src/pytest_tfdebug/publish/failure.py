@@ -39,7 +39,7 @@ def show(item: pytest.Item, report: pytest.TestReport, excinfo: pytest.Exception
     else:
         at = None
     shown: Any = report.longrepr
-    answer = getattr(excinfo.value, "answer", str(excinfo.value).partition("\n")[0])
+    answer = leaving(getattr(excinfo.value, "answer", str(excinfo.value).partition("\n")[0]))
     vars(report)[ANSWER] = answer
     if getattr(shown, "reprcrash", None) is None:
         return
@@ -63,7 +63,7 @@ def _rewrite(
     at: SourceRange | None,
 ) -> None:
     """Show the answer as the error, and the rest of the text below it as plain text."""
-    answer, *rest = str(excinfo.value).split("\n")
+    answer, *rest = leaving(str(excinfo.value), keep="\n\t").split("\n")
     text: CheckText | None = getattr(excinfo.value, "text", None)
     if text is not None:
         rest = leaving("\n".join(text.details(_level(config), width_of(config))), keep="\n\t").split("\n")

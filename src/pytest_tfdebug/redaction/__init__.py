@@ -104,7 +104,11 @@ def leaving(text: str, *, keep: str = "") -> str:
         text: What a model, a test or a file is called, or says.
         keep: Characters that stay, such as line breaks.
     """
-    text = redact(text)
+    return printable(redact(text), keep=keep)
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """Return a text with every character that could steer a terminal or a parser written out; ``keep`` stays."""
     if text.isprintable():
         return text
     return "".join(

@@ -19,7 +19,7 @@ from pytest_tfdebug.goldens.store.modes import golden_mode
 from pytest_tfdebug.goldens.store.paths import directory_of, golden_name, is_url
 from pytest_tfdebug.goldens.store.place import Directory, GoldenPlace, LocalDirectory
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.redaction import leaving, redact
+from pytest_tfdebug.redaction import printable, redact
 from pytest_tfdebug.tracing.file.codec import read_extra
 from pytest_tfdebug.tracing.record.replacing import sweep
 from pytest_tfdebug.workers import hand_over, handed_over
@@ -238,7 +238,7 @@ def _delete(paths: list[str]) -> Iterator[str]:
             path.unlink(missing_ok=True)
         except OSError as error:
             paths.remove(str(path))
-            yield f"{leaving(str(path))} cannot be deleted: {error.strerror}."
+            yield f"{printable(str(path))} cannot be deleted: {error.strerror}."
         with suppress(OSError):  # it holds other files
             path.parent.rmdir()
 

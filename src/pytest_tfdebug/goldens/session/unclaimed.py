@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.errors import GoldenError, counted
 from pytest_tfdebug.goldens.session.collected import Collected
 from pytest_tfdebug.goldens.store.paths import SUFFIX, folder_of_file, is_url, label_of, shown
-from pytest_tfdebug.redaction import leaving
+from pytest_tfdebug.redaction import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,7 +163,7 @@ def _without_test_file(directory: Path, known: set[str], config: pytest.Config) 
             file = test.partition("::")[0].rpartition("/")[2]
             if not (directory.parent / file).exists():
                 of_goldens = counted(len(goldens), "golden")
-                yield f"{shown(folder, config)} ({of_goldens}): there is no {leaving(file)} beside its directory."
+                yield f"{shown(folder, config)} ({of_goldens}): there is no {printable(file)} beside its directory."
 
 
 def _problem(entry: os.DirEntry[str]) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.redaction import leaving
+from pytest_tfdebug.redaction import printable
 
 if TYPE_CHECKING:
     import pytest
@@ -84,4 +84,4 @@ def shown(path: Path | str, config: pytest.Config) -> str:
     if not is_url(str(path)):
         with suppress(ValueError):  # it lies elsewhere
             path = Path(path).relative_to(config.invocation_params.dir)
-    return leaving(str(path))
+    return printable(str(path))
