@@ -80,10 +80,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         _add_section(item, watch, calls)
         return result
     message = calls.with_repro(watch.verdict()) or watch.emptiness("overflow_free", _ADVICE)
-    told = None if message is None else str(message)
-    note(item, overflow_record(item.nodeid, watch, told, calls.at, in_detail=wants_details(item.config)))
-    if message is not None:
-        raise raised(item, watch.error(message), calls.at)
+    error = None if message is None else watch.error(message)
+    note(item, overflow_record(item.nodeid, watch, error, calls.at, in_detail=wants_details(item.config)))
+    if error is not None:
+        raise raised(item, error, calls.at)
     return result
 
 

@@ -13,13 +13,14 @@ from pytest_tfdebug.report.overflow import WHERE, tensor_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_tfdebug.errors import CheckError
     from pytest_tfdebug.overflow.watch import Watch
     from pytest_tfdebug.overflow_records import Fault, Tight
     from pytest_tfdebug.records import SourceRange
 
 
 def overflow_record(
-    test: str, watch: Watch, failure: str | None, at: SourceRange | None, *, in_detail: bool
+    test: str, watch: Watch, error: CheckError | None, at: SourceRange | None, *, in_detail: bool
 ) -> CheckRecord:
     """Return the record of a watch."""
     fault = watch.fault
@@ -31,14 +32,14 @@ def overflow_record(
     return CheckRecord(
         test,
         "overflow_free",
-        "failed" if failure is not None else "passed",
-        told if failure is None else failure.partition("\n")[0],
+        "failed" if error is not None else "passed",
+        told if error is None else error.answer,
         model=", ".join(dict.fromkeys(type(root).__name__ for root in watch.roots)),
         at=at,
-        culprit=_culprit(fault, watch.headroom.tightest()) if failure is not None else None,
+        culprit=_culprit(fault, watch.headroom.tightest()) if error is not None else None,
         tensors=watch.tensors,
         notes=tuple(watch.notes),
-        text=(failure or "") if in_detail else "",
+        text=str(error) if error is not None and in_detail else "",
         headroom=_headroom(fault, kept, watch) if in_detail else (),
     )
 

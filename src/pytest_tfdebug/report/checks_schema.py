@@ -50,6 +50,8 @@ def _written(form: Any) -> Any:  # noqa: ANN401 - JSON
     if form.get("type") == "number":
         return _NUMBER
     kept = {key: _written(each) for key, each in form.items() if key not in ("title", "default", "required")}
+    if "anyOf" in kept:
+        kept["anyOf"].sort(key=str)  # whose order is that of no version of msgspec
     if "description" in kept:
         kept["description"] = kept["description"].partition("\n")[0]
     return {**kept, "required": list(kept["properties"])} if "properties" in kept else kept
