@@ -196,6 +196,39 @@ def test_a_model_that_writes_into_its_inputs_is_found_with_the_module():
     assert finding.culprit.path == "clamps"
 
 
+class OneStepBack(LlamaForCausalLM):
+    def forward(self, input_ids=None, position_ids=None, past_key_values=None, **kwargs):
+        begun = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if position_ids is None and begun:
+            position_ids = torch.arange(begun - 1, begun - 1 + input_ids.shape[1])[None].expand(len(input_ids), -1)
+        return super().forward(input_ids, position_ids=position_ids, past_key_values=past_key_values, **kwargs)
+
+
+def test_a_cache_that_is_off_by_one_position_says_position():
+    finding = found(OneStepBack, "cache")
+
+    assert finding.diagnosis == (
+        "positions that restart with each step or are off by one: with position_ids given to it, the step is right."
+    )
+
+
+class DropsItsMask(LlamaForCausalLM):
+    def forward(self, input_ids=None, attention_mask=None, **kwargs):
+        return super().forward(input_ids, **kwargs)
+
+
+def test_a_mask_that_never_arrives_is_placed_once():
+    broken = {
+        promise.name: finding
+        for promise in PROMISES
+        if (finding := promise.find(Subject.of(DropsItsMask, LLAMA, {"input_ids": IDS}))).failure
+    }
+
+    assert list(broken) == ["padding"]
+    assert broken["padding"].culprit.path == "DropsItsMask"
+    assert broken["padding"].diagnosis == "'model' takes a mask and was given none, although 'DropsItsMask' had one."
+
+
 def test_a_model_that_cannot_be_built_is_told_in_a_line():
     class Unbuilt(LlamaForCausalLM):
         def __init__(self, config):
