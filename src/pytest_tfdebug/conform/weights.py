@@ -14,13 +14,12 @@ from safetensors.torch import load_file, save_file
 from pytest_tfdebug.conform.finding import PromiseFinding
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.invariance.calls.loads import recorded, told_keys
+from pytest_tfdebug.invariance.calls.loads import load_record, told_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.conform.subject import Subject
-    from pytest_tfdebug.invariance.calls.loads import Load
 
 _FILE = "model.safetensors"
 _TIES = "tie_word_embeddings"
@@ -40,10 +39,9 @@ def saves(subject: Subject) -> str:
 
 def clean_load(subject: Subject) -> PromiseFinding:
     """Load what the model saved: no weight is missing, unexpected or of another shape."""
-    loads: list[Load] = []
-    with _saved(subject) as folder, recorded(loads):
-        _loaded(subject, folder)
-    unfit = [line for load in loads for line in told_keys(load.record)]
+    with _saved(subject) as folder:
+        _, info = _loaded(subject, folder, output_loading_info=True)
+    unfit = told_keys(load_record(subject.name, "", info))
     if not unfit:
         return PromiseFinding()
     told = f"{subject.name} does not load its own checkpoint clean: weights do not match."
@@ -109,13 +107,13 @@ def _saved(subject: Subject) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _loaded(subject: Subject, folder: Path) -> Any:  # noqa: ANN401 - a pretrained model
+def _loaded(subject: Subject, folder: Path, **how: bool) -> Any:  # noqa: ANN401 - a pretrained model
     """Load a model, without the log messages of transformers: the verdict says the same."""
     log = logging.getLogger("transformers")
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
-        return subject.model_class.from_pretrained(folder)  # type: ignore[attr-defined] # a pretrained model
+        return subject.model_class.from_pretrained(folder, **how)  # type: ignore[attr-defined] # a pretrained model
     finally:
         log.setLevel(level)
 

@@ -9,7 +9,7 @@ import torch
 from pytest_tfdebug.check_record import CheckRecord, TokenGrid
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
-from pytest_tfdebug.invariance.compare.aligned_traces import tensor_of
+from pytest_tfdebug.invariance.compare.aligned_traces import off_by, tensor_of
 from pytest_tfdebug.parity.record.check import compared, culprit_record
 from pytest_tfdebug.parity.record.forward import forward_record
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.checks.registry import TestVerdict
     from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
     from pytest_tfdebug.invariance.explain.culprit import Located
-    from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import SourceRange
 
 #: Most rows and columns of the grid of tokens; more tokens share a column.
@@ -105,15 +105,9 @@ def _by_module(traces: AlignedTraces, allowed: Tolerances) -> Iterator[tuple[str
             two = next((leaf for leaf in (other.outputs if other else ()) or () if leaf.leaf == one.leaf), None)
             if axes and two is not None and one.tensor is not None and two.tensor is not None:
                 if one.tensor.shape == two.tensor.shape and one.tensor.is_floating_point():
-                    off = _shares(one.tensor, two.tensor, allowed.of(expected.path, one.dtype))
+                    off = off_by(one.tensor, two.tensor, allowed.of(expected.path, one.dtype))
                     yield expected.name, traces.by_token(off, axes[0]).amax(2)
                 break
-
-
-def _shares(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
-    """Return the share of its tolerance that each element is off."""
-    e, a = expected.double(), actual.double()
-    return ((a - e).abs() / (tolerance.atol + tolerance.rtol * e.abs())).nan_to_num(nan=torch.inf)
 
 
 def _elements(located: Located) -> ElementGrid | None:

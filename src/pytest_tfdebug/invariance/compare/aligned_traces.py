@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.invariance.compare.outputs import compare_tensors, is_in_cache
+from pytest_tfdebug.invariance.compare.outputs import is_in_cache, lay
 from pytest_tfdebug.parity.compare import start_comparison
 from pytest_tfdebug.tracing.record.capture import dtype_name
 from pytest_tfdebug.tracing.record.mask_names import is_mask_input
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.invariance.compare.alignment import Aligned, Alignment
     from pytest_tfdebug.parity.tensors.comparator import Comparator
-    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
     from pytest_tfdebug.records import Call, Divergence, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
@@ -55,6 +55,13 @@ class AlignedTraces:
         """Return a tensor as ``(batch, real tokens, values)``, from its axis along the sequence."""
         rows = tensor.reshape(-1, self.real, *tensor.shape[1:]) if axis == 0 else tensor.movedim(axis, 1)
         return rows.unsqueeze(-1).flatten(2)
+
+
+def off_by(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+    """Return the share of its tolerance that each element is off; inf for one that is not a number on one side."""
+    e, a = expected.double(), actual.double()
+    off = ((a - e).abs() / (tolerance.atol + tolerance.rtol * e.abs())).nan_to_num(nan=torch.inf)
+    return torch.where(e == a, 0.0, off)
 
 
 def tensor_of(trace: Trace, divergence: Divergence) -> torch.Tensor | None:
@@ -140,11 +147,12 @@ class _Aligner:
         key = id(expected), id(actual)
         if key not in self._known:
             ways = list(self._alignment.candidates(actual, expected))
-            first = next((way for way in ways if len(ways) == 1 or not self._differs(expected, way)), None)
-            first = first or (ways[0] if ways and not self._alignment.is_gathered(actual) else None)
-            if first is not None and 0 in first.axes and self._differs(expected, first):
-                first = None if self._is_in_other_order(expected, actual) else first
-            self._known[key] = first
+            laid = lay("", expected, actual, self._alignment, self._tolerances)
+            way = laid[0] if laid is not None else ways[0] if len(ways) == 1 else None
+            differs = laid is None or laid[1].problem
+            if way is not None and differs and 0 in way.axes and self._is_in_other_order(expected, actual):
+                way = None
+            self._known[key] = way
         return self._known[key]
 
     def _is_in_other_order(self, expected: torch.Tensor, actual: torch.Tensor) -> bool:
@@ -156,11 +164,6 @@ class _Aligner:
         nearest = torch.cdist(some, actual.flatten(1).double(), p=float("inf")).min(1)
         is_there = nearest.values <= tolerance.atol + tolerance.rtol * some.abs().amax(1)
         return bool(is_there.all()) and bool((nearest.indices.diff() != 1).any())
-
-    def _differs(self, expected: torch.Tensor, way: Aligned) -> bool:
-        tolerance = self._tolerances.of("", dtype_name(expected.dtype))
-        one, other = (self._alignment.blank(tensor, way.axes) for tensor in (expected, way.tensor))
-        return bool(compare_tensors("", one, other, tolerance).problem)
 
     def _blank(self, record: TensorRecord, tensor: torch.Tensor | None, aligned: Aligned) -> TensorRecord:
         assert tensor is not None  # noqa: S101 - pairs have values

@@ -18,8 +18,8 @@ from pytest_tfdebug.tracing.record.leaves import Leaf
 
 if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
-    from pytest_tfdebug.invariance.compare.alignment import Alignment
-    from pytest_tfdebug.parity.tensors.tolerance import Tolerance, Tolerances
+    from pytest_tfdebug.invariance.compare.alignment import Aligned, Alignment
+    from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import Culprit
 
 #: Leaves of key-value and state caches.
@@ -82,17 +82,18 @@ def first_mismatch(
         NothingToCompareError: If no leaf could be compared.
     """
     compared = set()
-    in_order = sorted(expected.items(), key=lambda item: is_in_cache(item[0]))
+    wanted = {path: tensor for path, tensor in expected.items() if with_caches or not is_in_cache(path)}
+    in_order = sorted(wanted.items(), key=lambda item: is_in_cache(item[0]))
     for path, tensor in in_order:
-        if is_in_cache(path) and not with_caches:
-            continue
         other = _of_same_rows(path, expected, actual, alignment)
-        found = compare_aligned(path, tensor, other, alignment, tolerances, allows_nan=allows_nan)
-        if found is None:
+        laid = None
+        if other is not None and _can_compare(path, tensor, other, alignment):
+            laid = lay(path, tensor, other, alignment, tolerances, allows_nan=allows_nan)
+        if laid is None:
             continue
         compared.add(path)
-        if found.problem:
-            return Mismatch(found)
+        if laid[1].problem:
+            return Mismatch(laid[1])
     if promises_finite:
         for path, tensor in actual.items():
             if path not in expected or not tensor.is_floating_point():
@@ -126,45 +127,47 @@ def is_in_cache(path: str) -> bool:
     return bool(_IN_CACHE.search(path))
 
 
-def compare_aligned(
+def lay(
     path: str,
     expected: torch.Tensor,
-    actual: torch.Tensor | None,
+    actual: torch.Tensor,
     alignment: Alignment,
     tolerances: Tolerances,
     *,
-    allows_nan: bool = False,
-) -> LeafComparison | None:
-    """Compare one leaf at real tokens; None where no alignment lays the tensors side by side."""
-    is_of_batch = not expected.dim() or _LOSS.search(path)
-    if actual is None or expected.is_meta or (alignment.rows is not None and is_of_batch):
-        return None
-    if is_in_cache(path) and not _is_whole(expected, actual, alignment):
-        return None
+    allows_nan: bool = True,
+) -> tuple[Aligned, LeafComparison] | None:
+    """Lay a tensor beside the expected one: in the first way in which they agree, else in the likeliest.
+
+    Returns:
+        The tensor so laid, and the comparison at real tokens; None where there is no way.
+    """
     tolerance = tolerances.of("", dtype_name(expected.dtype))
     likeliest = None
     for aligned in alignment.candidates(actual, expected):
         e, a = alignment.blank(expected, aligned.axes), alignment.blank(aligned.tensor, aligned.axes)
         if is_within(e, a, tolerance.atol):
-            return _AGREES
-        comparison = compare_tensors(path, e, a, tolerance)
+            return aligned, _AGREES
+        one, other = (tensor_record(Leaf(path, tensor), tensor) for tensor in (a, e))
+        comparison = compare_leaf("output", one, other, tolerance)
         metrics = comparison.metrics
         if not comparison.problem and metrics is not None and metrics.non_finite_actual and not allows_nan:
             comparison = replace(comparison, problem="values") if has_nan(aligned.tensor) else comparison
-        likeliest = likeliest or comparison
         if not comparison.problem:
-            return comparison
+            return aligned, comparison
+        likeliest = likeliest or (aligned, comparison)
     return None if alignment.is_gathered(actual) else likeliest
 
 
-def compare_tensors(path: str, expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> LeafComparison:
-    """Compare two tensors of one shape; ``path`` is their leaf path."""
-    one, other = (tensor_record(Leaf(path, tensor), tensor) for tensor in (actual, expected))
-    return compare_leaf("output", one, other, tolerance)
+def _can_compare(path: str, expected: torch.Tensor, actual: torch.Tensor, alignment: Alignment) -> bool:
+    """Tell whether an output is of its rows alone, and a cache holds the real tokens.
 
-
-def _is_whole(expected: torch.Tensor, actual: torch.Tensor, alignment: Alignment) -> bool:
-    """Tell whether a cache holds the real tokens: one of fixed size that ends in pads does not."""
+    A loss is of a whole batch; a cache of fixed size that ends in pads does not hold all real tokens.
+    """
+    is_of_batch = not expected.dim() or _LOSS.search(path)
+    if expected.is_meta or (alignment.rows is not None and is_of_batch):
+        return False
+    if not is_in_cache(path):
+        return True
     if not alignment.pads:
         return not alignment.has_gaps or alignment.real in expected.shape
     has_grown = any(a == e + alignment.pads for a, e in zip(actual.shape, expected.shape, strict=False))

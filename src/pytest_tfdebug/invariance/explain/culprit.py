@@ -10,7 +10,7 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
-from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, tensor_of
+from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, off_by, tensor_of
 from pytest_tfdebug.invariance.explain.mask_faults import MaskFault, hides_pads, mask_fault
 from pytest_tfdebug.parity.compare import conclude
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
@@ -121,9 +121,7 @@ def _tokens(traces: AlignedTraces, divergence: Divergence | None, tolerances: To
     if axes[0] == 0 and expected.shape[0] % traces.real:  # windows of an image, say, which are not its rows
         return None
     tolerance = tolerances.of("", divergence.comparison.dtype)
-    e, a = expected.double(), actual.double()
-    close = (a - e).abs() <= tolerance.atol + tolerance.rtol * e.abs()
-    rows = traces.by_token(~(close | (e == a)), axes[0]).any(2)
+    rows = traces.by_token(off_by(expected, actual, tolerance) > 1, axes[0]).any(2)
     by_position = rows.any(0).nonzero().flatten()
     if not len(by_position):
         return None
