@@ -157,7 +157,6 @@ class ElementGrid:
         allowed: What was allowed at each.
         histogram: Of all elements.
         differences: Of the decimal logarithms of the absolute differences, those that are 0 left out.
-        is_sample: The elements are a sample and have no place: a grid of one row.
     """
 
     tensor: str
@@ -171,7 +170,6 @@ class ElementGrid:
     allowed: tuple[float, ...]
     histogram: Histogram | None = None
     differences: Histogram | None = None
-    is_sample: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from controls import NAMELESS, click_everything
 
 from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord, SourceText, read_checks
 from pytest_tfdebug.page import main
-from pytest_tfdebug.parity.tensors.elements import sampled_elements
-from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 from pytest_tfdebug.publish.site import Pages
 from pytest_tfdebug.records import CulpritRecord
 
@@ -76,18 +73,6 @@ def test_equal_layers_side_by_side_are_folded(tmp_path, sight):
     fold.locator("> .row").click()
 
     assert page.locator("#own [role=treeitem]").count() == before + 257
-
-
-def test_a_sample_is_a_scatter_for_its_elements_have_no_place(tmp_path, sight):
-    shown = sampled_elements("output", (64, 64), torch.arange(9.0), torch.arange(9.0) * 1.5, Tolerance(0.0, 1e-5))
-    calls = (CallRecord(0, "Model", "Model", 0, None, 0, "differs", 2.0),)
-    forward = ForwardRecord(calls, calls, (CallPair(0, 0, "name"),), elements=shown)
-    page = sight().open(write(tmp_path, CheckRecord("t.py::test", "parity", "failed", "It differs.", forward=forward)))
-
-    assert page.locator("#scatter canvas").bounding_box()["height"] > 100
-    assert page.locator("#heats").count() == 0
-    assert "9 elements of it" in page.inner_text("#elements")
-    assert click_everything(page) > 3
 
 
 def test_what_strangers_write_is_text_and_nothing_else(tmp_path, sight):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid, sampled_elements
+from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
 from pytest_tfdebug.parity.tensors.tolerance import Tolerance
 
 ALLOWED = Tolerance(0.1, 1e-3)
@@ -56,13 +56,6 @@ def test_what_cannot_be_laid_side_by_side_is_not_shown(expected, actual):
 
 def test_whole_numbers_and_scalars_are_shown():
     assert element_grid("output", torch.tensor(3), torch.tensor(4), Tolerance(0.0, 0.0)).actual == (4.0,)
-
-
-def test_a_sample_has_one_row():
-    grid = sampled_elements("output", (100, 100), torch.arange(5.0), torch.arange(5.0), ALLOWED)
-
-    assert (grid.rows, grid.columns, grid.is_sample, grid.shape) == (1, 5, True, (100, 100))
-    assert grid.differences is None
 
 
 @pytest.mark.parametrize(

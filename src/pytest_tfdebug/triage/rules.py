@@ -9,8 +9,6 @@ from pytest_tfdebug.triage.rule import FailureRule, LogRule
 from pytest_tfdebug.triage.table import table
 
 _LOGGED = "logged"
-#: Keys that hold one value or several.
-_SEVERAL = ("raised", "libraries", "what", "fix", "then")
 
 
 def _several(value: str | list[str]) -> tuple[str, ...]:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 #: Cells of the grid along each side; a larger tensor is shown by the worst element of each block.
 _CELLS = 96
 _BINS = 40
-#: Elements of a sample that are shown.
-_SAMPLE = 4096
 _ROW_AND_COLUMN = 2
 
 
@@ -44,43 +42,11 @@ def element_grid(
     flat_e, flat_a = (_as_rows(each) for each in (expected, actual))
     rows, columns = flat_e.shape
     block = -(-rows // _CELLS), -(-columns // _CELLS)
-    return _grid(tensor, tuple(expected.shape), names, (flat_e, flat_a), tolerance, block=block)
-
-
-def sampled_elements(
-    tensor: str, shape: Sequence[int], expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance
-) -> ElementGrid | None:
-    """Return some elements of two tensors, where the expected one is not kept whole; None where there are none.
-
-    Args:
-        tensor: What to call it.
-        shape: The shape of the whole tensor.
-        expected: Its elements that are kept, ``(kept,)``.
-        actual: Those of the tensor under test at the same places.
-        tolerance: What is allowed.
-    """
-    if expected.shape != actual.shape or not expected.numel() or expected.is_complex():
-        return None
-    flat = _as_rows(expected.reshape(-1)[:_SAMPLE]), _as_rows(actual.reshape(-1)[:_SAMPLE])
-    return _grid(tensor, tuple(shape), ("element of a sample",), flat, tolerance, is_sample=True)
-
-
-def _grid(
-    tensor: str,
-    shape: tuple[int, ...],
-    names: tuple[str, ...],
-    both: tuple[torch.Tensor, torch.Tensor],
-    tolerance: Tolerance,
-    *,
-    block: tuple[int, int] = (1, 1),
-    is_sample: bool = False,
-) -> ElementGrid:
-    flat_e, flat_a = both
     e, a = _worst_of_blocks(flat_e, flat_a, block)
     atol = tolerance.absolute(float(flat_e.square().mean().sqrt()))
     return ElementGrid(
         tensor,
-        shape,
+        tuple(expected.shape),
         names,
         e.shape[0],
         e.shape[1],
@@ -90,7 +56,6 @@ def _grid(
         _numbers(atol + tolerance.rtol * e.abs()),
         _histogram(flat_e, flat_a),
         _differences(flat_e, flat_a),
-        is_sample,
     )
 
 

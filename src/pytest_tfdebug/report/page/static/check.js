@@ -59,7 +59,7 @@ document.addEventListener("DOMContentLoaded", () => {
       at("heat-readout").textContent = `${where(row, column)}: expected ${shown(expected[place])}, actual ${shown(actual[place])}, difference ${shown(difference[place])} (${shown(share[place])} of tolerance)`;
     };
     const cell = Math.max(3, Math.min(18, 300 / grid.rows)), signed = tfdebug.signed(most);
-    for (const [title, values, paint, scale] of grid.is_sample ? [] : [
+    for (const [title, values, paint, scale] of [
       ["Expected", expected, signed, tfdebug.scale(signed, -most, most, shown(-most), shown(most))],
       ["Actual", actual, signed, tfdebug.scale(signed, -most, most, shown(-most), shown(most))],
       ["Difference, as a share of tolerance", share, tfdebug.shares, tfdebug.scale((power) => tfdebug.shares(10 ** power), -4, 5, "≤ 0.0001×", "100000×")],
@@ -70,7 +70,6 @@ document.addEventListener("DOMContentLoaded", () => {
     }
     const made = new Set();
     const draw = { scatter: () => tfdebug.scatter(at("scatter"), grid), histogram: () => { tfdebug.histogram(at("histogram"), grid.histogram, "value", ["expected", "actual"]); tfdebug.histogram(at("differences"), grid.differences, "absolute difference, power of 10", ["elements that differ"]); } };
-    if (grid.is_sample) { made.add("scatter"); draw.scatter(); }
     for (const option of document.querySelectorAll("input[name=elements]")) option.addEventListener("change", () => {
       for (const view of document.querySelectorAll("#elements [data-view]")) view.hidden = view.dataset.view !== option.value;
       if (draw[option.value] && !made.has(option.value)) { made.add(option.value); draw[option.value](); }
