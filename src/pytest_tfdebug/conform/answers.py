@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.conform.finding import PromiseFinding
+from pytest_tfdebug.conform.judge import PromiseFinding
 from pytest_tfdebug.errors import GoldenError, ParityError, listed
 from pytest_tfdebug.goldens.session.session import GoldenSession
 from pytest_tfdebug.goldens.store.modes import RECORDING, golden_mode

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.conform.finding import PromiseFinding
+from pytest_tfdebug.conform.judge import PromiseFinding
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.explain.operators import Choices, first_other

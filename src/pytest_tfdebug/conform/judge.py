@@ -1,20 +1,56 @@
-"""Turns a finding into a verdict: a model that is declared to vary by design has to vary."""
+"""What was found of a promise, the verdict on it, and how that is told to the running test.
+
+A model that is declared to vary by design has to vary.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.conformance_verdict import PromiseVerdict
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
+from pytest_tfdebug.parity.record.check import culprit_record
+from pytest_tfdebug.publish.note import note, raised, wants_details
+from pytest_tfdebug.running import RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_tfdebug.conform.promises import Promise
     from pytest_tfdebug.conform.subject import Subject
+    from pytest_tfdebug.records import Culprit
 
 #: Promise -> class of the model -> why it varies by design.
 Varies = dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class PromiseFinding:
+    """What was found when a model was held to a promise.
+
+    Args:
+        failure: The report of a broken promise; empty if it holds.
+        absent: Why the promise does not apply, in a sentence; empty if it does.
+        culprit: Where it is broken; None if that is not known.
+        diagnosis: What is probably wrong, in a sentence.
+        note: What is worth saying although the promise holds.
+    """
+
+    failure: str = ""
+    absent: str = ""
+    culprit: Culprit | None = None
+    diagnosis: str = ""
+    note: str = ""
+
+    @classmethod
+    def broken(
+        cls, told: str, details: Iterable[str], diagnosis: str, culprit: Culprit | None = None
+    ) -> PromiseFinding:
+        """Return the finding of a broken promise: a sentence, its details in lines, and what is probably wrong."""
+        text = "\n  ".join([told, *details, f"Diagnosis: {diagnosis}"])
+        return cls(text, culprit=culprit, diagnosis=diagnosis)
 
 
 def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promises: Iterable[str]) -> Varies:
@@ -59,3 +95,27 @@ def judge(subject: Subject, promise: Promise, reason: str = "") -> PromiseVerdic
         told = f"To declare that by design: varies={{{promise.name!r}: {{{name!r}: 'the reason'}}}}"
         raise ConformanceError(f"{finding.failure}\n{told}", verdict, finding)
     return PromiseVerdict(name, promise.name, "passes", finding.note)
+
+
+def tell(verdict: PromiseVerdict, error: ConformanceError | None = None) -> None:
+    """Hand a verdict to the running test; do nothing outside pytest."""
+    item = RUNNING.item
+    if item is None:
+        return
+    item.user_properties.append(verdict.to_property())
+    if verdict.state == "does not apply":
+        return
+    headline = f"{verdict.model}, {verdict.promise}: {verdict.state}" + (f" ({verdict.text})" if verdict.text else "")
+    name = f"{verdict.model} {verdict.promise}"
+    record = CheckRecord(item.nodeid, "conformance", "passed", headline, name=name, model=verdict.model)
+    if error is not None:
+        raised(item, error, None)
+        record = replace(
+            record,
+            status="failed",
+            headline=verdict.text,
+            culprit=culprit_record(error.culprit),
+            diagnosis=error.finding.diagnosis,
+            text=str(error) if wants_details(item.config) else "",
+        )
+    note(item, record)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from pytest_tfdebug.conform.judge import declared, judge
+from pytest_tfdebug.conform.judge import declared, judge, tell
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.conform.tester_inputs import prepared
-from pytest_tfdebug.conform.told import tell
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.sweeping.inputs import default_inputs

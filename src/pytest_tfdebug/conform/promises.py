@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.conform import answers, gradients, weights
-from pytest_tfdebug.conform.finding import PromiseFinding
+from pytest_tfdebug.conform.judge import PromiseFinding
 from pytest_tfdebug.errors import ActivationOverflowError
 from pytest_tfdebug.invariance.checks.registry import CHECKS
 from pytest_tfdebug.invariance.checks.settings import Settings
