@@ -11,7 +11,6 @@ from pytest_tfdebug.errors import GoldenError, ParityError, listed
 from pytest_tfdebug.goldens.session.session import GoldenSession
 from pytest_tfdebug.goldens.store.modes import RECORDING, golden_mode
 from pytest_tfdebug.goldens.store.variants import variants
-from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 from pytest_tfdebug.options import Options
@@ -42,7 +41,7 @@ class UseCacheCheck(Check):
     def repetitions(self) -> Iterator[Repetition]:
         """Yield the call with a cache, against that without."""
         call = self.call
-        if _USE_CACHE not in model_traits.parameters(call.model):
+        if _USE_CACHE not in call.parameters:
             self.skip(f"{call.name}: its forward takes no {_USE_CACHE}")
             return
         off, on = ({**call.inputs, _USE_CACHE: value} for value in (False, True))

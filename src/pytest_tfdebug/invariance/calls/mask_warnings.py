@@ -40,7 +40,7 @@ def watch(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 def mistakes(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the mask of a call, as the end of the sentence "BertModel was called ..."."""
-    if _MASK not in model_traits.parameters(model):
+    if _MASK not in model_traits.accepted(model):
         return
     yield from _misnamed(model, inputs)
     main = inputs.get("input_ids")
@@ -62,7 +62,7 @@ def mistakes(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]
 
 
 def _misnamed(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:
-    known = model_traits.parameters(model)
+    known = model_traits.accepted(model)
     if inputs.get(_MASK) is not None:
         return
     for name, value in inputs.items():

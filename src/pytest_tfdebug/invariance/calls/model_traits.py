@@ -31,6 +31,17 @@ def parameters(model: torch.nn.Module) -> tuple[str, ...]:
     return signatures.named_parameters(cast("type", type(unwrapped(model))))
 
 
+def accepted(model: torch.nn.Module) -> tuple[str, ...]:
+    """Return the names that a forward takes, and those that it hands on to a base class's with ``**kwargs``."""
+    names: dict[str, None] = {}
+    for kind in type(unwrapped(model)).__mro__:
+        if "forward" in vars(kind) and kind is not torch.nn.Module:
+            names |= dict.fromkeys(signatures.named_parameters(kind))
+            if not signatures.collects_keywords(kind):
+                break
+    return tuple(names)
+
+
 def collects_keywords(model: torch.nn.Module) -> bool:
     """Tell whether a forward takes any keyword (``**kwargs``)."""
     return signatures.collects_keywords(cast("type", type(unwrapped(model))))

@@ -51,9 +51,9 @@ class ObservedCall(KeptCall):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names that the forward takes, by the names of transformers."""
+        """The names that the forward takes or hands on, by the names of transformers."""
         known = {own: name for name, own in self.own_names.items()}
-        return tuple(known.get(name, name) for name in model_traits.parameters(self.model))
+        return tuple(known.get(name, name) for name in model_traits.accepted(self.model))
 
     def takes(self, name: str) -> bool:
         """Tell whether the forward takes an input by this name, or the test has given it one."""

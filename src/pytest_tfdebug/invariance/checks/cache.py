@@ -8,6 +8,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import token_sequence
 from pytest_tfdebug.invariance.checks.base import Check
@@ -20,8 +22,6 @@ from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import torch
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
@@ -38,6 +38,7 @@ _SHIFTED = {
     1: "positions that are one too low in a step: with {name} one higher, it is right.",
     -1: "positions that are one too high in a step: with {name} one lower, it is right.",
 }
+_NO_MASK = "was not decoded behind left pads: the mask has no effect on it, and padding_invariant says where it is lost"
 _NOT_CAUSAL = "a later token changes what the model says at an earlier one, without any cache: attention is not causal."
 
 
@@ -60,12 +61,24 @@ class CacheCheck(Check):
             self.skip(f"{call.name}: it does not decode")
         else:
             for decoding in decodings(call, sequence, cache):
+                before = replace(self.outcome)
                 expected = call.leaves(decoding.inputs)
                 plans = list(decoding.plans())
                 if not plans:
                     self.skip(f"{call.name}: no token of text follows its images, so there is no step to decode")
                 if any(self._breaks(decoding, expected, plan, cuts) for plan, cuts in plans):
+                    if self.outcome.text and decoding.label and self._ignores_mask(decoding):
+                        self.outcome = before
+                        self.outcome.notes.append(f"{type(self.model).__name__} {_NO_MASK}")
                     return
+
+    def _ignores_mask(self, decoding: Decoding) -> bool:
+        """Tell whether a padded forward that fills a cache does without its mask: the fault is then not the cache's."""
+        inputs, mask = decoding.whole(), decoding.sequence.kind.mask
+        total = decoding.real.shape[1]
+        at = Alignment(total, 0, total, decoding.sequence.batch, mask=decoding.real)
+        seen = {**inputs, mask: torch.ones_like(inputs[mask])}
+        return self._agrees(self.call.leaves(seen), self.call.leaves(inputs), at)
 
     def _breaks(self, decoding: Decoding, expected: Leaves, plan: str, cuts: list[int]) -> bool:
         """Decode with images in the prefill alone; if that fails, with images in each piece, as Evolla asks for."""

@@ -86,6 +86,10 @@ class Decoding:
                 piece[_PLACES] = torch.arange(first, end)
         return {name: value for name, value in piece.items() if not first or name not in self.media}
 
+    def whole(self) -> dict[str, Any]:
+        """Return the inputs of the full forward that fills a cache."""
+        return {**self.inputs, **({_SWITCH: True} if _SWITCH in self.inputs else {})}
+
     def plain(self, piece: dict[str, Any], first: int, end: int) -> dict[str, Any]:
         """Return the inputs of a piece as a call of its own, without a cache."""
         own = {name: value for name, value in piece.items() if name not in (self.cache, _PLACES)}
