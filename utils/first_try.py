@@ -34,14 +34,14 @@ from judging import built, is_installed, relative_l2  # type: ignore[import-not-
 from unseen.ports import PORTS  # type: ignore[import-not-found]
 
 import pytest_tfdebug
-from pytest_tfdebug.tracing.values.fingerprints import distance
+from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.tracing.values.operators import watching
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from pytest_tfdebug.records import Culprit, SourceRange
-    from pytest_tfdebug.tracing.values.operators import Values
+    from pytest_tfdebug.values import Values
 
 #: Relative L2 difference of the output from which an edit is a bug, and distance up to which two values are one.
 _DIFFERS, _SAME = 1e-4, 1e-5

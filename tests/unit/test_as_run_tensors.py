@@ -9,7 +9,7 @@ from torch import nn
 from pytest_tfdebug import Trace, compare, trace
 from pytest_tfdebug.goldens.store.fingerprint import fingerprint
 from pytest_tfdebug.overflow.guard import overflow_guard
-from pytest_tfdebug.tracing.record.capture import readable
+from pytest_tfdebug.tensors import readable
 
 BASE = torch.linspace(-1, 1, 32).view(4, 8)
 ONE = torch.ones(1)

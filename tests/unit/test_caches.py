@@ -7,7 +7,7 @@ from transformers import DynamicCache
 
 from golden_files import opened, rewritten
 from pytest_tfdebug import GoldenError, Trace, compare, record, trace
-from pytest_tfdebug.parity.compare import conclude, explained, start_comparison
+from pytest_tfdebug.parity.compare import conclude, ended, explained, start_comparison
 from pytest_tfdebug.parity.tensors.coverage import RecordedModules
 from pytest_tfdebug.parity.tensors.tolerance import tolerances
 from pytest_tfdebug.tracing.record.caches import CacheWatch, caches_among
@@ -324,5 +324,6 @@ def test_a_forward_that_is_compared_while_it_runs_is_judged_as_its_trace_is(port
     with torch.no_grad(), Recorder(port, comparator, on_write=comparator.wrote):
         port(X)
 
-    report = conclude(comparator, second_look=lambda fails: explained(expected, actual, fails=fails))
+    found = ended(comparator)
+    report = conclude(found.answered(explained(expected, actual, fails=found.fails)) if found.asks else found)
     assert str(report) == str(compare(expected, actual))

@@ -3,7 +3,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from pytest_tfdebug.tracing.record.capture import Captures, capture, readable, tensor_record
+from pytest_tfdebug.tensors import readable, tensor_record
+from pytest_tfdebug.tracing.record.capture import Captures, capture
 from pytest_tfdebug.tracing.record.leaves import Leaf
 
 DTYPES = [

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_tfdebug.tracing.values import fingerprints
-from pytest_tfdebug.tracing.values.fingerprints import Fingerprinter, distance
+from pytest_tfdebug import fingerprints
+from pytest_tfdebug.fingerprints import Fingerprinter, distance
 
 #: Distance that the rounding of sums in float64 makes.
 ROUNDING = 1e-9

@@ -6,7 +6,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_tfdebug.records import TensorRecord
-from pytest_tfdebug.tracing.values.statistics import statistics, summarize, widen
+from pytest_tfdebug.tensors import widen
+from pytest_tfdebug.tracing.values.statistics import statistics, summarize
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.int64, torch.bool]

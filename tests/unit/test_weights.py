@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from pytest_tfdebug.fingerprints import Fingerprinter
 from pytest_tfdebug.parity.values.weights import is_same_weight, pair_weights
-from pytest_tfdebug.tracing.values.fingerprints import Fingerprinter
 
 
 def table(**tensors):

@@ -16,7 +16,7 @@ import torch
 from pytest_tfdebug.overflow.hidden_scores import without_hidden
 from pytest_tfdebug.overflow.settings import largest
 from pytest_tfdebug.overflow_records import Extremes
-from pytest_tfdebug.tracing.record.capture import dtype_name, version
+from pytest_tfdebug.tensors import dtype_name, version
 
 if TYPE_CHECKING:
     from pytest_tfdebug.overflow.settings import OverflowSettings

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,19 +27,19 @@ from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven, Tolerances, 
 from pytest_tfdebug.parity.tensors.tolerance import tolerances as checked_tolerances
 from pytest_tfdebug.parity.tensors.uncompared import told_outputs, what_to_write
 from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
-from pytest_tfdebug.parity.verdict import decide, is_named
+from pytest_tfdebug.parity.verdict import Judged, decide, is_named, judge, names_to_try
 from pytest_tfdebug.records import Coverage
 from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values.floors import has_floors, measure_floors
 from pytest_tfdebug.tracing.values.tape import Tape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.runtimes.given import Arrays
     from pytest_tfdebug.tracing.record.ranks import Group
-    from pytest_tfdebug.tracing.values.operators import Values
+    from pytest_tfdebug.values import Values
 
 
 def compare(  # noqa: PLR0913 - keyword options
@@ -116,13 +117,12 @@ def compare(  # noqa: PLR0913 - keyword options
         comparator.replay(coverage_of(expected).common(actual.calls, renamer(names)))
         return comparator
 
-    return conclude(
-        held_under(rename),
-        (*expected.notes, *actual.notes),
-        lambda fails: explained(expected, actual, fails=fails),
-        lambda rules: None if callable(rename) else held_under({**(rename or {}), **rules}).finish(),
-        internal=internal,
-    )
+    found = ended(held_under(rename), (*expected.notes, *actual.notes), internal=internal)
+    if found.asks:
+        found = found.answered(explained(expected, actual, fails=found.fails))
+    tried = found.names_to_try()
+    renamed = held_under({**(rename or {}), **tried}).finish() if tried and not callable(rename) else None
+    return conclude(found, tried, renamed)
 
 
 def _is_trace(given: object) -> bool:
@@ -218,51 +218,89 @@ def coverage_of(trace: Trace) -> RecordedModules:
     return RecordedModules(trace.modules, trace.aliases, trace.unrecorded)
 
 
-def conclude(
-    comparator: Comparator,
-    notes: tuple[str, ...] = (),
-    second_look: Callable[[bool | None], Explained | None] = lambda _fails: None,
-    held_under: Callable[[dict[str, str]], Compared | None] = lambda _rules: None,
-    *,
-    internal: Internal = "fail",
-) -> ParityReport:
-    """Return the report of a comparison whose forward has ended.
+@dataclass(frozen=True)
+class Ended:
+    """A comparison whose forward has ended.
+
+    Args:
+        judged: What calls say.
+        suspect: What they say if values jump where names do not pair; None where values need not be asked for that.
+        notes: What could not be seen.
+        internal: What becomes of a difference that changes no output.
+        world_size: How many ranks made the forward.
+        look: What values say, where they were asked.
+    """
+
+    judged: Judged
+    suspect: Judged | None = None
+    notes: tuple[str, ...] = ()
+    internal: Internal = "fail"
+    world_size: int = 1
+    look: Explained | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether values have to be asked."""
+        return self.judged.asks or self.suspect is not None
+
+    @property
+    def fails(self) -> bool | None:
+        """Whether the roots' outputs differ, for who asks values; None where that is not known."""
+        return self.judged.fails if self.suspect is None else True
+
+    def answered(self, look: Explained | None) -> Ended:
+        """Return the comparison with what values say; None where that cannot be had."""
+        is_jump = look is not None and look.pair is not None and has_value_jump(look.pair)
+        judged = self.suspect if self.suspect is not None and is_jump else self.judged
+        return replace(self, judged=judged, suspect=None, look=look if judged.asks else None)
+
+    def names_to_try(self) -> dict[str, str]:
+        """Return rules for ``rename=`` under which the two sides may be the same code."""
+        return names_to_try(self.judged, self.look)
+
+
+def ended(comparator: Comparator, notes: tuple[str, ...] = (), *, internal: Internal = "fail") -> Ended:
+    """Return a comparison whose forward has ended; on several ranks, every one must ask.
 
     Args:
         comparator: What was fed with the forward.
         notes: What could not be seen.
-        second_look: What the values of both forwards say; given whether the roots' outputs differ, None where these
-            could not be laid side by side. Asked only where names leave something open.
-        held_under: Makes the comparison under further names.
         internal: What becomes of a difference that changes no output.
+    """
+
+    def judged(found: Compared) -> Judged:
+        return judge(found, is_tolerated=internal == "warn" and is_equal_outside(found))
+
+    found, group = comparator.finish(), comparator.group
+    if group is not None:
+        merged = tally(merge_ranks(found, comparator.tolerances, group.exchange))
+        told = tuple(note for each in group.exchange(notes) for note in each)
+        return Ended(judged(merged), None, told, internal, group.world_size)
+    found = without_jumps(found)
+    suspect = None if is_named(found) else with_outputs_outside(found)
+    return Ended(judged(found), None if suspect is None or suspect is found else judged(suspect), notes, internal)
+
+
+def conclude(
+    found: Ended, tried: Mapping[str, str] = MappingProxyType({}), renamed: Compared | None = None
+) -> ParityReport:
+    """Return the report of a comparison.
+
+    Args:
+        found: The comparison, with what values say where it asks for that.
+        tried: Rules for ``rename=`` under which it was made once more.
+        renamed: What was found under these; None where that could not be done.
 
     Raises:
         TFDebugError: If no tensor was compared.
     """
-    looks: list[Explained | None] = []
-    ahead: Explained | None = None
-
-    def noted_look(fails: bool | None) -> Explained | None:  # noqa: FBT001 - a callback
-        looks.append(ahead if ahead is not None else second_look(fails))
-        return looks[-1]
-
-    found, group = comparator.finish(), comparator.group
-    if group is not None:
-        found = tally(merge_ranks(found, comparator.tolerances, group.exchange))
-        notes = tuple(note for told in group.exchange(notes) for note in told)
-    else:
-        found = without_jumps(found)
-        suspect = None if is_named(found) else with_outputs_outside(found)
-        if suspect is not None and suspect is not found:
-            ahead = second_look(True)  # noqa: FBT003 - as a callback takes it
-            found = suspect if ahead is not None and ahead.pair is not None and has_value_jump(ahead.pair) else found
-    is_tolerated = internal == "warn" and is_equal_outside(found)
-    decided = decide(found, noted_look, held_under, is_tolerated=is_tolerated)
+    look, internal = found.look, found.internal
+    decided = decide(found.judged, look, tried, renamed)
     verdict, compared = decided.verdict, decided.compared
-    if looks and looks[-1] is not None:
-        verdict = replace(verdict, culprit=in_place_of(verdict.culprit, looks[-1]))
-    if group is not None and verdict.culprit is not None:
-        verdict = replace(verdict, culprit=on_ranks(verdict.culprit, group.world_size))
+    if look is not None:
+        verdict = replace(verdict, culprit=in_place_of(verdict.culprit, look))
+    if found.world_size > 1 and verdict.culprit is not None:
+        verdict = replace(verdict, culprit=on_ranks(verdict.culprit, found.world_size))
     verdict, inside = tolerate_internal(verdict, compared) if internal == "warn" else (verdict, "")
     coverage = measured_coverage(compared)
     if verdict.is_compared and decided.look is not None and decided.look.expected:
@@ -278,13 +316,13 @@ def conclude(
         verdict.divergences,
         compared.calls,
         compared.tensors,
-        [*dict.fromkeys(notes), *verdict.notes],
+        [*dict.fromkeys(found.notes), *verdict.notes],
         suggested={} if inside else decided.rules,
         internal=inside,
         coverage=coverage,
         by_values=decided.look is not None,
         unpaired=compared.unpaired_expected,
-        explained=looks[-1] if looks else None,
+        explained=look,
         output_notes=told_outputs(compared),
         noise="" if verdict.culprit is not None else told_noise(compared),
         advice=what_to_write(compared),

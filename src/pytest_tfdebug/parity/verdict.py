@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.calls.blame_calls import Verdict, judge_calls
@@ -13,7 +14,7 @@ from pytest_tfdebug.parity.text.one_statement import one_statement
 from pytest_tfdebug.parity.values.module_names import suggested_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.parity.values.value_culprit import Explained
@@ -21,6 +22,25 @@ if TYPE_CHECKING:
 
 #: Share of the expected calls that must have a partner of their name before names decide.
 _NAMED = 0.5
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the calls of two forwards say, and whether values have to say more.
+
+    Args:
+        compared: The calls, side by side.
+        verdict: What they say.
+        fails: Whether the roots' outputs differ; None where these could not be laid side by side.
+        is_named: Whether the two sides are the same code, under the same names.
+        asks: Whether values have to be asked.
+    """
+
+    compared: Compared
+    verdict: Verdict
+    fails: bool | None
+    is_named: bool
+    asks: bool
 
 
 @dataclass
@@ -40,87 +60,85 @@ class Decided:
     look: Explained | None = None
 
 
+def judge(compared: Compared, *, is_tolerated: bool = False) -> Judged:
+    """Return what calls say: they decide where the two sides are the same code, and values everywhere else.
+
+    Args:
+        compared: The calls, side by side.
+        is_tolerated: Whether what differs is a note anyway: no forward is made again for its line.
+    """
+    verdict, fails, has_names = judge_calls(compared), outputs_fail(compared), is_named(compared)
+    is_open = (verdict.culprit is not None and not is_tolerated) if has_names else fails is not False
+    return Judged(compared, verdict, fails, has_names, asks=is_open and not _is_plain(verdict))
+
+
+def names_to_try(judged: Judged, look: Explained | None) -> dict[str, str]:
+    """Return rules for ``rename=`` under which the two sides may be the same code; none where nothing suggests any."""
+    if judged.is_named or judged.verdict.culprit is None or look is None or look.pair is None:
+        return {}
+    named = {own: expected for expected, own in judged.compared.own_paths.items()}
+    return suggested_rules(look.pair, named)
+
+
 def decide(
-    compared: Compared,
-    second_look: Callable[[bool | None], Explained | None],
-    held_under: Callable[[dict[str, str]], Compared | None] = lambda _rules: None,
-    *,
-    is_tolerated: bool = False,
+    judged: Judged,
+    look: Explained | None = None,
+    rules: Mapping[str, str] = MappingProxyType({}),
+    renamed: Compared | None = None,
 ) -> Decided:
     """Return the verdict of a comparison.
 
-    Calls decide where the two sides are the same code, under the same names or under names that can be found: values
-    then say which of a culprit's lines. Everywhere else values decide.
+    Where names pair, under the given names or under names that were found, values say which of a culprit's lines it is.
 
     Args:
-        compared: The calls, side by side.
-        second_look: What values say; given whether the roots' outputs differ, None where that is not known.
-        held_under: Makes the comparison under further names; None where that cannot be done.
-        is_tolerated: Whether what differs is a note anyway: no forward is made again for its line.
+        judged: What calls say.
+        look: What values say; None where they were not asked, or could not be.
+        rules: Names that were tried.
+        renamed: The calls, side by side under these; None where that could not be done.
     """
-    verdict = judge_calls(compared)
-    if verdict.culprit is not None and verdict.culprit.kind in ("inputs", "dtype"):
-        return Decided(verdict, compared)
-    fails = outputs_fail(compared)
-    if is_named(compared):
-        if not is_tolerated and fails is None and uncompared(compared) and is_of_uncompared(verdict.culprit):
-            look = second_look(None)
+    verdict, compared, fails = judged.verdict, judged.compared, judged.fails
+    if not judged.asks:
+        is_told = judged.is_named or _is_plain(verdict)
+        return Decided(verdict if is_told else Verdict(notes=verdict.notes, is_compared=True), compared)
+    if judged.is_named:
+        if fails is None and uncompared(compared) and is_of_uncompared(verdict.culprit):
             seen = look.culprit if look is not None else None
             return Decided(verdict if seen is None else replace(verdict, culprit=seen), compared, look=look)
-        told = verdict if is_tolerated else _in_lines(verdict, compared, second_look, fails=fails)
-        return Decided(told, compared)
-    if fails is False:
-        return Decided(Verdict(notes=verdict.notes, is_compared=True), compared)
-    return _by_values(verdict, compared, second_look(fails), held_under, fails=fails)
+        return Decided(_in_lines(verdict, compared, look, fails=fails), compared)
+    if renamed is not None and is_named(renamed) and (inner := judge_calls(renamed)).culprit is not None:
+        return Decided(_in_lines(inner, renamed, look, fails=fails), renamed, dict(rules))
+    return _by_values(judged, look)
 
 
-def _by_values(
-    verdict: Verdict,
-    compared: Compared,
-    look: Explained | None,
-    held_under: Callable[[dict[str, str]], Compared | None],
-    *,
-    fails: bool | None,
-) -> Decided:
-    """Return the verdict where names do not pair.
-
-    Args:
-        verdict: What calls say, as far as they have a partner.
-        compared: The calls, side by side.
-        look: What values say.
-        held_under: Makes the comparison under further names.
-        fails: Whether the outputs differ.
-    """
-    named = {own: expected for expected, own in compared.own_paths.items()}
-    rules = suggested_rules(look.pair, named) if verdict.culprit and look is not None and look.pair is not None else {}
-    renamed = held_under(rules) if rules else None
-    if renamed is not None and is_named(renamed):
-        inner = judge_calls(renamed)
-        if inner.culprit is not None:
-            return Decided(_in_lines(inner, renamed, lambda _fails: look, fails=fails), renamed, rules)
+def _by_values(judged: Judged, look: Explained | None) -> Decided:
+    """Return the verdict where names do not pair, and none that were tried do."""
+    verdict, compared, fails = judged.verdict, judged.compared, judged.fails
     if fails is None and uncompared(compared) and (look is None or look.culprit is None):
         return Decided(Verdict(culprit=blame_uncompared(compared), notes=verdict.notes), compared)
+    notes = [*verdict.notes, *(look.notes if look is not None else ())]
     if look is None or not look.is_known:
-        return Decided(replace(verdict, notes=[*verdict.notes, *(look.notes if look is not None else ())]), compared)
-    verdict.notes += look.notes
-    if look.culprit is None:
-        return Decided(verdict if fails else Verdict(notes=verdict.notes, is_compared=True), compared, look=look)
-    return Decided(replace(verdict, culprit=look.culprit, is_compared=True), compared, look=look)
+        return Decided(replace(verdict, notes=notes), compared)
+    if look.culprit is not None:
+        return Decided(replace(verdict, culprit=look.culprit, notes=notes, is_compared=True), compared, look=look)
+    told = replace(verdict, notes=notes) if fails else Verdict(notes=notes, is_compared=True)
+    return Decided(told, compared, look=look)
+
+
+def _is_plain(verdict: Verdict) -> bool:
+    """Tell whether nothing below can be blamed: the inputs or the dtype are others."""
+    return verdict.culprit is not None and verdict.culprit.kind in ("inputs", "dtype")
 
 
 def _in_lines(
     verdict: Verdict,
     compared: Compared,
-    second_look: Callable[[bool | None], Explained | None],
+    look: Explained | None,
     *,
     fails: bool | None,
 ) -> Verdict:
     """Return a verdict of calls with the weights or the lines that values single out."""
     culprit = verdict.culprit
-    if culprit is None or culprit.kind == "inputs":
-        return verdict
-    look = second_look(fails)
-    if look is None:
+    if culprit is None or culprit.kind == "inputs" or look is None:
         return verdict
     if fails is None and is_of_uncompared(culprit):  # what was held to nothing is in no line
         return replace(verdict, culprit=look.culprit or culprit)

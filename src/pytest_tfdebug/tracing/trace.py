@@ -13,8 +13,9 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError, listed
 from pytest_tfdebug.records import Write
+from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.file.samples import Samples
-from pytest_tfdebug.tracing.record.capture import Captures, tensor_record
+from pytest_tfdebug.tracing.record.capture import Captures
 from pytest_tfdebug.tracing.record.ranks import record_here
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Level, Selection, selection

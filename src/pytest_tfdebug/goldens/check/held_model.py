@@ -9,13 +9,13 @@ import torch
 
 from pytest_tfdebug.goldens.check.failing_elements import failing_elements
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
-from pytest_tfdebug.goldens.store.fingerprint import common, differing, fingerprint, recorded_name
+from pytest_tfdebug.goldens.store.fingerprint import fingerprint
 from pytest_tfdebug.goldens.store.provenance import changes, provenance
-from pytest_tfdebug.parity.compare import conclude, coverage_of, outputs_of, start_comparison
+from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of, start_comparison
 from pytest_tfdebug.parity.explain.culprit import with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial
 from pytest_tfdebug.parity.pair.pairing import with_input_names
-from pytest_tfdebug.parity.pair.rename import renamer
+from pytest_tfdebug.parity.pair.rename import renamed, renamed_tensors
 from pytest_tfdebug.parity.tensors.drift import assess
 from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.records import Culprit
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
     from pytest_tfdebug.tracing.file.codec import TraceFile
     from pytest_tfdebug.tracing.record.ranks import Group
-    from pytest_tfdebug.tracing.values.operators import Values
+    from pytest_tfdebug.values import Values
 
 
 def compare_with(
@@ -67,25 +67,18 @@ def compare_with(
     again = forwards.again
     comparator, output = forwards.held_under(settings.rename, (called.args, called.kwargs))
 
-    def under_rules(rules: dict[str, str]) -> Compared | None:
-        if callable(settings.rename):
-            return None
-        try:
-            return forwards.held_under({**(settings.rename or {}), **rules}, again.inputs())[0].finish()
-        except Exception:  # noqa: BLE001 - a forward that cannot be made again must not cost the report on the first
-            return None
-
-    def second_look(fails: bool | None) -> Explained | None:  # noqa: FBT001 - a callback
-        if not is_explained or group is not None:  # the values of a rank are those of its parts
-            return None
-        return _by_values(golden_file, again, output, progress(), fails=fails, seconds=settings.explain_seconds)
-
-    report = conclude(comparator, tuple(forwards.notes), second_look, under_rules, internal=settings.internal)
+    found = ended(comparator, tuple(forwards.notes), internal=settings.internal)
+    if found.asks and is_explained and group is None:  # the values of a rank are those of its parts
+        seconds = settings.explain_seconds
+        look = _by_values(golden_file, again, output, progress(), fails=found.fails, seconds=seconds)
+        found = found.answered(look)
+    tried = found.names_to_try()
+    report = conclude(found, tried, forwards.held_again(tried) if tried else None)
     if report.ok:
         return report
     if called.other is not None:
         report = replace(report, has_own_inputs=True, culprit=_of_inputs(*called.other, root_name(model)))
-    report = _with_circumstances(golden_file, model, report, renamer(settings.rename), group)
+    report = _with_circumstances(golden_file, model, report, settings.rename, group)
     if not in_detail or group is not None:
         return report
     return replace(report, elements=failing_elements(report, model, again.inputs(), settings.tolerances))
@@ -121,6 +114,16 @@ class _Forwards:
         self._rules = replace(settings.rules, are_recorded=isinstance(kept, dict) and bool(kept.get("positions")))
         self._model, self._method, self._settings, self._group = model, called.method, settings, group
 
+    def held_again(self, tried: dict[str, str]) -> Compared | None:
+        """Run the model again under further names; None where that cannot be done."""
+        rename = self._settings.rename
+        if callable(rename):
+            return None
+        try:
+            return self.held_under({**(rename or {}), **tried}, self.again.inputs())[0].finish()
+        except Exception:  # noqa: BLE001 - a forward that cannot be made again must not cost the report on the first
+            return None
+
     def held_under(
         self, names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]], hidden: frozenset[str] = frozenset()
     ) -> tuple[Comparator, Any]:
@@ -132,12 +135,13 @@ class _Forwards:
             hidden: Paths of modules that cannot be seen.
         """
         settings, modules = self._settings, modules_of(self._model)
+        known = renamed(names, modules.by_path)
         picked = selection(
             settings.include,
             settings.exclude,
             settings.level,
-            renamer(names),
-            among=coverage_of(self._expected).has,
+            known,
+            among=coverage_of(self._expected).among(known),
             elsewhere=self._expected.modules,
         )
         unrecorded = hidden | (modules.by_path.keys() - picked.pick(self._model, modules.by_path).keys())
@@ -199,10 +203,10 @@ def _of_weights(culprit: Culprit, own: list[str], others: int, told: str) -> Cul
     return replace(culprit, kind="weights", weights=tuple(own), wrong="", why=f"{why} {told}".rstrip(), certain=True)
 
 
-def _recorded_shape(golden_file: TraceFile, name: str, to_golden: Callable[[str], str]) -> tuple[int, ...]:
+def _recorded_shape(golden_file: TraceFile, name: str) -> tuple[int, ...]:
     """Return the shape of a recorded parameter; empty where the golden does not tell."""
     values = _values_of(golden_file)
-    known = None if values is None else values.parameters.get(recorded_name(name, to_golden))
+    known = None if values is None else values.parameters.get(name)
     return () if known is None else known[1]
 
 
@@ -215,19 +219,20 @@ def _with_circumstances(
     golden_file: TraceFile,
     model: torch.nn.Module,
     report: ParityReport,
-    to_golden: Callable[[str], str],
+    rename: Rename,
     group: Group | None,
 ) -> ParityReport:
     """Say whether weights and environment are those of the golden, and how likely the difference is drift."""
     recorded = golden_file.extra["weights"]
-    present = fingerprint(model) if group is None else fingerprint_on_ranks(model, group, recorded, to_golden)
-    wrong = differing(recorded, present, to_golden)
+    present = fingerprint(model) if group is None else fingerprint_on_ranks(model, group, recorded, rename)
+    names = {own: there for own, there in renamed_tensors(rename, present).items() if there in recorded}
+    wrong = [own for own, there in names.items() if recorded[there] != present[own]]
     culprit = report.culprit
     own = [name for name in wrong if culprit is not None and name.rpartition(".")[0] == culprit.path]
     if own and culprit is not None and (group is not None or culprit.kind == "module"):
         told = ""
         if group is not None:
-            told = sharded_too_often(model, group, own[0], _recorded_shape(golden_file, own[0], to_golden))
+            told = sharded_too_often(model, group, own[0], _recorded_shape(golden_file, names[own[0]]))
         report, lines = replace(report, culprit=_of_weights(culprit, own, len(wrong) - len(own), told)), []
     elif own:
         told = f"The weights differ, not the code: {own[0]!r} is not the recorded one"
@@ -237,7 +242,7 @@ def _with_circumstances(
     elif wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         lines = [f"Weights that are not the recorded ones: {wrong[0]!r}{more}."]
-    elif common(recorded, present, to_golden):
+    elif names:
         lines = ["The weights are the recorded ones, where their names agree."]
     elif report.by_values:  # the values were compared whatever their names
         lines = []

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 
 from pytest_tfdebug.errors import GoldenError, TFDebugError
-from pytest_tfdebug.goldens.store.fingerprint import hash_of, recorded_name
+from pytest_tfdebug.goldens.store.fingerprint import hash_of
+from pytest_tfdebug.parity.pair.rename import renamed_tensors
 from pytest_tfdebug.records import Part, TensorRecord, Write
 from pytest_tfdebug.tracing.record.ranks import STACKED, held_here, present_group, within
 from pytest_tfdebug.tracing.record.wrappers import named_tensors
@@ -20,6 +21,7 @@ from pytest_tfdebug.tracing.record.wrappers import named_tensors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.tracing.trace import Trace
 
@@ -74,7 +76,7 @@ def fingerprint_on_ranks(
     model: torch.nn.Module,
     group: Group,
     recorded: Mapping[str, str] | None = None,
-    to_recorded: Callable[[str], str] = str,
+    rename: Rename = None,
 ) -> dict[str, str]:
     """Return a hash of every whole parameter and buffer by name.
 
@@ -85,13 +87,14 @@ def fingerprint_on_ranks(
         model: The part of the model that this rank holds.
         group: The ranks.
         recorded: Fingerprint of the golden.
-        to_recorded: Module path of the model -> module path of the golden.
+        rename: Module path of the model -> module path of the golden.
     """
     held = _held(model)
     told = group.exchange({name: (hash_of(each.tensor), each.is_whole) for name, each in held.items()})
     found: dict[str, str] = {}
-    for name in sorted({name for rank in told for name in rank}):
-        wanted = (recorded or {}).get(recorded_name(name, to_recorded))
+    names = renamed_tensors(rename, sorted({name for rank in told for name in rank}))
+    for name, there in names.items():
+        wanted = (recorded or {}).get(there)
         own = {rank[name] for rank in told if name in rank}
         made, is_whole = next(iter(own))
         if len(own) == 1 and is_whole and wanted in (None, made):

@@ -10,7 +10,7 @@ import torch
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance
-from pytest_tfdebug.tracing.record.capture import tensor_record
+from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.signatures import method_of
 from pytest_tfdebug.tracing.record.state import preserved

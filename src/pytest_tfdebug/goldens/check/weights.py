@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.tracing.record.capture import dtype_name
+from pytest_tfdebug.tensors import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

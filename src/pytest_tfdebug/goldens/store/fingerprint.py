@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn.parameter import is_lazy
 
-from pytest_tfdebug.tracing.record.capture import readable
+from pytest_tfdebug.tensors import readable
 from pytest_tfdebug.tracing.record.wrappers import named_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 #: 64-bit words in a row of the table whose row and column sums are hashed.
 _ROW = 1024
@@ -27,34 +23,9 @@ def fingerprint(model: torch.nn.Module) -> dict[str, str]:
     columns of a table, at the speed of memory, and the sums are hashed. It tells changed, permuted and cast weights
     apart; it is no defence against someone who wants two models to look alike.
     """
-    named = list(named_tensors(model))
+    named = named_tensors(model)
     hashes = {key: hash_of(tensor) for key, tensor in {id(tensor): tensor for _, tensor in named}.items()}
     return {name: hashes[id(tensor)] for name, tensor in named}
-
-
-def differing(recorded: Mapping[str, str], present: Mapping[str, str], to_recorded: Callable[[str], str]) -> list[str]:
-    """Return the present model's parameters whose values differ from the recorded ones, in the model's order.
-
-    Args:
-        recorded: Fingerprint of the golden.
-        present: Fingerprint of the model under test.
-        to_recorded: Module path of the model under test -> module path of the golden.
-    """
-    return [name for name, there in common(recorded, present, to_recorded).items() if recorded[there] != present[name]]
-
-
-def common(
-    recorded: Mapping[str, str], present: Mapping[str, str], to_recorded: Callable[[str], str]
-) -> dict[str, str]:
-    """Return the present model's parameters that the golden knows, each with its name there."""
-    names = {name: recorded_name(name, to_recorded) for name in present}
-    return {name: there for name, there in names.items() if there in recorded}
-
-
-def recorded_name(name: str, to_recorded: Callable[[str], str]) -> str:
-    """Return the name that a parameter of the present model has in the golden."""
-    path, _, parameter = name.rpartition(".")
-    return f"{to_recorded(path)}.{parameter}" if path else name
 
 
 def hash_of(tensor: torch.Tensor) -> str:

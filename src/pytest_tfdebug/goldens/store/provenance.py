@@ -10,7 +10,7 @@ import torch
 
 from pytest_tfdebug.environment import environment
 from pytest_tfdebug.redaction import redacted
-from pytest_tfdebug.tracing.record.capture import dtype_name
+from pytest_tfdebug.tensors import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

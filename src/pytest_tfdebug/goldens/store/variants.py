@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.store.paths import is_file_name
-from pytest_tfdebug.tracing.record.capture import dtype_name
+from pytest_tfdebug.tensors import dtype_name
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.tracing.record.capture import capture, version
+from pytest_tfdebug.tensors import version
+from pytest_tfdebug.tracing.record.capture import capture
 from pytest_tfdebug.tracing.record.kept_call import KeptCall, kept
 from pytest_tfdebug.tracing.record.leaves import is_cache, walk
 from pytest_tfdebug.tracing.record.sites import calling_line, shown_line

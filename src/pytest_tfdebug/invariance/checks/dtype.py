@@ -24,7 +24,7 @@ from pytest_tfdebug.invariance.explain.rounding import (
 )
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit, SourceRange
-from pytest_tfdebug.tracing.record.capture import dtype_name
+from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.leaves import duplicate, replaced
 
 if TYPE_CHECKING:

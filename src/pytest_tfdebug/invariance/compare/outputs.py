@@ -13,7 +13,7 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf, is_within
 from pytest_tfdebug.records import LeafComparison
-from pytest_tfdebug.tracing.record.capture import dtype_name, tensor_record
+from pytest_tfdebug.tensors import dtype_name, tensor_record
 from pytest_tfdebug.tracing.record.leaves import Leaf
 
 if TYPE_CHECKING:

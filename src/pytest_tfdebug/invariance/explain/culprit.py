@@ -12,7 +12,7 @@ from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, off_by, tensor_of
 from pytest_tfdebug.invariance.explain.mask_faults import MaskFault, hides_pads, mask_fault
-from pytest_tfdebug.parity.compare import conclude
+from pytest_tfdebug.parity.compare import conclude, ended
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit, SourceRange
 from pytest_tfdebug.tracing.record.sites import is_library
@@ -87,7 +87,7 @@ def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *
         with within[1](unwrapped(model)):
             actual = recorded(call, repetition.inputs, model)
         aligned, comparator = compare_traces(expected, actual, repetition.alignment, tolerances)
-        parity = conclude(comparator)
+        parity = conclude(ended(comparator))
     except TFDebugError as error:
         return Located(None, None, reason=str(error).partition("\n")[0])
     nan = None if any(_has_nan(call.outputs or ()) for call in expected) else _first_nan(actual)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
+from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.matching import has_same_order
-from pytest_tfdebug.tracing.values.fingerprints import distance
 from pytest_tfdebug.tracing.values.half_precision import HalfPrecision
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.arrays.pairing import Array
     from pytest_tfdebug.parity.arrays.reference import ReferenceValues
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: A pair after the first array without one must be as near as those before: within this share of what is allowed, which
 #: is what rounding alone comes to, or within so many times the farthest.

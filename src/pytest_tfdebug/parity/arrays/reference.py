@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pytest_tfdebug.fingerprints import MOMENTS, Fingerprint, distance
 from pytest_tfdebug.parity.values.matching import differences_from, distances_from
 from pytest_tfdebug.parity.values.value_graph import Side
-from pytest_tfdebug.tracing.values.fingerprints import MOMENTS, Fingerprint, distance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
-    from pytest_tfdebug.tracing.values.operators import Value, Values
+    from pytest_tfdebug.values import Value, Values
 
 #: Distance up to which arrays and values of float32 count as one; rounding alone stays below 1.7e-6.
 TOLERANCE = 4e-6

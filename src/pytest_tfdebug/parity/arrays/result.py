@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.result import ParityReport
 from pytest_tfdebug.records import Coverage, Culprit, SourceRange
-from pytest_tfdebug.tracing.values.operators import Line
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
+from pytest_tfdebug.values import Line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.arrays.reference import ReferenceValues
     from pytest_tfdebug.records import Kind, LeafComparison
     from pytest_tfdebug.report.check_text import CheckText
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: Columns of a report's table.
 _COLUMNS = ("label", "shape", "dtype", "how", "distance")

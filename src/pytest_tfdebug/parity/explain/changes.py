@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
+from pytest_tfdebug.parity.explain.replay import put
 from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS, transforms
-from pytest_tfdebug.tracing.values.tape import Ref, Target, places, results_of, written
+from pytest_tfdebug.tracing.values.tape import Ref, Target, results_of, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -107,13 +108,12 @@ class At(NamedTuple):
     @property
     def operands(self) -> list[tuple[_Path, int]]:
         """Where each tensor stands among the arguments, and its value; images are no operands."""
-        given = places((self.step.args, self.step.kwargs))
-        return [(path, int(each)) for path, each in given if isinstance(each, Ref) and each >= 0]
+        return [(path, int(each)) for path, each in self.step.given if isinstance(each, Ref) and each >= 0]
 
     @property
     def is_write(self) -> bool:
         """Whether it writes in place."""
-        return any(isinstance(each, Target) for _, each in places((self.step.args, self.step.kwargs)))
+        return any(isinstance(each, Target) for _, each in self.step.given)
 
     @property
     def result(self) -> torch.Tensor:
@@ -138,7 +138,7 @@ def changes_at(at: At) -> Iterator[Change]:
 def numbers(at: At) -> Iterator[Change]:
     """Another constant: an epsilon, a scale, an axis, a number of steps."""
     lengths = {size for _, ref in at.operands for size in at.forward.tensor(ref).shape if size > 1}
-    for path, old in places((at.step.args, at.step.kwargs)):
+    for path, old in at.step.given:
         if isinstance(old, bool) or not isinstance(old, (int, float)) or isinstance(old, Ref):
             continue
         name = _name_of(at.step, path, old)
@@ -312,15 +312,6 @@ GENERATORS: tuple[Callable[[At], Iterator[Change]], ...] = (
 # --- what a step does then
 
 
-def _put(given: Any, path: _Path, new: Any) -> Any:  # noqa: ANN401 - any argument
-    """Return nested arguments with another in one place."""
-    if not path:
-        return new
-    items = {**given} if isinstance(given, dict) else list(given)
-    items[path[0]] = _put(items[path[0]], path[1:], new)
-    return items if isinstance(items, dict) else type(given)(items)
-
-
 def _at(given: Any, path: _Path) -> Any:  # noqa: ANN401 - any argument
     for part in path:
         given = given[part]
@@ -328,7 +319,7 @@ def _at(given: Any, path: _Path) -> Any:  # noqa: ANN401 - any argument
 
 
 def _with(path: _Path, new: Any, _run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
-    args, kwargs = _put(given, path, new)
+    args, kwargs = put(given, path, new)
     return step.run(*args, **kwargs)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.parity.values.value_graph import Side
     from pytest_tfdebug.records import Call, Culprit, SourceRange
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: What is wrong in these ways needs no line to be plain.
 _PLAIN = ("not-called", "extra-call", "weights")

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_tfdebug.parity.values.value_graph import Side
-    from pytest_tfdebug.tracing.values.operators import Line
     from pytest_tfdebug.tracing.values.tape import Step, Tape
+    from pytest_tfdebug.values import Line
 
 #: Values before an operator that it could have been given.
 _NEAR = 110

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.tracing.values.tape import Ref, mapped, results_of
+from pytest_tfdebug.tracing.values.tape import Ref
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,8 +44,11 @@ class Run:
             for place in step.plain:
                 args[place] = self.now(args[place])
             return tuple(args), step.kwargs
-        found: Given = mapped((step.args, step.kwargs), lambda each: self.now(each) if isinstance(each, Ref) else each)
-        return found
+        given: Given = (step.args, step.kwargs)
+        for path, each in step.given:
+            if isinstance(each, Ref):
+                given = put(given, path, self.now(each))
+        return given
 
 
 class Replay:
@@ -85,7 +88,8 @@ class Replay:
             given = run.given(step)
             edit = changes.get(place)
             output = step.run(*given[0], **given[1]) if edit is None else edit(run, step, given)
-            for index, result in zip(step.outs, results_of(output), strict=False):
+            results = output if isinstance(output, (list, tuple)) else (output,)
+            for index, result in zip(step.outs, results, strict=False):
                 if index is None or index in instead or _is_same(result, self.tape.tensors.get(index)):
                     continue
                 run.values[index] = result
@@ -96,6 +100,15 @@ class Replay:
                         queued.add(user)
                         heapq.heappush(todo, user)
         return run.values
+
+
+def put(given: Any, path: tuple[Any, ...], new: Any) -> Any:  # noqa: ANN401 - any argument
+    """Return nested arguments with another in one place."""
+    if not path:
+        return new
+    items = {**given} if isinstance(given, dict) else list(given)
+    items[path[0]] = put(items[path[0]], path[1:], new)
+    return items if isinstance(items, dict) else type(given)(items)
 
 
 def _is_same(one: torch.Tensor, other: torch.Tensor | None) -> bool:

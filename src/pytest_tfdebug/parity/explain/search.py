@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from pytest_tfdebug.fingerprints import Fingerprinter, distance
 from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls, exchanged_weights
 from pytest_tfdebug.parity.explain.changes import At, Change, changes_at
 from pytest_tfdebug.parity.values.matching import reordered_axes
-from pytest_tfdebug.tracing.values.fingerprints import Fingerprinter, distance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pytest_tfdebug.fingerprints import Fingerprint
     from pytest_tfdebug.parity.explain.forward import Forward
     from pytest_tfdebug.parity.explain.replay import Edit
     from pytest_tfdebug.parity.values.matching import Matches
     from pytest_tfdebug.parity.values.open_values import OpenValues
-    from pytest_tfdebug.tracing.values.fingerprints import Fingerprint
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: Two values count as one up to this distance, and up to this share of how far the outputs were apart.
 _SAME, _SHARE = 2e-5, 0.1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -89,6 +89,19 @@ def renamer(rename: Rename) -> Callable[[str], str]:
         return next((named for rule in rules if (named := rule.apply(path)) is not None), path)
 
     return rename_path
+
+
+def renamed(rename: Rename, paths: Iterable[str]) -> dict[str, str]:
+    """Return the reference's path of each of a port's module paths."""
+    to_expected = renamer(rename)
+    return {path: to_expected(path) for path in paths}
+
+
+def renamed_tensors(rename: Rename, names: Iterable[str]) -> dict[str, str]:
+    """Return the name that each of a port's parameters and buffers has in the reference, by its own."""
+    to_expected = renamer(rename)
+    parts = {name: name.rpartition(".") for name in names}
+    return {name: f"{to_expected(path)}.{last}" if path else name for name, (path, _, last) in parts.items()}
 
 
 def _same(path: str) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.values.matching import Matches
     from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.parity.values.value_graph import Side
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: Steps back from the culprit's values, and values that are shown of each side.
 _STEPS = 3

@@ -19,7 +19,7 @@ from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.parity.tensors.outputs import OutputRules, hold_outputs
 from pytest_tfdebug.parity.tensors.parts import compare_on_rank, in_recorded_layout
 from pytest_tfdebug.records import Call, CallComparison, LeafComparison, TensorRecord, Write
-from pytest_tfdebug.tracing.record.capture import readable, tensor_record, version
+from pytest_tfdebug.tensors import readable, tensor_record, version
 from pytest_tfdebug.tracing.record.ranks import record_here
 from pytest_tfdebug.tracing.record.skeleton import skeleton
 

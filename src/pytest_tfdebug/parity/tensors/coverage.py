@@ -43,6 +43,14 @@ class RecordedModules:
         """Tell whether this side would have recorded a module, by its path on the expected side."""
         return self._is_whole or self._recorded.get(path, _outer(path) in self._with_recorded)
 
+    def among(self, names: Mapping[str, str]) -> set[str]:
+        """Return the modules of the other side that this one would have recorded.
+
+        Args:
+            names: Their paths -> their paths on the expected side.
+        """
+        return {path for path, name in names.items() if self.has(name)}
+
     def common(self, calls: list[Call], rename: Callable[[str], str] = str) -> list[Call]:
         """Return those of the other side's calls that this side would have recorded.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.tracing.values.statistics import widen
+from pytest_tfdebug.tensors import widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

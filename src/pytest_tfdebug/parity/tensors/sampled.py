@@ -17,8 +17,8 @@ import torch
 from pytest_tfdebug.parity.tensors.pieces import index_of
 from pytest_tfdebug.parity.tensors.tolerance import NOISE_REACH
 from pytest_tfdebug.records import Metrics
+from pytest_tfdebug.tensors import widen
 from pytest_tfdebug.tracing.values.digest import BUCKETS, digest_of, norm_of, place_of, rows_of
-from pytest_tfdebug.tracing.values.statistics import widen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.text.source_text import on_disk
 from pytest_tfdebug.parity.text.text_differences import aligned, source_file, text_differences
 from pytest_tfdebug.records import SourceRange
-from pytest_tfdebug.tracing.values.slicing import text_of
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.text.text_differences import SourceFile, TextDifference
     from pytest_tfdebug.records import CallComparison
-    from pytest_tfdebug.tracing.values.operators import Values
+    from pytest_tfdebug.values import Line, Values
 
 
 @dataclass(frozen=True)
@@ -107,4 +107,8 @@ def _is_as_recorded(file: SourceFile, name: str, recorded: Values | None) -> boo
         return True
     lines = {line for value in (recorded.values if recorded is not None else ()) for line in value.lines}
     texts = [(line, line.text) for line in lines if line.file == name]
-    return bool(texts) and all(text_of(file.path, line.first, line.last).startswith(text) for line, text in texts)
+    return bool(texts) and all(_text(file, line).startswith(text) for line, text in texts)
+
+
+def _text(file: SourceFile, line: Line) -> str:
+    return dedent(file.code(SourceRange(file.path, line.first, line.last)))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.text.text_differences import TextDifference
     from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.records import CallComparison, Culprit, Site
-    from pytest_tfdebug.tracing.values.operators import Line, Value
+    from pytest_tfdebug.values import Line, Value
 
 #: Values of the two forwards that are no further apart are one.
 _AGREE = 2e-5

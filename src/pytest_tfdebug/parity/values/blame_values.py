@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.call_counterparts import CallCounterparts
 from pytest_tfdebug.parity.values.counterparts import Counterparts
 from pytest_tfdebug.parity.values.element_order import ALL_LINES, ElementOrder
@@ -18,7 +19,6 @@ from pytest_tfdebug.parity.values.missing_steps import MissingSteps
 from pytest_tfdebug.parity.values.open_values import FLOOR, TOLERANCES
 from pytest_tfdebug.parity.values.operator_kinds import COPIES, hidden_share, is_pure, is_same_share, kind_of
 from pytest_tfdebug.parity.values.shown_values import in_same_function, open_values_around, values_beside
-from pytest_tfdebug.tracing.values.fingerprints import distance
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.values.finding import Fault
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair
     from pytest_tfdebug.parity.values.value_graph import Side
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: Growth of a distance in one step that rounding does not make.
 _CLEAR = 30.0

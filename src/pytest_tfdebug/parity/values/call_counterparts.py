@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.values.counterparts import Counterparts
     from pytest_tfdebug.records import Call
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 
 class CallCounterparts:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair
     from pytest_tfdebug.records import Call
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: Likeness from which a value stands for another, and what the first open values have over later ones.
 _LEAST = 1.5

@@ -11,9 +11,9 @@ from pytest_tfdebug.parity.values.operator_kinds import KEEP_ORDER, kind_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pytest_tfdebug.fingerprints import Fingerprint
     from pytest_tfdebug.parity.values.counterparts import Counterparts
-    from pytest_tfdebug.tracing.values.fingerprints import Fingerprint
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: As many lines as a value has.
 ALL_LINES = 99

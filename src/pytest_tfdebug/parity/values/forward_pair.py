@@ -5,13 +5,13 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.matching import Matches
 from pytest_tfdebug.parity.values.value_graph import Side
 from pytest_tfdebug.parity.values.weights import is_same_weight, join, pair_weights
-from pytest_tfdebug.tracing.values.fingerprints import distance
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.tracing.values.operators import Value, Values
+    from pytest_tfdebug.values import Value, Values
 
     _Leaves = list[tuple[str, int]]
 

@@ -12,8 +12,8 @@ from pytest_tfdebug.parity.values.operator_kinds import kind_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from pytest_tfdebug.fingerprints import Fingerprint
     from pytest_tfdebug.parity.values.value_graph import Side
-    from pytest_tfdebug.tracing.values.fingerprints import Fingerprint
 
     _Floats = npt.NDArray[np.float64]
 
@@ -29,7 +29,7 @@ class Partner(NamedTuple):
     """A value of the other forward that has nearly the same fingerprint.
 
     Args:
-        distance: How far apart they are, see :func:`pytest_tfdebug.tracing.values.fingerprints.distance`.
+        distance: How far apart they are, see :func:`pytest_tfdebug.fingerprints.distance`.
         place: Its index in the other table.
     """
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.values.counterparts import Counterparts
     from pytest_tfdebug.parity.values.finding import Finding
     from pytest_tfdebug.records import Call
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: Likeness from which two values are the same step, of other operands.
 _SAME_STEP = 2.0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.values.matching import Matches
     from pytest_tfdebug.parity.values.value_graph import Side
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: Distances up to which two values count as one, tried in turn. Float32 against float64 stays below 1.1e-6 in models of
 #: two layers; the smallest bugs of the catalogue begin at 4e-5.

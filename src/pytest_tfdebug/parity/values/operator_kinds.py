@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: Views that change the order of no axis.
 KEEP_ORDER = frozenset(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.values.counterparts import Counterparts
-    from pytest_tfdebug.tracing.values.operators import Value
+    from pytest_tfdebug.values import Value
 
 #: Lines around an open value that may be wrong as well, where nothing tells which.
 _AROUND = 3

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.parity.values.blame_values import find_fault
 from pytest_tfdebug.parity.values.forward_pair import ForwardPair
 from pytest_tfdebug.records import Culprit, SourceRange
-from pytest_tfdebug.tracing.values.operators import Line
 from pytest_tfdebug.tracing.values.slicing import statement_lines
+from pytest_tfdebug.values import Line
 
 if TYPE_CHECKING:
     from pytest_tfdebug.parity.values.finding import Fault, Finding
     from pytest_tfdebug.parity.values.value_graph import Side
     from pytest_tfdebug.records import Call, Kind
-    from pytest_tfdebug.tracing.values.operators import Value, Values
+    from pytest_tfdebug.values import Value, Values
 
 #: Lines that are shown where several are open.
 _WIDEST = 8

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from pytest_tfdebug.records import Call
-    from pytest_tfdebug.tracing.values.operators import Value, Values
+    from pytest_tfdebug.values import Value, Values
 
 
 class Side:

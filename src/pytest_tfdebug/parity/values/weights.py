@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_tfdebug.tracing.values.fingerprints import Fingerprint, distance
+from pytest_tfdebug.fingerprints import Fingerprint, distance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

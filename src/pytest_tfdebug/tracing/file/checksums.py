@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from pytest_tfdebug.errors import GoldenError
-from pytest_tfdebug.tracing.record.capture import dtype_name
+from pytest_tfdebug.tensors import dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

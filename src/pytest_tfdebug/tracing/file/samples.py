@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.records import TensorRecord, Write
-from pytest_tfdebug.tracing.record.capture import captured, still_shares, storages_of, tensor_record, version
+from pytest_tfdebug.tensors import tensor_record, version
+from pytest_tfdebug.tracing.record.capture import captured, still_shares, storages_of
 from pytest_tfdebug.tracing.values.digest import digest_of, top_places
 from pytest_tfdebug.tracing.values.statistics import statistics
 

@@ -15,7 +15,7 @@ import torch
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Digest, Statistics, TensorRecord
-from pytest_tfdebug.tracing.record.capture import dtype_name
+from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.ranks import STACKED
 from pytest_tfdebug.tracing.values.digest import BUCKETS, EXACT_BUCKETS
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 import torch
 
+from pytest_tfdebug.fingerprints import MOMENTS, Fingerprint
 from pytest_tfdebug.records import Call, Site, SourceRange
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.bounds import TooLargeError, packed, unpacked
 from pytest_tfdebug.tracing.file.document import portable
-from pytest_tfdebug.tracing.values.fingerprints import MOMENTS, Fingerprint
-from pytest_tfdebug.tracing.values.operators import Line, Origin, Value, Values
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
+from pytest_tfdebug.values import Line, Origin, Value, Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 
-from pytest_tfdebug.tracing.record.capture import version
+from pytest_tfdebug.tensors import version
 from pytest_tfdebug.tracing.record.leaves import ATOMS, Leaf, is_cache, opener
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from pytest_tfdebug.records import Part
-from pytest_tfdebug.tracing.record.capture import is_plain, readable, tensor_record
+from pytest_tfdebug.tensors import is_plain, readable, tensor_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
@@ -13,7 +13,7 @@ from pytest_tfdebug.tracing.record.globs import MEANING, checked, matches, match
 from pytest_tfdebug.tracing.record.wrappers import bare, class_of, named_modules, root_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 Level = Literal["all", "leaves", "layers"]
 
@@ -27,8 +27,8 @@ class Selection:
         exclude: Globs of modules to leave out, stronger than ``include``.
         level: ``"all"`` modules; ``"leaves"``, those without submodules; or ``"layers"``, the items of a
             ``ModuleList`` or ``Sequential``.
-        rename: The name by which the globs know a module path; a port is selected by the reference's paths.
-        among: Tells of such a name whether the module may be picked at all; None for no limit.
+        names: Module path -> the name by which the globs know it; a port is selected by the reference's paths.
+        among: The module paths that may be picked at all; None for no limit.
         elsewhere: Names of the reference's modules; ``exclude`` may match one that the model itself does not have.
 
     Raises:
@@ -38,8 +38,8 @@ class Selection:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     level: Level = "all"
-    rename: Callable[[str], str] = str
-    among: Callable[[str], bool] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    among: Collection[str] | None = None
     elsewhere: Collection[str] = ()
 
     def __post_init__(self) -> None:
@@ -61,14 +61,14 @@ class Selection:
     ) -> Iterator[tuple[str, torch.nn.Module]]:
         layers = {id(item) for item in _items_of_containers(model)} if self.level == "layers" else set()
         hidden = hidden_by_compiler(root_of(model), modules)
-        names = {path: self.rename(path) for path in modules}
+        names = {path: self.names.get(path, path) for path in modules}
         known = [*names.values(), *self.elsewhere]
         for globs, paths in ((self.include, list(names.values())), (self.exclude, known)):
             for glob in globs:
                 if not any(matches(name, glob) for name in paths):
                     raise TFDebugError(f"No module matches {glob!r} ({MEANING}).{nearest(glob, paths)}")
         for path, module in modules.items():
-            if path in hidden or (self.among is not None and not self.among(names[path])):
+            if path in hidden or (self.among is not None and path not in self.among):
                 continue
             if self.include and not matches_any(names[path], self.include):
                 continue
@@ -85,13 +85,13 @@ def selection(
     include: str | Iterable[str],
     exclude: str | Iterable[str],
     level: Level,
-    rename: Callable[[str], str] = str,
+    names: Mapping[str, str] | None = None,
     *,
-    among: Callable[[str], bool] | None = None,
+    among: Collection[str] | None = None,
     elsewhere: Collection[str] = (),
 ) -> Selection:
     """Build a selection from what a user types: one glob or several."""
-    return Selection(_globs(include), _globs(exclude), level, rename, among, elsewhere)
+    return Selection(_globs(include), _globs(exclude), level, names or {}, among, elsewhere)
 
 
 class Modules(NamedTuple):

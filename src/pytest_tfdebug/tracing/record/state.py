@@ -13,7 +13,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.tracing.record.capture import is_plain
+from pytest_tfdebug.tensors import is_plain
 from pytest_tfdebug.tracing.record.random_state import random_state_kept
 from pytest_tfdebug.tracing.record.wrappers import wrapped_name
 

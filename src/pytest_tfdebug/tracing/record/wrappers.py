@@ -123,20 +123,22 @@ def _named(module: torch.nn.Module, path: str, outer: torch.nn.Module | None) ->
             yield from _named(child, f"{path}.{own}" if path else own, None)
 
 
-def named_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield parameters, then buffers, each under every name that it has in the bare model.
+def named_tensors(model: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Return parameters, then buffers, each under every name that it has in the bare model.
 
     The weights of a layer that peft adapts have the names that they have without it.
     """
     modules = [(path, module) for path, _, module in named_modules(model)]
     adapted = {path for path, module in modules if _is_adapted(module)}
+    found = []
     for kind in ("_parameters", "_buffers"):
         for path, module in modules:
             above, _, last = path.rpartition(".")
             owner = adapted_layer(path) if last in _ADAPTED and above in adapted else path
             for name, tensor in getattr(module, kind).items():
                 if tensor is not None:
-                    yield (f"{owner}.{name}" if owner else name), _held(module, name, tensor)
+                    found.append((f"{owner}.{name}" if owner else name, _held(module, name, tensor)))
+    return found
 
 
 def _held(module: torch.nn.Module, name: str, tensor: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.tracing.record.capture import readable
+from pytest_tfdebug.tensors import readable
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.values.digest import norm_of, signed_sums
 from pytest_tfdebug.tracing.values.float64 import in_float64

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.fingerprints import MOMENTS, differences
 from pytest_tfdebug.tracing.record.compiled import uncompiled
 from pytest_tfdebug.tracing.record.leaves import replaced, walk
 from pytest_tfdebug.tracing.record.state import preserved
-from pytest_tfdebug.tracing.values.fingerprints import MOMENTS, differences
 from pytest_tfdebug.tracing.values.operators import values_of
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.tracing.trace import Trace
-    from pytest_tfdebug.tracing.values.operators import Value, Values
+    from pytest_tfdebug.values import Value, Values
 
 #: The dtypes that floors are measured in.
 HalfPrecision = Literal["bfloat16", "float16"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -19,13 +19,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from pytest_tfdebug.tracing.record.capture import dtype_name, is_plain, readable
+from pytest_tfdebug.fingerprints import Fingerprint, Fingerprinter
+from pytest_tfdebug.tensors import dtype_name, is_plain, readable
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.sites import MODULE_FILE, codes_of, is_library
 from pytest_tfdebug.tracing.record.wrappers import bare, named_modules, named_tensors
 from pytest_tfdebug.tracing.values.attributes import plain_attributes
-from pytest_tfdebug.tracing.values.fingerprints import Fingerprint, Fingerprinter
 from pytest_tfdebug.tracing.values.tape import Ref, mapped, results_of
+from pytest_tfdebug.values import Line, Value, Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,110 +35,14 @@ if TYPE_CHECKING:
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.record.leaves import Leaf
     from pytest_tfdebug.tracing.values.tape import Tape
+    from pytest_tfdebug.values import Origin
 
-#: What a value is: computed, another view of what was computed, or there before the forward.
-Origin = Literal["operator", "view", "parameter", "buffer", "input", "constant"]
-#: Operators that hand their elements on unchanged, in another place, number or dtype.
-MOVES = frozenset(
-    {
-        *("cat", "stack", "repeat", "repeat_interleave", "roll", "flip", "constant_pad_nd", "tril", "triu"),
-        *("clone", "contiguous", "_to_copy", "copy_", "lift_fresh_copy", "_unsafe_view"),
-        *("index", "index_select", "gather", "select_backward"),
-    }
-)
 #: In-place operators that leave nothing of what was there.
 _OVERWRITES = frozenset({"copy_", "fill_", "zero_"})
+#: Seconds between two calls of modules that progress is told of.
+_BETWEEN = 0.5
 #: More frames than this between a line of a forward and an operator are a recursion.
 _MAX_FRAMES = 24
-
-
-class Line(NamedTuple):
-    """A line of source under way.
-
-    Args:
-        file: Path of the file.
-        line: Its number, from 1.
-        function: Name of the function.
-        first: First line of its statement, where that was read from a file; 0 where it can be looked up.
-        last: Last line of its statement, likewise.
-        text: The statement, likewise.
-    """
-
-    file: str
-    line: int
-    function: str
-    first: int = 0
-    last: int = 0
-    text: str = ""
-
-
-@dataclass(slots=True)
-class Value:
-    """A tensor that a forward computed, or started from.
-
-    Args:
-        index: Position in the table; producers have smaller ones.
-        operator: Name of the aten operator, ``mul``; empty for what was there before the forward.
-        origin: What it is.
-        name: Of a parameter, a buffer or an input of the root.
-        call: ``index`` of the innermost call that was under way; None outside of every call.
-        lines: The source lines that asked for it, innermost first, up to the forward of the nearest module.
-        producers: Values that it was computed from.
-        shape: Shape, in elements.
-        dtype: Name of the dtype.
-        print: Its fingerprint.
-        is_random: Whether the operator draws random numbers.
-    """
-
-    index: int
-    operator: str
-    origin: Origin
-    name: str
-    call: int | None
-    lines: tuple[Line, ...]
-    producers: tuple[int, ...]
-    shape: tuple[int, ...]
-    dtype: str
-    print: Fingerprint = field(repr=False)
-    is_random: bool = False
-
-    @property
-    def is_moved(self) -> bool:
-        """Whether its elements are those of its producers, in another place or number."""
-        return self.origin == "view" or self.operator in MOVES
-
-
-@dataclass
-class Values:
-    """The table of a forward's values.
-
-    Args:
-        values: Every value, in the order of computation.
-        calls: The calls of modules, without tensors, in the order in which they began.
-        inputs: Values that each call was given, by its ``index`` and the leaf path.
-        outputs: Values that it returned, likewise.
-        parameters: Fingerprint and shape of every parameter, by name.
-        is_widened: Whether the forward was made in float32, of a model in half precision.
-        modules: Every module path of the model, called or not, the root left out; empty where a file was read.
-        floors: Name of a dtype -> how far the moments of each value are from the same in a forward of that dtype, then
-            the norm of each result's difference over its own; 0 where unknown.
-        attributes: What each module holds that is no tensor, as text, by module path (empty for the root) and name.
-    """
-
-    values: list[Value] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    inputs: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
-    outputs: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
-    parameters: dict[str, tuple[Fingerprint, tuple[int, ...]]] = field(default_factory=dict)
-    is_widened: bool = False
-    modules: tuple[str, ...] = ()
-    floors: dict[str, list[float]] = field(default_factory=dict)
-    attributes: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    @property
-    def results(self) -> list[tuple[str, int]]:
-        """The root's output values, with their leaf paths."""
-        return self.outputs.get(self.calls[0].index, []) if self.calls else []
 
 
 _Geometry = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
@@ -181,7 +86,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tape: Tape | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._progress, self._tape = progress, tape
+        self._progress, self._tape, self._next_told = progress, tape, 0.0
         self._table = table
         self._boundary = boundary
         self._memories: dict[int, _Memory] = {}
@@ -190,7 +95,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._root = bare(model)
         self._modules = {path: module for path, _, module in named_modules(model)}
         self._own: dict[int, tuple[Origin, str]] = {}
-        self._weights = [*named_tensors(model)]  # kept, or what is read from a file would leave its address to others
+        self._weights = named_tensors(model)  # kept, or what is read from a file would leave its address to others
         for name, tensor in reversed(self._weights):  # parameters, and the first name of each, come last
             if _can_be_read(tensor):
                 self._own[_address(tensor)] = (
@@ -205,7 +110,9 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outer = self._stack[-1][1] if self._stack else frozenset()
         self._stack.append((call, outer.union(codes_of(module))))
         self._table.calls.append(call)
-        self._progress(len(self._table.calls))
+        if time.monotonic() > self._next_told:
+            self._next_told = time.monotonic() + _BETWEEN
+            self._progress(len(self._table.calls))
         is_root = call.parent is None
         with _disable_current_modes():
             self._table.inputs[call.index] = [
@@ -449,7 +356,7 @@ def values_of(
         method: Name of the method, ``"forward"``.
         args: Its positional inputs.
         kwargs: Its keyword inputs.
-        progress: Told with each module how many calls began.
+        progress: Told, a few times a second, how many calls began.
         is_written_out: Compute fused kernels step by step.
         tape: Keeps all that each operator was given and gave.
     """

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pytest_tfdebug.fingerprints import Fingerprinter, distance
 from pytest_tfdebug.tracing.record.compiled import uncompiled
 from pytest_tfdebug.tracing.record.kept_call import kept
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.state import preserved
-from pytest_tfdebug.tracing.values.fingerprints import Fingerprinter, distance
 from pytest_tfdebug.tracing.values.operators import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_tfdebug.tracing.values.operators import Values
     from pytest_tfdebug.tracing.values.tape import Tape
+    from pytest_tfdebug.values import Values
 
 #: Fingerprints of the outputs of two forwards of one model differ by less: fused kernels are computed step by step.
 _SAME = 1e-3
@@ -74,7 +74,7 @@ class Rerun:
         Args:
             outputs: What the first forward returned; None to ask for no likeness. A model that has changed since, or
                 that draws random numbers from elsewhere, gives something else.
-            progress: Told with each module how many calls began.
+            progress: Told, a few times a second, how many calls began.
             tape: Keeps the operators, to be run again.
         """
         model = self.model

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.records import Statistics
+from pytest_tfdebug.tensors import widen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 _NAN = float("nan")
 _EMPTY = Statistics(_NAN, _NAN, _NAN, _NAN, 0)
-#: Dtypes that reductions take as they are; float16 and bfloat16 are summed in float32, the rest converted.
-_WIDE = (torch.float32, torch.float64)
 #: Below this sum the squares of float32 numbers have lost digits, or vanished.
 _TINY = 1e-30
 
@@ -52,19 +51,6 @@ def statistics(tensors: list[torch.Tensor]) -> list[Statistics]:
         for position, row in zip(places, torch.stack(values).tolist(), strict=True):
             results[position] = _finish(tensors[position], row)
     return results
-
-
-def widen(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor as float32 or float64, so that it can be reduced and subtracted on any device.
-
-    Complex tensors become their real and imaginary parts in a last axis of 2; integers become float64, which is exact
-    up to 2**53.
-    """
-    if tensor.dtype in _WIDE:
-        return tensor
-    if tensor.is_complex():
-        return widen(torch.view_as_real(tensor.resolve_conj()))
-    return tensor.to(torch.float32 if tensor.is_floating_point() else torch.float64)
 
 
 def _reduce(tensor: torch.Tensor) -> torch.Tensor:

@@ -55,6 +55,7 @@ class Step:
         outs: The values and images that it gave; None for what is neither.
 
     Attributes:
+        given: All that stands in the arguments, with how to reach it: ``((0, 1), 2.0)`` for the second argument.
         refs: The values and images that it was given.
         plain: Which of the arguments these are; None where they stand in lists, or among the keyword arguments.
     """
@@ -64,11 +65,13 @@ class Step:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     outs: tuple[int | None, ...]
+    given: tuple[tuple[tuple[Any, ...], Any], ...] = field(init=False)
     refs: tuple[int, ...] = field(init=False)
     plain: tuple[int, ...] | None = field(init=False)
 
     def __post_init__(self) -> None:
-        found = [(path, int(each)) for path, each in places((self.args, self.kwargs)) if isinstance(each, Ref)]
+        self.given = tuple(_places((self.args, self.kwargs)))
+        found = [(path, int(each)) for path, each in self.given if isinstance(each, Ref)]
         self.refs = tuple(each for _, each in found)
         is_plain = all(path[0] == 0 and len(path) == 2 for path, _ in found)  # noqa: PLR2004 - args, and which
         self.plain = tuple(path[1] for path, _ in found) if is_plain else None
@@ -192,14 +195,14 @@ class Tape:
             self.steps.append(step)
 
 
-def places(given: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:  # noqa: ANN401 - any
+def _places(given: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:  # noqa: ANN401 - any
     """Yield all that stands in nested arguments, with how to reach it."""
     if isinstance(given, (list, tuple)) and not isinstance(given, (Target, Geometry, torch.Size)):
         for place, each in enumerate(given):
-            yield from places(each, (*at, place))
+            yield from _places(each, (*at, place))
     elif isinstance(given, dict):
         for name, each in given.items():
-            yield from places(each, (*at, name))
+            yield from _places(each, (*at, name))
     else:
         yield at, given
 
