@@ -196,6 +196,19 @@ def test_a_model_that_writes_into_its_inputs_is_found_with_the_module():
     assert finding.culprit.path == "clamps"
 
 
+class ClampsFirst(LlamaForCausalLM):
+    def forward(self, input_ids=None, **kwargs):
+        return super().forward(input_ids.clamp_(max=7), **kwargs)
+
+
+def test_a_model_that_writes_before_it_calls_a_module_is_found_itself():
+    finding = found(ClampsFirst, "inputs")
+
+    told = "ClampsFirst changes what it was given: ['input_ids'], in its own forward (ClampsFirst)."
+    assert finding.failure.splitlines()[0] == told
+    assert finding.culprit.path == "ClampsFirst"
+
+
 class OneStepBack(LlamaForCausalLM):
     def forward(self, input_ids=None, position_ids=None, past_key_values=None, **kwargs):
         begun = 0 if past_key_values is None else past_key_values.get_seq_length()

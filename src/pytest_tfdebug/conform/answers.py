@@ -54,15 +54,25 @@ def leaves_inputs(subject: Subject) -> PromiseFinding:
     model, given = subject.model, duplicate(subject.call.inputs)
     held = walk(given, into_caches=False)
     before = {leaf.path: (leaf.tensor._version, leaf.tensor.clone()) for leaf in held}  # noqa: SLF001 - torch's count
+    running: list[str] = []
     writers: list[str] = []
 
     def note(path: str) -> None:
         if not writers and any(leaf.tensor._version != before[leaf.path][0] for leaf in held):  # noqa: SLF001 - as above
             writers.append(path)
 
+    def begin(path: str) -> None:
+        if running:  # what was written before this call is the caller's
+            note(running[-1])
+        running.append(path)
+
     hooks = [
-        module.register_forward_hook(lambda *_, path=path: note(path), always_call=True)
+        hook
         for path, module in model.named_modules()
+        for hook in (
+            module.register_forward_pre_hook(lambda *_, path=path: begin(path)),
+            module.register_forward_hook(lambda *_: note(running.pop()), always_call=True),
+        )
     ]
     try:
         with preserved(model), torch.no_grad():

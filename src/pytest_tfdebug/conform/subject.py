@@ -13,6 +13,7 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.goldens.check.weights import fill
 from pytest_tfdebug.invariance.calls.observed_call import ObservedCall, observe
+from pytest_tfdebug.tracing.record.leaves import duplicate
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ class Subject:
 
     def _call(self) -> ObservedCall:
         model = self.model
-        inputs = dict(self.inputs(model) if callable(self.inputs) else self.inputs)
+        inputs = duplicate(
+            dict(self.inputs(model) if callable(self.inputs) else self.inputs)
+        )  # a model may write into them
         try:
             with preserved(model), torch.no_grad():
                 torch.manual_seed(0)
