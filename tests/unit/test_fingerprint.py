@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from pytest_tfdebug.goldens.store.fingerprint import common, differing, fingerprint
+from pytest_tfdebug.goldens.store.fingerprint import fingerprint
 
 
 def model(size=64):
@@ -10,8 +10,8 @@ def model(size=64):
     return nn.Sequential(nn.Linear(size, size), nn.BatchNorm1d(size))
 
 
-def same(path):
-    return path
+def differing(before, after):
+    return [name for name, there in fingerprint(after).items() if fingerprint(before)[name] != there]
 
 
 def test_equal_weights_have_equal_fingerprints():
@@ -44,12 +44,12 @@ def test_every_change_of_a_weight_is_seen(size, change):
     with torch.no_grad():
         change(changed[0].weight)
 
-    assert differing(fingerprint(before), fingerprint(changed), same) == ["0.weight"]
+    assert differing(before, changed) == ["0.weight"]
 
 
 def test_a_cast_weight_and_another_shape_are_seen():
-    assert differing(fingerprint(model()), fingerprint(model().double()), same)[0] == "0.weight"
-    assert differing({"w": "a"}, {"w": "b"}, same) == ["w"]
+    assert differing(model(), model().double())[0] == "0.weight"
+    assert fingerprint(model(3))["0.weight"] != fingerprint(model(4))["0.weight"]
 
 
 @pytest.mark.parametrize(
@@ -75,18 +75,6 @@ def test_tied_weights_stand_under_each_of_their_names():
 
     assert list(found) == ["one.weight", "two.weight"]
     assert found["one.weight"] == found["two.weight"]
-
-
-def test_names_are_mapped_to_those_of_the_golden():
-    recorded = {"model.a.weight": "1", "model.b.weight": "2", "top": "3"}
-    present = {"a.weight": "1", "b.weight": "0", "c.weight": "9", "top": "3"}
-
-    assert differing(recorded, present, lambda path: f"model.{path}") == ["b.weight"]
-    assert common(recorded, present, lambda path: f"model.{path}") == {
-        "a.weight": "model.a.weight",
-        "b.weight": "model.b.weight",
-        "top": "top",
-    }
 
 
 def test_meta_weights_have_a_fingerprint_of_their_form():

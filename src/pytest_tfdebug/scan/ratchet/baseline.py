@@ -234,19 +234,23 @@ def lines(
 ) -> Iterator[str]:
     """Yield the changes as text: the first few of each kind, and how many models share those that fail.
 
-    Where a change fails, only how many others there are is said of them.
+    Where a change fails and not all fit, only how many others there are is said of them.
     """
     by_kind = {kind: of_kind for kind in KINDS if (of_kind := [change for change in found if change.kind == kind])}
     failing = sum(KINDS[kind].fails for kind in by_kind)
     room = (
         (_MOST_LINES - 1 - len(by_kind)) // failing - 1 if failing else render.SHOWN
     )  # a heading for each, and advice
+    all_lines = sum(
+        1 + len(some) + KINDS[kind].fails * len({each.test for each in some}) for kind, some in by_kind.items()
+    )
+    is_brief = not verbose and failing > 0 and all_lines >= _MOST_LINES
     for kind, of_kind in by_kind.items():
         title, _, fails = KINDS[kind]
         yield f"{title} : {len(of_kind)}"
-        if failing and not fails and not verbose:
+        if is_brief and not fails:
             continue
-        left = 2 * len(of_kind) if verbose else room
+        left = 2 * len(of_kind) if verbose or (failing and not is_brief) else room
         told = 0
         for test, group in groupby(of_kind, attrgetter("test")):
             some = list(group)[: max(left - fails, 0)]

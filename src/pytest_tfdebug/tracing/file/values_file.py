@@ -39,11 +39,11 @@ _ORIGINS = get_args(Origin)
 _Leaves = list[tuple[int, list[tuple[str, int]]]]
 
 
-class _Row(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class _CompactRow(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A row of the table: a list, its entries in the order of the fields."""
 
 
-class CallRow(_Row):
+class CallRow(_CompactRow):
     """A call."""
 
     index: int
@@ -55,7 +55,7 @@ class CallRow(_Row):
     site: Site | None
 
 
-class PrintRow(_Row, kw_only=True):
+class PrintRow(_CompactRow, kw_only=True):
     """The end of what has a fingerprint; its moments and a number for each axis are in the other tensor."""
 
     elements: int
