@@ -171,7 +171,7 @@ def test_on_a_ci_server_nothing_but_a_typed_flag_records(pytester, run, how):
     refused.stdout.fnmatch_lines(
         [
             "*test_it.py::test_same has no golden yet: *",
-            "*--tf-golden=missing that nobody typed records nothing on a CI server (CI=true).",
+            "*On a CI server (CI=true) --tf-golden=missing counts only on the command line.",
             "*To record it, run: pytest test_it.py::test_same --tf-golden=missing",
         ]
     )

@@ -597,7 +597,7 @@ def test_nothing_to_compare_is_an_error():
     with pytest.raises(TFDebugError) as caught:
         compare(trace(Silent(), 1), trace(Silent(), 1))
     assert str(caught.value) == (
-        "Nothing was compared: of 1 calls here and 1 expected ones no tensor could be laid side by side.\n"
+        "Nothing was compared: no tensors of 1 calls here and 1 expected ones matched by name and shape.\n"
         "Check that both forwards return tensors, and give rename= if the modules have other names."
     )
 

@@ -155,3 +155,13 @@ def test_a_place_in_a_sequence_is_no_layer():
     found = pair_weights(table(**own), table(**other))
 
     assert not any(found.is_misplaced(name) for name in found.partners)
+
+
+def test_a_parameter_that_changes_nothing_is_told_where_the_other_sides_does():
+    own = table(norm__scale=A, layers__0__w=B, layers__1__w=C)
+    found = pair_weights(own, table(final__weight=A, h__0__w=B, h__1__w=C))
+
+    told = list(found.unused({"layers.0.w"}, {"final.weight", "h.0.w", "h.1.w"}))
+
+    assert told == ["'norm.scale' changes no output here; 'final.weight' does in the reference."]
+    assert list(found.unused({"layers.0.w"}, {"h.0.w"})) == []

@@ -308,8 +308,8 @@ def conclude(
     if not compared.tensors and verdict.culprit is None and not verdict.is_compared:
         actual, expected = len(compared.calls), len(compared.expected)
         raise TFDebugError(
-            f"Nothing was compared: of {actual} calls here and {expected} expected ones no tensor could be laid side "
-            "by side.\nCheck that both forwards return tensors, and give rename= if the modules have other names."
+            f"Nothing was compared: no tensors of {actual} calls here and {expected} expected ones matched by name and "
+            "shape.\nCheck that both forwards return tensors, and give rename= if the modules have other names."
         )
     return ParityReport(
         verdict.culprit,

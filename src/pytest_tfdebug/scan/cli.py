@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = found.add_argument
     add("--repo", default=".", metavar="DIR", help="root of the repository (default: the current directory)")
-    add("--models-dir", default="", metavar="DIR", help="where its models' tests are, if not found by themselves")
+    add("--models-dir", default="", metavar="DIR", help="model test directory (default: found automatically)")
     add("--test-method-name", metavar="NAME", help="scan one common test, such as test_inputs_embeds")
     add(
         "--output-dir",

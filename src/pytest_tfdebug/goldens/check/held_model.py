@@ -247,7 +247,7 @@ def _with_circumstances(
     elif report.by_values:  # the values were compared whatever their names
         lines = []
     else:
-        lines = ["No weight has the name of a recorded one: give rename= to have them compared."]
+        lines = ["Weights were not compared: no names match (use rename=)."]
     since = list(changes(golden_file.extra["provenance"], provenance(model)))
     lines += [f"Changed since it was recorded: {'; '.join(since)}."] if since else []
     is_drift = False

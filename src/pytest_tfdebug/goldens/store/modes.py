@@ -63,7 +63,7 @@ def missing(item: pytest.Item, place: GoldenPlace) -> str:
     told = f"{item.nodeid} has no golden yet: {shown(str(place), item.config)} does not exist.\n"
     if asked != mode:
         name = _server() or "CI"
-        told += f"  {_FLAG}={asked} that nobody typed records nothing on a CI server ({name}={os.environ.get(name)}).\n"
+        told += f"  On a CI server ({name}={os.environ.get(name)}) {_FLAG}={asked} counts only on the command line.\n"
     return f"{told}To record it, run: pytest {quote(item.nodeid)} {_FLAG}=missing{_places(item.config)}"
 
 

@@ -55,7 +55,7 @@ class Verdict:
         divergences: Tensors outside tolerance in the order in which they were computed; empty when all is well.
         culprit: Where the first of them arose.
         notes: Differences that changed no output, in sentences.
-        is_compared: Whether values were compared where no tensor could be laid side by side.
+        is_compared: Whether values were compared where no tensors matched by name and shape.
     """
 
     divergences: list[Divergence] = field(default_factory=list)

@@ -32,9 +32,9 @@ NOT_AGAIN = (
 #: Kind of a fault -> what is wrong, and what else was observed.
 _TOLD: dict[str, tuple[str, str]] = {
     "replaced": ("computes a value that the reference never does", "what it is computed from agrees."),
-    "operand": ("takes another value here than the reference does", "both sides have computed both."),
+    "operand": ("uses the wrong operand here", "the port computes the right one too."),
     "applied": ("uses a weight with another value than the reference does", ""),
-    "left-out": ("goes on without a value that the reference computes first", ""),
+    "left-out": ("skips a step that the reference does", ""),
     "order": (
         "puts the elements in another order than the reference",
         "the numbers are the same. If that is a layout of its own, then what uses them is wrong instead.",
@@ -123,7 +123,7 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> E
     if finding is None:
         return Explained(None, bool(pairs.agreeing or pairs.differing), seen, total, pair=pair)
     culprit = culprit_of(finding, pair)
-    notes = list(pair.weights.conventions(finding.weights))
+    notes = [*pair.weights.unused(pair.port.used, pair.reference.used), *pair.weights.conventions(finding.weights)]
     return Explained(culprit, is_known=True, compared=seen, expected=total, notes=notes, finding=finding, pair=pair)
 
 
@@ -206,8 +206,10 @@ def _source(finding: Finding, call: Call, pair: ForwardPair) -> tuple[SourceRang
         low = high = first
     stack = _own_lines(finding.values[0])
     outer = stack[stack.index(first) + 1 :] if first in stack else []
-    callers = tuple(dict.fromkeys(SourceRange(line.file, *_statement(line)) for line in outer))
-    return SourceRange(first.file, _statement(low)[0], _statement(high)[1]), first.function if outer else "", callers
+    source = SourceRange(first.file, _statement(low)[0], _statement(high)[1])
+    callers = dict.fromkeys(SourceRange(line.file, *_statement(line)) for line in outer)
+    callers.pop(source, None)  # a comprehension is called where it stands
+    return source, first.function if callers else "", tuple(callers)
 
 
 def _reference(finding: Finding, pair: ForwardPair) -> SourceRange | None:

@@ -47,6 +47,11 @@ class Side:
         """The values that the outputs were computed from."""
         return self.ancestors(*(index for _, index in self.table.results))
 
+    @property
+    def used(self) -> set[str]:
+        """The names of the parameters that the outputs were computed from."""
+        return {value.name for value in map(self.values.__getitem__, self.live) if value.origin == "parameter"}
+
     def call_of(self, value: Value) -> Call:
         """Return the innermost call that computed a value; the root for what was there before."""
         return self.calls[value.call] if value.call is not None else self.root

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pytest_tfdebug.fingerprints import Fingerprint, distance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 #: Parameters are copied, not computed: nothing but the rounding of the sums over them may differ, and a cast to half
 #: precision (see :data:`_CAST`).
@@ -123,6 +123,19 @@ class Weights:
             elif name in self.reordered:
                 told.setdefault(f"{_starred(name)!r} holds {theirs[0]!r} in another order.", []).append(name)
         yield from (sentence for sentence, names in told.items() if len(names) > 1 or "order" not in sentence)
+
+    def unused(self, own: Collection[str], other: Collection[str]) -> Iterator[str]:
+        """Say in a sentence each which parameters change no output, in no layer, though the other side's do.
+
+        Args:
+            own: Names of the parameters that this side's outputs come from.
+            other: Those that the other side's come from.
+        """
+        alike = set(map(_starred, own))
+        told = {_starred(name): partners[0] for name, partners in self.partners.items() if name not in self.joined}
+        for name, partner in told.items():
+            if name not in alike and partner in other:
+                yield f"{name!r} changes no output here; {_starred(partner)!r} does in the reference."
 
     @property
     def known(self) -> frozenset[str]:
