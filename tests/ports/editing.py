@@ -55,11 +55,12 @@ class EditedFile(MetaPathFinder):
         self._module, self._reloaded = module, tuple(reloaded)
         with stubbed():
             spec = importlib.util.find_spec(module)
+        self._locations = spec.submodule_search_locations  # of a package, where its other modules are
         origin = Path(spec.origin)
         text = origin.read_text(encoding="utf-8")
         edited = _replaced(text, old, new, after)
         self.lines = frozenset(_edited_lines(text, edited))
-        self.path = _directory() / str(next(_serial)) / Path(*module.split(".")[:-1]) / origin.name
+        self.path = _directory() / str(next(_serial)) / Path(*spec.parent.split(".")) / origin.name
         self.path.parent.mkdir(parents=True)
         self.path.write_text(edited, encoding="utf-8")
 
@@ -67,7 +68,8 @@ class EditedFile(MetaPathFinder):
         """Put the copy in the place of the file."""
         if fullname != self._module:
             return None
-        return importlib.util.spec_from_file_location(fullname, self.path)
+        locations = self._locations
+        return importlib.util.spec_from_file_location(fullname, self.path, submodule_search_locations=locations)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
