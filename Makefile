@@ -4,7 +4,7 @@ CONSTRAINTS ?= constraints.txt
 BIN = $(VENV)/bin
 CUDA_PYTHON ?= $(BIN)/python
 
-.PHONY: test test-kernels test-oldest test-ports test-libraries test-runtimes runtimes test-cuda test-page release docs as-run ports sweep first-try fuzz nightly lint demo bench clean
+.PHONY: test test-kernels test-oldest test-ports test-libraries test-runtimes runtimes test-cuda test-page release docs as-run ports sweep first-try tried fuzz nightly lint demo bench clean
 .DEFAULT_GOAL := test
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
@@ -82,12 +82,16 @@ sweep: $(VENV)/.ports $(VENV)/.runtimes  ## which fields of configurations matte
 	$(BIN)/python utils/sweep.py blind
 	PYTHONPATH=$(abspath $(VENV))/ports:$(abspath $(VENV))/runtimes $(BIN)/python utils/sweep.py ports
 
-$(VENV)/.unseen: $(VENV)/.ports
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/unseen --group unseen
+$(VENV)/.unseen $(VENV)/.tried: $(VENV)/.%: $(VENV)/.ports
+	rm -rf $(VENV)/$* # a set that was unseen is tried later
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/$* --group $*
 	touch $@
 
 first-try: $(VENV)/.unseen  ## random edits of ports that the tool was not built on
 	PYTHONPATH=$(abspath $(VENV))/unseen:$(abspath $(VENV))/ports $(BIN)/python utils/first_try.py
+
+tried: $(VENV)/.tried  ## the same of ports that were such once
+	PYTHONPATH=$(abspath $(VENV))/tried:$(abspath $(VENV))/ports $(BIN)/python utils/first_try.py --set tried
 
 fuzz: $(VENV)/.installed  ## the property tests on other examples in each run, and on twenty times as many
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile=fuzz

@@ -7,13 +7,14 @@ number, shape or tensor to which the edited line gives a name. ``reference``: th
 what the edited line computed in the clean port, or the first value after it that both have. ``module``: a module that
 runs the edited line. ``unsure``: another place, said to be uncertain. ``wrong``: another place, with certainty.
 ``missed``: no culprit. ``proved``: of all of these, those with a proof. The first run on new ports is the figure of
-docs/evidence.md; ports that were used to mend something belong to ``tests/ports/corpus``.
+docs/evidence.md. After it they may be looked at: they go to ``tests/ports/tried`` (``--set tried``), and new ones come.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import random
 import sys
 import time
@@ -31,7 +32,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "ports
 
 from editing import EditedFile, imported  # type: ignore[import-not-found]  # the folder is put on the path above
 from judging import built, is_installed, relative_l2  # type: ignore[import-not-found]
-from unseen.ports import PORTS  # type: ignore[import-not-found]
 
 import pytest_tfdebug
 from pytest_tfdebug.fingerprints import distance
@@ -242,7 +242,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--edits", type=int, default=17, help="edits of each port that are bugs (default 17)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default=",".join(port.name for port in PORTS), help="names, with commas")
+    parser.add_argument("--set", choices=("unseen", "tried"), default="unseen", help="which ports (default unseen)")
+    parser.add_argument("--only", default="", help="names, with commas (default all)")
     parser.add_argument("--show", action="store_true", help="print each edit and its report")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -250,8 +251,9 @@ def main() -> None:
     columns = (*VERDICTS, "proved", "alarm")
     print(f"{'port':22} bugs  " + "  ".join((*columns, "s each")), flush=True)
     total: Counter[str] = Counter()
-    for port in PORTS:
-        if port.name not in options.only.split(",") or not is_installed(port):
+    only = options.only.split(",") if options.only else []
+    for port in importlib.import_module(f"{options.set}.ports").PORTS:
+        if (only and port.name not in only) or not is_installed(port):
             continue
         begin, draw = time.perf_counter(), random.Random(f"{options.seed}{port.name}")  # noqa: S311
         counts = tried(port, options.edits, draw, show=options.show)

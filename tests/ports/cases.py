@@ -37,6 +37,7 @@ class Case:
         port_kwargs: Keyword arguments of the port.
         arranged: Takes the main output from what the port returns, laid out as the reference's.
         outputs: Which output of the port is which of the reference's, where that has to be said.
+        main: Takes the main output from what the reference returns.
     """
 
     reference: nn.Module
@@ -47,11 +48,12 @@ class Case:
     port_kwargs: dict[str, Any] = field(default_factory=dict)
     arranged: Callable[[Any], torch.Tensor] = main_tensor
     outputs: dict[str, str] | None = None
+    main: Callable[[Any], torch.Tensor] = main_tensor
 
     def reference_output(self) -> torch.Tensor:
         """Return the main output of the reference."""
         with torch.no_grad():
-            return main_tensor(self.reference(*self.reference_args, **self.reference_kwargs))
+            return self.main(self.reference(*self.reference_args, **self.reference_kwargs))
 
     def port_output(self) -> torch.Tensor:
         """Return the main output of the port, in the reference's layout."""
