@@ -12,7 +12,7 @@ from pytest_tfdebug.scan.read.files import stamp
 from pytest_tfdebug.scan.read.tree import DiskTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pytest_tfdebug.scan.report.found import PartialScan
     from pytest_tfdebug.scan.report.result import ScanResult
@@ -35,15 +35,47 @@ class Question(NamedTuple):
 class Answer:
     """What the command line shows: the report, its summary, and what went wrong on the way.
 
-    ``find`` returns what the scan found, and ``head`` is what is kept of an earlier answer that still stands, if any.
+    What is in the cache, if one is given, stands as long as the files do; a model is scanned if it rests on one that
+    has changed.
+
+    Raises:
+        ScanError: If there is no repository; when it is asked, if there is no common test, or none of this name.
     """
 
-    def __init__(self, question: Question, find: Callable[[], PartialScan], head: Head | None = None) -> None:
-        self.question, self._find, self._kept = question, find, head
+    def __init__(self, question: Question, cache: Cache | None = None) -> None:
+        self.question, self._cache, tree = question, cache, DiskTree(question.repo)
+        head = cache.head(question.name) if cache is not None else None
+        self._earlier = head if head is not None and head.record.has_listings_of(tree) else None
+        self._changed = self._earlier.record.changed(tree) if self._earlier is not None else set()
+        self._kept = None if self._changed else self._earlier
 
     @cached_property
     def _part(self) -> PartialScan:
-        return self._find()
+        from pytest_tfdebug.scan.read.layout import Work, model_files
+        from pytest_tfdebug.scan.workers import scan_models
+
+        earlier = self._found_earlier()
+        if earlier is not None and not self._changed:
+            return earlier
+        repo, models_dir, test, is_strict = self.question
+        tree = DiskTree(repo)
+        work = Work(repo, tuple(model_files(tree, models_dir)), test, is_strict)
+        kept = earlier.without(work, self._changed) if earlier is not None else None
+        known = {model.model for model in kept.models} if kept is not None else set()
+        files = sum(where.model not in known for where in work.places)
+        sys.stderr.write(f"🔬 Parsing {files} model test files once each...\n")
+        sys.stderr.flush()
+        part = scan_models(work, tree, [model for model in work.by_model() if model not in known])
+        return part if kept is None else part.union([kept, part])
+
+    def _found_earlier(self) -> PartialScan | None:
+        """Return what the earlier scan found; None where there is none, or it is not what it should be."""
+        if self._earlier is not None and self._cache is not None:
+            from pytest_tfdebug.scan.report.found import from_rows
+
+            with suppress(*MISTAKES):
+                return from_rows(self._cache.rows(self.question.name), self._earlier.bad, self._earlier.record)
+        return None
 
     @cached_property
     def head(self) -> Head:
@@ -79,23 +111,23 @@ class Answer:
         size, checksum = write(path, chunks(self.result.tests))
         self.head = self.head._replace(size=size, checksum=checksum)
 
-    def keep(self, cache: Cache) -> None:
+    def keep(self) -> None:
         """Keep the answer for the next scan, if it is new."""
-        if self.head != self._kept:
+        if self._cache is not None and self.head != self._kept:
             from pytest_tfdebug.scan.report.found import to_rows
 
-            cache.keep(self.question.name, self.head, to_rows(self._part))
+            self._cache.keep(self.question.name, self.head, to_rows(self._part))
 
     @property
     def warnings(self) -> Iterator[str]:
         """Yield a line for each file that was left out and each base class that is not known."""
-        if self.head.bad:
-            yield f"warning: {len(self.head.bad)} file(s) left out:"
-            yield from (f"  {path}: {reason}" for path, reason in sorted(self.head.bad.items()))
-        if self.head.unresolved:
-            count = len(self.head.unresolved)
-            yield f"warning: {count} base class(es) not found; the tests that they bring are not counted:"
-            yield from (f"  {base}" for base in self.head.unresolved)
+        bad, unresolved = self.head.bad, self.head.unresolved
+        if bad:
+            yield f"warning: {len(bad)} file(s) left out:"
+            yield from (f"  {path}: {reason}" for path, reason in sorted(bad.items()))
+        if unresolved:
+            yield f"warning: {len(unresolved)} base class(es) not found; the tests that they bring are not counted:"
+            yield from (f"  {base}" for base in unresolved)
 
     def summarize(self, *, verbose: bool = False) -> Iterable[str]:
         """Return the lines of the summary."""
@@ -107,51 +139,3 @@ class Answer:
         if self.question.test is not None:
             return render.one_test(self.question.test, self.result[self.question.test].to_dict(), verbose=verbose)
         return render.all_tests(self.result.tests.values(), self.result.models, verbose=verbose)
-
-
-def answer(question: Question, cache: Cache | None) -> Answer:
-    """Scan a repository, or find in the cache, if one is given, that an earlier scan still stands.
-
-    Raises:
-        ScanError: If there is no repository, no common test, or none of this name.
-    """
-    tree, head = DiskTree(question.repo), cache.head(question.name) if cache is not None else None
-    if cache is None or head is None or not head.record.has_listings_of(tree):
-        return Answer(question, lambda: _found(question))
-    changed = head.record.changed(tree)
-    if changed:
-        return Answer(question, lambda: _found(question, head, cache.rows(question.name), changed))
-    return Answer(question, lambda: _earlier(head, cache.rows(question.name)) or _found(question), head)
-
-
-def _found(
-    question: Question, head: Head | None = None, rows: Any = None, changed: set[str] | None = None
-) -> PartialScan:
-    """Scan the models that depend on changed files, and take what an earlier scan found of the others.
-
-    Every model is scanned where there is no earlier scan, or a file has changed that belongs to no model.
-    """
-    from pytest_tfdebug.scan.read.layout import Work, model_files
-    from pytest_tfdebug.scan.workers import scan_models
-
-    tree = DiskTree(question.repo)
-    work = Work(question.repo, tuple(model_files(tree, question.models_dir)), question.test, question.is_strict)
-    earlier = _earlier(head, rows) if head is not None else None
-    kept = earlier.without(work, changed or set()) if earlier is not None else None
-    known = {model.model for model in kept.models} if kept is not None else set()
-    models = [model for model in work.by_model() if model not in known]
-    sys.stderr.write(
-        f"🔬 Parsing {sum(where.model not in known for where in work.places)} model test files once each...\n"
-    )
-    sys.stderr.flush()
-    part = scan_models(work, tree, models)
-    return part if kept is None else part.union([kept, part])
-
-
-def _earlier(head: Head, rows: Any) -> PartialScan | None:
-    """Return what an earlier scan found; None where the rows are not what they should be."""
-    from pytest_tfdebug.scan.report.found import from_rows
-
-    with suppress(*MISTAKES):
-        return from_rows(rows, head.bad, head.record)
-    return None

@@ -13,6 +13,7 @@ import os
 import sys
 import zlib
 from contextlib import suppress
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 from pytest_tfdebug.scan.read.files import check_json, read, replace
@@ -45,8 +46,7 @@ class Cache:
     def __init__(self, root: str | os.PathLike[str], models_dir: str) -> None:
         name = digest(os.path.realpath(root).encode(errors="surrogateescape"))
         self._path = os.path.join(directory(), f"{name}.answers")
-        self._version = _line([_MARK, _version()])
-        self._models_dir = models_dir
+        self._version, self._models_dir = _line([_MARK, _version()]), models_dir
         self._parts: dict[bytes, tuple[bytes, bytes]] = {}
         with suppress(OSError):
             version, *lines = read(self._path, _MOST + _MOST // 16).split(b"\n")
@@ -69,17 +69,13 @@ class Cache:
     def keep(self, name: str, head: Head, rows: object) -> None:
         """Keep an answer in place of what was kept under its name; a cache that cannot be written is no error."""
         own = self._key(name)
-        parts = {own: (_line(head), _line(rows)), **{key: part for key, part in self._parts.items() if key != own}}
-        lines, size = [self._version], 0
-        for key, part in list(parts.items())[:_ANSWERS]:
-            size += sum(map(len, part))
-            if size > _MOST:
-                break
-            lines += [key, *part]
-        self._parts = parts
+        self._parts = {own: (_line(head), _line(rows))} | {key: self._parts[key] for key in self._parts if key != own}
+        sizes = accumulate(sum(map(len, part)) for part in self._parts.values())
+        kept = zip(islice(self._parts.items(), _ANSWERS), sizes, strict=False)
+        lines = [line for (key, part), size in kept if size <= _MOST for line in (key, *part)]
         with suppress(OSError):
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            replace(self._path, [b"\n".join(lines)])
+            replace(self._path, [b"\n".join([self._version, *lines])])
 
     def _key(self, name: str) -> bytes:
         return _line([name, self._models_dir])

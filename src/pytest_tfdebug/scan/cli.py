@@ -9,7 +9,7 @@ from functools import partial
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.scan.answer import Answer, Question, answer
+from pytest_tfdebug.scan.answer import Answer, Question
 from pytest_tfdebug.scan.cache import Cache
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.read.tree import DiskTree
@@ -97,15 +97,14 @@ def _run(options: argparse.Namespace) -> int:
     earlier = _earlier(options)
     question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
     cache = None if options.no_cache or options.strict else Cache(options.repo, options.models_dir)
-    found = answer(question, cache)
+    found = Answer(question, cache)
     for warning in found.warnings:
         _tell(warning)
     if options.strict and found.head.bad:
         raise ScanError(f"{len(found.head.bad)} unreadable file(s), named above, with --strict.")
     target = _target(options, found)
     saved = [] if target is None else _save(target, options.format, found)
-    if cache is not None:
-        found.keep(cache)
+    found.keep()
     if options.write_baseline:
         from pytest_tfdebug.scan.ratchet.saved import compact
         from pytest_tfdebug.scan.report.result import write
@@ -143,7 +142,7 @@ def _fix(options: argparse.Namespace) -> int:
     done = "rewritten" if options.write else "to rewrite with --write"
     _tell(f"{count} skip(s) in {files} file(s) {done}." if count else "Nothing to fix.")
     if options.output_dir is not None:
-        report = answer(Question(options.repo, options.models_dir), None)
+        report = Answer(Question(options.repo, options.models_dir))
         target = os.path.join(os.path.expanduser(options.output_dir), f"{report.question.name}.json")
         _told(_save(target, None, report))
     return OK

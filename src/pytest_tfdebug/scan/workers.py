@@ -34,7 +34,7 @@ def scan_models(work: Work, tree: DiskTree, models: list[str]) -> PartialScan:
         from concurrent.futures.process import BrokenProcessPool
 
         with suppress(OSError, BrokenProcessPool):  # if no more processes can be started, this one scans everything
-            return PartialScan.union([*_in_processes(work, models, processes), PartialScan.of(tree.record)])
+            return PartialScan.union([*_in_processes(work, models, processes), PartialScan([], {}, tree.record, [])])
     return Scanner(work, tree).scan(_progress(models, len(models)))
 
 

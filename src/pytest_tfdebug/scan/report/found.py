@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 from pytest_tfdebug.scan.errors import ScanError, Unresolved
 from pytest_tfdebug.scan.read.layout import is_owned
 from pytest_tfdebug.scan.read.tree import Record
 from pytest_tfdebug.scan.report.result import Case, CommonTest, ScanResult
-from pytest_tfdebug.scan.resolve.conditions import Condition
-from pytest_tfdebug.scan.state.states import State
+from pytest_tfdebug.scan.state.states import State  # noqa: TC001 - msgspec reads the types of ``Rows``
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -65,11 +64,6 @@ class PartialScan(NamedTuple):
     shared: list[str]
 
     @classmethod
-    def of(cls, record: Record) -> PartialScan:
-        """Return the part of a scan that only read."""
-        return cls([], {}, record, [])
-
-    @classmethod
     def union(cls, parts: Sequence[PartialScan]) -> PartialScan:
         """Return what several parts of a scan found."""
         return cls(
@@ -82,8 +76,7 @@ class PartialScan(NamedTuple):
     def without(self, work: Work, changed: set[str]) -> PartialScan | None:
         """Return what still stands after some files have changed; None if all models have to be scanned."""
         owned = frozenset(where.owned for where in work.places)
-        is_of_models = all(is_owned(path, owned) for path in changed)
-        if not is_of_models or "" in self.shared or not changed.isdisjoint(self.shared):
+        if not {"", *changed}.isdisjoint(self.shared) or not all(is_owned(path, owned) for path in changed):
             return None
         by_model = work.by_model()
         stand = {each.model for each in self.models if each.uses is not None and changed.isdisjoint(each.uses)}
@@ -132,23 +125,37 @@ def _check(names: list[str], common: set[str], models: int, test: str | None) ->
         raise ScanError(f"{test!r} is not one of the {len(common)} common tests; {hint}")
 
 
-def to_rows(part: PartialScan) -> dict[str, Any]:
-    """Return what a scan found as lists, texts and numbers; what many classes share is stored once and has a number."""
+class Rows(TypedDict):
+    """What a scan found as JSON holds it: tests, states and mixins stand once, and elsewhere by their number."""
+
+    tests: list[str]
+    states: list[State]
+    mixins: list[tuple[str, int, list[int]]]
+    models: list[tuple[str, list[tuple[str, list[int], list[int]]], list[int], list[Unresolved], list[str] | None]]
+    shared: list[str]
+
+
+def to_rows(part: PartialScan) -> Rows:
+    """Return what a scan found as lists, texts and numbers."""
     tests: dict[str, int] = {}
     states: dict[State, int] = {}
     mixins: dict[Mixin, int] = {}
-    found = []
-    for model in part.models:
-        classes = [
-            [cls.name, _numbered(tests, cls.states), _numbered(states, cls.states.values())] for cls in model.classes
-        ]
-        found.append([model.model, classes, _numbered(mixins, model.mixins), model.unresolved, model.uses])
-    kept = [(mixin.origin, mixin.size, _numbered(tests, sorted(mixin.tests))) for mixin in mixins]
-    return {"tests": list(tests), "states": list(states), "mixins": kept, "models": found, "shared": part.shared}
 
+    def numbered(numbers: dict[_T, int], items: Iterable[_T]) -> list[int]:
+        return [numbers.setdefault(item, len(numbers)) for item in items]
 
-def _numbered(numbers: dict[_T, int], items: Iterable[_T]) -> list[int]:
-    return [numbers.setdefault(item, len(numbers)) for item in items]
+    models: Any = [
+        (
+            model,
+            [(name, numbered(tests, each), numbered(states, each.values())) for _, name, each in classes],
+            numbered(mixins, own),
+            unresolved,
+            uses,
+        )
+        for model, classes, own, unresolved, uses in part.models
+    ]
+    kept = [(mixin.origin, mixin.size, numbered(tests, sorted(mixin.tests))) for mixin in mixins]
+    return Rows(tests=list(tests), states=list(states), mixins=kept, models=models, shared=part.shared)
 
 
 def from_rows(rows: Any, bad: dict[str, str], record: Record) -> PartialScan:
@@ -157,39 +164,19 @@ def from_rows(rows: Any, bad: dict[str, str], record: Record) -> PartialScan:
     Raises:
         ValueError: If the rows are not such as :func:`to_rows` makes, or another of the cache's ``MISTAKES``.
     """
-    tests = _texts(rows["tests"])
-    states = [
-        State._make([*fields[:3], Condition(fields[3]), *fields[4:]])
-        for fields in (_checked(each, *[str] * 5, int) for each in rows["states"])
-    ]
-    mixins = [
-        Mixin(origin, size, frozenset(_picked(tests, some)))
-        for origin, size, some in (_checked(each, str, int, list) for each in rows["mixins"])
-    ]
+    from msgspec import convert
+
+    kept = convert(rows, Rows, dec_hook=lambda kind, text: kind(text))
+    test, state = kept["tests"].__getitem__, kept["states"].__getitem__
+    mixins = [Mixin(origin, size, frozenset(map(test, own))) for origin, size, own in kept["mixins"]]
     models = []
-    for model, classes, used, unresolved, uses in (_checked(each, str, *[object] * 4) for each in rows["models"]):
-        of_model = [
-            ClassTests(model, name, dict(zip(_picked(tests, own), _picked(states, theirs), strict=True)))
-            for name, own, theirs in (_checked(each, str, list, list) for each in classes)
+    for model, classes, own, unresolved, uses in kept["models"]:
+        found = [
+            ClassTests(model, name, dict(zip(map(test, names), map(state, states), strict=True)))
+            for name, names, states in classes
         ]
-        bases = [Unresolved(*_checked(each, str, str, str, int)) for each in unresolved]
-        inherited = _picked(mixins, used)
-        if any(cls.states.keys() - frozenset().union(*(mixin.tests for mixin in inherited)) for cls in of_model):
+        inherited = [mixins[number] for number in own]
+        if not set().union(*(cls.states for cls in found)) <= set().union(*(mixin.tests for mixin in inherited)):
             raise ValueError("a test of no mixin")
-        models.append(ModelScan(model, of_model, inherited, bases, None if uses is None else _texts(uses)))
-    return PartialScan(models, bad, record, _texts(rows["shared"]))
-
-
-def _picked(items: list[_T], numbers: Iterable[int]) -> list[_T]:
-    return [items[number] for number in numbers]
-
-
-def _texts(values: Any) -> Any:
-    return _checked(values, *[str] * len(values))
-
-
-def _checked(values: Any, *kinds: type) -> Any:
-    """Return values that are to be of some types; a ValueError says that they are not."""
-    if not isinstance(values, list) or len(values) != len(kinds) or not all(map(isinstance, values, kinds)):
-        raise ValueError("not what was kept")
-    return values
+        models.append(ModelScan(model, found, inherited, unresolved, uses))
+    return PartialScan(models, bad, record, kept["shared"])
