@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from itertools import islice, permutations, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from msgspec import ValidationError, convert
 
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.ratchet import saved
@@ -112,22 +114,27 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
         ScanError: If the file cannot be read or is no such report.
     """
     found = saved.load(path, f"pytest -p scan_truth.plugin --skip-report={path}")
-    if not all(map(_is_of_a_run, found.values())):
+    try:
+        convert(found, dict[str, _TestOfARun])
+    except ValidationError as error:
         raise ScanError(
             f"{path} is not the report of a run; write one with pytest -p scan_truth.plugin --skip-report=FILE."
-        )
+        ) from error
     return found
 
 
-def _is_of_a_run(test: Mapping[str, Any]) -> bool:
-    """Tell whether what a report says of a test is what a run says."""
-    classes = test.get("classes_ran")
-    return (
-        isinstance(classes, dict)
-        and all(saved.are(str, names) for names in classes.values())
-        and all(saved.are(str, test.get(key)) for key in ("models_not_run", "models_incomplete"))
-        and all(entry.keys() >= set(State._fields) and isinstance(entry["condition"], str) for entry in test["tests"])
-    )
+class _CaseOfARun(TypedDict):
+    form: str
+    condition: str
+
+
+class _TestOfARun(TypedDict):
+    """What a run says of a test and a scan does not."""
+
+    classes_ran: dict[str, list[str]]
+    models_not_run: list[str]
+    models_incomplete: list[str]
+    tests: list[_CaseOfARun]
 
 
 def compare(scanned: Mapping[str, dict[str, Any]], real: Mapping[str, dict[str, Any]]) -> Comparison:

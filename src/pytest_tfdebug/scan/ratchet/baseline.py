@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     _Entry: TypeAlias = Mapping[str, Any]
 
-
 #: Lines for a change that fails, as many as other checkers show of an output.
 _MOST_LINES = 10
 
@@ -65,22 +64,16 @@ KINDS = {
     "changed": ChangeKind("Changed reasons", "warning", fails=False),
     "gone": ChangeKind("Gone skips", "notice", fails=False),
 }
-#: What names a skip: its test, its model and its class.
-_Key: TypeAlias = "tuple[str, ...]"
-_Skips: TypeAlias = "dict[_Key, list[_ReportedSkip]]"
-#: A test, a model, or a model and its class.
+#: A test, a model, or a model and its class; a test, a model and a class name a skip.
 _Name: TypeAlias = "tuple[str, ...]"
+#: Skips by what names them now, each with what named it in its own report.
+_Skips: TypeAlias = "dict[_Name, list[tuple[_Name, _Entry]]]"
 #: What identifies the skips of a name beside that name.
-_Facts: TypeAlias = "frozenset[tuple[str, ...]]"
+_Facts: TypeAlias = "frozenset[_Name]"
+#: The parts of a skip's name that may have changed, and what else in the name identifies the skip.
+_PARTS = ((slice(1), slice(1, 2)), (slice(1, 2), slice(1)), (slice(1, 3), slice(1)))
 #: How many of the names that share a skip are looked at; there may be thousands.
 _LOOKED_AT = 30
-
-
-class _ReportedSkip(NamedTuple):
-    """An entry of a report, and what named it there."""
-
-    name: _Key
-    entry: _Entry
 
 
 def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reasons: bool = False) -> list[SkipChange]:
@@ -92,14 +85,23 @@ def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reason
     """
     before, after = _skips(earlier), _skips(now)
     were, are = _known(earlier), _known(now)
-    for part in _PARTS:
-        before = _renamed(before, after, are, were, part)
+    for own, rest in _PARTS:
+        gone, new = _by_name(before, own, rest, are), _by_name(after, own, rest, were)
+        names: dict[_Name, _Name] = _new_names(gone, new) if gone and new else {}
+        renamed: _Skips = {}
+        for key, skips in before.items() if names else ():
+            name = list(key)
+            name[own] = names.get(key[own], key[own])
+            renamed.setdefault(tuple(name), []).extend(skips)
+        before = renamed or before
     found: list[SkipChange] = []
-    for key in {**after, **before}:
-        for was, entry in _paired(before.get(key, []), after.get(key, [])):
-            found += _change(key, was, entry, now, strict_reasons=strict_reasons)
-    order = list(KINDS)
-    return sorted(found, key=lambda change: order.index(change.kind))
+    for key in after | before:
+        for was, skip in _paired(before.get(key, []), after.get(key, [])):
+            if skip is not None:
+                found += _change(key, was, skip[1], strict_reasons=strict_reasons)
+            elif was is not None and key[0] in now:
+                found.append(SkipChange("gone", key[0], was[1]))
+    return sorted(found, key=lambda change: list(KINDS).index(change.kind))
 
 
 def without_reason(now: Mapping[str, Any]) -> list[SkipChange]:
@@ -108,28 +110,23 @@ def without_reason(now: Mapping[str, Any]) -> list[SkipChange]:
 
 
 def _change(
-    key: _Key, was: _ReportedSkip | None, now: _ReportedSkip | None, report: Mapping[str, Any], *, strict_reasons: bool
+    key: _Name, was: tuple[_Name, _Entry] | None, entry: _Entry, *, strict_reasons: bool
 ) -> Iterator[SkipChange]:
-    """Yield what has become of a skip."""
-    if now is None:
-        if was is not None and key[0] in report:
-            yield SkipChange("gone", key[0], was.entry)
-        return
-    entry, reason = now.entry, now.entry["reason"]
-    is_bare = entry["state"] == "skipped" and not reason.strip()
+    """Yield how a skip differs from what it was."""
+    reason, state = entry["reason"], entry["state"]
     if was is None:
-        yield SkipChange("empty" if entry["state"] == "empty" else "new", key[0], entry)
+        yield SkipChange("empty" if state == "empty" else "new", key[0], entry)
         return
-    earlier = was.entry["reason"]
-    if entry["state"] == "empty" != was.entry["state"]:
+    name, earlier = was[0], was[1]["reason"]
+    if state == "empty" != was[1]["state"]:
         yield SkipChange("empty", key[0], entry, earlier)
-    elif is_bare and (strict_reasons or earlier.strip()):
+    elif state == "skipped" and not reason.strip() and (strict_reasons or earlier.strip()):
         yield SkipChange("no-reason", key[0], entry, earlier)
     elif earlier != reason:
         yield SkipChange("changed", key[0], entry, earlier)
-    if was.name != key:
-        names = (old for old, name in zip(was.name, key, strict=True) if old != name)
-        yield SkipChange("renamed", key[0], entry, ", ".join(names))
+    if name != key:
+        old = (then for then, part in zip(name, key, strict=True) if then != part)
+        yield SkipChange("renamed", key[0], entry, ", ".join(old))
 
 
 def _skips(report: Mapping[str, Any]) -> _Skips:
@@ -138,18 +135,8 @@ def _skips(report: Mapping[str, Any]) -> _Skips:
         for entry in values["tests"]:
             if entry["state"] in HELD:
                 key = test, entry["model"], entry["class"]
-                found.setdefault(key, []).append(_ReportedSkip(key, entry))
+                found.setdefault(key, []).append((key, entry))
     return found
-
-
-class _NamePart(NamedTuple):
-    """A part of a skip's name that may have changed, and what else in the name identifies the skip."""
-
-    own: slice
-    rest: slice
-
-
-_PARTS = tuple(_NamePart(slice(*own), slice(*rest)) for own, rest in (((1,), (1, 2)), ((1, 2), (1,)), ((1, 3), (1,))))
 
 
 def _known(report: Mapping[str, Any]) -> set[_Name]:
@@ -159,64 +146,47 @@ def _known(report: Mapping[str, Any]) -> set[_Name]:
     return {(test,) for test in report} | models | classes
 
 
-def _renamed(before: _Skips, after: _Skips, gone_from: set[_Name], new_to: set[_Name], part: _NamePart) -> _Skips:
-    """Return the earlier skips under the names that they have now.
-
-    A name is another one's where it is gone (the later report, ``gone_from``, lacks it) and the other is new (the
-    earlier, ``new_to``, lacks it), and most skips of both are the same.
-    """
-    gone, new = _by_name(before, part, gone_from), _by_name(after, part, new_to)
-    if not gone or not new:
-        return before
-    names = _new_names(gone, new)
-    found: _Skips = {}
-    for key, entries in before.items():
-        name = list(key)
-        name[part.own] = names.get(key[part.own], key[part.own])
-        found.setdefault(tuple(name), []).extend(entries)
-    return found
+def _by_name(skips: _Skips, own: slice, rest: slice, others: set[_Name]) -> dict[_Name, _Facts]:
+    """Return, for each name that is not in ``others``, what else identifies its skips."""
+    found: dict[_Name, set[_Name]] = {}
+    for key, entries in skips.items():
+        if key[own] not in others:
+            found.setdefault(key[own], set()).update((*key[rest], entry["reason"]) for _, entry in entries)
+    return {name: frozenset(facts) for name, facts in found.items()}
 
 
 def _new_names(gone: Mapping[_Name, _Facts], new: dict[_Name, _Facts]) -> dict[_Name, _Name]:
-    """Return what each name is called now: first those whose skips are all the same, then those with the most skips."""
+    """Return what each name that is gone is called now, if most skips of both are the same.
+
+    Those come first whose skips are all the same, then those with the most skips.
+    """
     equal: dict[_Facts, deque[_Name]] = {}
-    sharing: dict[tuple[str, ...], list[_Name]] = {}
+    sharing: dict[_Name, list[_Name]] = {}
     for name, are in new.items():
         equal.setdefault(are, deque()).append(name)
         for fact in are:
             sharing.setdefault(fact, []).append(name)
     names = {old: equal[were].popleft() for old, were in gone.items() if equal.get(were)}
     taken = set(names.values())
-    for old in sorted(gone, key=lambda name: len(gone[name]), reverse=True):
-        if old not in names:
-            free = ((name for name in sharing.get(fact, ()) if name not in taken) for fact in sorted(gone[old]))
-            alike = Counter(name for found in free for name in islice(found, _LOOKED_AT))
-            most = [name for name, same in alike.most_common() if 2 * same > max(len(gone[old]), len(new[name]))]
-            names.update(zip([old], most, strict=False))
-            taken.update(most[:1])
+    for old in sorted((name for name in gone if name not in names), key=lambda name: -len(gone[name])):
+        free = ((name for name in sharing.get(fact, ()) if name not in taken) for fact in sorted(gone[old]))
+        alike = Counter(name for found in free for name in islice(found, _LOOKED_AT))
+        most = [name for name, same in alike.most_common() if 2 * same > max(len(gone[old]), len(new[name]))]
+        names.update(zip([old], most, strict=False))
+        taken.update(most[:1])
     return names
 
 
-def _by_name(skips: _Skips, part: _NamePart, others: set[_Name]) -> dict[_Name, _Facts]:
-    """Return, for each name that is not in ``others``, what else identifies its skips."""
-    found: dict[_Name, set[tuple[str, ...]]] = {}
-    for key, entries in skips.items():
-        if key[part.own] not in others:
-            facts = found.setdefault(key[part.own], set())
-            facts.update((*key[part.rest], skip.entry["reason"]) for skip in entries)
-    return {name: frozenset(facts) for name, facts in found.items()}
-
-
 def _paired(
-    before: list[_ReportedSkip], after: list[_ReportedSkip]
-) -> Iterator[tuple[_ReportedSkip | None, _ReportedSkip | None]]:
+    before: list[tuple[_Name, _Entry]], after: list[tuple[_Name, _Entry]]
+) -> Iterator[tuple[tuple[_Name, _Entry] | None, tuple[_Name, _Entry] | None]]:
     """Yield the skips of the classes of one name side by side; two files of a model may each have such a class."""
-    moved: list[_ReportedSkip] = []
-    left: dict[str, deque[_ReportedSkip]] = {}
+    moved: list[tuple[_Name, _Entry]] = []
+    left: dict[str, deque[tuple[_Name, _Entry]]] = {}
     for skip in after:
-        left.setdefault(skip.entry["file"], deque()).append(skip)
+        left.setdefault(skip[1]["file"], deque()).append(skip)
     for was in before:
-        same = left.get(was.entry["file"])
+        same = left.get(was[1]["file"])
         if same:
             yield was, same.popleft()
         else:
@@ -238,20 +208,16 @@ def lines(
     """
     by_kind = {kind: of_kind for kind in KINDS if (of_kind := [change for change in found if change.kind == kind])}
     failing = sum(KINDS[kind].fails for kind in by_kind)
-    room = (
-        (_MOST_LINES - 1 - len(by_kind)) // failing - 1 if failing else render.SHOWN
-    )  # a heading for each, and advice
-    all_lines = sum(
-        1 + len(some) + KINDS[kind].fails * len({each.test for each in some}) for kind, some in by_kind.items()
-    )
-    is_brief = not verbose and failing > 0 and all_lines >= _MOST_LINES
+    every = sum(1 + len(some) + KINDS[kind].fails * len({each.test for each in some}) for kind, some in by_kind.items())
+    is_brief = not verbose and failing > 0 and every >= _MOST_LINES
+    # a heading for each, and advice
+    room = (_MOST_LINES - 1 - len(by_kind)) // failing - 1 if failing else render.SHOWN
     for kind, of_kind in by_kind.items():
         title, _, fails = KINDS[kind]
         yield f"{title} : {len(of_kind)}"
         if is_brief and not fails:
             continue
-        left = 2 * len(of_kind) if verbose or (failing and not is_brief) else room
-        told = 0
+        left, told = 2 * len(of_kind) if verbose or (failing and not is_brief) else room, 0
         for test, group in groupby(of_kind, attrgetter("test")):
             some = list(group)[: max(left - fails, 0)]
             yield from (f" - {_text(change)}" for change in some)
@@ -291,12 +257,11 @@ def as_annotations(found: list[SkipChange], now: Mapping[str, Any]) -> Iterator[
 
 def as_json(found: list[SkipChange], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the changes as a JSON list."""
-    shares = _shares(found, now)
-    rows = []
-    for change in found:
-        values = {"change": change.kind, "test": change.test, "earlier": change.earlier, **change.entry}
-        kept = {column: values[column] for column in _COLUMNS if column in values}
-        rows.append(kept | {"shared": shares[change.test]._asdict()})
+    shares = {test: shared._asdict() for test, shared in _shares(found, now).items()}
+    rows = [
+        {"change": kind, "test": test, "earlier": earlier, **entry, "shared": shares[test]}
+        for kind, test, entry, earlier in found
+    ]
     yield json.dumps(rows, indent=2)
 
 
@@ -314,4 +279,3 @@ def as_markdown(found: list[SkipChange], now: Mapping[str, Any]) -> Iterator[str
 
 #: ``--format`` -> how changes are printed.
 FORMATS = {"json": as_json, "markdown": as_markdown, "github": as_annotations}
-_COLUMNS = ("change", "test", "earlier", "model", "class", "state", "form", "reason", "condition", "file", "line")

@@ -7,8 +7,9 @@ of each class, by file, the tests that it skips and why. One of transformers tak
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from pytest_tfdebug.scan.cache import MISTAKES
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.read.files import check_json, read
 from pytest_tfdebug.scan.report.result import STOPPED
@@ -19,15 +20,30 @@ if TYPE_CHECKING:
 
 #: The states that are held against an earlier report.
 HELD = STOPPED | {"empty"}
-#: What a report has to say of a test, and of a class.
+#: What a report has to say of a class, and of a test.
+_Entry = TypedDict("_Entry", {"model": str, "class": str, "state": str, "reason": str, "file": str, "line": int})
 MODELS = ("models_ran", "models_skipped", "models_partially_skipped")
-_TEXTS = ("model", "class", "state", "reason", "file")
 #: Bytes of a report that are read; one of all tests of transformers takes 40 MB.
 _LONGEST = 60_000_000
 #: The key that tells a compact baseline from a report, and its version.
 _MARK, _VERSION = "scan_baseline", 1
 #: Stands in a reason for the name of the class.
 _CLASS = "\x02"
+
+
+class _Test(TypedDict):
+    models_ran: list[str]
+    models_skipped: list[str]
+    models_partially_skipped: list[str]
+    tests: list[_Entry]
+
+
+class _Compact(TypedDict):
+    tests: list[str]
+    models: list[str]
+    files: list[str]
+    reasons: list[tuple[str, str]]
+    classes: list[tuple[str, str, list[tuple[int, list[int]]]]]
 
 
 def compact(report: Mapping[str, Any]) -> Iterator[str]:
@@ -54,27 +70,23 @@ def _json(value: object) -> str:
 
 
 def _expanded(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a compact baseline in the form of a report, as far as it says.
+    """Return a compact baseline in the form of a report, as far as it says; one of ``MISTAKES`` if it is none."""
+    from msgspec import convert
 
-    Raises:
-        ValueError: If it is not such as :func:`compact` makes, or a LookupError or TypeError.
-    """
     if document[_MARK] != _VERSION:
         raise ValueError(f"version {document[_MARK]!r}, and this one reads {_VERSION}")
-    if not are(str, document["tests"]):
-        raise ValueError("no names of tests")
-    models, files, reasons = document["models"], document["files"], document["reasons"]
-    known = {"models_ran": models, "models_skipped": [], "models_partially_skipped": []}
-    tests = [(test, {**known, "tests": []}) for test in document["tests"]]
-    for model, cls, found in document["classes"]:
+    found = convert(document, _Compact)
+    known = {"models_ran": found["models"], "models_skipped": [], "models_partially_skipped": []}
+    tests: list[tuple[str, dict[str, Any]]] = [(test, {**known, "tests": []}) for test in found["tests"]]
+    for model, cls, skips in found["classes"]:
         # of a class that skips nothing its name matters, as one with another name may have taken its skips over
         ran = {"model": model, "class": cls, "state": "ran", "reason": "", "file": "", "line": 0}
         tests[0][1]["tests"].append(ran)
-        for file, row in found:
+        for file, row in skips:
             for test, why in zip(row[::2], row[1::2], strict=True):
-                state, reason = reasons[why]
-                entry = {**ran, "state": state, "reason": reason.replace(_CLASS, cls), "file": files[file]}
-                tests[test][1]["tests"].append(entry)
+                state, reason = found["reasons"][why]
+                entry = {"state": state, "reason": reason.replace(_CLASS, cls), "file": found["files"][file]}
+                tests[test][1]["tests"].append(ran | entry)
     return dict(tests)
 
 
@@ -84,34 +96,18 @@ def load(path: Path, written_by: str = "python -m pytest_tfdebug.scan") -> dict[
     Raises:
         ScanError: If the file cannot be read or is no report of this scanner.
     """
+    from msgspec import convert
+
+    kind = "JSON"
     try:
-        report = json.loads(check_json(read(path, _LONGEST)).decode())
+        report: dict[str, dict[str, Any]] = json.loads(check_json(read(path, _LONGEST)).decode())
+        if isinstance(report, dict) and _MARK in report:
+            kind = "a whole baseline"
+            return _expanded(report)
+        kind = "a report of this scanner"
+        convert(report, dict[str, _Test])
     except OSError as error:
         raise ScanError(f"Cannot read {path}: {error.strerror or error}; write it with {written_by}.") from error
-    except (ValueError, RecursionError) as error:
-        raise ScanError(f"{path} is not JSON ({error}); write it with {written_by}.") from error
-    try:
-        report = _expanded(report) if isinstance(report, dict) and _MARK in report else report
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ScanError(f"{path} is not a whole baseline ({error}); write it with {written_by}.") from error
-    if not isinstance(report, dict) or not all(map(_is_test, report.values())):
-        raise ScanError(f"{path} is not a report of this scanner; write it with {written_by}.")
-    found: dict[str, dict[str, Any]] = report
-    return found
-
-
-def _is_test(test: object) -> bool:
-    """Tell whether what JSON holds is what a report says of a test."""
-    if not isinstance(test, dict) or not test.keys() >= {*MODELS, "tests"}:
-        return False
-    entries = test["tests"]
-    return all(are(str, test[key]) for key in MODELS) and are(dict, entries) and all(map(_is_entry, entries))
-
-
-def _is_entry(entry: dict[str, Any]) -> bool:
-    return entry.keys() >= {*_TEXTS, "line"} and all(isinstance(entry[key], str) for key in _TEXTS)
-
-
-def are(kind: type, items: object) -> bool:
-    """Tell whether what JSON holds is a list of such."""
-    return isinstance(items, list) and all(isinstance(item, kind) for item in items)
+    except MISTAKES as error:
+        raise ScanError(f"{path} is not {kind} ({error}); write it with {written_by}.") from error
+    return report
