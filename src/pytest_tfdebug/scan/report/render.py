@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 SHOWN = 10
 #: Characters of a condition that are shown where it stands for many.
 _WIDEST = 100
+#: States of classes of models that run a test elsewhere -> their headings.
+_PARTLY = {
+    "skipped": "Skipped by a part of the model's classes",
+    "vanished": "Vanished: bound to something that is not a function",
+    "empty": "Empty: the body tests nothing",
+}
 _HEADINGS = {
     "models_ran": "ran",
     "models_skipped": "skipped",
@@ -29,34 +35,27 @@ _HEADINGS = {
 
 def one_test(test: str, report: Mapping[str, Any], *, verbose: bool = False) -> Iterator[str]:
     """Yield the summary of one test: how many models ran and skipped it, and why."""
-    ran, skipped = report["models_ran"], report["models_skipped"]
-    total = len(ran) + len(skipped)
+    ran, skipped, waiting = len(report["models_ran"]), set(report["models_skipped"]), len(report["models_conditional"])
+    total = ran + len(skipped)
     yield f"== {test} =="
-    waiting = len(report["models_conditional"])
-    some = f" ({'all' if waiting == len(ran) else waiting} of them on a condition)" if waiting else ""
-    yield f"Ran    : {len(ran)}/{total}{some}"
+    some = f" ({'all' if waiting == ran else waiting} of them on a condition)" if waiting else ""
+    yield f"Ran    : {ran}/{total}{some}"
     yield f"Skipped : {len(skipped)}/{total} ({report['skipped_proportion']:.1%})"
-    stopped = [entry for entry in report["tests"] if entry["model"] in set(skipped)]
-    others = [entry for entry in report["tests"] if entry["model"] not in set(skipped)]
-    partial = set(report["models_partially_skipped"])
-    yield from _list(stopped, verbose=verbose)
-    for title, states in (
-        ("Skipped by a part of the model's classes", {"skipped"}),
-        ("Vanished: bound to something that is not a function", {"vanished"}),
-        ("Empty: the body tests nothing", {"empty"}),
-    ):
-        found = [entry for entry in others if entry["state"] in states]
-        if found:
+    yield from _list([entry for entry in report["tests"] if entry["model"] in skipped], verbose=verbose)
+    others: dict[str, list[dict[str, Any]]] = {}
+    for entry in report["tests"]:
+        if entry["model"] not in skipped:
+            others.setdefault(entry["state"], []).append(entry)
+    for state, title in _PARTLY.items():
+        if found := others.get(state):
             yield f"{title} : {len({entry['model'] for entry in found})}"
             yield from _list(found, verbose=verbose)
-    conditional = [entry for entry in others if entry["state"] == "conditional"]
-    if conditional:
-        hint = "" if verbose else " (--verbose lists them)"
-        yield f"Conditional : {len(report['models_conditional'])}/{total}{hint}"
+    if conditional := others.get("conditional"):
+        yield f"Conditional : {waiting}/{total}{'' if verbose else ' (--verbose lists them)'}"
         pairs = {(entry["condition"], entry["model"]) for entry in conditional}
         yield from _list(conditional, verbose=True) if verbose else _conditions(condition for condition, _ in pairs)
-    if partial and not any(entry["state"] == "skipped" for entry in others):
-        yield f"Skipped for a part of its parameters : {', '.join(sorted(partial))}"
+    if report["models_partially_skipped"] and "skipped" not in others:
+        yield f"Skipped for a part of its parameters : {', '.join(sorted(report['models_partially_skipped']))}"
 
 
 def _list(entries: list[dict[str, Any]], *, verbose: bool) -> Iterator[str]:
@@ -105,13 +104,12 @@ def all_tests(tests: Iterable[CommonTest], models: Sequence[str], *, verbose: bo
     With ``verbose`` every skip is listed below its test.
     """
     ordered = sorted(tests, key=lambda test: (-test.skipped_proportion, test.name))
-    rows = [["test", "origin", *_HEADINGS.values(), "skipped %"]]
     counts = [[len(test.lists[key]) for key in _HEADINGS] for test in ordered]
-    totals = [sum(column) for column in zip(*counts, strict=True)]
+    rows = [["test", "origin", *_HEADINGS.values(), "skipped %"]]
     for test, numbers in zip(ordered, counts, strict=True):
         rows.append([test.name, test.origin, *map(str, numbers), f"{test.skipped_proportion:.1%}"])
-    share = totals[1] / max(totals[0] + totals[1], 1)
-    rows.append(["total", "", *map(str, totals), f"{share:.1%}"])
+    totals = [sum(column) for column in zip(*counts, strict=True)]
+    rows.append(["total", "", *map(str, totals), f"{totals[1] / max(totals[0] + totals[1], 1):.1%}"])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row, shown in zip(rows, (None, *ordered, None), strict=True):
         words = [cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)]
@@ -139,13 +137,11 @@ def to_markdown(report: Mapping[str, Mapping[str, Any]]) -> str:
         counts = f"{len(values['models_ran'])} | {len(values['models_skipped'])} | {values['skipped_proportion']:.1%}"
         lines.append(f"| `{test}` | {values['origin']} | {counts} |")
     for test in by_proportion(report):
-        entries = [entry for entry in report[test]["tests"] if entry["state"] != "conditional"]
+        entries = [each for each in report[test]["tests"] if each["state"] != "conditional"]
         if entries:
             lines += ["", f"### {test}", "", "| model | state | reason | where |", "| --- | --- | --- | --- |"]
-            lines += [
-                f"| {entry['model']} | {entry['state']} | {cell(entry['reason'])} | {place(entry)} |"
-                for entry in entries
-            ]
+        for each in entries:
+            lines.append(f"| {each['model']} | {each['state']} | {cell(each['reason'])} | {place(each)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -164,8 +160,7 @@ def as_annotations(report: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
     """Yield an annotation for each skip: a warning where it has no reason or the test vanished or is empty."""
     for test, values in report.items():
         for entry in values["tests"]:
-            if entry["state"] == "skipped":
-                level = "notice" if entry["reason"] else "warning"
-                yield annotation(level, entry, f"{test} is skipped" + ("" if entry["reason"] else " without a reason"))
-            elif entry["state"] in {"vanished", "empty"}:
-                yield annotation("warning", entry, f"{test} is {entry['state']}")
+            state, has_reason = entry["state"], bool(entry["reason"]) and entry["state"] == "skipped"
+            if state in {"skipped", "vanished", "empty"}:
+                more = " without a reason" if state == "skipped" and not has_reason else ""
+                yield annotation("notice" if has_reason else "warning", entry, f"{test} is {state}{more}")

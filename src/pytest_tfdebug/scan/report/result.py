@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.read.files import replace
+from pytest_tfdebug.scan.state.states import State
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
 
     import pandas as pd
-
-    from pytest_tfdebug.scan.state.states import State
 
 #: The states in which a class does not run a test.
 STOPPED = frozenset({"skipped", "vanished"})
@@ -37,7 +36,6 @@ _SUMMARY = (
     "origin", "models_ran", "models_skipped", "skipped_proportion", "reasons_skipped", "models_partially_skipped",
     "models_conditional", "models_vanished", "models_empty",
 )  # fmt: skip
-_SEPARATOR = ",\n      "
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _quoted = cache(_encode)  # of texts alone, as 1 and 1.0 are the same key
 
@@ -91,22 +89,21 @@ class CommonTest:
             word = "partial" if state.is_partial else state.state
             states.setdefault(model, set()).add(word)
             if word == "partial" or word in STOPPED:
-                reasons.setdefault(model, {})[state.reason] = None
+                reasons.setdefault(model, {})[f"{model}: {state.reason}"] = None
         found: dict[str, list[str]] = {key: [] for key in _MODELS}
         for model, words in sorted(states.items()):
             for key in _keys(frozenset(words)):
                 found[key].append(model)
-        told = [f"{model}: {reason}" for model in found["models_skipped"] for reason in reasons[model]]
-        return {**found, "reasons_skipped": told}
-
-    def summary(self) -> dict[str, Any]:
-        """Return the entry of the JSON report without its classes."""
-        values = {"origin": self.origin, "skipped_proportion": self.skipped_proportion, **self.lists}
-        return {key: values[key] for key in _SUMMARY}
+        return {**found, "reasons_skipped": [reason for model in found["models_skipped"] for reason in reasons[model]]}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of the JSON report."""
-        return {**self.summary(), "tests": [entry(case) for case in self.cases if case.state.state != "ran"]}
+        return {**_summary(self), "tests": [entry(case) for case in self.cases if case.state.state != "ran"]}
+
+
+def _summary(test: CommonTest) -> dict[str, Any]:
+    values = {"origin": test.origin, "skipped_proportion": test.skipped_proportion, **test.lists}
+    return {key: values[key] for key in _SUMMARY}
 
 
 @cache
@@ -162,15 +159,10 @@ class ScanResult:
         import pandas as pd
 
         if by == "test":
-            rows = self.to_dict()
-            table: pd.DataFrame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("test")
-            return table
+            return pd.DataFrame.from_dict(self.to_dict(), orient="index").rename_axis("test")
         if by == "class":
-            cases: pd.DataFrame = pd.DataFrame(
-                [{"test": name, **entry(case)} for name, test in self.tests.items() for case in test.cases],
-                columns=["test", "model", "class", "state", "form", "reason", "condition", "file", "line"],
-            )
-            return cases
+            cases = ({"test": name, **entry(case)} for name, test in self.tests.items() for case in test.cases)
+            return pd.DataFrame(cases, columns=["test", "model", "class", *State._fields])
         raise ValueError(f"by={by!r} is not one of 'test', 'class'")
 
     def to_json(self, path: str | os.PathLike[str]) -> Path:
@@ -179,8 +171,6 @@ class ScanResult:
         Raises:
             ScanError: If the file cannot be written.
         """
-        from pathlib import Path
-
         write(path, chunks(self.tests))
         return Path(path)
 
@@ -190,39 +180,34 @@ class ScanResult:
 
 
 def chunks(tests: Mapping[str, CommonTest]) -> Iterator[str]:
-    """Yield the JSON report of tests piece by piece."""
+    """Yield the JSON report of tests piece by piece: two spaces of indentation, a line for each class."""
     start = "{\n"
     for name, test in tests.items():
         cases = [_head(model, cls) + text for model, cls, state in test.cases if (text := _text(state))]
-        fields = {key: _json(value) for key, value in test.summary().items()} | {"tests": _listed(cases)}
-        lines = ",\n".join([f"    {_encode(key)}: {text}" for key, text in fields.items()])
+        values = {
+            key: _listed([*map(_quoted, value)]) if isinstance(value, list) else _encode(value)
+            for key, value in _summary(test).items()
+        }
+        lines = ",\n".join([f'    "{key}": {text}' for key, text in (values | {"tests": _listed(cases)}).items()])
         yield f"{start}  {_encode(name)}: {{\n{lines}\n  }}"
         start = ",\n"
     yield "\n}\n" if tests else "{\n\n}\n"
 
 
-def _json(value: object) -> str:
-    return _listed(list(map(_quoted, value))) if isinstance(value, list) else _encode(value)
-
-
 def _listed(items: list[str]) -> str:
     """Return a JSON list of encoded items, one a line."""
-    return f"[{_SEPARATOR[1:]}{_SEPARATOR.join(items)}\n    ]" if items else "[]"
+    return "[\n      " + ",\n      ".join(items) + "\n    ]" if items else "[]"
 
 
 @cache
 def _head(model: str, cls: str) -> str:
-    """Return how the JSON of a class begins."""
     return f'{{"model": {_quoted(model)}, "class": {_quoted(cls)}, '
 
 
 @cache
 def _text(state: State) -> str:
     """Return the JSON of a state after that of its class; nothing for a test that just runs."""
-    if state.state == "ran":
-        return ""
-    fields = (f'"{key}": {_encode(value)}' for key, value in zip(state._fields, state, strict=True))
-    return f"{', '.join(fields)}}}"
+    return "" if state.state == "ran" else _encode(state._asdict())[1:]
 
 
 def write(path: str | os.PathLike[str], texts: Iterable[str]) -> tuple[int, int]:
