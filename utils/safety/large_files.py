@@ -16,7 +16,6 @@ from pytest_tfdebug import GoldenError, TFDebugError, Trace, trace
 from pytest_tfdebug.scan.cache import Cache
 from pytest_tfdebug.scan.errors import ScanError
 from pytest_tfdebug.scan.ratchet import baseline, saved
-from pytest_tfdebug.scan.read.tree import Record
 from pytest_tfdebug.scan.report.found import from_rows
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def _caches(folder: Path, size: int) -> Iterator[tuple[str, Callable[[], object]
 
 def _read_cache(folder: Path) -> None:
     try:
-        from_rows(Cache(folder, "").rows("it"), {}, Record({}, {}))
+        from_rows(Cache(folder, "").rows("it"), {}, {})
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise ScanError(str(error)) from error  # the scan then starts cold
 

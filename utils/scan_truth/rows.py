@@ -91,13 +91,15 @@ def _defines(cls: type, test: str, name: str) -> bool:
 
 def _is_of_a_model(cls: type, root: Path) -> bool:
     """Tell whether a class stands in a file that belongs to one model."""
-    from pytest_tfdebug.scan.read.layout import is_model_file
+    from pytest_tfdebug.scan.read.layout import models_dir_of, named
 
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    if file is None:
-        return False
-    relative = relative_to(file, root)
-    return is_model_file(relative, (path.name for path in Path(file).parent.glob("test_modeling_*.py")))
+    relative = relative_to(file, root) if file is not None else ""
+    if not relative or place_of(relative) is not None:
+        return bool(relative)
+    models = models_dir_of(relative)
+    is_below = bool(models) and "/" in relative.removeprefix(f"{models}/")
+    return is_below and any(named(path.name)[0] for path in Path(file or "").parent.glob("test_modeling_*.py"))
 
 
 def _form(item: pytest.Item, cls: type, name: str) -> str:

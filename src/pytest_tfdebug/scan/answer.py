@@ -45,9 +45,9 @@ class Answer:
     def __init__(self, question: Question, cache: Cache | None = None) -> None:
         self.question, self._cache, tree = question, cache, DiskTree(question.repo)
         head = cache.head(question.name) if cache is not None else None
-        self._earlier = head if head is not None and head.record.has_listings_of(tree) else None
-        self._changed = self._earlier.record.changed(tree) if self._earlier is not None else set()
-        self._kept = None if self._changed else self._earlier
+        self._changed = tree.changed(head.record) if head is not None else set()
+        self._earlier = None if any(path.endswith("/") for path in self._changed) else head
+        self._kept = None if self._changed else head
 
     @cached_property
     def _part(self) -> PartialScan:

@@ -14,10 +14,13 @@ import sys
 import zlib
 from contextlib import suppress
 from itertools import accumulate, islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_tfdebug.scan.read.files import check_json, read, replace
-from pytest_tfdebug.scan.read.tree import Record, digest
+from pytest_tfdebug.scan.read.tree import digest
+
+if TYPE_CHECKING:
+    from pytest_tfdebug.scan.read.tree import Record
 
 #: Answers that are kept, and bytes of all together; one of transformers takes 2 MB.
 _ANSWERS, _MOST = 8, 16_000_000
@@ -96,11 +99,11 @@ def _whole(line: bytes) -> bytes:
 
 def _head(found: Any) -> Head:
     """Return a head from what JSON holds; a ValueError says that something in it is of another type."""
-    (listings, contents), bad, unresolved, summary, size, checksum = found
-    texts = (*listings.values(), *contents.values(), *bad.values(), *unresolved, summary)
+    record, bad, unresolved, summary, size, checksum = found
+    texts = (*record.values(), *bad.values(), *unresolved, summary)
     if not all(isinstance(text, str) for text in texts) or isinstance(unresolved, str):
         raise ValueError("not a head")
-    return Head(Record(listings, contents), bad, unresolved, summary, int(size), int(checksum))
+    return Head(record, bad, unresolved, summary, int(size), int(checksum))
 
 
 def directory() -> str:

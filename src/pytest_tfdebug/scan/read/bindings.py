@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -71,11 +72,6 @@ class BoundFunction(_Defined):
     """A function of a file."""
 
     @cached_property
-    def _texts(self) -> list[str]:
-        """The statements of the body."""
-        return [uncommented(each.text).strip() for each in self._statement.block]
-
-    @cached_property
     def is_empty(self) -> bool:
         """Whether the body tests nothing: no statement of it that runs does anything."""
         return bool(self._statement.block) and _is_idle(self._statement.block)
@@ -83,17 +79,16 @@ class BoundFunction(_Defined):
     @property
     def does_nothing_but_skip(self) -> bool:
         """Whether the body tests nothing, or all that it does is to skip."""
-        left = [text for text in self._texts if not _does_nothing(text)]
+        texts = (uncommented(each.text).strip() for each in self._statement.block)
+        left = [text for text in texts if not _does_nothing(text)]
         return not left or (len(left) == 1 and left[0].startswith(("self.skipTest(", "pytest.skip(", "raise ")))
 
     @property
     def docstring(self) -> str:
         """The text of its docstring, on one line."""
-        text = next(iter(self._texts), "")
-        try:
-            value = syntax.constant(syntax.expression(text)) if text[:1] in {'"', "'"} else ""
-        except BadSourceError:
-            return ""
+        text = next((uncommented(each.text).strip() for each in self._statement.block), "")
+        node = _read(text) if text[:1] in {'"', "'"} else None
+        value = syntax.constant(node) if node is not None else ""
         return " ".join(value.split()) if isinstance(value, str) else ""
 
     @cached_property
@@ -108,14 +103,14 @@ class BoundFunction(_Defined):
     @cached_property
     def body(self) -> Body | None:
         """The part of the definition that matters to a skip; None if nothing does, or it cannot be read."""
-        return self._read(self._relevant.lines) if self._relevant.lines else None
+        return self._body(self._relevant.lines) if self._relevant.lines else None
 
     @cached_property
     def whole(self) -> Body | None:
         """All of the definition; None where it cannot be read."""
-        return self._read([(at, False) for at in range(self._statement.first, self._statement.last)])
+        return self._body([(at, False) for at in range(self._statement.first, self._statement.last)])
 
-    def _read(self, lines: list[tuple[int, bool]]) -> Body | None:
+    def _body(self, lines: list[tuple[int, bool]]) -> Body | None:
         """Return what libcst reads in logical lines, each perhaps with an empty block; None where it cannot."""
         texts: list[str] = []
         numbers: list[int] = []
@@ -125,13 +120,13 @@ class BoundFunction(_Defined):
             texts += [text] + [f"{text[: outline.indents[at]]} pass"] * is_emptied
             numbers += [outline.line(at)] * (1 + is_emptied)
         try:
-            node = syntax.definition(texts)
+            suite = syntax.definition(texts).body
         except BadSourceError as error:
             self._source.note_bad(error, self.line)
             return None
         found: dict[int, int] = {}
-        _number(node.body, iter(numbers[1:]), self.line, found)
-        return Body(node.body, found)
+        _number(suite, iter(numbers[1:]), self.line, found)
+        return Body(suite, found)
 
     @cached_property
     def params(self) -> tuple[str, ...]:
@@ -142,10 +137,10 @@ class BoundFunction(_Defined):
             params = syntax.definition([self._statement.text, " pass"]).params
         except BadSourceError:  # it is noted when the body is read
             return ()
-        star = [params.star_arg] if isinstance(params.star_arg, cst.Param) else []
-        kwarg = [params.star_kwarg] if params.star_kwarg else []
-        every = (*params.posonly_params, *params.params, *star, *params.kwonly_params, *kwarg)
-        return tuple(param.name.value for param in every)
+        every = (
+            *params.posonly_params, *params.params, params.star_arg, *params.kwonly_params, params.star_kwarg
+        )  # fmt: skip
+        return tuple(param.name.value for param in every if isinstance(param, cst.Param))
 
     @cached_property
     def takes_nothing(self) -> bool:
@@ -164,10 +159,6 @@ class BoundFunction(_Defined):
         except BadSourceError:
             return None
         return frozenset(name for node in nodes if isinstance(node, _BINDERS) for name in _names(node))
-
-
-#: Characters of an empty literal, or of a call that makes an empty value, at most.
-_SHORT = 40
 
 
 class Body(NamedTuple):
@@ -217,6 +208,13 @@ def _number(suite: Any, numbers: Iterator[int], line: int, found: dict[int, int]
             _number(inner, numbers, line if own else next(numbers, line), found)
 
 
+#: Headers whose block is as idle as its statements, and what a loop may go over without a single round.
+_ENTERED = frozenset({"for", "while", "if", "elif", "else", "try", "except", "finally"})
+_MADE_EMPTY = frozenset({"dict", "frozenset", "list", "range", "set", "tuple"})
+#: Characters of an empty literal, or of a call that makes an empty value, at most.
+_SHORT = 40
+
+
 def _is_idle(block: list[Statement]) -> bool:
     """Tell whether nothing that runs in a block does anything; what stands below a ``return`` does not run."""
     for statement in block:
@@ -231,26 +229,18 @@ def _is_idle(block: list[Statement]) -> bool:
     return True
 
 
-#: Headers whose block is as idle as its statements, and what a loop may go over without a single round.
-_ENTERED = frozenset({"for", "while", "if", "elif", "else", "try", "except", "finally"})
-_MADE_EMPTY = frozenset({"dict", "frozenset", "list", "range", "set", "tuple"})
-
-
 def _is_never_entered(word: str, header: str) -> bool:
     """Tell whether a loop goes over nothing, or a condition is a false constant."""
     tested = header.rstrip(":").partition(" in " if word == "for" else " ")[2]
-    if word not in {"for", "while", "if"} or len(tested) > _SHORT:
-        return False
-    try:
-        node = syntax.expression(tested)
-    except BadSourceError:
-        return False
+    node = _read(tested) if word in {"for", "while", "if"} and len(tested) <= _SHORT else None
     if isinstance(node, (cst.Tuple, cst.List, cst.Dict)):
         return not node.elements
     if isinstance(node, cst.Call):
-        return syntax.dotted(node.func) in _MADE_EMPTY and all(
-            syntax.constant(arg.value) is not syntax.UNKNOWN and not syntax.constant(arg.value) for arg in node.args
-        )
+        return syntax.dotted(node.func) in _MADE_EMPTY and all(_is_false(arg.value) for arg in node.args)
+    return node is not None and _is_false(node)
+
+
+def _is_false(node: Any) -> bool:
     value = syntax.constant(node)
     return value is not syntax.UNKNOWN and not value
 
@@ -259,13 +249,15 @@ def _does_nothing(text: str) -> bool:
     """Tell whether a simple statement does nothing: it is a string, ``pass``, ``...`` or a bare ``return``."""
     if text in {"pass", "...", "return", "return None"}:
         return True
-    if text.lstrip("rRuUbBfF(")[:1] not in {'"', "'"}:
-        return False
-    try:
-        node = syntax.expression(text)
-    except BadSourceError:
-        return False
-    return isinstance(node, (cst.SimpleString, cst.FormattedString, cst.ConcatenatedString))
+    is_text = text.lstrip("rRuUbBfF(")[:1] in {'"', "'"}
+    return is_text and isinstance(_read(text), (cst.SimpleString, cst.FormattedString, cst.ConcatenatedString))
+
+
+def _read(text: str) -> Any:
+    """Return the libcst node of an expression; None where it cannot be read."""
+    with suppress(BadSourceError):
+        return syntax.expression(text)
+    return None
 
 
 class Class(_Defined):
@@ -285,10 +277,10 @@ class Class(_Defined):
     @cached_property
     def _arguments(self) -> list[Any]:
         """What stands in the brackets of the header, as libcst reads the arguments of a call."""
-        if not self.has_bases:
-            return []
+        bracket = self._statement.text.partition("(")
         try:
-            bracket = self._statement.text.partition("(")
+            if not bracket[1]:
+                return []
             if "[" in bracket[0]:  # type parameters, which may have brackets of their own
                 header = syntax.statement(f"{self._statement.text}\n pass\n")
                 return [*header.bases, *header.keywords]
@@ -316,22 +308,20 @@ class Class(_Defined):
     def writes(self) -> frozenset[str]:
         """The attributes that its methods set on ``self`` or ``cls``, and the class body then does not decide."""
         outline = self._statement.outline
-        lines, starts = outline.lines, outline.starts[self._statement.first : self._statement.last]
-        found: set[str] = set()
-        for line in (lines[start] for start in starts):
-            if "=" in line and ("self." in line or "cls." in line):
-                found.update(_written(line))
-        return frozenset(found)
+        lines = (outline.lines[start] for start in outline.starts[self._statement.first : self._statement.last])
+        return frozenset(
+            name
+            for line in lines
+            if "=" in line and ("self." in line or "cls." in line)
+            for part, following in pairwise(line.split("="))
+            for owner in ("self.", "cls.")
+            if owner in part and following and (name := _attribute(part, owner)).isidentifier()
+        )
 
 
-def _written(line: str) -> Iterator[str]:
-    """Yield the attributes of ``self`` and ``cls`` that stand before an equals sign."""
-    parts = line.split("=")
-    for part, following in pairwise(parts):
-        for owner in ("self.", "cls."):
-            name = part.rpartition(owner)[2].partition(":")[0].strip() if owner in part else ""
-            if name.isidentifier() and following:
-                yield name
+def _attribute(text: str, owner: str) -> str:
+    """Return what stands last behind ``self.`` in a text, without its annotation."""
+    return text.rpartition(owner)[2].partition(":")[0].strip()
 
 
 Binding: TypeAlias = "BoundFunction | BoundValue | Import | Class"
@@ -356,10 +346,8 @@ def bind(names: dict[str, Binding], name: str, binding: Binding, *, weak: bool) 
             names[name] = earlier._replace(is_sure=False)
         return
     if isinstance(binding, BoundValue) and isinstance(earlier, (BoundFunction, BoundValue)) and name in binding.text:
-        try:
-            if syntax.mentions(syntax.expression(binding.text), name):
-                binding = binding._replace(previous=earlier)
-        except BadSourceError:  # an expression that cannot be read uses no name
-            pass
+        node = _read(binding.text)
+        if node is not None and syntax.mentions(node, name):
+            binding = binding._replace(previous=earlier)
     del names[name]
     names[name] = binding

@@ -20,49 +20,29 @@ _NAME = bytes(byte if (chr(byte).isalnum() and byte < 128) or byte in b"-_." els
 _VALUES = 2_000_000
 #: Bytes that are compared at a time.
 _CHUNK = 1 << 16
+_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def read(path: str | os.PathLike[str], most: int) -> bytes:
-    """Return the bytes of a regular file; a pipe is never waited for.
-
-    Raises:
-        OSError: If it cannot be read, is no regular file, or has more bytes than ``most``.
-    """
-    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-    file = os.open(path, flags)
-    try:
-        status = os.fstat(file)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(f"{os.fspath(path)!r} is a directory")
+    """Return the bytes of a regular file, of at most so many; OSError for any other. A pipe is never waited for."""
+    with open(path, "rb", buffering=0, opener=lambda name, _: os.open(name, _FLAGS)) as file:
+        status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError("not a regular file")
         if status.st_size > most:
             raise OSError(f"{status.st_size:,} bytes, more than the {most:,} that are read")
-        content = os.read(file, status.st_size + 1)
-        while len(content) < status.st_size and (more := os.read(file, status.st_size)):
-            content += more
-        return content
-    finally:
-        os.close(file)
+        return file.read()
 
 
 def check_json(text: bytes) -> bytes:
-    """Return the bytes of a JSON document that takes no more memory than can be spared.
-
-    Raises:
-        ValueError: If it may hold too many values.
-    """
+    """Return the bytes of a JSON document; ValueError if it may hold more values than there is memory for."""
     if (values := sum(map(text.count, (b",", b"[", b"{")))) > _VALUES:
         raise ValueError(f"{values:,} values, more than the {_VALUES:,} that are read")
     return text
 
 
 def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Return the length and the checksum of a file; zeros if there is no such file.
-
-    Raises:
-        OSError: If it cannot be read.
-    """
+    """Return the length and the checksum of a file; zeros if there is no such file."""
     if not os.path.isfile(path):
         return 0, 0
     size = checksum = 0
@@ -73,14 +53,7 @@ def stamp(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def replace(path: str | os.PathLike[str], parts: Iterable[bytes]) -> tuple[int, int]:
-    """Write a file, and its directory where there is none, atomically.
-
-    Returns:
-        Its :func:`stamp`.
-
-    Raises:
-        OSError: If it cannot be written.
-    """
+    """Write a file atomically, and its directory where there is none, and return its :func:`stamp`."""
     directory, name = os.path.split(os.fspath(path))
     os.makedirs(directory or ".", exist_ok=True)
     temporary = os.path.join(directory, f".{name}.{os.urandom(8).hex()}")
@@ -99,11 +72,7 @@ def replace(path: str | os.PathLike[str], parts: Iterable[bytes]) -> tuple[int, 
 
 
 def decode(content: bytes) -> str:
-    r"""Return the text of a Python file, with ``\n`` for every line end.
-
-    Raises:
-        BadSourceError: If it holds a null byte, or is not in the encoding that it names or UTF-8.
-    """
+    r"""Return the text of a Python file, with ``\n`` for every line end; BadSourceError if it is none."""
     if b"\0" in content:
         raise BadSourceError("holds a null byte")
     encoding = _encoding(content)
@@ -115,11 +84,7 @@ def decode(content: bytes) -> str:
 
 
 def _encoding(content: bytes) -> str:
-    """Return the encoding that a comment in the first two lines names.
-
-    Source:
-        https://docs.python.org/3/reference/lexical_analysis.html#encoding-declarations
-    """
+    """Return the encoding that a comment in the first two lines names, as Python's reference has it."""
     for line in content.split(b"\n", 2)[:2]:
         comment, _, rest = line.lstrip(b" \t\f").partition(b"coding")
         if comment[:1] == b"#" and rest[:1] in {b":", b"="}:

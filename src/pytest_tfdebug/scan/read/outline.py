@@ -55,11 +55,7 @@ _SOFT = frozenset({"match", "case"})
 
 
 class Outline:
-    """The logical lines of a file's source.
-
-    Raises:
-        BadSourceError: If a string or a bracket does not end, or brackets are nested too deeply.
-    """
+    """The logical lines of a file's source; BadSourceError if a string or bracket does not end, or is too deep."""
 
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
@@ -102,32 +98,25 @@ class Outline:
 
     def block(self, first: int, last: int) -> list[Statement]:
         """Return the statements of the block that some logical lines are."""
-        if first >= last:
-            return []
         indents = self.indents
-        level = indents[first]
-        heads = [index for index in range(first, last) if indents[index] <= level]
+        heads = [index for index in range(first, last) if indents[index] <= indents[first]]
         found: list[Statement] = []
-        for head, following in zip(heads, [*heads[1:], last], strict=True):
-            found.extend(self._statements(head, following))
+        for head, following in zip(heads, [*heads[1:], last], strict=False):
+            text, line = self.text(head, head + 1).strip(), self.starts[head] + 1
+            if following == head + 1:
+                found += self._on_one_line(text, line, head)
+            else:
+                found.append(Statement(self, _word(text), text, line, head, following))
         return found
 
-    def _statements(self, first: int, last: int) -> list[Statement]:
-        """Return the statements that begin on one logical line."""
-        text = self.text(first, first + 1).strip()
-        line, word = self.starts[first] + 1, _word(text)
-        if last == first + 1:
-            return self._on_one_line(text, word, line, first)
-        return [Statement(self, word, text, line, first, last)]
-
-    def _on_one_line(self, text: str, word: str, line: int, first: int) -> list[Statement]:
+    def _on_one_line(self, text: str, line: int, first: int) -> list[Statement]:
         """Return the statements on a logical line without a block below it."""
-        last = first + 1
+        word, last = _word(text), first + 1
         if word in COMPOUND:
             at = _colon(text)
             if at > 0 and not (word in _SOFT and not text[at + 1 :].strip()):
                 below = line + text.count("\n", 0, at)  # a header may have brackets or strings over several lines
-                inline = self._on_one_line(rest, _word(rest), below, first) if (rest := text[at + 1 :].strip()) else ()
+                inline = self._on_one_line(rest, below, first) if (rest := text[at + 1 :].strip()) else ()
                 return [Statement(self, word, text[: at + 1], line, first, last, tuple(inline))]
             word = "" if word in _SOFT else word
         if ";" not in text or word == "@":
@@ -157,11 +146,8 @@ def _colon(text: str) -> int:
     """Return where the colon is that ends a header; -1 where there is none."""
     blanked, depth = blank(text), 0
     for index, character in enumerate(blanked):
-        if character in _OPEN:
-            depth += 1
-        elif character in _CLOSE:
-            depth -= 1
-        elif character == ":" and depth == 0 and blanked[index + 1 : index + 2] != "=":
+        depth += (character in _OPEN) - (character in _CLOSE)
+        if character == ":" and depth == 0 and blanked[index + 1 : index + 2] != "=":
             return index
     return -1
 
@@ -221,16 +207,15 @@ def _string_end(text: str, at: int, quote: str) -> int:
 
 def _unfinished(text: str, start: int) -> str:
     """Return which bracket or statement of a file does not end."""
-    opened: list[tuple[int, str]] = []
-    for index, character in enumerate(blank(text)):
+    opened: list[int] = []
+    for at, character in enumerate(blank(text)):
         if character in _OPEN:
-            opened.append((index, character))
+            opened.append(at)
         elif character in _CLOSE and opened:
             opened.pop()
     if not opened:
         return f"line {start + 1}: unexpected end of file"
-    at, bracket = opened[-1]
-    return f"line {text.count(chr(10), 0, at) + 1}: '{bracket}' was never closed"
+    return f"line {text.count(chr(10), 0, opened[-1]) + 1}: '{text[opened[-1]]}' was never closed"
 
 
 def blank(text: str) -> str:

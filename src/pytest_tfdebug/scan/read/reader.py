@@ -46,26 +46,28 @@ class _BlockScope(NamedTuple):
 
 
 def read(text: str, note_bad: Callable[[BadSourceError, int], None], may_skip: Callable[[str], bool]) -> Module:
-    """Return what a file's source binds.
+    """Return what a file's source binds; BadSourceError if it, an import or an assignment cannot be read.
 
     ``note_bad`` notes an error in a part that is read later, and its line; ``may_skip`` tells whether calling a dotted
     name of the file may skip.
-
-    Raises:
-        BadSourceError: If it cannot be cut into statements, or an import or assignment cannot be read.
     """
-    outline = Outline(text)
-    scope = _BlockScope({}, [], [])
-    _Reader(note_bad, may_skip).bind_all(outline.block(0, len(outline)), scope, weak=False)
+
+    def members(statements: list[Statement]) -> dict[str, Binding]:
+        own = _BlockScope({}, [], [])
+        try:
+            _bind_all(statements, own, source, weak=False)
+        except BadSourceError as error:
+            note_bad(error, 0)
+        return own.names
+
+    source = Source(note_bad, may_skip, members)
+    outline, scope = Outline(text), _BlockScope({}, [], [])
+    _bind_all(outline.block(0, len(outline)), scope, source, weak=False)
     return Module(scope.names, tuple(scope.stars), tuple(scope.calls))
 
 
 def check(text: str) -> None:
-    """Check that libcst can read the whole of a file.
-
-    Raises:
-        BadSourceError: If it cannot.
-    """
+    """Raise BadSourceError if libcst cannot read the whole of a file."""
     outline = Outline(text)  # which says more plainly than libcst which bracket or string does not end
     if len(text) > _MOST_CHECKED:
         raise BadSourceError(f"{len(text):,} characters, more than the {_MOST_CHECKED:,} that are read whole")
@@ -77,50 +79,31 @@ def check(text: str) -> None:
     syntax.parse(text)
 
 
-class _Reader:
-    """Binds the statements of one file."""
-
-    def __init__(self, note_bad: Callable[[BadSourceError, int], None], may_skip: Callable[[str], bool]) -> None:
-        self._source = Source(note_bad, may_skip, self._members)
-
-    def bind_all(self, statements: list[Statement], scope: _BlockScope, *, weak: bool) -> None:
-        """Bind what the statements of a block bind."""
-        decorators: list[Decorator] = []
-        never = False
-        for statement in statements:
-            word = statement.word
-            if word == "@":
-                decorators.append(Decorator(uncommented(statement.text[1:]).strip(), statement.line))
-                continue
-            if word in {"def", "class"}:
-                self._define(statement, tuple(decorators), scope, weak=weak)
-            elif word in _BLOCKS:
-                is_weak = weak or (word in _WEAK and not never)
-                if word == "if":
-                    never = _test(statement) in _NEVER
-                if word != "if" or not never:
-                    self.bind_all(statement.block, scope._replace(is_sure=False), weak=is_weak)
-            else:
-                _bind_simple(statement, scope, weak=weak)
-            decorators = []
-
-    def _define(
-        self, statement: Statement, decorators: tuple[Decorator, ...], scope: _BlockScope, *, weak: bool
-    ) -> None:
-        after = statement.text.partition(statement.word)[2].lstrip()
-        name = after[: next((at for at, mark in enumerate(after) if not (mark.isalnum() or mark == "_")), len(after))]
-        if not name.isidentifier():
-            raise BadSourceError(f"line {statement.line}: invalid syntax")
-        kind = BoundFunction if statement.word == "def" else Class
-        bind(scope.names, name, kind(name, decorators, statement, self._source), weak=weak)
-
-    def _members(self, statements: list[Statement]) -> dict[str, Binding]:
-        scope = _BlockScope({}, [], [])
-        try:
-            self.bind_all(statements, scope, weak=False)
-        except BadSourceError as error:
-            self._source.note_bad(error, 0)
-        return scope.names
+def _bind_all(statements: list[Statement], scope: _BlockScope, source: Source, *, weak: bool) -> None:
+    """Bind what the statements of a block bind."""
+    decorators: list[Decorator] = []
+    never = False
+    for statement in statements:
+        word = statement.word
+        if word == "@":
+            decorators.append(Decorator(uncommented(statement.text[1:]).strip(), statement.line))
+            continue
+        if word in {"def", "class"}:
+            after = statement.text.partition(word)[2].lstrip()
+            name = after[: next((at for at, mark in enumerate(after) if not (mark.isalnum() or mark == "_")), None)]
+            if not name.isidentifier():
+                raise BadSourceError(f"line {statement.line}: invalid syntax")
+            kind = BoundFunction if word == "def" else Class
+            bind(scope.names, name, kind(name, tuple(decorators), statement, source), weak=weak)
+        elif word in _BLOCKS:
+            is_weak = weak or (word in _WEAK and not never)
+            if word == "if":
+                never = _test(statement) in _NEVER
+            if word != "if" or not never:
+                _bind_all(statement.block, scope._replace(is_sure=False), source, weak=is_weak)
+        else:
+            _bind_simple(statement, scope, weak=weak)
+        decorators = []
 
 
 def _test(statement: Statement) -> str:
@@ -135,12 +118,10 @@ def _bind_simple(statement: Statement, scope: _BlockScope, *, weak: bool) -> Non
     if equals and name.isidentifier() and rest[:1] != "=" and not _is_chained(rest):
         bind(scope.names, name, BoundValue(uncommented(rest).strip(), line, is_sure=scope.is_sure), weak=weak)
         return
-    if not statement.word and not equals:  # an expression, or a statement that binds nothing
-        if _SKIPS_MODULE in text and scope.is_sure:
-            scope.calls.append(Decorator(uncommented(text).strip(), line))
-        return
-    if not statement.word and not _may_bind(text) and not _is_chained(rest):
-        return
+    if not statement.word and not equals and _SKIPS_MODULE in text and scope.is_sure:
+        scope.calls.append(Decorator(uncommented(text).strip(), line))
+    if not statement.word and not (equals and (_may_bind(text) or _is_chained(rest))):
+        return  # an expression, or a statement that binds nothing
     try:
         nodes = syntax.statement(f"{text}\n").body
     except BadSourceError as error:

@@ -29,8 +29,9 @@ _NO_NAMES = {code: " " for code in range(128) if not (chr(code).isalnum() or chr
 class Relevant(NamedTuple):
     """The part of a function, or of a statement in it, that matters to a skip.
 
-    ``lines`` are the logical lines to keep, and whether a ``pass`` stands for the block below. ``callees`` are the
-    dotted names of the callables that may skip, with an empty name where something skips by itself.
+    Attributes:
+        lines: The logical lines to keep, and whether a ``pass`` stands for the block below.
+        callees: The names of the callables that may skip, with an empty name where something skips by itself.
     """
 
     lines: list[tuple[int, bool]]
@@ -38,10 +39,7 @@ class Relevant(NamedTuple):
 
 
 class _FunctionReader(NamedTuple):
-    """Reads one function.
-
-    ``may_skip`` tells whether calling a dotted name of the file may skip; ``nested`` holds the functions inside.
-    """
+    """Reads one function, with what tells whether calling a name of the file may skip, and the functions inside."""
 
     may_skip: Callable[[str], bool]
     nested: set[str]
@@ -65,29 +63,25 @@ class _FunctionReader(NamedTuple):
             matters = callees or parts[0].text.startswith(_LEAVES)
             return Relevant([(parts[0].first, False)] if matters else [], callees)
         inside = [joined(self.statements(part.block)) if part.word != "class" else Relevant([]) for part in parts]
-        if not any(each.lines for each in inside):
-            return Relevant([])
         lines: list[tuple[int, bool]] = []
         for part, each in zip(parts, inside, strict=True):
             lines.append((part.first, not each.lines and not part.inline))
             lines += each.lines if not part.inline else ()
-        return Relevant(lines, frozenset().union(*(each.callees for each in inside)))
+        is_any = any(each.lines for each in inside)
+        return Relevant(lines if is_any else [], frozenset().union(*(each.callees for each in inside)))
 
-    def _callees(self, text: str) -> Iterator[str]:
-        """Yield the names of the callables in a simple statement that may skip."""
+    def _callees(self, text: str) -> Iterable[str]:
+        """Return the names of the callables in a simple statement that may skip."""
         if text[0] in "\"'":  # a docstring
-            return
+            return ()
         if any(sign in text for sign in _SKIPS):
-            yield ""
-            return
-        names: Iterable[str]
+            return ("",)
         if any(sign in text for sign in _MORE_CALLS):
-            names = _called(text)
-        else:
-            target, equals, value = text.partition("=")
-            value = value if equals and "(" not in target else text
-            names = [value.partition("(")[0].rpartition("=")[2].removeprefix("return ").removeprefix("raise ").strip()]
-        yield from filter(self.may, names)
+            return filter(self.may, _called(text))
+        target, equals, value = text.partition("=")
+        value = value if equals and "(" not in target else text
+        name = value.partition("(")[0].rpartition("=")[2].removeprefix("return ").removeprefix("raise ").strip()
+        return (name,) if self.may(name) else ()
 
     def may(self, name: str) -> bool:
         """Tell whether calling a name may skip."""
@@ -103,10 +97,7 @@ def _called(text: str) -> Iterator[str]:
 
 
 def relevant(header: Statement, may_skip: Callable[[str], bool]) -> Relevant:
-    """Return the part of a function that matters, its header first; no lines where nothing may skip.
-
-    ``may_skip`` tells whether calling a dotted name of the file may skip.
-    """
+    """Return the part of a function that matters, its header first; no lines where nothing may skip."""
     source, reader = header.source, _FunctionReader(may_skip, set())
     if not any(sign in source for sign in (*_SKIPS, "raise ")) and not any(map(reader.may, _called(source))):
         return Relevant([])
@@ -116,10 +107,8 @@ def relevant(header: Statement, may_skip: Callable[[str], bool]) -> Relevant:
     found = list(_FunctionReader(may_skip, nested).statements(header.block))
     while found and not found[-1].callees:
         found.pop()
-    if not found:
-        return Relevant([])
     body = joined(found)
-    return body._replace(lines=[(header.first, False), *(() if header.inline else body.lines)])
+    return body._replace(lines=[(header.first, False), *(() if header.inline else body.lines)] if found else [])
 
 
 def joined(found: Iterable[Relevant]) -> Relevant:

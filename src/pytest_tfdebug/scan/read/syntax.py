@@ -47,11 +47,7 @@ class Argument(NamedTuple):
 
 
 def parse(text: str) -> Any:
-    """Return the libcst module of a text. The size of each of its statements has been checked.
-
-    Raises:
-        BadSourceError: If it is not Python, or more than libcst can be given.
-    """
+    """Return the libcst module of a text whose statements have a checked size; BadSourceError if it is not Python."""
     if text.count("elif") > _BRANCHES:
         raise BadSourceError("more branches than can be read")
     try:
@@ -101,40 +97,30 @@ def definition(lines: list[str]) -> Any:
 
 
 def check_size(text: str) -> None:
-    """Refuse a statement, or the header of one, that would take libcst more time or stack than there is.
-
-    Raises:
-        BadSourceError: If it is such.
-    """
+    """Raise BadSourceError for a statement, or the header of one, that would take libcst too much time or stack."""
     if len(text) > _LONGEST:
         raise BadSourceError(f"a statement of {len(text):,} characters")
-    if len(text) > _LONGEST_CHAIN and any(map(_is_chain, _code_of(text).split(","))):
-        raise BadSourceError("an expression of more operators than can be read")
+    if len(text) > _LONGEST_CHAIN:
+        # of f-strings the placeholders are read too
+        has_f_string = "{" in text and any(prefix + quote in text for prefix in "fFtTrR" for quote in "\"'")
+        if any(map(_is_chain, (text if has_f_string else blank(text)).split(","))):
+            raise BadSourceError("an expression of more operators than can be read")
     if sum(map(text.count, "([{")) > _DEEPEST and depths(text.encode(errors="replace"))[1] > _DEEPEST:
         raise BadSourceError("too many nested parentheses")
 
 
 def _is_chain(text: str) -> bool:
     """Tell whether text has more operators, names and brackets than libcst is given."""
-    if len(text) <= _LONGEST_CHAIN:
-        return False
     words = "".join(mark if mark.isalnum() or mark == "_" else " " for mark in text)
     signs = sum(not (mark.isspace() or mark.isalnum() or mark == "_") for mark in text)
-    return len(words.split()) + signs > _LONGEST_CHAIN
-
-
-def _code_of(text: str) -> str:
-    """Return text without its strings; f-strings, whose placeholders are read too, stay."""
-    has_f_string = any(prefix + quote in text for prefix in "fFtTrR" for quote in "\"'")
-    return text if has_f_string and "{" in text else blank(text)
+    return len(text) > _LONGEST_CHAIN and len(words.split()) + signs > _LONGEST_CHAIN
 
 
 @cache
 def code(node: Any) -> str:
     """Return a node's source on one line, with the brackets around it."""
-    if isinstance(node, cst.Name) and not node.lpar:
-        return str(node.value)
-    return squeeze(_MODULE.code_for_node(node))
+    is_bare = isinstance(node, cst.Name) and not node.lpar
+    return str(node.value) if is_bare else squeeze(_MODULE.code_for_node(node))
 
 
 @cache
@@ -148,16 +134,13 @@ def source(node: Any) -> str:
 @cache
 def dotted(node: Any) -> str:
     """Return ``a.b.c`` for a name or attributes of one, and nothing for any other node."""
-    if type(node) is cst.Name:
-        return "" if node.value in _CONSTANTS else str(node.value)
     parts: list[str] = []
     while isinstance(node, cst.Attribute):
         parts.append(node.attr.value)
         node = node.value
     if not isinstance(node, cst.Name) or node.value in _CONSTANTS:
         return ""
-    parts.append(node.value)
-    return ".".join(reversed(parts))
+    return ".".join([node.value, *reversed(parts)])
 
 
 @cache
@@ -203,18 +186,17 @@ def _flat_parts(node: Any) -> list[Any]:
         return [*_flat_parts(node.left), *_flat_parts(node.right)]
     if not isinstance(node, cst.FormattedString):
         return [_evaluated(node)]
-    is_raw = "r" in node.prefix.lower()
-    return ["", *(_formatted_part(part, is_raw=is_raw) for part in node.parts)]
-
-
-def _formatted_part(part: Any, *, is_raw: bool) -> Any:
-    if isinstance(part, cst.FormattedStringExpression):
-        return part
-    text = str(part.value).replace("{{", "{").replace("}}", "}")
-    if is_raw or "\\" not in text:
-        return text
-    quoted = text.replace('"', '\\"') if '\\"' not in text else text
-    return _evaluated(cst.SimpleString(f'"""{quoted}"""'))
+    found: list[Any] = [""]
+    for part in node.parts:
+        if isinstance(part, cst.FormattedStringExpression):
+            found.append(part)
+            continue
+        text = str(part.value).replace("{{", "{").replace("}}", "}")
+        if "\\" in text and "r" not in node.prefix.lower():
+            quoted = text.replace('"', '\\"') if '\\"' not in text else text
+            text = _evaluated(cst.SimpleString(f'"""{quoted}"""'))
+        found.append(text)
+    return found
 
 
 @cache

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import os
 import posixpath
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_tfdebug.scan.errors import BadSourceError, ScanError
 from pytest_tfdebug.scan.read.files import read
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterable, Iterator
-    from types import TracebackType
+    from collections.abc import Iterator
 
     from typing_extensions import Self
 
+#: What a tree has said: a digest of each directory, whose path ends with a slash, and of each file, or why it cannot be
+#: read. A scan's answer is valid as long as the tree says the same.
+Record: TypeAlias = "dict[str, str]"
 #: Directories that hold no tests and may hold a great many files.
 _PRUNED = frozenset({".git", "node_modules", "__pycache__", "site-packages", "build", "dist"})
-
-
-#: Bytes of a file that are read; no test file has a tenth of it.
-_MOST = 10_000_000
+#: Bytes of a file that are read, of which no test file has a tenth, and symlinks that may lead to each other.
+_MOST, _LINKS = 10_000_000, 40
+#: Kinds of what stands in a directory; a linked directory is not gone through.
+_FILE, _DIRECTORY, _LINKED, _OTHER = "", "/", "@", "?"
+_FILES, _DIRECTORIES = frozenset({_FILE, _OTHER}), frozenset({_DIRECTORY, _LINKED})
 
 
 class DiskTree:
-    """The work tree; paths are posix paths relative to its root.
-
-    Each directory is listed once, and the listing says which files it has.
-    """
+    """The work tree; paths are posix paths relative to its root. Each directory is listed once and says what it has."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = _directory(root)
         self._listings: dict[str, dict[str, str]] = {}
-        self._contents: dict[str, str] = {}
+        self._contents: Record = {}
 
     def files(self, under: str) -> Iterator[str]:
         """Yield every path below a directory; a directory named like a Python file is yielded too."""
@@ -61,11 +61,7 @@ class DiskTree:
         return os.path.commonpath([root, os.path.realpath(os.path.join(root, path))]) == root
 
     def read(self, path: str) -> bytes:
-        """Return a file's bytes.
-
-        Raises:
-            BadSourceError: If there is no such file to read.
-        """
+        """Return a file's bytes; BadSourceError if there is no such file to read."""
         try:
             content = self._bytes(path)
         except BadSourceError as error:
@@ -88,9 +84,27 @@ class DiskTree:
     @property
     def record(self) -> Record:
         """What the tree has said so far."""
-        return Record({path: _summary(names) for path, names in self._listings.items()}, dict(self._contents))
+        return {f"{path}/": _summary(names) for path, names in self._listings.items()} | self._contents
 
-    def listed(self, directory: str) -> dict[str, str]:
+    def changed(self, record: Record) -> set[str]:
+        """Return the paths of which the tree says something else than in a record."""
+        return {path for path, said in record.items() if self._said(path) != said}
+
+    def _said(self, path: str) -> str:
+        try:
+            return _summary(self._listed(path[:-1])) if path.endswith("/") else digest(self._bytes(path))
+        except BadSourceError as error:
+            return str(error)
+
+    def _names(self, directory: str) -> dict[str, str]:
+        """Return what a directory held the first time; nothing where there is no such directory."""
+        if directory not in self._listings:
+            if not self.is_dir(directory):
+                return {}
+            self._listings[directory] = self._listed(directory)
+        return self._listings[directory]
+
+    def _listed(self, directory: str) -> dict[str, str]:
         """Return the kind of each module or package that could stand in a directory; none if it cannot be read."""
         try:
             with os.scandir(os.path.join(self._root, directory)) as entries:
@@ -99,26 +113,6 @@ class DiskTree:
             return {}
         seen = ((name, kind) for name, kind in found if not name.startswith((".", "__pycache__")))
         return {name: kind for name, kind in seen if kind in _DIRECTORIES or name.endswith(".py")}
-
-    def content(self, path: str) -> str:
-        """Return the digest of a file's content, or why it cannot be read."""
-        try:
-            return digest(self._bytes(path))
-        except BadSourceError as error:
-            return str(error)
-
-    def _names(self, directory: str) -> dict[str, str]:
-        """Return what :meth:`listed` returned the first time; nothing where there is no such directory."""
-        if directory not in self._listings:
-            if not self.is_dir(directory):
-                return {}
-            self._listings[directory] = self.listed(directory)
-        return self._listings[directory]
-
-
-#: Kinds of what stands in a directory; a linked directory is not gone through.
-_FILE, _DIRECTORY, _LINKED, _OTHER = "", "/", "@", "?"
-_FILES, _DIRECTORIES = frozenset({_FILE, _OTHER}), frozenset({_DIRECTORY, _LINKED})
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
@@ -130,37 +124,9 @@ def _kind(entry: os.DirEntry[str]) -> str:
         return _OTHER
 
 
-class Record(NamedTuple):
-    """What a tree told a scan: the scan's answer is valid as long as the tree says the same.
-
-    ``listings`` are the digests of the directories that were looked into, ``contents`` those of the files that were
-    read, or why they could not be.
-    """
-
-    listings: dict[str, str]
-    contents: dict[str, str]
-
-    @classmethod
-    def union(cls, records: Iterable[Record]) -> Record:
-        """Return what a tree told several scans of its parts."""
-        found = cls({}, {})
-        for record in records:
-            found.listings.update(record.listings)
-            found.contents.update(record.contents)
-        return found
-
-    def has_listings_of(self, tree: DiskTree) -> bool:
-        """Tell whether the directories of a tree still hold the same names."""
-        return all(_summary(tree.listed(path)) == listed for path, listed in self.listings.items())
-
-    def changed(self, tree: DiskTree) -> set[str]:
-        """Return the files of a tree that are no longer the same."""
-        return {path for path, content in self.contents.items() if tree.content(path) != content}
-
-
 def digest(content: bytes) -> str:
     """Return the hash of a file's content."""
-    import hashlib  # which takes 2.5 ms, and a scan without a cache hashes nothing
+    import hashlib  # which takes 2.5 ms, and is not needed to say what is wrong with an option
 
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
@@ -184,44 +150,34 @@ def _git(root: str, *arguments: str) -> bytes:
         raise ScanError(f"{root} is not a git repository that answers: {error}") from error
 
 
-#: Symlinks that may lead to each other.
-_LINKS = 40
-
-
 class GitTree:
     """A revision, read from git's object store; no later scan is held to it."""
 
-    record = Record({}, {})
-
     def __init__(self, root: str | os.PathLike[str], revision: str) -> None:
+        self.record: Record = {}
         self._root = _directory(root)
-        listing = os.fsdecode(_git(self._root, "ls-tree", "-r", "-z", self._resolved(revision)))
+        _git(self._root, "rev-parse", "--git-dir")
+        try:
+            commit = _git(self._root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
+        except ScanError as error:
+            raise ScanError(f"{revision!r} is not a revision of {self._root}; `git branch -a` lists some.") from error
+        listing = os.fsdecode(_git(self._root, "ls-tree", "-r", "-z", commit))
         entries = [entry.partition("\t")[::2] for entry in listing.split("\0") if entry]
         self._blobs = {path: kind.split()[2] for kind, path in entries}
         self._links = frozenset(path for kind, path in entries if kind.startswith("120000"))
         self._dirs = frozenset(path[:at] for path in self._blobs for at, mark in enumerate(path) if mark == "/")
         self._batch: subprocess.Popen[bytes] | None = None
 
-    def _resolved(self, revision: str) -> str:
-        _git(self._root, "rev-parse", "--git-dir")
-        try:
-            return _git(self._root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}").decode().strip()
-        except ScanError as error:
-            raise ScanError(f"{revision!r} is not a revision of {self._root}; `git branch -a` lists some.") from error
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._batch is not None:
             self._batch.communicate()
 
     def files(self, under: str) -> Iterator[str]:
         """Yield every path below a directory."""
-        prefix = f"{under}/" if under else ""
-        yield from sorted(path for path in self._blobs if path.startswith(prefix))
+        yield from sorted(path for path in self._blobs if not under or path.startswith(f"{under}/"))
 
     def is_file(self, path: str) -> bool:
         """Tell whether a path is a file."""
@@ -232,11 +188,7 @@ class GitTree:
         return path in self._dirs
 
     def read(self, path: str) -> bytes:
-        """Return a file's bytes, those that a symlink leads to.
-
-        Raises:
-            BadSourceError: If there is no such file to read.
-        """
+        """Return a file's bytes, those that a symlink leads to; BadSourceError if there is no such file to read."""
         for _ in range(_LINKS):
             content = self._blob(self._blobs.get(path, ""))
             if path not in self._links:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 from pytest_tfdebug.scan.errors import ScanError, Unresolved
 from pytest_tfdebug.scan.read.layout import is_owned
-from pytest_tfdebug.scan.read.tree import Record
 from pytest_tfdebug.scan.report.result import Case, CommonTest, ScanResult
 from pytest_tfdebug.scan.state.states import State  # noqa: TC001 - msgspec reads the types of ``Rows``
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_tfdebug.scan.read.layout import Work
+    from pytest_tfdebug.scan.read.tree import Record
 
 #: Mixins that the report calls by another name.
 ORIGINS = {"ModelTesterMixin": "common", "GenerationTesterMixin": "GenerationMixin"}
@@ -69,7 +69,7 @@ class PartialScan(NamedTuple):
         return cls(
             [model for part in parts for model in part.models],
             {path: reason for part in parts for path, reason in part.bad.items()},
-            Record.union(part.record for part in parts),
+            {path: said for part in parts for path, said in part.record.items()},
             sorted({path for part in parts for path in part.shared}),
         )
 
