@@ -176,7 +176,7 @@ class StaleSkips:
     def _is_bare(self, cls: Linked, decorator: Decorator) -> bool:
         symbol = self._scanner.workspace.callee(cls.file, self._scanner.workspace.node(cls.file, decorator))
         skip = SKIP_DECORATORS.get(symbol.name) if isinstance(symbol, External) else None
-        if skip is None or skip.condition is not None:
+        if skip is None or skip.has_condition:
             return False
         return all(not skip.reason.strip() for skip in self._scanner.decorators.of(cls.file, decorator, cls.facts))
 

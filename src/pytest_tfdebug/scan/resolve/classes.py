@@ -15,11 +15,13 @@ from pytest_tfdebug.scan.resolve.workspace import External, File, Found, Workspa
 #: Something in a class that an outcome may depend on: its kind and its arguments.
 Dependency: TypeAlias = "tuple[Any, ...]"
 
-#: Classes outside the repository that are ``unittest.TestCase``, by name.
-TEST_CASES = frozenset({
+#: Classes outside the repository that are ``unittest.TestCase`` and bring no tests, by name.
+_KNOWN_CASES = frozenset({
     "AccelerateTestCase", "AsyncTestCase", "DjangoTestCase", "IsolatedAsyncioTestCase", "MultiProcessTestCase",
     "TempDirTestCase", "TestCase", "TestCasePlus", "TransactionTestCase",
 })  # fmt: skip
+#: How the names of such classes end.
+_TEST_CASES = ("TestCase", "TestCasePlus")
 #: Classes outside the repository that bring no tests, by full name.
 _NEUTRAL = frozenset({"abc.ABC", "typing.Generic", "typing.Protocol", "typing_extensions.Protocol", "enum.Enum"})
 _ABSTRACT = frozenset({"abstractmethod", "abstractproperty", "abstractclassmethod", "abstractstaticmethod"})
@@ -29,18 +31,18 @@ _BUILTIN = frozenset({"object", "Exception", "dict", "list", "tuple", "str", "in
 class Inherited:
     """What classes with the same bases inherit.
 
-    ``mro`` holds the classes of the repository that follow such a class in its MRO, ``externals`` the full names of
-    the bases outside the repository, ``members`` the definition that Python picks for each name that the bases bind.
-    ``base`` is the base of classes that have one in the repository: what it inherits is found once in a long chain.
+    Attributes:
+        mro: The classes of the repository that follow such a class in its MRO.
+        externals: The full names of the bases outside the repository.
+        is_test_case: Whether ``unittest.TestCase`` is anywhere in the bases.
+        is_closed: Whether all bases are known, so that an attribute that none of them binds is not there.
+        base: The base of classes that have one in the repository: what it inherits is found once in a long chain.
+        members: The definition that Python picks for each name that the bases bind.
     """
 
     def __init__(self, mro: tuple[Linked, ...], externals: frozenset[str]) -> None:
         self.mro, self.externals = mro, externals
-        #: Whether ``unittest.TestCase`` is anywhere in the bases.
-        self.is_test_case = any(
-            name.rpartition(".")[2] in TEST_CASES or name.endswith("TestCase") for name in externals
-        )
-        #: Whether all bases are known, so that an attribute that none of them binds is not there.
+        self.is_test_case = any(name.endswith(_TEST_CASES) for name in externals)
         self.is_closed = all(map(is_known, externals))
         self.base = mro[0] if mro and mro[0].mro == mro else None
         self.members: dict[str, tuple[Linked, Binding]] = self.base.inherited.members if self.base else {}
@@ -68,13 +70,10 @@ class Inherited:
 class Linked:
     """A class with its bases; ``mro`` holds the classes of the repository that it is made of, itself first."""
 
-    def __init__(self, file: File, facts: Class) -> None:
+    def __init__(self, file: File, facts: Class, inherited: Inherited | None = None) -> None:
         self.file, self.facts, self.name = file, facts, facts.name
-        self.inherit(Inherited((), frozenset()))
-
-    def inherit(self, inherited: Inherited) -> None:
-        """Give the class what it inherits."""
-        self.inherited, self.mro = inherited, (self, *inherited.mro)
+        self.inherited = inherited or Inherited((), frozenset())
+        self.mro: tuple[Linked, ...] = (self, *self.inherited.mro)
 
     def find(self, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that Python picks for a name."""
@@ -83,8 +82,8 @@ class Linked:
 
     def helper(self, name: str) -> tuple[Linked, BoundFunction] | None:
         """Return the method that Python picks for a name."""
-        found = self.find(name)
-        return (found[0], found[1]) if found is not None and isinstance(found[1], BoundFunction) else None
+        definer, member = self.find(name) or (self, None)
+        return (definer, member) if isinstance(member, BoundFunction) else None
 
     def after(self, definer: Linked, name: str) -> tuple[Linked, Binding] | None:
         """Return the definition that ``super()`` picks in a class of the MRO."""
@@ -112,54 +111,43 @@ class Linker:
 
     def link(self, found: Found) -> Linked | None:
         """Return a class with its bases; None while it is being linked, as a class cannot be its own base."""
-        facts = found.binding
+        file, facts = found
         if not isinstance(facts, Class):
             return None
-        key = (found.file.path, facts.line, facts.name)
+        key = (file.path, facts.line, facts.name)
         if key not in self._linked:
             self._linked[key] = None
             try:
-                self._linked[key] = self._link(found.file, facts)
+                bases = [(node, self._base(file, node)) for node in facts.bases]
             except RecursionError:
                 del self._linked[key]
                 raise
+            inside = [base for _, base in bases if isinstance(base, Linked)]
+            outside = {base: node for node, base in bases if isinstance(base, str)}
+            for base, node in outside.items():
+                if not is_known(base):
+                    self.unresolved[Unresolved(syntax.code(node), facts.name, *key[:2])] = None
+            externals = frozenset(outside).union(*(base.inherited.externals for base in inside))
+            self._linked[key] = Linked(file, facts, self._inherited(_following(inside), externals))
         return self._linked[key]
 
-    def _link(self, file: File, facts: Class) -> Linked:
-        linked = Linked(file, facts)
-        bases: list[Linked] = []
-        externals: set[str] = set()
-        for node in facts.bases:
-            base = self._base(file, facts, node)
-            if isinstance(base, Linked):
-                bases.append(base)
-            elif base is not None:
-                externals.add(base)
-                if not is_known(base):
-                    self.unresolved[Unresolved(syntax.code(node), facts.name, file.path, facts.line)] = None
-        outside = frozenset(externals).union(*(base.inherited.externals for base in bases))
-        linked.inherit(self._inherited(_following(bases), outside))
-        return linked
-
-    def _base(self, file: File, facts: Class, node: Any) -> Linked | str | None:  # noqa: PLR0911 - one return for each case
+    def _base(self, file: File, node: Any) -> Linked | str | None:
+        """Return a base, or its full name where it is not in the repository; None where it is no class."""
         if isinstance(node, cst.IfExp):  # Mixin if is_available() else object
-            branches = [self._base(file, facts, branch) for branch in (node.body, node.orelse)]
+            branches = [self._base(file, branch) for branch in (node.body, node.orelse)]
             return next((branch for branch in branches if isinstance(branch, Linked)), branches[0])
         if isinstance(node, cst.Subscript):  # Generic[T]
-            return self._base(file, facts, node.value)
+            return self._base(file, node.value)
         dotted = syntax.dotted(node)
-        if not dotted:
-            return "" if isinstance(node, cst.Call) else None
-        symbol = self._workspace.resolve(file, dotted)
+        symbol = self._workspace.resolve(file, dotted) if dotted else None
+        if isinstance(symbol, Found) and isinstance(symbol.binding, Class):
+            return self.link(symbol)
+        if isinstance(symbol, Found) and isinstance(symbol.binding, BoundValue) and symbol.binding.text:
+            value = self._workspace.node(symbol.file, symbol.binding)
+            return None if syntax.dotted(value) == dotted else self._base(symbol.file, value)
         if isinstance(symbol, External):
             return symbol.name
-        if isinstance(symbol, Found):
-            if isinstance(symbol.binding, Class):
-                return self.link(symbol)
-            if isinstance(symbol.binding, BoundValue) and symbol.binding.text:
-                value = self._workspace.node(symbol.file, symbol.binding)
-                return None if syntax.dotted(value) == dotted else self._base(symbol.file, facts, value)
-        return dotted
+        return dotted or ("" if isinstance(node, cst.Call) else None)
 
 
 def is_abstract_base(name: str) -> bool:
@@ -176,15 +164,11 @@ def is_abstract(binding: Binding) -> bool:
 def is_known(name: str) -> bool:
     """Tell whether a base class outside the repository is one whose tests, if any, are known."""
     last = name.rpartition(".")[2]
-    return last in TEST_CASES or name in _NEUTRAL or name in _BUILTIN or name.startswith("builtins.")
+    return last in _KNOWN_CASES or name in _NEUTRAL or name in _BUILTIN or name.startswith("builtins.")
 
 
 def _following(bases: list[Linked]) -> tuple[Linked, ...]:
-    """Return what follows a class with these bases in its MRO; depth first where Python would refuse the class.
-
-    Source:
-        https://docs.python.org/3/howto/mro.html
-    """
+    """Return what follows a class with these bases in its MRO; depth first where Python would refuse the class."""
     if len(bases) == 1:
         return bases[0].mro
     order: list[Linked] = []

@@ -1,4 +1,4 @@
-"""The text of a skip's condition, made from the guards on each way to the skip."""
+"""What a condition means: the names that are one, and the text of a skip's condition, from the guards on each way."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 Guards: TypeAlias = tuple[str, ...]
 
 #: How a guard begins that is not an expression -> its text when it does not hold.
-_OPPOSITES = (
-    ("for ", "the loop over {} ends"),
-    ("while ", "the loop over {} ends"),
-    ("except ", "no {}"),
-    ("no exception", "except"),
-    ("no ", "except {}"),
-    ("case ", "not case {}"),
-)
+_OPPOSITES = {
+    "for ": "the loop over {} ends",
+    "while ": "the loop over {} ends",
+    "except ": "no {}",
+    "no exception": "except",
+    "no ": "except {}",
+    "case ": "not case {}",
+}
 #: Names of decorators that are a condition, in the repository or out of it, and how others begin.
 _CONDITIONS = frozenset({"slow", "nightly", "tooslow"})
 _CONDITION_PREFIXES = ("require_", "requires_", "skip_", "skipif", "skipunless")
@@ -27,8 +27,7 @@ _CONDITION_PREFIXES = ("require_", "requires_", "skip_", "skipif", "skipunless")
 
 def is_condition(name: str) -> bool:
     """Tell whether a decorator of this name is a condition: ``slow``, ``require_torch``, ``skip_if_ci``."""
-    begins = name.startswith(_CONDITION_PREFIXES) and name not in {"require_", "requires_", "skip_"}
-    return name in _CONDITIONS or begins
+    return name in _CONDITIONS or (name.startswith(_CONDITION_PREFIXES) and not name.endswith("_"))
 
 
 class GuardedSkip(NamedTuple):
@@ -63,26 +62,20 @@ class Condition(str):
 @cache
 def negated(test: str) -> str:
     """Return the condition that a test is false."""
-    words = test.split()
-    text = " ".join(words)
-    for start, opposite in _OPPOSITES:
+    text = " ".join(test.split())
+    for start, opposite in _OPPOSITES.items():
         if text.startswith(start):
             return opposite.format(text[len(start) :])
-    match words:
+    match text.split():
         case ["except"]:
             return "no exception"
-        case ["not", plain] if _is_plain(plain):
+        case ["not", plain] if _is_name(plain.removesuffix("()")):
             return plain
         case [item, "in", items] if _is_name(item) and _is_name(items):
             return f"{item} not in {items}"
         case [item, "not", "in", items] if _is_name(item) and _is_name(items):
             return f"{item} in {items}"
-    return f"not {text}" if _is_plain(text) else f"not ({text})"
-
-
-def _is_plain(text: str) -> bool:
-    """Tell whether an expression is a name, or a call of one with nothing."""
-    return _is_name(text.removesuffix("()"))
+    return f"not {text}" if _is_name(text.removesuffix("()")) else f"not ({text})"
 
 
 def _is_name(text: str) -> bool:
@@ -93,7 +86,7 @@ def alternatives(condition: str) -> list[str]:
     """Return the parts of a condition of which any is enough."""
     parts: list[str] = []
     for piece in condition.split(" or "):
-        if parts and _open(parts[-1]) > 0:
+        if parts and sum(map(parts[-1].count, "([{")) > sum(map(parts[-1].count, ")]}")):
             parts[-1] += f" or {piece}"
         else:
             parts.append(piece)
@@ -103,8 +96,9 @@ def alternatives(condition: str) -> list[str]:
 class _Branch:
     """The ways that begin with the same guards.
 
-    ``following`` holds the guards that come next. ``needless`` holds the guards that only say that an earlier way is
-    closed. ``is_end`` tells whether a way ends here.
+    Attributes:
+        following: The guards that come next; none where a way ends here.
+        needless: The guards that only say that an earlier way is closed.
     """
 
     def __init__(self) -> None:
@@ -112,70 +106,55 @@ class _Branch:
         self.needless: set[str] = set()
         self.is_end = False
 
+    def add(self, way: Guards) -> None:
+        """Add a way, without guards that another makes needless."""
+        branch = self
+        for at, guard in enumerate(way, 1):
+            if branch.is_end:  # the way is open anyhow
+                return
+            if guard in branch.needless and at < len(way):
+                continue
+            if at == len(way):
+                branch.needless.add(negated(guard))
+            branch = branch.following.setdefault(guard, _Branch())
+        branch.is_end = True
+        branch.following.clear()
+
+    def __str__(self) -> str:
+        is_one = len(self.following) == 1
+        return " or ".join(
+            rest.after(guard) if not rest.is_end else guard if is_one else _bracketed(guard, is_under_and=False)
+            for guard, rest in self.following.items()
+        )
+
+    def after(self, guard: str) -> str:
+        """Return a guard and what must hold besides."""
+        text = str(self)
+        if len(self.following) > 1:
+            text = f"({text})"
+        elif next(iter(self.following.values())).is_end:
+            text = _bracketed(text, is_under_and=True)
+        return f"{_bracketed(guard, is_under_and=True)} and {text}"
+
 
 @cache  # classes differ little
 def _any_of(ways: tuple[Guards, ...]) -> str:
-    """Return ``a and (b or c)`` for the ways ``a, b`` and ``a, c``, without guards that another way makes needless."""
+    """Return ``a and (b or c)`` for the ways ``a, b`` and ``a, c``."""
     root = _Branch()
     for way in ways:
-        _add(root, way)
-    return _text(root)
-
-
-def _add(branch: _Branch, way: Guards) -> None:
-    for at, guard in enumerate(way, 1):
-        if branch.is_end:  # the way is open anyhow
-            return
-        if guard in branch.needless and at < len(way):
-            continue
-        if at == len(way):
-            branch.needless.add(negated(guard))
-        branch = branch.following.setdefault(guard, _Branch())
-    branch.is_end = True
-    branch.following.clear()
-
-
-def _text(branch: _Branch) -> str:
-    if len(branch.following) == 1:
-        guard, rest = next(iter(branch.following.items()))
-        return guard if rest.is_end else _chain(guard, rest)
-    return " or ".join(
-        _bracketed(guard, is_under_and=False) if rest.is_end else _chain(guard, rest)
-        for guard, rest in branch.following.items()
-    )
-
-
-def _chain(guard: str, rest: _Branch) -> str:
-    """Return a guard and what must hold besides."""
-    text = _text(rest)
-    if len(rest.following) > 1:
-        text = f"({text})"
-    elif next(iter(rest.following.values())).is_end:
-        text = _bracketed(text, is_under_and=True)
-    return f"{_bracketed(guard, is_under_and=True)} and {text}"
+        root.add(way)
+    return str(root)
 
 
 def _bracketed(guard: str, *, is_under_and: bool) -> str:
     """Return a guard, in brackets where its operator binds less tightly than the ``or`` or ``and`` beside it."""
-    outside = _outside_brackets(guard)
+    depth, outside = 0, ""
+    for mark in guard:
+        depth += (mark in "([{") - (mark in ")]}")
+        outside += mark if depth == 0 else ""
     words = outside.replace(":", " ").split()
     is_loose = not {"if", "lambda"}.isdisjoint(words) or ":=" in outside or (is_under_and and "or" in words)
     return f"({guard})" if is_loose else guard
-
-
-def _outside_brackets(text: str) -> str:
-    """Return the parts of a text that stand outside brackets."""
-    depth, found = 0, []
-    for mark in text:
-        depth += (mark in "([{") - (mark in ")]}")
-        if depth == 0:
-            found.append(mark)
-    return "".join(found)
-
-
-def _open(text: str) -> int:
-    """Return how many brackets are open at the end of a text."""
-    return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
 
 
 #: The condition of a skip that depends on nothing.

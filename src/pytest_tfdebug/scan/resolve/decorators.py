@@ -23,24 +23,24 @@ _DEPTH = 8  # of decorators that call decorators
 
 
 class SkipDecorator(NamedTuple):
-    """A skip decorator: where its condition and reason are among its arguments, and whether it skips when true."""
+    """A skip decorator: whether it has a condition, where its reason stands, and whether it skips when true."""
 
     kind: str
-    condition: int | None
+    has_condition: bool
     reason: int | None
     skips_when: bool = True
 
 
+_UNITTEST = {
+    "skip": SkipDecorator("unittest", has_condition=False, reason=0),
+    "skipIf": SkipDecorator("unittest", has_condition=True, reason=1),
+    "skipUnless": SkipDecorator("unittest", has_condition=True, reason=1, skips_when=False),
+}
 #: Every decorator that skips, by full name; ``unittest.skip`` is found under any alias.
 SKIP_DECORATORS = {
-    "pytest.mark.skip": SkipDecorator("pytest", None, 0),
-    "pytest.mark.skipif": SkipDecorator("pytest", 0, None),
-    "unittest.case.skip": SkipDecorator("unittest", None, 0),
-    "unittest.case.skipIf": SkipDecorator("unittest", 0, 1),
-    "unittest.case.skipUnless": SkipDecorator("unittest", 0, 1, skips_when=False),
-    "unittest.skip": SkipDecorator("unittest", None, 0),
-    "unittest.skipIf": SkipDecorator("unittest", 0, 1),
-    "unittest.skipUnless": SkipDecorator("unittest", 0, 1, skips_when=False),
+    "pytest.mark.skip": SkipDecorator("pytest", has_condition=False, reason=0),
+    "pytest.mark.skipif": SkipDecorator("pytest", has_condition=True, reason=None),
+    **{f"{module}.{name}": skip for module in ("unittest", "unittest.case") for name, skip in _UNITTEST.items()},
 }
 #: Functions that skip the test that calls them.
 SKIP_CALLS = frozenset({"pytest.skip", "_pytest.outcomes.skip"})
@@ -76,10 +76,9 @@ class Decorators:
         """Return the skip of a ``pytest.skip(..., allow_module_level=True)`` at the top of a module."""
         node = self._workspace.node(file, call)
         symbol = self._workspace.callee(file, node)
-        if not isinstance(node, cst.Call) or not isinstance(symbol, External) or symbol.name not in SKIP_CALLS:
-            return []
-        reason = self._evaluator.words(node.args[0].value, Scope(file)) if node.args else ""
-        return [GuardedSkip(reason, (), file.path, call.line, "pytest")]
+        is_skip = isinstance(node, cst.Call) and isinstance(symbol, External) and symbol.name in SKIP_CALLS
+        reason = self._evaluator.words(node.args[0].value, Scope(file)) if is_skip and node.args else ""
+        return [GuardedSkip(reason, (), file.path, call.line, "pytest")] if is_skip else []
 
     def skips(self, node: Any, scope: Scope) -> list[GuardedSkip]:
         """Return the skips of a decorator expression."""
@@ -104,16 +103,11 @@ class Decorators:
         args, dotted = syntax.arguments(node), syntax.dotted(node.func)
         if dotted.endswith("parametrize"):
             return [skip for arg in args[1:2] for skip in self._parameters(arg.value, scope)]
-        if dotted:
-            found = self._named(dotted, args, scope)
-            if found or dotted.rpartition(".")[2] in {"expand", "patch"}:
-                return found
-        else:
-            found = self.skips(node.func, scope)
-        for arg in args:  # require_torch(require_accelerate(test_case))
-            if isinstance(arg.value, (cst.Call, cst.Lambda)):
-                found = [*found, *self.skips(arg.value, scope)]
-        return found
+        found = self._named(dotted, args, scope) if dotted else self.skips(node.func, scope)
+        if dotted and (found or dotted.rpartition(".")[2] in {"expand", "patch"}):
+            return found
+        inner = (arg.value for arg in args if isinstance(arg.value, (cst.Call, cst.Lambda)))
+        return [*found, *(skip for each in inner for skip in self.skips(each, scope))]  # slow(require_gpu(test))
 
     def _parameters(self, node: Any, scope: Scope) -> list[GuardedSkip]:
         """Return the skips that ``pytest.param(..., marks=...)`` puts on some parameters of a test."""
@@ -122,14 +116,12 @@ class Decorators:
         if isinstance(node, (cst.List, cst.Tuple)):
             return [skip for item in node.elements for skip in self._parameters(item.value, scope)]
         dotted = syntax.dotted(node)
-        if dotted:
-            symbol = self._workspace.resolve(scope.file, dotted)
-            if isinstance(symbol, Found) and isinstance(symbol.binding, BoundValue) and symbol.binding.text:
-                value = self._workspace.node(symbol.file, symbol.binding)
-                return self._parameters(value, Scope(symbol.file, depth=scope.depth + 1))
-        if not isinstance(node, cst.Call) or not syntax.dotted(node.func).endswith("param"):
-            return []
-        marks = [arg.value for arg in syntax.arguments(node) if arg.keyword == "marks"]
+        symbol = self._workspace.resolve(scope.file, dotted) if dotted else None
+        if isinstance(symbol, Found) and isinstance(symbol.binding, BoundValue) and symbol.binding.text:
+            value = self._workspace.node(symbol.file, symbol.binding)
+            return self._parameters(value, Scope(symbol.file, depth=scope.depth + 1))
+        is_one = isinstance(node, cst.Call) and syntax.dotted(node.func).endswith("param")
+        marks = (arg.value for arg in (syntax.arguments(node) if is_one else ()) if arg.keyword == "marks")
         return [
             skip._replace(guards=("for some parameters", *skip.guards) if skip.guards else ("only some parameters",))
             for mark in marks
@@ -151,18 +143,14 @@ class Decorators:
 
     def _defined(self, symbol: Symbol | None, args: Sequence[Argument], scope: Scope) -> list[GuardedSkip]:
         """Return the skips of a decorator that the repository defines."""
-        if not isinstance(symbol, Found):
-            return []
-        if isinstance(symbol.binding, BoundFunction):
-            if not args:
-                return self._bare(symbol.file, symbol.binding, scope.depth)
-            local = self._evaluator.bind(symbol.binding.params, args, scope)
-            return self.follow(symbol.file, symbol.binding, local, scope.depth)
-        if isinstance(symbol.binding, BoundValue):
-            node = self._workspace.node(symbol.file, symbol.binding)
-            return self.skips(
-                node, Scope(symbol.file, depth=scope.depth, body=scope.body if symbol.file is scope.file else None)
-            )
+        file, binding = symbol if isinstance(symbol, Found) else (scope.file, None)
+        if isinstance(binding, BoundFunction) and args:
+            return self.follow(file, binding, self._evaluator.bind(binding.params, args, scope), scope.depth)
+        if isinstance(binding, BoundFunction):
+            return self._bare(file, binding, scope.depth)
+        if isinstance(binding, BoundValue):
+            body = scope.body if file is scope.file else None
+            return self.skips(self._workspace.node(file, binding), Scope(file, depth=scope.depth, body=body))
         return []
 
     def _of_bare(self, file: File, function: BoundFunction, depth: int) -> list[GuardedSkip]:
@@ -177,7 +165,7 @@ class Decorators:
         reason = self._evaluator.words(given, scope) if given is not None else ""
         plain = GuardedSkip(reason, (), "", 0, decorator.kind)
         tested = keywords.get("condition") or (positional[0] if positional else None)
-        if decorator.condition is None or tested is None:
+        if not decorator.has_condition or tested is None:
             return [plain]
         truth = self._evaluator.truth(tested, scope)
         if truth is None or (decorator.kind == "pytest" and isinstance(syntax.constant(tested), str)):

@@ -63,8 +63,7 @@ class Workspace:
         self.may_skip: Callable[[File, str], bool] = lambda *_: True
         self._tree, self._models, self._is_checked = tree, models, is_checked
         self._read: dict[str, File | None] = {}
-        self.resolve, self.exported = cache(self._resolve), cache(self._attribute)
-        self.module_path = cache(self._module_path)
+        self.resolve, self.exported, self.module_path = map(cache, (self._resolve, self._attribute, self._module_path))
         self._package, self._file = cache(self._find_package), cache(self._find)
 
     def file(self, path: str) -> File | None:
@@ -73,11 +72,10 @@ class Workspace:
             try:
                 self._read[path] = File(path, self._module(path))
             except (BadSourceError, RecursionError) as error:
-                self.note_bad(path, error)
-                self._read[path] = None
+                self._read[path] = self.note_bad(path, error)
         return self._read[path]
 
-    def note_bad(self, path: str, error: Exception, line: int = 0) -> None:
+    def note_bad(self, path: str, error: Exception, line: int = 0) -> Any:
         """Note that a file, or a part of it, cannot be read."""
         reason = str(error) if isinstance(error, BadSourceError) else "nested too deeply to be followed"
         where = f"line {line}: " if line and not reason.startswith("line ") else ""
@@ -85,13 +83,10 @@ class Workspace:
 
     def node(self, file: File, of: BoundValue | Decorator) -> Any:
         """Return the libcst node of an expression in a file; None where it is not known or cannot be read."""
-        if not of.text:
-            return None
         try:
-            return syntax.expression(of.text)
+            return syntax.expression(of.text) if of.text else None
         except BadSourceError as error:
-            self.note_bad(file.path, error, of.line)
-            return None
+            return self.note_bad(file.path, error, of.line)
 
     def callee(self, file: File, node: Any) -> Symbol | None:
         """Return what a call in a file calls, or what a name means."""
@@ -107,10 +102,10 @@ class Workspace:
         """Return the files of the repository that a file imports; of a package the modules that it names, too."""
         found: list[str | None] = [self.module_path(file.path, star) for star in file.module.stars]
         for binding in file.module.names.values():
-            if isinstance(binding, Import):
-                path = self.module_path(file.path, binding.module)
-                found.append(path if binding.name else path and path.removesuffix("__init__.py"))
-                if path is not None and path.endswith("/__init__.py"):
+            path = self.module_path(file.path, binding.module) if isinstance(binding, Import) else None
+            if isinstance(binding, Import) and path is not None:
+                found.append(path if binding.name else path.removesuffix("__init__.py"))
+                if path.endswith("/__init__.py"):
                     found.append(self._file(f"{path.removesuffix('/__init__.py')}/{binding.name}"))
         return [path for path in found if path is not None]
 
@@ -121,29 +116,30 @@ class Workspace:
         text = decode(content)
         if self._is_checked:
             check(text)
-        return read(text, partial(self.note_bad, path), partial(self._may_skip, path))
 
-    def _may_skip(self, path: str, dotted: str) -> bool:
-        file = self._read.get(path)
-        return file is not None and self.may_skip(file, dotted)
+        def may_skip(dotted: str) -> bool:
+            file = self._read.get(path)
+            return file is not None and self.may_skip(file, dotted)
+
+        return read(text, partial(self.note_bad, path), may_skip)
 
     def _resolve(self, file: File, dotted: str, depth: int = 0) -> Symbol | None:
         first, *rest = dotted.split(".")
-        symbol = self.lookup(file, first, depth)
-        for part in rest:
-            symbol = self._attribute(symbol, part, depth)
+        return self._attribute_of(self.lookup(file, first, depth), rest, depth)
+
+    def _attribute_of(self, symbol: Symbol | None, names: list[str], depth: int = 0) -> Symbol | None:
+        for name in names:
+            symbol = self._attribute(symbol, name, depth)
         return symbol
 
     def resolve_in(self, body: Class | None, file: File, dotted: str) -> Symbol | None:
         """Return what a dotted name means in the body of a class of a module, or in the module where there is none."""
-        first, _, rest = dotted.partition(".")
+        first, *rest = dotted.split(".")
         binding = body.members.get(first) if body is not None else None
-        if not isinstance(binding, (Import, BoundValue)):
-            return self.resolve(file, dotted)
-        symbol = self._imported(file, binding, 0) if isinstance(binding, Import) else Found(file, binding)
-        for part in rest.split(".") if rest else ():
-            symbol = self._attribute(symbol, part)
-        return symbol
+        if isinstance(binding, Import):
+            return self._attribute_of(self._imported(file, binding, 0), rest)
+        is_own = isinstance(binding, BoundValue)
+        return self._attribute_of(Found(file, binding), rest) if is_own else self.resolve(file, dotted)
 
     def lookup(self, file: File, name: str, depth: int = 0) -> Symbol | None:
         """Return what a name at the top level of a module means."""
@@ -156,12 +152,9 @@ class Workspace:
             return self._alias(file, binding, name, depth)
         if binding is not None:
             return Found(file, binding)
-        for star in file.module.stars:
-            module = self.module(file.path, star)
-            found = self.lookup(module, name, depth + 1) if isinstance(module, File) else None
-            if found is not None:
-                return found
-        return None
+        modules = (self.module(file.path, star) for star in file.module.stars)
+        found = (self.lookup(module, name, depth + 1) for module in modules if isinstance(module, File))
+        return next((each for each in found if each is not None), None)
 
     def _alias(self, file: File, value: BoundValue, name: str, depth: int) -> Symbol | None:
         """Follow ``Base = ModelTesterMixin`` and ``Base = ModelTesterMixin if available() else object``."""
@@ -170,11 +163,8 @@ class Workspace:
         while isinstance(node, cst.IfExp):
             node = node.body
         dotted = syntax.dotted(node)
-        if dotted and dotted.partition(".")[0] != name:
-            target = self._resolve(file, dotted, depth + 1)
-            if target is not None:
-                return target
-        return Found(file, value)
+        is_other = bool(dotted) and dotted.partition(".")[0] != name
+        return (self._resolve(file, dotted, depth + 1) if is_other else None) or Found(file, value)
 
     def _imported(self, file: File, binding: Import, depth: int) -> Symbol | None:
         module = self.module(file.path, binding.module)
@@ -191,25 +181,22 @@ class Workspace:
             return External(f"{symbol.name}.{name}")
         if isinstance(symbol, File):
             found = self.lookup(symbol, name, depth + 1)
-            return found if found is not None else self._submodule(symbol, name)
+            if found is not None:
+                return found
+            base = symbol.path.removesuffix("__init__.py").removesuffix("/")
+            path = self._file(posixpath.join(base, name)) if not base.endswith(".py") else None
+            submodule = self.file(path) if path is not None else None
+            return submodule or External(f"{base.removesuffix('.py').replace('/', '.')}.{name}")
         if isinstance(symbol, Found) and isinstance(symbol.binding, Class):
             member = symbol.binding.members.get(name)
             return Found(symbol.file, member) if isinstance(member, (Class, BoundFunction, BoundValue)) else None
         return None
 
-    def _submodule(self, file: File, name: str) -> Symbol:
-        base = file.path.removesuffix("__init__.py").removesuffix("/")
-        path = self._file(posixpath.join(base, name)) if not base.endswith(".py") else None
-        found = self.file(path) if path is not None else None
-        dotted = base.removesuffix(".py").replace("/", ".")
-        return found if found is not None else External(f"{dotted}.{name}")
-
     def module(self, importer: str, module: str) -> File | External:
         """Return the module that an import in a file names."""
         path = self.module_path(importer, module)
         found = self.file(path) if path is not None else None
-        name = module.lstrip(".") or posixpath.dirname(importer).replace("/", ".")
-        return found if found is not None else External(name)
+        return found or External(module.lstrip(".") or posixpath.dirname(importer).replace("/", "."))
 
     def _module_path(self, importer: str, module: str) -> str | None:
         directory, name = importer.rpartition("/")[0], module.lstrip(".")
@@ -226,8 +213,8 @@ class Workspace:
         above = [directory]
         while above[-1]:
             above.append(above[-1].rpartition("/")[0])
-        path = next((path for each in above if self._file(path := posixpath.join(each, name)) is not None), None)
-        return path or next((path for path in (f"src/{name}", f"tests/{name}") if self._file(path) is not None), None)
+        paths = (posixpath.join(each, name) for each in (*above, "src", "tests"))
+        return next((path for path in paths if self._file(path) is not None), None)
 
     def _find(self, path: str) -> str | None:
         """Return the file of a module path without its suffix; a package without ``__init__.py`` has an empty one."""
