@@ -159,10 +159,12 @@ class ScanResult:
         import pandas as pd
 
         if by == "test":
-            return pd.DataFrame.from_dict(self.to_dict(), orient="index").rename_axis("test")
+            table: pd.DataFrame = pd.DataFrame.from_dict(self.to_dict(), orient="index").rename_axis("test")
+            return table
         if by == "class":
-            cases = ({"test": name, **entry(case)} for name, test in self.tests.items() for case in test.cases)
-            return pd.DataFrame(cases, columns=["test", "model", "class", *State._fields])
+            rows = [{"test": name, **entry(case)} for name, test in self.tests.items() for case in test.cases]
+            cases: pd.DataFrame = pd.DataFrame(rows, columns=["test", "model", "class", *State._fields])
+            return cases
         raise ValueError(f"by={by!r} is not one of 'test', 'class'")
 
     def to_json(self, path: str | os.PathLike[str]) -> Path:

@@ -21,15 +21,12 @@ if TYPE_CHECKING:
 _DEPTH = 12  # of constants defined by constants
 #: The most characters or items of a value, and the most digits of a number in a format, which may be a width.
 _LONGEST, _WIDEST = 10_000, 3
-
 #: Stands in a reason for the name of the class, so that classes can share what a body does to them.
 CLASS_NAME = "\x02"
 #: The dependency on the name of a class, which no other class has.
 NAME = ("name",)
 _SELVES = frozenset({"self", "cls"})
 _CLASS_NAMES = frozenset({"self.__class__.__name__", "cls.__name__"})
-
-
 #: The value of a parameter to which a test passes itself.
 SELF = object()
 
@@ -62,7 +59,8 @@ class Evaluator:
         self._workspace = workspace
         self.dependencies: set[Dependency] = set()
         self.skipping_helper: Callable[[Linked, str], tuple[Linked, BoundFunction] | None] = lambda *_: None
-        self.resolve, self.resolved = cache(self._resolve), cache(self._resolve_all)
+        self.resolve = cache(self._resolve)
+        self.resolved = cache(lambda cls, dependencies: tuple([self.resolve(cls, each) for each in dependencies]))
 
     def bound(self, file: File, value: BoundValue, depth: int = 0) -> Any:
         """Return the value that a name of a module is bound to."""
@@ -114,45 +112,32 @@ class Evaluator:
     def attribute(self, cls: Linked, name: str) -> Any:
         """Return the value that a class's MRO gives an attribute of its instances, or ``UNKNOWN``."""
         self.dependencies.add(("value", name))
-        found = cls.find(name)
-        if found is None or cls.writes(name):
-            return UNKNOWN
-        definer, binding = found
-        if not isinstance(binding, BoundValue) or not binding.is_sure:
-            return UNKNOWN
-        return self.bound(definer.file, binding, depth=1)
+        definer, binding = cls.find(name) or (cls, None)
+        is_sure = isinstance(binding, BoundValue) and binding.is_sure and not cls.writes(name)
+        return self.bound(definer.file, binding, depth=1) if is_sure and isinstance(binding, BoundValue) else UNKNOWN
 
     def _resolve(self, cls: Linked, dependency: Dependency) -> Hashable:
         return _DEPENDENCIES[dependency[0]](self, cls, *dependency[1:])
 
-    def _resolve_all(self, cls: Linked, dependencies: frozenset[Dependency]) -> tuple[Hashable, ...]:
-        return tuple([self.resolve(cls, each) for each in dependencies])
-
     def reference(self, dotted: str, scope: Scope) -> Any:
-        """Return the value of a name."""
+        """Return the value of a name; a class or function stands for itself, as it is true."""
         first, _, rest = dotted.partition(".")
         if scope.local.get(first) is SELF:
             first, dotted = "self", f"self.{rest}"
         elif first in scope.local:
             return UNKNOWN if rest else scope.local[first]
         if first in _SELVES and scope.cls is not None:
-            if f"{first}.{rest}" in _CLASS_NAMES:
+            if dotted in _CLASS_NAMES:
                 self.dependencies.add(NAME)
                 return scope.cls.name
             return self.attribute(scope.cls, rest) if rest and "." not in rest else UNKNOWN
         member = scope.body.members.get(dotted) if scope.body is not None else None
-        if isinstance(member, BoundValue):
-            return self.bound(scope.file, member, scope.depth + 1) if member.is_sure else UNKNOWN
-        return self._global(first, dotted, scope)
-
-    def _global(self, first: str, dotted: str, scope: Scope) -> Any:
-        """Return the value of a name of a module; a class or function stands for itself, as it is true."""
-        found = self._workspace.resolve(scope.file, dotted)
-        if not isinstance(found, Found):
-            return UNKNOWN
-        if isinstance(found.binding, (Class, BoundFunction)):
-            return found.binding
-        if not found.binding.is_sure or (scope.function is not None and scope.function.is_local(first)):
+        own = Found(scope.file, member) if isinstance(member, BoundValue) else None
+        found = own or self._workspace.resolve(scope.file, dotted)
+        if not isinstance(found, Found) or not isinstance(found.binding, BoundValue):
+            return found.binding if isinstance(found, Found) else UNKNOWN
+        is_local = own is None and scope.function is not None and scope.function.is_local(first)
+        if not found.binding.is_sure or is_local:
             return UNKNOWN
         return self.bound(found.file, found.binding, scope.depth + 1)
 
@@ -183,15 +168,10 @@ def _unary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
 
 def _and_or(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     """Return what decides an ``and`` (its first false value) or ``or`` (its first true one)."""
+    values = [evaluator.value(item, scope) for item in syntax.operands(node)]
+    known = [value for value in values if not isinstance(value, Unknown)]
     decides = isinstance(node.operator, cst.Or)
-    unknown, value = False, UNKNOWN
-    for item in syntax.operands(node):
-        value = evaluator.value(item, scope)
-        if isinstance(value, Unknown):
-            unknown = True
-        elif bool(value) is decides:
-            return value
-    return UNKNOWN if unknown else value
+    return next((each for each in known if bool(each) is decides), UNKNOWN if len(known) < len(values) else values[-1])
 
 
 def _items(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
@@ -208,29 +188,23 @@ def _items(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
 
 
 def _dict(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
-    found: dict[Any, Any] = {}
-    for element in node.elements:
-        key = syntax.constant(element.key) if isinstance(element, cst.DictElement) else UNKNOWN
-        if key is UNKNOWN:
-            return UNKNOWN
-        found[key] = evaluator.value(element.value, scope)
-    return found
+    keys = [syntax.constant(each.key) if isinstance(each, cst.DictElement) else UNKNOWN for each in node.elements]
+    if _has_unknown(keys):
+        return UNKNOWN
+    return {key: evaluator.value(each.value, scope) for key, each in zip(keys, node.elements, strict=True)}
 
 
 def _item(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     indices = [element.slice for element in node.slice]
     if len(indices) != 1 or not isinstance(indices[0], cst.Index):
         return UNKNOWN
-    holder, index = evaluator.value(node.value, scope), evaluator.value(indices[0].value, scope)
-    return _computed(operator.getitem, holder, index)
+    return _computed(operator.getitem, evaluator.value(node.value, scope), evaluator.value(indices[0].value, scope))
 
 
 def _computed(function: Callable[..., Any], *values: Any) -> Any:
     """Return what a function makes of some values; ``UNKNOWN`` if one is unknown or the function refuses them."""
-    if _has_unknown(values):
-        return UNKNOWN
     try:
-        return function(*values)
+        return UNKNOWN if _has_unknown(values) else function(*values)
     except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
         return UNKNOWN
 
@@ -293,7 +267,8 @@ def _times(left: Any, right: Any) -> Any:
     return left * right
 
 
-def _percent(left: Any, right: Any) -> Any:
+def _remainder(left: Any, right: Any) -> Any:
+    """Return a remainder, or a text with values filled in, unless it asks for too many characters."""
     return left % right if not isinstance(left, (str, bytes)) or _is_narrow(str(left), "*") else UNKNOWN
 
 
@@ -304,41 +279,33 @@ def _is_narrow(form: str, nested: str) -> bool:
 
 
 def _call(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
-    args = syntax.arguments(node)
+    args, function = syntax.arguments(node), syntax.dotted(node.func)
     if any(arg.keyword for arg in args):
         return UNKNOWN
-    function = syntax.dotted(node.func)
-    if not function and isinstance(node.func, cst.Attribute) and node.func.attr.value == "format":
-        return _formatted(evaluator, node.func.value, args, scope)
     if function in {"getattr", "hasattr"}:
         return _lookup(evaluator, function, args, scope)
-    if function not in _FUNCTIONS:
+    if function in _FUNCTIONS:
+        return _computed(_FUNCTIONS[function], *(evaluator.value(arg.value, scope) for arg in args))
+    if function or not isinstance(node.func, cst.Attribute) or node.func.attr.value != "format":
         return UNKNOWN
-    return _computed(_FUNCTIONS[function], *(evaluator.value(arg.value, scope) for arg in args))
-
-
-def _formatted(evaluator: Evaluator, form: Any, args: Sequence[syntax.Argument], scope: Scope) -> Any:
-    values = [evaluator.value(form, scope), *(evaluator.value(arg.value, scope) for arg in args)]
-    if not all(map(_has_words, values)) or _is_nested_unknown(*values) or not _is_narrow(str(values[0]), ":{"):
+    form, *values = (evaluator.value(each, scope) for each in (node.func.value, *(arg.value for arg in args)))
+    if not all(map(_has_words, (form, *values))) or _is_nested_unknown(form, *values):
         return UNKNOWN
-    return _computed(str(values[0]).format, *values[1:])
+    return _computed(str(form).format, *values) if _is_narrow(str(form), ":{") else UNKNOWN
 
 
 def _lookup(evaluator: Evaluator, name: str, args: Sequence[syntax.Argument], scope: Scope) -> Any:
     """Evaluate ``getattr(self, "name", default)`` and ``hasattr(self, "name")``."""
-    if len(args) < 2 or syntax.dotted(args[0].value) not in _SELVES or scope.cls is None:  # noqa: PLR2004
+    holder, attribute, *default = [*(arg.value for arg in args), None, None]
+    text = syntax.constant(attribute)
+    if syntax.dotted(holder) not in _SELVES or scope.cls is None or not isinstance(text, str):
         return UNKNOWN
-    attribute = syntax.constant(args[1].value)
-    if not isinstance(attribute, str):
+    evaluator.dependencies.update((("has", text), ("value", text)))
+    if scope.cls.find(text) is not None:
+        return True if name == "hasattr" else evaluator.attribute(scope.cls, text)
+    if not _lacks(scope.cls, text):
         return UNKNOWN
-    evaluator.dependencies.update((("has", attribute), ("value", attribute)))
-    if scope.cls.find(attribute) is not None:
-        return True if name == "hasattr" else evaluator.attribute(scope.cls, attribute)
-    if not _lacks(scope.cls, attribute):
-        return UNKNOWN
-    if name == "hasattr":
-        return False
-    return evaluator.value(args[2].value, scope) if len(args) > 2 else UNKNOWN  # noqa: PLR2004
+    return False if name == "hasattr" else evaluator.value(default[0], scope)
 
 
 def _lacks(cls: Linked, name: str) -> bool:
@@ -381,7 +348,7 @@ _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     cst.In: lambda item, items: item in items, cst.NotIn: lambda item, items: item not in items,
 }  # fmt: skip
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
-    cst.Add: operator.add, cst.Modulo: _percent, cst.Multiply: _times, cst.Subtract: operator.sub,
+    cst.Add: operator.add, cst.Modulo: _remainder, cst.Multiply: _times, cst.Subtract: operator.sub,
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"len": len, "bool": bool, "str": str, "int": int, "tuple": tuple}
 _KINDS: dict[type, Callable[[Evaluator, Any, Scope], Any]] = {

@@ -63,7 +63,8 @@ class Workspace:
         self.may_skip: Callable[[File, str], bool] = lambda *_: True
         self._tree, self._models, self._is_checked = tree, models, is_checked
         self._read: dict[str, File | None] = {}
-        self.resolve, self.exported, self.module_path = map(cache, (self._resolve, self._attribute, self._module_path))
+        self.resolve, self.exported = cache(self._resolve), cache(self._attribute)
+        self.module_path = cache(self._module_path)
         self._package, self._file = cache(self._find_package), cache(self._find)
 
     def file(self, path: str) -> File | None:
@@ -138,8 +139,9 @@ class Workspace:
         binding = body.members.get(first) if body is not None else None
         if isinstance(binding, Import):
             return self._attribute_of(self._imported(file, binding, 0), rest)
-        is_own = isinstance(binding, BoundValue)
-        return self._attribute_of(Found(file, binding), rest) if is_own else self.resolve(file, dotted)
+        if isinstance(binding, BoundValue):
+            return self._attribute_of(Found(file, binding), rest)
+        return self.resolve(file, dotted)
 
     def lookup(self, file: File, name: str, depth: int = 0) -> Symbol | None:
         """Return what a name at the top level of a module means."""
@@ -164,7 +166,8 @@ class Workspace:
             node = node.body
         dotted = syntax.dotted(node)
         is_other = bool(dotted) and dotted.partition(".")[0] != name
-        return (self._resolve(file, dotted, depth + 1) if is_other else None) or Found(file, value)
+        target = self._resolve(file, dotted, depth + 1) if is_other else None
+        return target if target is not None else Found(file, value)
 
     def _imported(self, file: File, binding: Import, depth: int) -> Symbol | None:
         module = self.module(file.path, binding.module)

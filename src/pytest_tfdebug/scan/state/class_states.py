@@ -14,7 +14,7 @@ from pytest_tfdebug.scan.state.definitions import Definition, Definitions
 from pytest_tfdebug.scan.state.states import NOTHING, RAN, Applied, State, judged, of_body, of_variants
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.scan.resolve.classes import Inherited, Linked
+    from pytest_tfdebug.scan.resolve.classes import Linked
     from pytest_tfdebug.scan.resolve.decorators import Decorators
 
 #: Methods that run before every test of a class and can skip in its place, in a ``unittest.TestCase`` and elsewhere.
@@ -30,31 +30,26 @@ class ClassStates:
     def __init__(self, workspace: Workspace, evaluator: Evaluator, decorators: Decorators, runner: Runner) -> None:
         self._workspace, self._decorators, self._runner = workspace, decorators, runner
         self.definitions = Definitions(workspace, evaluator, decorators)
-        self._own, self._on_bases = cache(_own_tests), cache(self._on_all)
+        self._on_bases = cache(lambda inherited: [skip for base in inherited.mro for skip in self._on_one(base)])
+        self._own = cache(_own_tests)
         self._joined: dict[tuple[int, str], State] = {}  # by identity: the definitions keep the states alive
 
     def on_module(self, file: File) -> tuple[Applied, ...]:
         """Return the skips that a module applies to all tests that pytest collects in it, the nearest first."""
         skips = [skip for mark in _marks(file.module.names) for skip in self._decorators.of(file, mark)]
         skips += [skip for call in file.module.calls for skip in self._decorators.module_skip(file, call)]
-        return Applied("class-decorator", tuple(skips)), self._on_module_setup(file)
-
-    def _on_module_setup(self, file: File) -> Applied:
         found = (self._workspace.lookup(file, name) for name in _MODULE_SETUPS)
-        setup = next((each for each in found if isinstance(each, Found)), None)
-        if setup is None or not isinstance(setup.binding, BoundFunction) or setup.binding.decorators:
-            return NOTHING
-        skips, end = self._runner.function(setup.file, setup.binding)
-        return of_body(skips, is_skipped=end is End.SKIPPED)
+        setup, on_setup = next((each for each in found if isinstance(each, Found)), None), NOTHING
+        if setup is not None and isinstance(setup.binding, BoundFunction) and not setup.binding.decorators:
+            of_setup, end = self._runner.function(setup.file, setup.binding)
+            on_setup = of_body(of_setup, is_skipped=end is End.SKIPPED)
+        return Applied("class-decorator", tuple(skips)), on_setup
 
     def _on_class(self, cls: Linked) -> Applied:
         """Return the skips that the decorators and marks of a class and its bases apply to all its tests."""
-        skips = [*self._on_one(cls), *self._on_bases(cls.inherited)]
-        kept = [skip for skip in skips if skip.kind == "pytest" or cls.inherited.is_test_case]
+        skips = (*self._on_one(cls), *self._on_bases(cls.inherited))
+        kept = (skip for skip in skips if skip.kind == "pytest" or cls.inherited.is_test_case)
         return Applied("class-decorator", tuple(kept))
-
-    def _on_all(self, inherited: Inherited) -> list[GuardedSkip]:
-        return [skip for base in inherited.mro for skip in self._on_one(base)]
 
     def _on_one(self, cls: Linked) -> list[GuardedSkip]:
         found = [self._decorators.of(cls.file, decorator) for decorator in cls.facts.decorators]
@@ -65,15 +60,14 @@ class ClassStates:
         """Return the skips of the methods that run before each test of a class."""
         skips: list[GuardedSkip] = []
         for name in _SETUPS if cls.inherited.is_test_case else _PLAIN_SETUPS:
-            found = cls.find(name)
-            if found is not None and isinstance(found[1], BoundFunction):
-                on_one, end, _ = self._runner.test(found[0], found[1], cls)
+            if (found := cls.helper(name)) is not None:
+                on_one, end, _ = self._runner.test(*found, cls)
                 skips.extend(of_body(on_one, is_skipped=end is End.SKIPPED).skips)
         return of_body(skips, is_skipped=False)
 
     def of(self, cls: Linked, tests: frozenset[str], on_module: tuple[Applied, ...]) -> dict[str, State]:
         """Return the states of some tests that a class has, in a module that applies skips to all of them."""
-        base = _named(judged([self._on_setup(cls), self._on_class(cls), *on_module]) or RAN, cls)
+        base = _named(judged(self._on_setup(cls), self._on_class(cls), *on_module) or RAN, cls)
         own, variants = self._own(cls), self.definitions.variants
         mros = {test: cls.mro if test in own else cls.inherited.mro for test in tests}
         return {
@@ -90,7 +84,7 @@ class ClassStates:
             skips, end, _ = self._runner.test(definition.definer, definition.function, cls)
             if skips and id(skips) not in definition.outcomes:
                 body = of_body(skips, is_skipped=end is End.SKIPPED)
-                definition.outcomes[id(skips)] = judged([definition.method, body])
+                definition.outcomes[id(skips)] = judged(definition.method, body)
             state = definition.outcomes[id(skips)] if skips else state
         return base if state is None else _named(self._joined_with(state, base), cls)
 
@@ -108,16 +102,14 @@ class ClassStates:
 def _marks(names: dict[str, Binding]) -> list[Decorator]:
     """Return the ``pytestmark`` among the names of a module or class, as a decorator."""
     mark = names.get("pytestmark")
-    if isinstance(mark, Import):
-        return [Decorator("pytestmark", mark.line)]
-    return [Decorator(mark.text, mark.line)] if isinstance(mark, BoundValue) and mark.text else []
+    text = "pytestmark" if isinstance(mark, Import) else mark.text if isinstance(mark, BoundValue) else ""
+    return [Decorator(text, mark.line)] if mark is not None and text else []
 
 
 def _named(state: State, cls: Linked) -> State:
     """Return a state whose reason has the name of the class."""
-    if CLASS_NAME not in state.reason:
-        return state
-    return state._replace(reason=state.reason.replace(CLASS_NAME, cls.name))
+    has_name = CLASS_NAME in state.reason
+    return state._replace(reason=state.reason.replace(CLASS_NAME, cls.name)) if has_name else state
 
 
 def _own_tests(cls: Linked) -> set[str]:

@@ -83,13 +83,10 @@ class Definitions:
         return [(name, definition) for name, definition in found.items() if definition is not None]
 
     def _leftover(self, definer: Linked, decorators: tuple[Decorator, ...]) -> Definition | None:
-        """Return what the ``None`` does that ``expand`` leaves under the name itself; None where it is no test.
-
-        ``unittest.skip`` makes a function of it, and a mark of pytest is itself callable: both are then collected.
-        """
+        """Return what the ``None`` does that ``expand`` leaves under the name, of which a skip or mark makes a test."""
         method = self._on_method(definer, decorators)
         is_marked = any(self._decorators.is_mark(definer.file, decorator) for decorator in decorators)
-        return Definition(definer, judged([method])) if is_marked or method.skips else None
+        return Definition(definer, judged(method)) if is_marked or method.skips else None
 
     def _read(
         self, name: str, definer: Linked, binding: Binding, decorators: tuple[Decorator, ...] | None = None
@@ -99,12 +96,11 @@ class Definitions:
             seen.add(id(binding))
             target = self._function(definer, binding)
             if target is None:
-                return _without_body(
-                    definer, "vanished", binding, f"{name} = {squeeze(binding.text)}" * bool(binding.text)
-                )
+                reason = f"{name} = {squeeze(binding.text)}" if binding.text else ""
+                return _without_body(definer, "vanished", binding, reason)
             skips, found = target
             if found is None:
-                return Definition(definer, judged([Applied("decorator", skips)]))
+                return Definition(definer, judged(Applied("decorator", skips)))
             definer, binding = found
         if not isinstance(binding, BoundFunction):
             return Definition(definer)
@@ -112,7 +108,7 @@ class Definitions:
         if any(makes_no_function(decorator.text) for decorator in decorators):
             return _without_body(definer, "vanished", binding)
         method = self._on_method(definer, decorators)
-        state = judged([method])
+        state = judged(method)
         if state is None and binding.is_empty:
             return _without_body(definer, "empty", binding)
         return Definition(definer, state, None if state is not None and state.is_skipped else binding, method)
@@ -124,14 +120,11 @@ class Definitions:
     def _function(self, definer: Linked, value: BoundValue) -> _Target | None:
         """Return the function that a name is bound to by assignment; None if it is bound to no function."""
         node = self._workspace.node(definer.file, value)
-        if node is None:
-            return (), None
         is_not = isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not)
-        if isinstance(node, _NO_CALLABLE) or is_not or syntax.constant(node) is not UNKNOWN:
+        is_attribute = isinstance(node, cst.Call) and makes_no_function(syntax.dotted(node.func))
+        if isinstance(node, _NO_CALLABLE) or is_not or is_attribute or syntax.constant(node) is not UNKNOWN:
             return None
         if isinstance(node, cst.Call):
-            if makes_no_function(syntax.dotted(node.func)):
-                return None
             skips = self._decorators.skips(node, Scope(definer.file))
             return tuple(each._replace(path=definer.file.path, line=value.line) for each in skips), None
         dotted = syntax.dotted(node)
@@ -178,8 +171,7 @@ def is_test(binding: Binding | None) -> bool:
 class _Expansion(NamedTuple):
     """How ``expand`` multiplies a function: the names it gives, or what they depend on, and what decorates it still.
 
-    It puts one function for each parameter set into the class body and leaves ``None`` under the name itself. A
-    subclass that defines that name again therefore adds a test and removes none.
+    It leaves ``None`` under the name itself, so that a subclass that defines it again adds a test and removes none.
     """
 
     names: tuple[str, ...]
@@ -226,6 +218,5 @@ def _names(base: str, node: Any, scope: Scope, evaluator: Evaluator) -> tuple[st
 def _safe(text: str) -> str:
     """Return text as ``expand`` puts it into a name: each run of other characters is one underscore."""
     marks = [mark if mark.isascii() and (mark.isalnum() or mark == "_") else " " for mark in text]
-    words = "".join(marks).split(" ")
-    inner = [word for word in words[1:-1] if word]
-    return "_".join([words[0], *inner, *words[-1:]]) if len(words) > 1 else words[0]
+    first, *inner = "".join(marks).split(" ")
+    return "_".join([first, *filter(None, inner[:-1]), *inner[-1:]])

@@ -53,33 +53,25 @@ def of_body(skips: Sequence[GuardedSkip], *, is_skipped: bool) -> Applied:
     return Applied("guard" if is_guarded else "body", tuple(skips))
 
 
-def judged(applied: Sequence[Applied]) -> State | None:
+def judged(*applied: Applied) -> State | None:
     """Return the state of a test from its skips, the nearest first; None if it has none."""
     found = [(form, skip) for form, skips in applied for skip in skips]
     if not found:
         return None
-    for form, skip in found:
-        if not skip.guards:
-            return State("skipped", form, skip.reason, UNCONDITIONAL, skip.path, skip.line)
-    form, first = found[0]
+    form, first = next((each for each in found if not each[1].guards), found[0])
+    if not first.guards:
+        return State("skipped", form, first.reason, UNCONDITIONAL, first.path, first.line)
     reason = next((skip.reason for _, skip in found if skip.reason), "")
-    condition = Condition.of(skip.guards for _, skip in found)
-    return State("conditional", form, reason, condition, first.path, first.line)
+    return State("conditional", form, reason, Condition.of(skip.guards for _, skip in found), first.path, first.line)
 
 
 def of_variants(states: Sequence[tuple[str, State]]) -> State:
     """Return the state of a test of which a class has several variants, from the name and state of each."""
     if len(states) == 1:
         return states[0][1]
-    by_state: dict[str, list[tuple[str, State]]] = {}
-    for name, state in states:
-        by_state.setdefault(state.state, []).append((name, state))
-    stopped = [*by_state.get("skipped", ()), *by_state.get("vanished", ())]
-    if stopped:
-        first: State = stopped[0][1]
-        if len(stopped) == len(states):
-            return first
+    stopped = [each for kind in ("skipped", "vanished") for each in states if each[1].state == kind]
+    if stopped and len(stopped) < len(states):
         names = ", ".join(name for name, _ in stopped)
-        return first._replace(state="conditional", condition=Condition.of([(f"only {names}",)]))
-    kinds = (kind for kind in ("conditional", "ran", "empty") if kind in by_state)
-    return next((by_state[kind][0][1] for kind in kinds), RAN)
+        return stopped[0][1]._replace(state="conditional", condition=Condition.of([(f"only {names}",)]))
+    order = ("skipped", "vanished", "conditional", "ran", "empty")
+    return min((state for _, state in states), key=lambda state: order.index(state.state), default=RAN)
