@@ -16,8 +16,9 @@ from pytest_tfdebug.scan.resolve.values import Evaluator, Scope
 from pytest_tfdebug.scan.resolve.workspace import External, File, Found, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
+    from pytest_tfdebug.scan.read.bindings import Body
     from pytest_tfdebug.scan.read.syntax import Argument
     from pytest_tfdebug.scan.resolve.classes import Dependency, Linked
 
@@ -50,9 +51,9 @@ Outcome: TypeAlias = "tuple[list[GuardedSkip], End, frozenset[Dependency]]"
 
 
 class BodyFrame(NamedTuple):
-    """Where a body runs: its names, the class that defines it, and what must hold for it to be reached.
+    """Where a body runs: its names, the lines of its statements, the class that defines it, what must hold to reach it.
 
-    ``lines`` are those of its statements, ``nested`` the functions that are defined in it.
+    ``nested`` holds the functions that are defined in it.
     """
 
     scope: Scope
@@ -112,8 +113,10 @@ class Runner:
                 return outcome
         before, self._evaluator.dependencies = self._evaluator.dependencies, set()
         self._running.add(key)
+        scope = Scope(definer.file, cls, dict.fromkeys(function.params[1:], UNKNOWN), function=function)
         try:
-            skips, end = self._test(definer, function, cls)
+            body = None if self._is_idle(function, scope) else function.body
+            skips, end = self._followed(body, scope, definer)
             dependencies = frozenset(self._evaluator.dependencies)
         finally:
             self._running.discard(key)
@@ -122,36 +125,28 @@ class Runner:
         known.setdefault(dependencies, {})[self._evaluator.resolved(cls, dependencies)] = outcome
         return outcome
 
-    def _test(self, definer: Linked, function: BoundFunction, cls: Linked) -> tuple[list[GuardedSkip], End]:
-        if self._is_idle(function, Scope(definer.file, cls, function=function)):
-            return [], End.FALLS_THROUGH
-        scope = Scope(definer.file, cls, dict.fromkeys(function.params[1:], UNKNOWN), function=function)
-        return self._followed(function, scope, definer, is_decorator=False)
-
     def decorator(self, file: File, function: BoundFunction, local: dict[str, Any], depth: int) -> list[GuardedSkip]:
         """Return the skips that a decorator function applies."""
-        scope = Scope(file, None, local, depth, function=function)
-        return self._followed(function, scope, None, is_decorator=True)[0]
+        return self._followed(function.whole, Scope(file, None, local, depth, function=function), is_decorator=True)[0]
 
     def function(self, file: File, function: BoundFunction) -> tuple[list[GuardedSkip], End]:
         """Return the skips of a module's function that is called with unknown arguments, and how it ends."""
-        scope = Scope(file, None, dict.fromkeys(function.params, UNKNOWN), function=function)
-        return self._followed(function, scope, None, is_decorator=False)
+        local = dict.fromkeys(function.params, UNKNOWN)
+        return self._followed(function.body, Scope(file, None, local, function=function))
 
     def _followed(
-        self, function: BoundFunction, scope: Scope, definer: Linked | None, *, is_decorator: bool
+        self, body: Body | None, scope: Scope, definer: Linked | None = None, *, is_decorator: bool = False
     ) -> tuple[list[GuardedSkip], End]:
-        body = function.whole if is_decorator else function.body
         if body is None:
             return [], End.FALLS_THROUGH
         frame = BodyFrame(scope, body.lines, definer, (), [], is_decorator=is_decorator, depth=0, nested={})
-        end, _ = self._run(body.suite, frame)
-        return frame.skips, end
+        return frame.skips, self._run(body.suite, frame)[0]
 
     def _run(self, suite: Any, frame: BodyFrame) -> Ending:
         exits: list[EarlyExit] = []
         entered = frame.guards
-        for node in self._statements(suite):
+        lines = (node.body if isinstance(node, cst.SimpleStatementLine) else (node,) for node in suite.body)
+        for node in (node for line in lines for node in line if type(node) in self._STATEMENTS):
             end: End
             left: list[EarlyExit]
             end, left = self._STATEMENTS[type(node)](self, node, frame)
@@ -164,11 +159,6 @@ class Runner:
             is_whole = end is not End.SKIPPED and all(how is not End.BROKE for _, how in exits)
             return end, [(entered, end)] if is_whole else exits
         return End.FALLS_THROUGH, exits
-
-    def _statements(self, suite: Any) -> Iterator[Any]:
-        """Yield the statements of a suite that can skip or leave it, one by one also where they share a line."""
-        lines = (node.body if isinstance(node, cst.SimpleStatementLine) else [node] for node in suite.body)
-        return (node for line in lines for node in line if type(node) in self._STATEMENTS)
 
     def _orelse(self, orelse: Any, frame: BodyFrame) -> Ending:
         if orelse is None:
@@ -220,10 +210,7 @@ class Runner:
         return last, left
 
     def _handled(self, node: Any, frame: BodyFrame) -> Ending:
-        """Follow a body whose exceptions are handled, its handlers and its ``else``.
-
-        A statement before a skip in the body may raise, and a handler may catch the skip itself.
-        """
+        """Follow a body whose exceptions, and perhaps its own skip, are handled, its handlers and its ``else``."""
         is_caught = any(each.type is None or syntax.mentions(each.type, *_CATCH_ALL) for each in node.handlers)
         errors = ["" if each.type is None else syntax.code(each.type) for each in node.handlers]
         quiet = _UNCAUGHT if is_caught else _QUIET
@@ -273,10 +260,11 @@ class Runner:
         return End.RETURNED, [(frame.guards, End.RETURNED)]
 
     def _raise(self, node: Any, frame: BodyFrame) -> Ending:
-        error, args = node.exc, []
-        if isinstance(error, cst.Call):
-            error, args = error.func, syntax.arguments(error)
-        dotted = syntax.dotted(error)
+        is_made = isinstance(node.exc, cst.Call)
+        dotted, args = (
+            syntax.dotted(node.exc.func if is_made else node.exc),
+            syntax.arguments(node.exc) if is_made else [],
+        )
         if dotted and self._is_skip_error(dotted, frame.scope):
             frame.skip(self._reason(args, frame), frame.line(node))
             return End.SKIPPED, []
@@ -311,9 +299,8 @@ class Runner:
         symbol = self._workspace.resolve(scope.file, dotted)
         if isinstance(symbol, Found) and isinstance(symbol.binding, BoundFunction):
             return self._function_may(symbol.file, symbol.binding)
-        if isinstance(symbol, External) and (symbol.name in SKIP_CALLS or symbol.name in _IMPORT_OR_SKIP):
-            return True
-        return self._is_skip_error(dotted, scope)
+        is_skip = isinstance(symbol, External) and symbol.name in SKIP_CALLS | _IMPORT_OR_SKIP
+        return is_skip or self._is_skip_error(dotted, scope)
 
     def _function_may(self, file: File, function: BoundFunction) -> bool:
         """Tell whether a function of a module could skip, by what its body calls."""
@@ -331,10 +318,10 @@ class Runner:
             first, *_, last = syntax.operands(node)
             is_and = isinstance(node.operator, cst.And)
             decided = self._evaluator.truth(first, frame.scope)
-            if decided is None or decided is is_and:
-                guarded = frame if decided is not None else frame.guarded(_guard(first, holds=is_and))
-                end = self._evaluate(last, line, guarded)
-                return End.FALLS_THROUGH if decided is None else end
+            if decided is is_and:
+                return self._evaluate(last, line, frame)
+            if decided is None:
+                self._evaluate(last, line, frame.guarded(_guard(first, holds=is_and)))
         if isinstance(node, cst.IfExp):
             for branch, holds in ((node.body, True), (node.orelse, False)):
                 self._evaluate(branch, line, frame.guarded(_guard(node.test, holds=holds)))
@@ -391,18 +378,19 @@ class Runner:
     def _helper(self, dotted: str, args: Sequence[Argument], frame: BodyFrame) -> End:
         """Follow a function of the repository, or a method called through its class."""
         symbol = self._workspace.resolve(frame.scope.file, dotted)
-        if not isinstance(symbol, Found) or not isinstance(symbol.binding, BoundFunction) or frame.is_decorator:
-            return End.FALLS_THROUGH
-        if dotted.partition(".")[0] in frame.scope.local or not self._function_may(symbol.file, symbol.binding):
+        is_one = (
+            isinstance(symbol, Found) and not frame.is_decorator and dotted.partition(".")[0] not in frame.scope.local
+        )
+        if not is_one or not isinstance(symbol.binding, BoundFunction) or not self._function_may(*symbol):
             return End.FALLS_THROUGH
         return self._entered(symbol.file, symbol.binding, args, frame, is_method=False)
 
     def _inherited(self, function: Any, args: Sequence[Argument], frame: BodyFrame) -> End:
         """Follow what ``super().name(...)`` calls."""
         cls, definer = frame.scope.cls, frame.definer
-        if not isinstance(function, cst.Attribute) or cls is None or definer is None:
-            return End.FALLS_THROUGH
-        if not isinstance(function.value, cst.Call) or syntax.dotted(function.value.func) != "super":
+        of = function.value if isinstance(function, cst.Attribute) else None
+        is_super = isinstance(of, cst.Call) and syntax.dotted(of.func) == "super"
+        if not is_super or cls is None or definer is None:
             return End.FALLS_THROUGH
         name = function.attr.value
         self._evaluator.dependencies.add(("after", definer, name))
@@ -456,10 +444,8 @@ class Runner:
         return dotted if symbol is None else ""
 
     def _reason(self, args: Sequence[Argument], frame: BodyFrame) -> str:
-        for keyword, value in args:
-            if keyword in {"", "reason", "msg"}:
-                return self._evaluator.words(value, frame.scope)
-        return ""
+        given = (value for keyword, value in args if keyword in {"", "reason", "msg"})
+        return next((self._evaluator.words(value, frame.scope) for value in given), "")
 
     _STATEMENTS: ClassVar = {
         cst.AnnAssign: _do, cst.Assign: _do, cst.AugAssign: _do, cst.Break: _leave, cst.Continue: _leave, cst.Expr: _do,
