@@ -76,7 +76,7 @@ def environment(model: object = None, *, with_git: bool = False, with_driver: bo
         with_git: Ask git for the commit and whether the tree differs from it (two processes).
         with_driver: Ask ``nvidia-smi`` for the GPUs and their driver (one process; CUDA is not started).
     """
-    commit, dirty = _git() if with_git else (None, None)
+    commit, dirty = git_state() if with_git else (None, None)
     gpus, driver = _driver() if with_driver else (None, None)
     torch = sys.modules.get("torch")
     return Environment(
@@ -216,7 +216,8 @@ def _driver() -> tuple[list[str], str | None]:
     return [name.strip() for name, _, _ in rows], rows[0][2].strip() if rows else None
 
 
-def _git() -> tuple[str | None, bool | None]:
+def git_state() -> tuple[str | None, bool | None]:
+    """Return the commit of the working directory's repository, and whether its files differ from that."""
     from pytest_tfdebug.git import GitError, git
 
     try:

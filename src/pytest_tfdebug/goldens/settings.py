@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pytest
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.marker_arguments import refuse_unknown
-from pytest_tfdebug.parity.calls.internal import checked_internal
+from pytest_tfdebug.marker_arguments import several, unknown
+from pytest_tfdebug.parity.calls.internal import Internal
 from pytest_tfdebug.parity.tensors.outputs import OutputRules
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances, layered, read_tolerance, tolerances
 from pytest_tfdebug.tracing.record.globs import checked
 from pytest_tfdebug.tracing.values.half_precision import checked_dtypes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from pytest_tfdebug.parity.calls.internal import Internal
     from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.tracing.record.selection import Level
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 KEYWORDS = ("tolerance", "rename", "internal", "store", "include", "exclude", "level", "redact", "dtypes")
 #: What a golden keeps: a sample of each tensor and the values of its operators, or every element.
 Store = Literal["values", "full"]
+#: Keywords that take one of a few words.
+_CHOICES = {"internal": get_args(Internal), "store": get_args(Store)}
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg]?b|)\s*", re.IGNORECASE)
 #: Bytes above which a golden is not written: GitHub refuses files of more than 100 MiB.
@@ -94,44 +96,52 @@ def settle(
     ini_tolerance: str | None = None,
     ini_store: Mapping[str, str | None] | None = None,
 ) -> CheckSettings:
-    """Merge the arguments of a check with the test's marker and the ini file.
-
-    Args:
-        item: The running test.
-        arguments: The check's own arguments by name; None means not given.
-        ini_tolerances: Text of the ini key, lines of ``<dtype or glob>: <rtol> <atol>``.
-        ini_internal: Text of the ini key, ``warn`` or ``fail``.
-        ini_tolerance: Text of the ini key, ``dtype`` or ``fp64``.
-        ini_store: Texts of the ini keys ``store`` and ``max_size``.
+    """Merge the arguments of a check (None: not given) with the test's marker and the texts of the ini file.
 
     Raises:
         pytest.UsageError: If the marker has positional or unknown arguments, or the ini text cannot be read.
         TFDebugError: If an argument makes no sense.
     """
-    marked = _of_marker(item)
-    chosen = {key: arguments[key] if arguments.get(key) is not None else marked.get(key) for key in KEYWORDS}
-    given, by_marker = (read_tolerance(place.get("tolerance")) for place in (arguments, marked))
-    of_ini = _of_ini(ini_internal, ini_tolerance)
-    _check(arguments)
-    places = (arguments.get("tolerance"), marked.get("tolerance"), of_ini["tolerance"])
-    by = next(place for place in places if isinstance(place, str))
-    by_ini = replace(tolerances(overrides=parse_tolerances(ini_tolerances)), by=read_tolerance(by).by)
+    texts = ini_store or {}
+    defaults = {
+        "internal": ini_internal or "warn",
+        "tolerance": ini_tolerance or "dtype",
+        "store": texts.get("store") or "values",
+    }
+    places: tuple[Mapping[str, Any], ...] = (arguments, _of_marker(item), defaults)
+    chosen: dict[str, Any] = {
+        key: next((it[key] for it in places if it.get(key) is not None), None) for key in KEYWORDS
+    }
+    given = _checked(arguments)
+    with _said_by("tf_golden: "):
+        by_marker = _checked(places[1])
+    with _said_by("tf_golden_"):
+        _checked(defaults)
+        max_size = parse_size(texts.get("max_size") or MAX_SIZE, "max_size =")
+    ways = (place.get("tolerance") for place in places)
+    is_measured = next(way for way in ways if isinstance(way, str)) == "fp64"
+    by_ini = tolerances(overrides=parse_tolerances(ini_tolerances))
+    own_globs, ini_globs = (*given.globs, *by_marker.globs), by_ini.globs
+    by_ini = replace(by_ini, by="fp64" if is_measured else "dtype")
+    redact = chosen["redact"] or ()
     return CheckSettings(
         layered(given, by_marker, by_ini),
         chosen["rename"],
         chosen["include"] or (),
         chosen["exclude"] or (),
         chosen["level"] or "all",
-        chosen["internal"] or of_ini["internal"],
-        replace(
-            _kept(chosen["store"], chosen["redact"], ini_store or {}),
-            has_floors=by == "fp64",
+        chosen["internal"],
+        Kept(
+            chosen["store"],
+            max_size,
+            redact if redact is True else several(redact),
+            has_floors=is_measured,
             has_positions=arguments.get("positions") is not None,
             dtypes=checked_dtypes(chosen["dtypes"]),
         ),
         OutputRules(arguments.get("outputs"), arguments.get("positions")),
-        (*given.globs, *by_marker.globs),
-        by_ini.globs,
+        own_globs,
+        ini_globs,
     )
 
 
@@ -148,44 +158,25 @@ def parse_size(text: object, name: str) -> int:
     return size
 
 
-def _of_ini(internal: str | None, tolerance: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"internal": internal or "warn", "tolerance": tolerance or "dtype"}
-    try:
-        _check(found)
-    except TFDebugError as error:
-        raise pytest.UsageError(f"tf_golden_{error}") from error
-    return found
-
-
-def _kept(store: Store | None, redact: Any, ini: Mapping[str, str | None]) -> Kept:  # noqa: ANN401 - checked before
-    try:
-        chosen = store or ini.get("store") or "values"
-        _check({"store": chosen})
-        max_size = parse_size(ini.get("max_size") or MAX_SIZE, "max_size =")
-    except TFDebugError as error:
-        raise pytest.UsageError(f"tf_golden_{error}") from error
-    names = (redact,) if isinstance(redact, str) else redact if isinstance(redact, bool) else tuple(redact or ())
-    return Kept("full" if chosen == "full" else "values", max_size, names)
-
-
-def _check(given: Mapping[str, Any]) -> None:
-    """Refuse values of ``internal``, ``tolerance``, ``store`` and ``redact`` that make no sense.
-
-    Raises:
-        TFDebugError: As said.
-    """
-    if given.get("internal") is not None:
-        checked_internal(given["internal"])
-    read_tolerance(given.get("tolerance"))
-    store, redact = given.get("store"), given.get("redact")
-    if store is not None and store not in get_args(Store):
-        raise TFDebugError(f"store={store!r} is not one of {', '.join(map(repr, get_args(Store)))}.")
-    if not (redact is None or isinstance(redact, (bool, str)) or _are_names(redact)):
+def _checked(given: Mapping[str, Any]) -> Tolerances:
+    """Refuse values of one place that make no sense, and return its tolerances."""
+    for key, choices in _CHOICES.items():
+        if given.get(key) not in (None, *choices):
+            raise TFDebugError(f"{key}={given[key]!r} is not one of {', '.join(map(repr, choices))}.")
+    redact = given.get("redact") or ()
+    if not (isinstance(redact, bool) or all(isinstance(name, str) for name in several(redact))):
         raise TFDebugError(f"redact={redact!r} is no name of an input, list of names, or True.")
+    tolerance = given.get("tolerance")
+    return Tolerances() if tolerance is None else read_tolerance(tolerance)
 
 
-def _are_names(value: object) -> bool:
-    return isinstance(value, (tuple, list)) and all(isinstance(name, str) for name in value)
+@contextmanager
+def _said_by(place: str) -> Iterator[None]:
+    """Let what makes no sense in the marker or the ini file be a usage error that begins with its name."""
+    try:
+        yield
+    except TFDebugError as error:
+        raise pytest.UsageError(f"{place}{error}") from error
 
 
 def parse_tolerances(text: str | None) -> dict[str, tuple[float, float]]:
@@ -203,23 +194,16 @@ def parse_tolerances(text: str | None) -> dict[str, tuple[float, float]]:
             raise pytest.UsageError(
                 f"tf_golden_tolerances: {line!r} is not of the form '<dtype or module glob>: <rtol> <atol>'."
             ) from error
-        try:
+        with _said_by("tf_golden_tolerances: "):
             found[checked(key.strip())] = (rtol, atol)
-        except TFDebugError as error:
-            raise pytest.UsageError(f"tf_golden_tolerances: {error}") from error
     return found
 
 
 def _of_marker(item: pytest.Item) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for marker in reversed(list(item.iter_markers("tf_golden"))):  # the closest one is the strongest
-        try:
-            refuse_unknown("tf_golden", KEYWORDS, marker.args, marker.kwargs)
-        except TFDebugError as error:
-            raise pytest.UsageError(str(error)) from error
-        merged.update(marker.kwargs)
-    try:
-        _check(merged)
-    except TFDebugError as error:
-        raise pytest.UsageError(f"tf_golden: {error}") from error
+        wrong = "\n".join(unknown("tf_golden", KEYWORDS, marker.args, marker.kwargs))
+        if wrong:
+            raise pytest.UsageError(wrong)
+        merged |= marker.kwargs
     return merged

@@ -108,14 +108,14 @@ def code_of(lines: SourceRange) -> list[str]:
     return dedent(text).rstrip().splitlines()
 
 
-def facts_of(divergence: Divergence) -> Iterator[str]:
-    """Yield which tensor diverges, and by how much."""
+def facts_of(divergence: Divergence) -> list[str]:
+    """Return which tensor diverges, and by how much, in lines."""
     leaf = divergence.comparison
     which = f"{leaf.direction} {leaf.leaf}".rstrip() + " of"
     if leaf.direction == "write":
         which = f"{leaf.leaf} as written by"
-    yield f"  Tensor: {which} {_call_name(divergence)!r}, shape {leaf.shape}, {leaf.dtype}"
-    yield from (f"  {line}" for line in describe(leaf))
+    tensor = f"Tensor: {which} {_call_name(divergence)!r}, shape {leaf.shape}, {leaf.dtype}"
+    return [f"  {line}" for line in (tensor, *describe(leaf))]
 
 
 def _call_name(divergence: Divergence) -> str:

@@ -14,7 +14,6 @@ from pytest_tfdebug.goldens.check.next_step import next_step
 from pytest_tfdebug.goldens.check.on_ranks import sharing_group
 from pytest_tfdebug.goldens.check.part import part_of
 from pytest_tfdebug.goldens.check.pass_warnings import warnings_of
-from pytest_tfdebug.goldens.check.progress import Progress
 from pytest_tfdebug.goldens.session.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import blind_spots, load
 from pytest_tfdebug.goldens.store.modes import missing
@@ -24,6 +23,7 @@ from pytest_tfdebug.parity.record.check import parity_record
 from pytest_tfdebug.parity.tensors.rules import check_rules, missed, paths_of
 from pytest_tfdebug.publish.note import calling_line, note, wants_details
 from pytest_tfdebug.repro.write import write_repro
+from pytest_tfdebug.tracing.record.progress import Progress
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.selection import names_of
 
@@ -102,14 +102,13 @@ class GoldenCheck:
             group=sharing_group(self.root),
             progress=lambda: Progress(config, self.item.nodeid, "explaining"),
         )
-        blind = blind_spots(golden)
+        blind, is_ok = blind_spots(golden), report.ok
         GoldenSession.of(config).outcomes.append(
-            _outcome(str(self.place), self.item.nodeid, report, called.note, blind)
+            _outcome(str(self.place), self.item.nodeid, report, called.note, blind, is_ok=is_ok)
         )
-        for warning in warnings_of(report, type(self.model).__name__):
+        for warning in warnings_of(report, type(self.model).__name__) if is_ok else ():
             warnings.warn(warning, stacklevel=3)
-        if not report.ok:
-            report = self._advised(report, called)
+        report = report if is_ok else self._advised(report, called)
         note(
             self.item,
             parity_record(
@@ -123,7 +122,7 @@ class GoldenCheck:
                 blind=blind,
             ),
         )
-        if not report.ok:
+        if not is_ok:
             raise ParityError(report.check_text(), report)
         return report
 
@@ -166,12 +165,14 @@ class GoldenCheck:
         )
 
 
-def _outcome(path: str, test: str, report: ParityReport, note: str, blind: tuple[BlindRecord, ...]) -> GoldenOutcome:
+def _outcome(
+    path: str, test: str, report: ParityReport, note: str, blind: tuple[BlindRecord, ...], *, is_ok: bool
+) -> GoldenOutcome:
     coverage, worst = report.coverage, report.worst
     return GoldenOutcome(
         path,
         test,
-        "checked" if report.ok else "failed",
+        "checked" if is_ok else "failed",
         (),
         note,
         coverage.compared,

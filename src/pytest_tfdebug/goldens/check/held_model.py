@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_tfdebug.goldens.check.port_call import PortCall
-    from pytest_tfdebug.goldens.check.progress import Progress
     from pytest_tfdebug.goldens.settings import CheckSettings
     from pytest_tfdebug.parity.pair.rename import Rename
     from pytest_tfdebug.parity.result import ParityReport
     from pytest_tfdebug.parity.tensors.comparator import Comparator, Compared
     from pytest_tfdebug.tracing.file.codec import TraceFile
+    from pytest_tfdebug.tracing.record.progress import Progress
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.values import Values
 
@@ -178,10 +179,9 @@ def _by_values(
     expected = _values_of(golden_file)
     if expected is None:
         return None
-    count = len(expected.calls)
-    told = {} if progress is None else {"progress": lambda calls: progress.step("call", calls, count)}
+    step = None if progress is None else partial(progress.step, "call", of=len(expected.calls))
     tape = Tape()
-    actual = again.values([leaf.tensor for leaf in walk(output)], **told, tape=None if seconds == 0 else tape)
+    actual = again.values([leaf.tensor for leaf in walk(output)], step, tape=None if seconds == 0 else tape)
     if actual is None:
         return Explained(None, is_known=False, compared=0, expected=0, notes=[NOT_AGAIN])
     if progress is not None:

@@ -9,12 +9,12 @@ import torch
 
 from pytest_tfdebug.errors import GoldenSizeWarning, TFDebugError
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, gathered, once
-from pytest_tfdebug.goldens.check.progress import Progress
 from pytest_tfdebug.goldens.check.repeatable import refuse_unless_repeatable
 from pytest_tfdebug.goldens.session.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import Written, save
 from pytest_tfdebug.goldens.store.paths import shown
 from pytest_tfdebug.tracing.file.codec import shown_size
+from pytest_tfdebug.tracing.record.progress import Progress
 from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.selection import selection
 from pytest_tfdebug.tracing.trace import recorded_forward

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec reads the annotations
-from pytest_tfdebug.environment import environment, lines
+from pytest_tfdebug.environment import Environment, environment
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.goldens.session.collected import has_twin as is_twin
 from pytest_tfdebug.goldens.session.unclaimed import Unclaimed, find_unclaimed
@@ -74,7 +74,7 @@ class WorkerPart(NamedTuple):
     outcomes: list[GoldenOutcome]
     claims: dict[str, str]
     unclaimed: Unclaimed
-    environment: list[str]
+    environment: Environment | None
     rules: dict[str, str | None]
 
 
@@ -89,7 +89,7 @@ class GoldenSession:
         clashes: Sentences about files that two tests use, and warnings that were asked to be errors.
         pruned: Goldens that were deleted.
         swept: Folders that were searched for files that killed runs had left.
-        environment: The environment in which a check failed first, in lines.
+        environment: The environment in which a check failed first.
         rules: Globs of the ini file's tolerances -> None where a check matched it, else a hint on it.
     """
 
@@ -99,7 +99,7 @@ class GoldenSession:
     clashes: list[str] = field(default_factory=list)
     pruned: list[str] = field(default_factory=list)
     swept: set[Path] = field(default_factory=set)
-    environment: list[str] = field(default_factory=list)
+    environment: Environment | None = None
     rules: dict[str, str | None] = field(default_factory=dict)
     _owners: dict[str, str] = field(default_factory=dict)
     _remote: dict[str, RemoteDirectory] = field(default_factory=dict)
@@ -117,8 +117,7 @@ class GoldenSession:
 
     def note_environment(self, model: torch.nn.Module) -> None:
         """Describe the environment of the run's first failed check: it is the first thing to suspect."""
-        if not self.environment:
-            self.environment = list(lines(environment(model, with_git=True)))
+        self.environment = self.environment or environment(model, with_git=True)
 
     def claim(self, path: str, test: str) -> None:
         """Note that a test uses a file.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.environment import lines
 from pytest_tfdebug.errors import counted, listed
 from pytest_tfdebug.goldens.session.session import GoldenSession
 from pytest_tfdebug.goldens.store.paths import shown
@@ -83,4 +84,5 @@ def failed_environment(config: pytest.Config) -> list[str]:
 
     What differs from the golden's environment stands in the report of each failure.
     """
-    return GoldenSession.of(config).environment if config.get_verbosity() > 1 else []
+    failed_in = GoldenSession.of(config).environment
+    return list(lines(failed_in)) if failed_in is not None and config.get_verbosity() > 1 else []

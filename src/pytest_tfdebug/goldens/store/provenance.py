@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_tfdebug.environment import environment
+from pytest_tfdebug.environment import environment, git_state
 from pytest_tfdebug.redaction import redacted
 from pytest_tfdebug.tensors import dtype_name
 
@@ -52,8 +52,7 @@ def provenance(model: torch.nn.Module) -> dict[str, Any]:
 @cache
 def _commit(_directory: Path) -> tuple[str | None, bool | None]:
     """Return the commit of the repository that a directory is in, asked once for each, and whether it is changed."""
-    described = environment(with_git=True)
-    return described.git_commit, described.git_dirty
+    return git_state()
 
 
 def changes(recorded: Mapping[str, Any], present: Mapping[str, Any]) -> Iterator[str]:

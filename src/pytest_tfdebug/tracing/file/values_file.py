@@ -7,7 +7,6 @@ installed. It is read from files that anyone may have written: every entry is ch
 from __future__ import annotations
 
 import math
-from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -16,14 +15,14 @@ import torch
 
 from pytest_tfdebug.fingerprints import MOMENTS, Fingerprint
 from pytest_tfdebug.records import Call, Site, SourceRange
-from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.bounds import TooLargeError, packed, unpacked
 from pytest_tfdebug.tracing.file.document import portable
+from pytest_tfdebug.tracing.record.skeleton import safe
 from pytest_tfdebug.tracing.values.slicing import statement_lines, text_of
 from pytest_tfdebug.values import Line, Origin, Value, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 #: Names of the two tensors; no call's path begins like this.
 TABLE, NUMBERS = "#values.table", "#values.numbers"
@@ -103,7 +102,6 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
     chains = {chain: place for place, chain in enumerate(dict.fromkeys(value.lines for value in values.values))}
     lines = {line: place for place, line in enumerate(dict.fromkeys(line for chain in chains for line in chain))}
     numbers: list[float] = []
-    told = cache(redact)  # the same line calls in every layer
 
     def printed(of: Fingerprint) -> dict[str, Any]:
         numbers.extend((*of.moments, *(number for _, number in of.axes)))
@@ -113,7 +111,7 @@ def encode_values(values: Values) -> dict[str, torch.Tensor]:
         [_encode_line(line) for line in lines],
         [[lines[line] for line in chain] for chain in chains],
         values.is_widened,
-        [_encode_call(call, told) for call in values.calls],
+        [_encode_call(call) for call in values.calls],
         list(values.inputs.items()),
         list(values.outputs.items()),
         [
@@ -148,10 +146,10 @@ def _encode_line(line: Line) -> Line:
     return Line(portable(line.file), line.line, line.function, first, last, text)
 
 
-def _encode_call(call: Call, told: Callable[[str], str]) -> CallRow:
+def _encode_call(call: Call) -> CallRow:
     site = call.inner_site or call.site
     if site is not None:
-        code = told(site.code or text_of(site.file, site.line, site.end_line)[:_LONGEST_TEXT])
+        code = safe(site.code or text_of(site.file, site.line, site.end_line)[:_LONGEST_TEXT])
         site = site._replace(file=portable(site.file), code=code)
     lines = call.source
     source = None if lines is None else (portable(lines.file), lines.first, lines.last)

@@ -44,7 +44,7 @@ def _bare(value: object, positions: dict[int, int]) -> Any:  # noqa: ANN401
     items = _items(value)
     if items is not None:
         return {"items": {name: _named(name, child, positions) for name, child in items.items()}}
-    return _ADDRESS.sub("object at 0xXXXXXXXX", _safe(_text(value)))
+    return _ADDRESS.sub("object at 0xXXXXXXXX", safe(_text(value)))
 
 
 def _named(name: str, value: object, positions: dict[int, int]) -> Any:  # noqa: ANN401
@@ -53,7 +53,8 @@ def _named(name: str, value: object, positions: dict[int, int]) -> Any:  # noqa:
 
 
 @lru_cache(maxsize=4096)  # the same few texts are handed from layer to layer
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Return a text of a forward without secrets."""
     return redact(text)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.redaction import redact
+from pytest_tfdebug.tracing.record.skeleton import safe
 from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _told(held: Any) -> str:  # noqa: ANN401 - any attribute
     if held is None or isinstance(held, (bool, int, float)):
         return repr(held)
     if isinstance(held, str):
-        return redact(repr(held))
+        return safe(repr(held))
     if isinstance(held, tuple) and all(isinstance(each, (bool, int, float)) for each in held):
         return repr(held)
     return getattr(held, "__name__", "") if callable(held) and not isinstance(held, type) else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 
 #: In-place operators that leave nothing of what was there.
 _OVERWRITES = frozenset({"copy_", "fill_", "zero_"})
-#: Seconds between two calls of modules that progress is told of.
-_BETWEEN = 0.5
 #: More frames than this between a line of a forward and an operator are a recursion.
 _MAX_FRAMES = 24
 
@@ -82,11 +79,11 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         model: torch.nn.Module,
         table: Values,
         boundary: int,
-        progress: Callable[[int], None],
+        progress: Callable[[int], object] | None,
         tape: Tape | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._progress, self._tape, self._next_told = progress, tape, 0.0
+        self._progress, self._tape = progress, tape
         self._table = table
         self._boundary = boundary
         self._memories: dict[int, _Memory] = {}
@@ -110,8 +107,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         outer = self._stack[-1][1] if self._stack else frozenset()
         self._stack.append((call, outer.union(codes_of(module))))
         self._table.calls.append(call)
-        if time.monotonic() > self._next_told:
-            self._next_told = time.monotonic() + _BETWEEN
+        if self._progress is not None:
             self._progress(len(self._table.calls))
         is_root = call.parent is None
         with _disable_current_modes():
@@ -344,7 +340,7 @@ def values_of(
     method: str,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    progress: Callable[[int], None] = lambda _calls: None,
+    progress: Callable[[int], object] | None = None,
     *,
     is_written_out: bool = True,
     tape: Tape | None = None,
@@ -356,7 +352,7 @@ def values_of(
         method: Name of the method, ``"forward"``.
         args: Its positional inputs.
         kwargs: Its keyword inputs.
-        progress: Told, a few times a second, how many calls began.
+        progress: Told how many calls began, as each does.
         is_written_out: Compute fused kernels step by step.
         tape: Keeps all that each operator was given and gave.
     """
@@ -370,7 +366,7 @@ def values_of(
 def _watched(
     model: torch.nn.Module,
     boundary: CodeType,
-    progress: Callable[[int], None] = lambda _calls: None,
+    progress: Callable[[int], object] | None = None,
     *,
     is_written_out: bool = True,
     tape: Tape | None = None,

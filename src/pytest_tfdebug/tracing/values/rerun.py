@@ -64,7 +64,7 @@ class Rerun:
     def values(
         self,
         outputs: Sequence[torch.Tensor | None] | None = None,
-        progress: Callable[[int], None] = lambda _calls: None,
+        progress: Callable[[int], object] | None = None,
         tape: Tape | None = None,
     ) -> Values | None:
         """Make the forward again and return its table of values; None where it cannot be made as it was.
@@ -74,7 +74,7 @@ class Rerun:
         Args:
             outputs: What the first forward returned; None to ask for no likeness. A model that has changed since, or
                 that draws random numbers from elsewhere, gives something else.
-            progress: Told, a few times a second, how many calls began.
+            progress: Told how many calls began, as each does.
             tape: Keeps the operators, to be run again.
         """
         model = self.model
