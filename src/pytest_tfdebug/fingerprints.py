@@ -120,13 +120,7 @@ class Fingerprinter:
         return room
 
     def _weighting(self, length: int, columns: int, device: torch.device) -> torch.Tensor:
-        """Return the matrix that takes the mean of each column along an axis, and of the first a weighted one, too.
-
-        Args:
-            length: The length of the axis.
-            columns: Numbers at each place of it; the weighted mean comes after the first.
-            device: Where it is needed.
-        """
+        """Return the matrix that takes the mean of each column along an axis, and of the first a weighted one, too."""
         key = length, columns, device
         if key not in self._weights:
             places = torch.arange(1, length + 1, dtype=torch.float64, device=device)
@@ -167,13 +161,7 @@ class _Sums:
         self._low, self._high = math.inf, -math.inf
 
     def add(self, piece: torch.Tensor, room: _Room, weights: torch.Tensor) -> torch.Tensor:
-        """Add the elements of a piece, and return the weighted sums of its rows.
-
-        Args:
-            piece: Rows of a tensor.
-            room: Room for it.
-            weights: A row for each of the sums.
-        """
+        """Add the elements of a piece, and return the weighted sums of its rows."""
         wide, flat, spare = room
         wide.copy_(piece)
         huge = _HUGE_INTEGER if piece.dtype == torch.int64 else _HUGE
@@ -203,11 +191,7 @@ class _Sums:
         self._low, self._high = min(self._low, low), max(self._high, high)
 
     def moments(self, total: float) -> tuple[int, float, float, float, float, float, float, float]:
-        """Return the number of finite elements and their moments, as the fields of a fingerprint.
-
-        Args:
-            total: The sum of the elements.
-        """
+        """Return the number of finite elements and their moments, as the fields of a fingerprint."""
         if self._known is not None:
             return self._known[1:9]
         if not self._finite:

@@ -89,12 +89,7 @@ def _padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def tensor_record(leaf: Leaf, kept: torch.Tensor | None) -> TensorRecord:
-    """Return the record of a leaf, of the shape and dtype in which its values can be read.
-
-    Args:
-        leaf: Path and tensor.
-        kept: The values to keep for it.
-    """
+    """Return the record of a leaf, of the shape and dtype in which its values can be read."""
     path, tensor = leaf
     if kept is not None:
         return TensorRecord(path, tuple(kept.shape), dtype_name(kept.dtype), kept)

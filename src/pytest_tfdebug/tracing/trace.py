@@ -308,16 +308,7 @@ def recorded_forward(  # noqa: PLR0913 - what is run, and what is kept of it
 
 
 def check_model(model: object, own: Mapping[str, object], function: str) -> None:
-    """Refuse what is no model, and an option that the model's forward has as a parameter of its own.
-
-    Args:
-        model: What the user gave.
-        own: The options of the function that take a name from the model's inputs, with their values.
-        function: Its name, for the message.
-
-    Raises:
-        TFDebugError: As said.
-    """
+    """Refuse what is no model, and an option that the model's forward has as a parameter of its own."""
     if not isinstance(model, torch.nn.Module):
         raise TFDebugError(f"{function} needs a torch.nn.Module and got {type(model).__name__}.")
     given = {name for name, value in own.items() if not isinstance(value, (str, tuple)) or value not in ("all", ())}

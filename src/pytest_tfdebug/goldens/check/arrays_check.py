@@ -36,14 +36,7 @@ def check_arrays(
     *,
     tolerance: ToleranceGiven | None,
 ) -> ParityReport:
-    """Hold arrays to a golden; see :meth:`pytest_tfdebug.Goldens.check_arrays`.
-
-    Args:
-        item: The running test.
-        place: Where the golden is.
-        arrays: The arrays.
-        tolerance: Of the outputs: a pair ``(rtol, atol)``, or ``{dtype name: (rtol, atol)}``.
-    """
+    """Hold arrays to a golden; see :meth:`pytest_tfdebug.Goldens.check_arrays`."""
     __tracebackhide__ = True
     golden = _golden(item, place)
     shown_path = shown(str(place), item.config)
@@ -70,15 +63,7 @@ def check_arrays(
 def check_logprobs(
     item: pytest.Item, place: GoldenPlace, token_ids: object, logprobs: object, margin: float
 ) -> LogprobsReport:
-    """Hold tokens and log-probabilities to a golden; see :meth:`pytest_tfdebug.Goldens.check_logprobs`.
-
-    Args:
-        item: The running test.
-        place: Where the golden is.
-        token_ids: The engine's tokens.
-        logprobs: Their log-probabilities.
-        margin: What is allowed.
-    """
+    """Hold tokens and log-probabilities to a golden; see :meth:`pytest_tfdebug.Goldens.check_logprobs`."""
     __tracebackhide__ = True
     records = _golden(item, place).trace.calls[0].outputs or ()
     logits = next((it.tensor for it in records if it.leaf in _LOGITS and it.tensor is not None), None)

@@ -31,12 +31,6 @@ def failing_elements(
     """Return the elements of the first differing tensor that both sides have whole.
 
     The comparison no longer holds the tensors under test, so the forward is made once more and that one tensor kept.
-
-    Args:
-        report: The comparison that failed.
-        model: The model under test.
-        inputs: Its inputs, as they were.
-        tolerances: The tolerance of every tensor.
     """
     for call, leaf in _candidates(report):
         expected = leaf.expected.tensor if leaf.expected is not None else None

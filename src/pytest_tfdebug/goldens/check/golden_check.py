@@ -74,9 +74,6 @@ class GoldenCheck:
     def run(self, called: PortCall) -> ParityReport:
         """Hold the model to its golden.
 
-        Args:
-            called: How it is called.
-
         Raises:
             ParityError: If it diverges.
             GoldenError: If the golden is missing, damaged, or without the floors that are asked for.

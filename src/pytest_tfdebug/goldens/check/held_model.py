@@ -128,13 +128,7 @@ class _Forwards:
     def held_under(
         self, names: Rename, inputs: tuple[tuple[Any, ...], dict[str, Any]], hidden: frozenset[str] = frozenset()
     ) -> tuple[Comparator, Any]:
-        """Run the model, and return what was compared and the output.
-
-        Args:
-            names: Port path -> reference path.
-            inputs: Its positional and keyword inputs.
-            hidden: Paths of modules that cannot be seen.
-        """
+        """Run the model, and return what was compared and the output."""
         settings, modules = self._settings, modules_of(self._model)
         known = renamed(names, modules.by_path)
         picked = selection(

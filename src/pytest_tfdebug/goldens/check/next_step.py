@@ -46,12 +46,7 @@ _TABLE: tuple[tuple[Callable[[_FailedCheck], bool], str], ...] = (
 
 
 def next_step(report: ParityReport, *, is_reference: bool) -> str:
-    """Return what to do about a failed check, in a sentence.
-
-    Args:
-        report: What the comparison found.
-        is_reference: Whether the golden is that of another model.
-    """
+    """Return what to do about a failed check, in a sentence."""
     kind = report.culprit.kind if report.culprit is not None else ""
     failure = _FailedCheck(kind, is_reference, report.has_own_inputs, report.is_drift)
     return report.advice or next(told for holds, told in _TABLE if holds(failure))

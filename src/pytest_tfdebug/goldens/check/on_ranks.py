@@ -46,11 +46,7 @@ class _HeldByRank(NamedTuple):
 
 
 def sharing_group(root: str | None) -> Group | None:
-    """Return the group of ranks if all hold parts of one model; None if each holds a module of its own.
-
-    Args:
-        root: Path of the golden's module that this rank holds, if not all of it.
-    """
+    """Return the group of ranks if all hold parts of one model; None if each holds a module of its own."""
     group = present_group()
     return group if group is not None and len(set(group.exchange(root))) == 1 else None
 
@@ -136,12 +132,6 @@ def _candidates(parts: Sequence[_HeldByRank]) -> list[torch.Tensor]:
 def sharded_too_often(model: torch.nn.Module, group: Group, name: str, shape: tuple[int, ...]) -> str:
     """Say that a parameter was sharded again after it had been, as tied weights are under their second name.
 
-    Args:
-        model: The part of the model that this rank holds.
-        group: The ranks.
-        name: The parameter's name.
-        shape: Its recorded shape; empty where that is not known.
-
     Returns:
         A sentence; empty where the ranks hold enough of it.
     """
@@ -156,10 +146,6 @@ def sharded_too_often(model: torch.nn.Module, group: Group, name: str, shape: tu
 
 def gathered(trace: Trace, group: Group) -> Trace:
     """Return a trace with the whole tensors of all ranks.
-
-    Args:
-        trace: What this rank recorded.
-        group: The ranks.
 
     Raises:
         GoldenError: If the ranks did not make the same calls.

@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 def part_of(golden: TraceFile, root: str) -> TraceFile:
     """Return the golden of one module, as if that module had been the model.
 
-    Args:
-        golden: The golden.
-        root: Path of the module, or one of its paths.
-
     Raises:
         TFDebugError: If the golden has no call of it.
     """

@@ -47,14 +47,6 @@ def record(
 ) -> None:
     """Record a forward as a golden; write nothing where that would change nothing.
 
-    Args:
-        item: The running test.
-        place: Where the golden is.
-        model: The model that is recorded.
-        called: How it is called.
-        settings: The settings of the check.
-        blind: Returns what the golden cannot see; asked only if something is written.
-
     Raises:
         GoldenError: If the forward showed no tensor or gives something else each time, or the file cannot be written.
         TFDebugError: If the model cannot be run in float64, and floors are asked for.
@@ -109,9 +101,6 @@ def _warn_of_size(told: str, kept: Kept) -> None:
 
 def recorded_model(reference: torch.nn.Module | Callable[[], torch.nn.Module]) -> torch.nn.Module:
     """Return the reference, whose forward is recorded.
-
-    Args:
-        reference: The model, or a function that builds it.
 
     Raises:
         TFDebugError: If it is no model and builds none.

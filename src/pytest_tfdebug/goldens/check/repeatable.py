@@ -33,15 +33,6 @@ def refuse_unless_repeatable(
     """Make a recorded forward once more, with other random numbers, and refuse one that gives something else.
 
     What the test has seeded itself may draw random numbers, in eval mode: it draws the same ones at the next run.
-
-    Args:
-        model: The model that was recorded.
-        recorded: Its forward.
-        again: Its inputs as they were.
-        kept: Returns what is recorded of an output.
-
-    Raises:
-        GoldenError: As said; with what to do.
     """
     root = recorded.calls[0]
     if _is_same(model, again, root.outputs or (), kept, is_seeded=False):

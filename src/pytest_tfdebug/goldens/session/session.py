@@ -200,11 +200,7 @@ def is_active(config: pytest.Config) -> bool:
 
 
 def finish(session: pytest.Session) -> None:
-    """Look for goldens without a test once the tests have run; a worker hands over its part.
-
-    Args:
-        session: The run. It fails if two tests in different workers used one golden.
-    """
+    """Look for goldens without a test once the tests have run; a worker hands over its part."""
     config = session.config
     options, found = Options.of(config), GoldenSession.of(config)
     if session.exitstatus in _ENDED:

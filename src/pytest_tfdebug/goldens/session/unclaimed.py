@@ -82,12 +82,7 @@ class _TestFile:
 
 
 def find_unclaimed(config: pytest.Config, golden_dir: str | None) -> Unclaimed:
-    """Look for goldens without a test beside the test files that this run has collected whole.
-
-    Args:
-        config: The run's configuration, at its end.
-        golden_dir: The directory that was asked for, if any.
-    """
+    """Look for goldens without a test beside the test files that this run has collected whole."""
     found = Unclaimed()
     if is_url(golden_dir):  # other projects and branches may share it
         return found

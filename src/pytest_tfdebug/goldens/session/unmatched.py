@@ -18,12 +18,7 @@ _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 def warn_of_unmatched(session: pytest.Session, rules: Mapping[str, str | None]) -> Iterator[str]:
-    """Warn of rules that nothing matched, where every test ran that might have; yield the warnings that are errors.
-
-    Args:
-        session: The run, at its end.
-        rules: Glob -> None where a check matched it, else a hint on it.
-    """
+    """Warn of rules that nothing matched, where every test ran that might have; yield the warnings that are errors."""
     for glob, hint in rules.items() if is_whole(session) else ():
         if hint is not None:
             told = f"tf_golden_tolerances: {glob!r} matches no module of any golden check ({MEANING}).{hint}"

@@ -24,13 +24,7 @@ _NAMED = 3
 
 
 def changes(old: TraceFile, new: Trace, extra: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what differs between a golden and another recording of it, a line each.
-
-    Args:
-        old: The golden as it was.
-        new: The forward that is recorded now.
-        extra: What is written beside it.
-    """
+    """Yield what differs between a golden and another recording of it, a line each."""
     yield from _moved(old.trace, new)
     before, now = old.extra["weights"], extra["weights"]
     other = [name for name in {**before, **now} if before.get(name) != now.get(name)]

@@ -31,11 +31,6 @@ def is_same(old: TraceFile, trace: Trace, extra: Mapping[str, Any]) -> bool:
 
     Lines of source that moved are no change, nor are versions of libraries, nor is the last digit of a sum: with
     another number of threads it is added up in another order.
-
-    Args:
-        old: The golden.
-        trace: The forward, with all elements or what :mod:`~pytest_tfdebug.tracing.file.samples` keeps of them.
-        extra: What would be written beside it.
     """
     if any(old.extra.get(key) != extra[key] for key in _EXTRA):
         return False

@@ -41,9 +41,6 @@ def packed(document: object) -> torch.Tensor:
 def unpacked(tensor: torch.Tensor) -> Any:  # noqa: ANN401 - JSON
     """Return the document that a tensor holds.
 
-    Args:
-        tensor: Its compressed JSON.
-
     Raises:
         TypeError, ValueError, RecursionError, zlib.error: If it holds none, or one that is too large to be read.
     """

@@ -124,11 +124,7 @@ def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
-    """Read a trace.
-
-    Args:
-        path: The file.
-        kind: The class ``Trace``: it stands above this file, for its ``load`` and ``save`` call it.
+    """Read a trace; its kind is the class ``Trace``, which stands above this file.
 
     Raises:
         GoldenError: If the file is missing, damaged, written by another program or by a newer version of this one, or

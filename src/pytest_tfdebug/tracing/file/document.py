@@ -93,12 +93,7 @@ def encode(trace: Trace, extra: dict[str, Any] | None = None) -> tuple[dict[str,
 
 
 def outline(trace: Trace, place: Callable[[TensorRecord, str], int] = lambda _record, _name: 0) -> Document:
-    """Return a document without the table of tensors.
-
-    Args:
-        trace: The trace.
-        place: Gives the place of a tensor in that table.
-    """
+    """Return a document without the table of tensors."""
     return Document(
         model_class=trace.model_class,
         notes=tuple(trace.notes),
@@ -132,11 +127,6 @@ def _encode_call(call: Call, place: Callable[[TensorRecord, str], int]) -> CallE
 
 def decode(document: Any, tensors: dict[str, torch.Tensor], kind: type[Trace]) -> tuple[Trace, dict[str, Any]]:  # noqa: ANN401 - JSON
     """Return the trace that a document and its tensors describe, and what else the document holds.
-
-    Args:
-        document: That of a file.
-        tensors: Those of the file, by name.
-        kind: The class ``Trace``.
 
     Raises:
         GoldenError: If they disagree.

@@ -33,10 +33,6 @@ def string_inputs(trace: Trace) -> dict[str, list[str]]:
 def redacted(trace: Trace, names: bool | tuple[str, ...]) -> Trace:  # noqa: FBT001 - what a user gave
     """Return a trace without the text of string inputs, wherever a call was given or returned it.
 
-    Args:
-        trace: The trace.
-        names: Names of the model's inputs; True for all of them.
-
     Raises:
         TFDebugError: If the model was given no such input.
     """

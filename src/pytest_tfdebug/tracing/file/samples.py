@@ -70,13 +70,7 @@ class Samples:
         self._left = OF_OUTPUTS
 
     def take(self, call: Call, leaf: Leaf, role: str) -> TensorRecord:
-        """Return the record of a leaf.
-
-        Args:
-            call: The call that shows it.
-            leaf: The leaf.
-            role: What it is of the call: ``input``, ``output`` or ``write``.
-        """
+        """Return the record of a leaf."""
         seen = self._seen.get(id(leaf.tensor))
         is_result = call.parent is None and role == "output"
         if seen is not None and seen.is_of(leaf.tensor) and not (is_result and seen.record.digest is not None):
@@ -93,13 +87,7 @@ class Samples:
         return record
 
     def reduced(self, record: TensorRecord, *, is_input: bool, is_result: bool) -> TensorRecord:
-        """Return the record of a tensor with what is kept of it.
-
-        Args:
-            record: That of all of it.
-            is_input: Whether the root is given it.
-            is_result: Whether the root returns it.
-        """
+        """Return the record of a tensor with what is kept of it."""
         tensor, count = record.tensor, math.prod(record.shape)
         if tensor is None or is_input or count <= KEPT:
             return replace(record, tensor=None if tensor is None else _alone(tensor))

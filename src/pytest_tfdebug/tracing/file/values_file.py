@@ -191,12 +191,7 @@ def _decode_floors(held: torch.Tensor, count: int) -> list[float]:
 
 
 def _decode(table: Table, numbers: Iterator[float]) -> Values:
-    """Return the values of a table.
-
-    Args:
-        table: The table.
-        numbers: The numbers of all fingerprints, in the order of the table.
-    """
+    """Return the values of a table."""
     before: set[int] = set()
     for call in table.calls:
         if call.parent is not None and call.parent not in before:

@@ -30,12 +30,7 @@ def is_opaque(module: torch.nn.Module) -> bool:
 
 
 def hidden_by_compiler(root: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> Collection[str]:
-    """Return the paths of the modules that cannot be seen; what is compiled itself can be seen from outside.
-
-    Args:
-        root: The model, inside its wrappers but for what ``torch.compile`` returned.
-        modules: Its submodules by path.
-    """
+    """Return the paths of the modules that cannot be seen; what is compiled itself can be seen from outside."""
     if is_opaque(root):
         return modules.keys()
     inside = tuple(f"{path}." for path, module in modules.items() if is_opaque(module))

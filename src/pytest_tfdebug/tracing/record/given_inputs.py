@@ -28,14 +28,7 @@ def refuse_unknown_inputs(
 ) -> None:
     """Refuse keywords that no forward of a model takes by name: ``**kwargs`` would swallow a misspelt one.
 
-    Args:
-        model: The model that is called.
-        names: The keywords.
-        options: What may have been meant beside the model's inputs.
-        others_may: Whether another model may take them, so that only what is near an option is refused.
-
-    Raises:
-        TFDebugError: As said; with the nearest name.
+    Where others may take them (a reference that is not built yet), only what is nearly one of the options is refused.
     """
     taken = frozenset().union(*(_taken(cast("type", type(module))) for module in model.modules()))
     own = named_parameters(cast("type", type(bare(model))))

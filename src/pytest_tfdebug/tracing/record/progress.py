@@ -27,13 +27,7 @@ class Progress:
         self._next = time.monotonic() + _FIRST
 
     def step(self, what: str, done: int, of: int) -> None:
-        """Show that the work is at one of several things.
-
-        Args:
-            what: What they are called: ``module``.
-            done: Number of the one that the work is at.
-            of: How many there are.
-        """
+        """Show that the work is at one of several things."""
         if time.monotonic() >= self._next:
             self.tell(f"{what} {done} of {of}")
 

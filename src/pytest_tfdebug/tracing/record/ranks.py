@@ -109,10 +109,6 @@ def held_here(
 ) -> tuple[torch.Tensor | None, Part | None]:
     """Return what this rank holds of a tensor, to be read, and where that lies in the whole.
 
-    Args:
-        tensor: Any tensor.
-        read: Reads a tensor of this rank.
-
     Returns:
         The tensor as it is read, and None, of one that does not know of other ranks.
     """

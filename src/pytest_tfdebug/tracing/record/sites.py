@@ -41,11 +41,7 @@ class CallPlace(NamedTuple):
 
 
 def locate_call(codes: Mapping[int, CodeType]) -> CallPlace:
-    """Return where the running forward of the parent calls the module whose hook is running now.
-
-    Args:
-        codes: What :func:`codes_of` says of the parent.
-    """
+    """Return where the running forward of the parent calls the module whose hook is running now."""
     fallback: FrameType | None = None
     own: list[FrameType] = []
     for frame in _frames_of_caller():

@@ -39,14 +39,7 @@ def digest_of(
     at: torch.Tensor | None = None,
     with_norm: bool = True,
 ) -> Digest:
-    """Return the digest of a tensor, on the CPU.
-
-    Args:
-        tensor: Any strided tensor.
-        kept: How many of its elements are kept.
-        at: Places of further elements, the largest of the rows; see :func:`top_places`.
-        with_norm: Compute the norm; it is NaN otherwise.
-    """
+    """Return the digest of a tensor, on the CPU; ``at`` are the places of further elements, see :func:`top_places`."""
     sums, norm = _sums_and_norm(tensor) if with_norm else (signed_sums(tensor), math.nan)
     at = torch.empty(0, dtype=torch.int64) if at is None else at
     tops = _picked(_flat(tensor), at)
@@ -66,13 +59,7 @@ def elements_of(tensor: torch.Tensor, kept: int) -> torch.Tensor:
 
 
 def place_of(position: int, shape: tuple[int, ...], kept: int) -> tuple[int, ...]:
-    """Return the index in a tensor of one of the elements of its digest.
-
-    Args:
-        position: Which of its elements.
-        shape: The tensor's shape; complex numbers are pairs.
-        kept: Number of its elements.
-    """
+    """Return the index in a tensor of one of the elements of its digest."""
     total = math.prod(shape)
     place = position if kept >= total else int(places(total, kept)[position])
     return tuple(int(each) for each in np.unravel_index(place, shape))
@@ -85,13 +72,7 @@ def places(total: int, kept: int) -> torch.Tensor:
 
 
 def top_places(tensor: torch.Tensor, rows: int, each: int) -> torch.Tensor:
-    """Return where the largest elements of some rows of a tensor stand, in the order of the elements, int64.
-
-    Args:
-        tensor: Any tensor; its rows are along its last axis.
-        rows: How many of them, spread over all.
-        each: How many elements of each.
-    """
+    """Return where the largest elements of some rows of a tensor stand, in the order of the elements, int64."""
     width = tensor.shape[-1] if tensor.dim() else 1
     if not rows or not each or not tensor.is_floating_point():
         return torch.empty(0, dtype=torch.int64)

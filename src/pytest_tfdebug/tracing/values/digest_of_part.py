@@ -41,14 +41,7 @@ class _AxisRun(NamedTuple):
 
 
 def digest_of_part(held: torch.Tensor, part: Part, kept: int, at: torch.Tensor | None) -> tuple[Digest, torch.Tensor]:
-    """Return the digest of a whole tensor with zeros for what is not held, and which of its elements and tops are.
-
-    Args:
-        held: The part.
-        part: Where it lies.
-        kept: How many elements of the whole are kept.
-        at: Places of further elements in the whole.
-    """
+    """Return the digest of a whole tensor with zeros for what is not held, and which of its elements and tops are."""
     at = torch.empty(0, dtype=torch.int64) if at is None else at
     run = _run(tuple(held.shape), part, 2 if held.is_complex() else 1)
     is_inexact = held.is_floating_point() or held.is_complex()

@@ -36,12 +36,7 @@ _GROUPED = getattr(torch.ops.aten, "_grouped_mm", None) and torch.ops.aten._grou
 
 @contextmanager
 def in_float64(model: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[torch.nn.Module, Inputs]]:
-    """Yield a copy of a model and of its inputs, inside of a block in which everything is computed in float64.
-
-    Args:
-        model: The model; it is not touched.
-        inputs: Its inputs, which the forward may write to.
-    """
+    """Yield a copy of a model and of its inputs, inside of a block in which everything is computed in float64."""
     copied = duplicate(model).double()
     with preserved(copied), torch.no_grad(), uncompiled(copied), all_in_float64():
         yield copied, replaced(inputs, _widened)

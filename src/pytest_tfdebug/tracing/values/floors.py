@@ -64,9 +64,6 @@ def has_floors(trace: Trace) -> bool:
 def measure_floors(trace: Trace) -> Floors:
     """Run a recorded forward once more, in float64, and note in its records how far each tensor is from that.
 
-    Args:
-        trace: A forward whose model is as it was.
-
     Raises:
         TFDebugError: If the model cannot be run in float64; the message names the module that raised.
     """

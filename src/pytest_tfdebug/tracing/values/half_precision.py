@@ -43,11 +43,6 @@ def checked_dtypes(dtypes: object) -> tuple[str, ...]:
 def add_floors(trace: Trace, values: Values, dtypes: Iterable[str]) -> None:
     """Make a recorded forward again in each of some dtypes, and note how far each of its values is from there.
 
-    Args:
-        trace: The recorded forward.
-        values: Its values.
-        dtypes: Names of dtypes.
-
     Raises:
         TFDebugError: If the model is gone, or cannot be run in one of them.
     """

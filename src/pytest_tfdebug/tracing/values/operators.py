@@ -345,17 +345,7 @@ def values_of(
     is_written_out: bool = True,
     tape: Tape | None = None,
 ) -> Values:
-    """Return the operators of one call of a model's method, as :func:`watching` records them.
-
-    Args:
-        model: The model.
-        method: Name of the method, ``"forward"``.
-        args: Its positional inputs.
-        kwargs: Its keyword inputs.
-        progress: Told how many calls began, as each does.
-        is_written_out: Compute fused kernels step by step.
-        tape: Keeps all that each operator was given and gave.
-    """
+    """Return the operators of one call of a model's method, as :func:`watching` records them."""
     boundary = sys._getframe().f_code  # noqa: SLF001 - it runs the method
     with _watched(model, boundary, progress, is_written_out=is_written_out, tape=tape) as (table, recorder):
         recorder.run(method, args, kwargs)

@@ -256,12 +256,7 @@ def _is_bare_call(statement: ast.stmt | ast.expr, calls: set[int]) -> bool:
 
 
 def _forms(statements: list[ast.stmt | ast.expr], foreign: set[str]) -> set[str]:
-    """Return the names that only ever hold a shape, device or dtype, or are made of nothing else.
-
-    Args:
-        statements: Those of a function, in order.
-        foreign: Names that come from outside of it.
-    """
+    """Return the names that only ever hold a shape, device or dtype, or are made of nothing else."""
     forms: set[str] = set()
     values: set[str] = set()
     for statement in statements:

@@ -119,13 +119,7 @@ class Tape:
         self.has(index, tensor)
 
     def ran(self, func: torch._ops.OpOverload, given: tuple[Any, Any], outs: Sequence[int | None]) -> None:
-        """Note an operator that only reads; what draws random numbers, or gives none, is not run again.
-
-        Args:
-            func: The operator.
-            given: Its arguments and keyword arguments, with refs.
-            outs: The values that it gave.
-        """
+        """Note an operator that only reads; what draws random numbers, or gives none, is not run again."""
         name = func.overloadpacket.__name__
         if "empty" not in name and torch.Tag.nondeterministic_seeded not in func.tags:
             self._add(Step(name, func, *given, tuple(outs)))
