@@ -16,8 +16,9 @@ from pytest_tfdebug.errors import ActivationOverflowError
 from pytest_tfdebug.invariance.checks.registry import CHECKS
 from pytest_tfdebug.invariance.checks.settings import Settings
 from pytest_tfdebug.overflow.guard import overflow_guard
+from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.redaction import redact
-from pytest_tfdebug.tracing.record.sites import is_library, shown_line
+from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
@@ -59,8 +60,11 @@ class Promise:
             text = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
             if self.has_other_shapes:
                 return PromiseFinding(absent=f"it cannot be asked that way ({text})")
-            places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-            own = next((shown_line(place) for place in reversed(places) if not is_library(place[0])), "")
+            places = [
+                SourceRange(frame.f_code.co_filename, line, line)
+                for frame, line in traceback.walk_tb(error.__traceback__)
+            ]
+            own = next((place for place in reversed(places) if not is_library(place.file)), "")
             return PromiseFinding(f"{subject.name} raises when it is asked for {self.name}: {text}\n  at {own}")
 
 

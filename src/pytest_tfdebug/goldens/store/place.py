@@ -40,9 +40,6 @@ class Directory(Protocol):
     def put(self, name: str, file: Path) -> None:
         """Put a copy of a file in the place of a golden, in one step."""
 
-    def remove(self, name: str) -> None:
-        """Delete a golden; one that is not there is no error."""
-
     def forget(self, name: str) -> bool:
         """Delete the copy of a golden on this machine; return whether there was one, so that it can be fetched anew."""
 
@@ -72,14 +69,6 @@ class LocalDirectory:
     def put(self, name: str, file: Path) -> None:
         """Put a copy of a file in the place of a golden."""
         replace_atomically(self.root / name, lambda temporary: shutil.copyfile(file, temporary))
-
-    def remove(self, name: str) -> None:
-        """Delete a golden."""
-        path = self.root / name
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise GoldenError(f"{path} cannot be deleted: {error.strerror}.") from error
 
     def forget(self, name: str) -> bool:  # noqa: ARG002 - the golden itself is here
         """Return False: there are no copies."""
@@ -119,24 +108,16 @@ class GoldenPlace:
         Raises:
             GoldenError: If it cannot be read, by the golden's own name.
         """
-        file = self.fetch()
-        try:
-            with self.names(file):
-                return reader(file)
-        except GoldenError:
-            if not self.directory.forget(self.name):
-                raise
-        file = self.fetch()
-        try:
-            with self.names(file):
-                return reader(file)
-        except GoldenError:
-            self.directory.forget(self.name)
-            raise
-
-    def remove(self) -> None:
-        """Delete the golden."""
-        self.directory.remove(self.name)
+        is_again = False
+        while True:
+            file = self.fetch()
+            try:
+                with self.names(file):
+                    return reader(file)
+            except GoldenError:
+                if not self.directory.forget(self.name) or is_again:
+                    raise
+            is_again = True
 
     @contextmanager
     def staged(self) -> Iterator[Path]:

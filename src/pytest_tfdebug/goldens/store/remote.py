@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 import time
-from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -106,12 +105,6 @@ class RemoteDirectory:
         with _Told(self.named(name), "read"):
             self._files.invalidate_cache()
             self._listing(name)[name.rpartition("/")[2]] = self._files.info(self._at(name))
-
-    def remove(self, name: str) -> None:
-        """Delete a golden."""
-        if self._listing(name).pop(name.rpartition("/")[2], None) is not None:
-            with _Told(self.named(name), "deleted"), suppress(FileNotFoundError):
-                self._files.rm_file(self._at(name))
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"

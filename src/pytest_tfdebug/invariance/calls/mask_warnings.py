@@ -12,8 +12,9 @@ from pytest_tfdebug.errors import TFDebugMaskWarning
 from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.observed_call import cached_tokens
 from pytest_tfdebug.invariance.calls.sequences import LENGTHS, padless
+from pytest_tfdebug.publish.note import calling_line
+from pytest_tfdebug.records import SourceRange
 from pytest_tfdebug.tracing.record.leaves import is_cache
-from pytest_tfdebug.tracing.record.sites import calling_line, shown_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,11 +32,11 @@ def watch(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
     found = list(mistakes(model, inputs))
     if not found:
         return
-    place = calling_line() or ("<unknown>", 0)
+    place = calling_line() or SourceRange("<unknown>", 0, 0)
     name = type(model_traits.unwrapped(model)).__name__
     for told in found:
-        text = f"{shown_line(place)}: {name} was called {told}"
-        warnings.warn_explicit(text, TFDebugMaskWarning, *place)
+        text = f"{place}: {name} was called {told}"
+        warnings.warn_explicit(text, TFDebugMaskWarning, place.file, place.first)
 
 
 def mistakes(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Iterator[str]:

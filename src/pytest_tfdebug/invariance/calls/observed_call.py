@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.invariance.calls import model_traits
+from pytest_tfdebug.publish.note import calling_line
 from pytest_tfdebug.tensors import version
 from pytest_tfdebug.tracing.record.capture import capture
 from pytest_tfdebug.tracing.record.kept_call import KeptCall, kept
 from pytest_tfdebug.tracing.record.leaves import is_cache, walk
-from pytest_tfdebug.tracing.record.sites import calling_line, shown_line
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def observe(
         (),
         before.kwargs,
         before.autocast,
-        site=shown_line(calling_line()),
+        site=str(calling_line() or ""),
         rng=_rng(model),
         modes=[(module, module.training) for module in model.modules()],
         has_grad=torch.is_grad_enabled(),

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from pytest_tfdebug.invariance.explain.rounding import in_dtype
+from pytest_tfdebug.publish.note import calling_line
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.sites import calling_line, shown_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,7 +93,7 @@ class RightKernels(TorchDispatchMode):
                 error = self._error_of(rounded, leaves[place])
                 if not error <= self._bound:
                     known = self.wrong.get(str(func), (0.0, ""))
-                    self.wrong[str(func)] = max(known, (error, shown_line(calling_line())))
+                    self.wrong[str(func)] = max(known, (error, str(calling_line() or "")))
                     leaves[place] = rounded
         return tree_unflatten(leaves, form)
 

@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
 Opener: TypeAlias = "Callable[[Any], Iterator[tuple[str, object]]]"
 
@@ -91,43 +91,12 @@ def _collect(value: object, path: str, found: list[Leaf], within: list[int], int
     within.pop()
 
 
-def _open_named_tuple(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
-    for name, child in zip(value._fields, value, strict=True):
-        yield f".{name}", child
-
-
-def _open_sequence(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
-    for position, child in enumerate(value):
-        yield f"[{position}]", child
-
-
-def _open_model_output(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
-    for name, child in value.items():
-        yield f".{name}", child
-
-
-def _open_mapping(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
-    for name, child in value.items():
-        yield f"[{name!r}]", child
-
-
-def _open_dataclass(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
-    for item in fields(value):
-        yield f".{item.name}", getattr(value, item.name, None)
-
-
-def _open_attributes(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
-    for name, child in getattr(value, "__dict__", {}).items():
-        yield f".{name}", child
-
-
 def _open_registered(value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401
     node = _registry()[type(value)]
     if node.flatten_with_keys_fn is not None:
-        for key, child in node.flatten_with_keys_fn(value)[0]:
-            yield str(key), child
+        yield from ((str(key), child) for key, child in node.flatten_with_keys_fn(value)[0])
     else:
-        yield from _open_sequence(node.flatten_fn(value)[0])
+        yield from ((f"[{position}]", child) for position, child in enumerate(node.flatten_fn(value)[0]))
 
 
 def _is_cache(kind: type) -> bool:
@@ -136,12 +105,30 @@ def _is_cache(kind: type) -> bool:
 
 #: What is nested, most specific first: a predicate of its class, and how its children are reached.
 _OPENERS: tuple[tuple[Callable[[type], bool], Opener], ...] = (
-    (lambda kind: issubclass(kind, tuple) and hasattr(kind, "_fields"), _open_named_tuple),
-    (lambda kind: issubclass(kind, (tuple, list)), _open_sequence),
-    (lambda kind: issubclass(kind, dict) and is_dataclass(kind), _open_model_output),
-    (lambda kind: issubclass(kind, Mapping), _open_mapping),
-    (is_dataclass, _open_dataclass),
-    (lambda kind: _is_cache(kind) or kind.__module__ == "transformers.cache_utils", _open_attributes),
+    (
+        lambda kind: issubclass(kind, tuple) and hasattr(kind, "_fields"),
+        lambda value: ((f".{name}", child) for name, child in zip(value._fields, value, strict=True)),
+    ),
+    (
+        lambda kind: issubclass(kind, (tuple, list)),
+        lambda value: ((f"[{position}]", child) for position, child in enumerate(value)),
+    ),
+    (  # a ModelOutput
+        lambda kind: issubclass(kind, dict) and is_dataclass(kind),
+        lambda value: ((f".{name}", child) for name, child in value.items()),
+    ),
+    (
+        lambda kind: issubclass(kind, Mapping),
+        lambda value: ((f"[{name!r}]", child) for name, child in value.items()),
+    ),
+    (
+        is_dataclass,
+        lambda value: ((f".{item.name}", getattr(value, item.name, None)) for item in fields(value)),
+    ),
+    (
+        lambda kind: _is_cache(kind) or kind.__module__ == "transformers.cache_utils",
+        lambda value: ((f".{name}", child) for name, child in getattr(value, "__dict__", {}).items()),
+    ),
 )
 
 
@@ -161,17 +148,6 @@ def opener(kind: type) -> Opener | None:
 def is_registered(kind: type) -> bool:
     """Tell whether a class is opened by what was registered with ``torch.utils._pytree``, and by nothing else."""
     return kind in _registry() and _listed_opener(kind) is None
-
-
-def flattened(value: Any) -> tuple[list[Any], Any]:  # noqa: ANN401
-    """Return the children of a value of a registered class, and the context that :func:`unflattened` needs."""
-    children, context = _registry()[type(value)].flatten_fn(value)
-    return list(children), context
-
-
-def unflattened(kind: type, children: Iterable[Any], context: Any) -> Any:  # noqa: ANN401
-    """Return a value of a registered class, made of its children."""
-    return _registry()[kind].unflatten_fn(children, context)
 
 
 def _registry() -> dict[type, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import traceback
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -164,17 +163,3 @@ def _code_of(function: object) -> CodeType | None:
 def is_library(file: str) -> bool:
     """Tell whether a file belongs to torch or to this package, or is none (``<string>``)."""
     return file.startswith((_TORCH_FOLDER, _OWN_FOLDER, "<"))
-
-
-def calling_line() -> tuple[str, int] | None:
-    """Return file and line of the innermost frame outside torch, transformers and this package."""
-    for frame, line in traceback.walk_stack(sys._getframe(1)):  # noqa: SLF001 - the documented way to the running frame
-        file = frame.f_code.co_filename
-        if not is_library(file) and "/transformers/" not in file and "contextlib" not in file:
-            return file, line
-    return None
-
-
-def shown_line(place: tuple[str, int] | None) -> str:
-    """Return a line as ``test_model.py:12``; empty where it is not known."""
-    return f"{place[0].replace(chr(92), '/').rpartition('/')[2]}:{place[1]}" if place else ""
