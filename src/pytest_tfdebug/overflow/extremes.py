@@ -7,7 +7,6 @@ makes the host wait for the device.
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,8 @@ import torch
 from pytest_tfdebug.overflow.hidden_scores import without_hidden
 from pytest_tfdebug.overflow.settings import largest
 from pytest_tfdebug.overflow_records import Extremes
-from pytest_tfdebug.tensors import dtype_name, version
+from pytest_tfdebug.tensors import dtype_name
+from pytest_tfdebug.tracing.record.capture import SeenTensors
 
 if TYPE_CHECKING:
     from pytest_tfdebug.overflow.settings import OverflowSettings
@@ -43,7 +43,7 @@ class Reducer:
         self.skipped: Counter[str] = Counter()
         self._settings = settings
         self._wants_abs_min = wants_abs_min
-        self._known: dict[int, tuple[weakref.ref[torch.Tensor], int, Extremes]] = {}
+        self._known: SeenTensors[Extremes] = SeenTensors()
         self._waiting: list[tuple[Extremes, str, torch.Tensor]] = []
 
     @property
@@ -59,17 +59,15 @@ class Reducer:
             return None
         if not tensor.numel():
             return None
-        written = version(tensor)
-        known = self._known.get(id(tensor))
-        if known is not None and known[1] == written >= 0 and known[0]() is tensor:
-            return known[2]
+        known = self._known.of(tensor)
+        if known is not None:
+            return known
         try:
             found = self._reduce(tensor.detach(), name, masks)
         except RuntimeError:  # tensors without values: fake, functional, batched by vmap
             self.skipped[type(tensor).__name__] += 1
             return None
-        self._known[id(tensor)] = (weakref.ref(tensor), written, found)
-        return found
+        return self._known.note(tensor, found)
 
     def read_back(self) -> None:
         """Fetch the numbers that wait on devices, one transfer for each device and dtype."""

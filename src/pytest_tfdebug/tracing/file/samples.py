@@ -8,13 +8,12 @@ far as that is small.
 from __future__ import annotations
 
 import math
-import weakref
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.records import TensorRecord, Write
-from pytest_tfdebug.tensors import tensor_record, version
-from pytest_tfdebug.tracing.record.capture import captured, still_shares, storages_of
+from pytest_tfdebug.tensors import tensor_record
+from pytest_tfdebug.tracing.record.capture import SeenTensors, captured, storages_of
 from pytest_tfdebug.tracing.values.digest import digest_of, top_places
 from pytest_tfdebug.tracing.values.statistics import statistics
 
@@ -35,28 +34,6 @@ OF_OUTPUTS = 2**16
 _TOPS = 8
 
 
-@dataclass(eq=False)
-class _Seen:
-    """A tensor that calls have shown.
-
-    Args:
-        record: What is kept of it.
-        tensor: It, as long as the forward holds it.
-        version: Torch's count of its writes.
-        capture: What shares its storage until somebody writes to it; None where that cannot be had.
-    """
-
-    record: TensorRecord
-    tensor: weakref.ref[torch.Tensor]
-    version: int
-    capture: torch.Tensor | None
-
-    def is_of(self, tensor: torch.Tensor) -> bool:
-        """Tell whether it is this tensor, unchanged since."""
-        is_unwritten = not tensor.is_inference() and self.version == version(tensor)
-        return self.tensor() is tensor and is_unwritten and (self.capture is None or still_shares(tensor))
-
-
 class Samples:
     """Reduces the tensors of a forward as calls show them.
 
@@ -66,25 +43,21 @@ class Samples:
 
     def __init__(self, owned: Iterable[torch.Tensor] = ()) -> None:
         self._owned = storages_of(owned)
-        self._seen: dict[int, _Seen] = {}
+        self._seen: SeenTensors[TensorRecord] = SeenTensors()
         self._left = OF_OUTPUTS
 
     def take(self, call: Call, leaf: Leaf, role: str) -> TensorRecord:
         """Return the record of a leaf."""
-        seen = self._seen.get(id(leaf.tensor))
+        seen = self._seen.of(leaf.tensor)
         is_result = call.parent is None and role == "output"
-        if seen is not None and seen.is_of(leaf.tensor) and not (is_result and seen.record.digest is not None):
-            return replace(seen.record, leaf=leaf.path)
+        if seen is not None and not (is_result and seen.digest is not None):
+            return replace(seen, leaf=leaf.path)
         kept, shares = captured(leaf.tensor, self._owned)
         record = tensor_record(leaf, kept)
         if kept is None:
             return record
         record = self.reduced(record, is_input=call.parent is None and role == "input", is_result=is_result)
-        place, seen_by_id = id(leaf.tensor), self._seen
-        gone = weakref.ref(leaf.tensor, lambda gone: _forget(seen_by_id, place, gone))
-        shared = kept if shares and still_shares(leaf.tensor) else None
-        seen_by_id[place] = _Seen(record, gone, version(leaf.tensor), shared)
-        return record
+        return self._seen.note(leaf.tensor, record, shares=shares)
 
     def reduced(self, record: TensorRecord, *, is_input: bool, is_result: bool) -> TensorRecord:
         """Return the record of a tensor with what is kept of it."""
@@ -102,11 +75,6 @@ class Samples:
             tops = (min(count // record.shape[-1], max(1, kept // _TOPS**2)), _TOPS) if record.shape else tops
         digest = digest_of(tensor, kept, at=top_places(tensor, *tops))
         return replace(record, tensor=None, digest=digest, statistics=record.statistics or statistics([tensor])[0])
-
-
-def _forget(seen: dict[int, _Seen], place: int, gone: weakref.ref[torch.Tensor]) -> None:
-    if place in seen and seen[place].tensor is gone:
-        del seen[place]
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:

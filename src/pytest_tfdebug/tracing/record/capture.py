@@ -8,7 +8,8 @@ not seen; such storages refuse, and are copied. What a model owns is copied too:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 
@@ -17,7 +18,7 @@ from pytest_tfdebug.tensors import PLAIN, is_plain, readable, version
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-
+_T = TypeVar("_T")
 _lazy_clone = getattr(torch, "_lazy_clone", None)
 _is_cow = getattr(torch._C, "_is_cow_tensor", None)  # noqa: SLF001 - the other half of ``_lazy_clone``
 _functorch = torch._C._functorch  # noqa: SLF001 - what a tensor is inside a transform has no public test
@@ -65,10 +66,36 @@ def _own(values: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor | No
     return values.clone() if values is not None and values.dtype == torch.uint8 != tensor.dtype else values
 
 
+class SeenTensors(Generic[_T]):
+    """What was made of the tensors of a forward, of each as long as it lives and nobody writes to it.
+
+    A module's input is most often its neighbour's output, so this halves what is done.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[weakref.ref[torch.Tensor], int, bool, _T]] = {}
+
+    def of(self, tensor: torch.Tensor) -> _T | None:
+        """Return what was made of a tensor; None for a new one, one that was written to, and one that cannot tell."""
+        seen = self._seen.get(id(tensor))
+        if seen is None or seen[0]() is not tensor or not seen[1] == version(tensor) >= 0:
+            return None
+        return None if seen[2] and not still_shares(tensor) else seen[3]
+
+    def note(self, tensor: torch.Tensor, made: _T, *, shares: bool = False) -> _T:
+        """Keep what was made of a tensor, and return it.
+
+        Args:
+            tensor: The tensor.
+            made: What was made of it.
+            shares: Whether it was captured, so that a write also shows in that it shares no storage any more.
+        """
+        self._seen[id(tensor)] = weakref.ref(tensor), version(tensor), shares and still_shares(tensor), made
+        return made
+
+
 class Captures:
     """The tensors captured during one forward; one that is seen again unchanged is not captured again.
-
-    A module's input is most often its neighbour's output, so this halves what is kept.
 
     Args:
         owned: The parameters and buffers of the model, which share no memory with what is kept.
@@ -76,19 +103,15 @@ class Captures:
 
     def __init__(self, owned: Iterable[torch.Tensor] = ()) -> None:
         self._owned = storages_of(owned)
-        self._seen: dict[int, tuple[torch.Tensor, int, torch.Tensor | None, bool]] = {}
+        self._seen: SeenTensors[torch.Tensor | None] = SeenTensors()
 
     def take(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Capture a tensor, or return the earlier capture of the same tensor if nothing wrote to it since."""
-        if tensor.is_inference():  # keeps no count of its writes
-            return capture(tensor)
-        seen = self._seen.get(id(tensor))
-        written = version(tensor)
-        if seen is not None and seen[1] == written and (not seen[3] or still_shares(tensor)):
-            return seen[2]
+        seen = self._seen.of(tensor)
+        if seen is not None:
+            return seen
         kept, shares = captured(tensor, self._owned)
-        self._seen[id(tensor)] = (tensor, written, kept, shares and still_shares(tensor))
-        return kept
+        return self._seen.note(tensor, kept, shares=shares)
 
 
 def still_shares(tensor: torch.Tensor) -> bool:
