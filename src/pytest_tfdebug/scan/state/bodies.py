@@ -260,11 +260,8 @@ class Runner:
         return End.RETURNED, [(frame.guards, End.RETURNED)]
 
     def _raise(self, node: Any, frame: BodyFrame) -> Ending:
-        is_made = isinstance(node.exc, cst.Call)
-        dotted, args = (
-            syntax.dotted(node.exc.func if is_made else node.exc),
-            syntax.arguments(node.exc) if is_made else [],
-        )
+        args = syntax.arguments(node.exc) if isinstance(node.exc, cst.Call) else []
+        dotted = syntax.dotted(getattr(node.exc, "func", node.exc))
         if dotted and self._is_skip_error(dotted, frame.scope):
             frame.skip(self._reason(args, frame), frame.line(node))
             return End.SKIPPED, []
@@ -378,12 +375,11 @@ class Runner:
     def _helper(self, dotted: str, args: Sequence[Argument], frame: BodyFrame) -> End:
         """Follow a function of the repository, or a method called through its class."""
         symbol = self._workspace.resolve(frame.scope.file, dotted)
-        is_one = (
-            isinstance(symbol, Found) and not frame.is_decorator and dotted.partition(".")[0] not in frame.scope.local
-        )
-        if not is_one or not isinstance(symbol.binding, BoundFunction) or not self._function_may(*symbol):
+        file, function = symbol if isinstance(symbol, Found) else (frame.scope.file, None)
+        is_other = not frame.is_decorator and dotted.partition(".")[0] not in frame.scope.local
+        if not is_other or not isinstance(function, BoundFunction) or not self._function_may(file, function):
             return End.FALLS_THROUGH
-        return self._entered(symbol.file, symbol.binding, args, frame, is_method=False)
+        return self._entered(file, function, args, frame, is_method=False)
 
     def _inherited(self, function: Any, args: Sequence[Argument], frame: BodyFrame) -> End:
         """Follow what ``super().name(...)`` calls."""
