@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from pytest_tfdebug.records import Culprit, SourceRange
-    from pytest_tfdebug.values import Values
+    from pytest_tfdebug.values import Value, Values
 
 #: Relative L2 difference of the output from which an edit is a bug, and distance up to which two values are one.
 _DIFFERS, _SAME = 1e-4, 1e-5
@@ -96,6 +96,7 @@ class Equivalents:
     def __init__(self, case: Any) -> None:  # noqa: ANN401
         self._port = _values(case.port, case.port_args, case.port_kwargs)
         reference = _values(case.reference, case.reference_args, case.reference_kwargs)
+        self._sites = _sites(self._port, is_all=True), _sites(reference, is_all=False)
         computed = [value for value in reference.values if value.operator and value.print.elements]
         self._partners = [
             [other for other in computed if distance(value.print, other.print) <= _SAME] if value.operator else []
@@ -108,13 +109,28 @@ class Equivalents:
 
     def of(self, file: str, line: int) -> set[Place]:
         """Return the places in the reference's sources; empty where nothing tells."""
-        level = {v.index for v in self._port.values if any((at.file, at.line) == (file, line) for at in v.lines)}
+        here, there = self._sites
+        level = {v.index for v in self._port.values if (file, line) in _places(v) | here.get(v.call, set())}
         for _ in range(_FAR):
-            found = {(at.file, at.line) for index in level for other in self._partners[index] for at in other.lines}
+            partners = [other for index in level for other in self._partners[index]]
+            found = {place for other in partners for place in _places(other) | there.get(other.call, set())}
             if found or not level:
                 return found
             level = {user for index in level for user in self._users.get(index, ())}
         return set()
+
+
+def _places(value: Value) -> set[Place]:
+    return {(at.file, at.line) for at in value.lines}
+
+
+def _sites(table: Values, *, is_all: bool) -> dict[int | None, set[Place]]:
+    """Return the lines that make each call, with those that make the calls around it if all are asked for."""
+    found: dict[int | None, set[Place]] = {}
+    for call in table.calls:
+        made = {(site.file, site.line) for site in (call.site, call.inner_site) if site is not None}
+        found[call.index] = made | (found.get(call.parent, set()) if is_all else set())
+    return found
 
 
 def _values(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Values:
