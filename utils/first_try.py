@@ -4,10 +4,11 @@ Each port of ``tests/ports/unseen`` is edited at random, a line of its forward a
 reference as it is, without ``rename=``. Edits that raise, or change the output by less than a bug does, are passed
 over. ``line``: the edited line is named, in at most three lines or one statement. ``use``: a line that uses the
 number, shape or tensor to which the edited line gives a name. ``reference``: the line of the reference that computes
-what the edited line computed in the clean port, or the first value after it that both have. ``module``: a module that
-runs the edited line. ``unsure``: another place, said to be uncertain. ``wrong``: another place, with certainty.
-``missed``: no culprit. ``proved``: of all of these, those with a proof. The first run on new ports is the figure of
-docs/evidence.md. After it they may be looked at: they go to ``tests/ports/tried`` (``--set tried``), and new ones come.
+what the edited line computed in the clean port, or the first value after it that both have, or the first value that
+the edit changes. ``module``: a module that runs the edited line. ``unsure``: another place, said to be uncertain.
+``wrong``: another place, with certainty. ``missed``: no culprit. ``proved``: of all of these, those with a proof. The
+first run on new ports is the figure of docs/evidence.md. After it they may be looked at: they go to
+``tests/ports/tried`` (``--set tried``), and new ones come.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from copies import edits_of
@@ -35,6 +37,7 @@ from judging import built, is_installed, relative_l2  # type: ignore[import-not-
 
 import pytest_tfdebug
 from pytest_tfdebug.fingerprints import distance
+from pytest_tfdebug.parity.values.matching import reordered_axes
 from pytest_tfdebug.tracing.values.operators import watching
 
 if TYPE_CHECKING:
@@ -107,13 +110,39 @@ class Equivalents:
             for made in value.producers:
                 self._users.setdefault(made, []).append(value.index)
 
-    def of(self, file: str, line: int) -> set[Place]:
-        """Return the places in the reference's sources; empty where nothing tells."""
-        here, there = self._sites
-        level = {v.index for v in self._port.values if (file, line) in _places(v) | here.get(v.call, set())}
+    def of(self, file: str, line: int, wrong: Values) -> set[Place]:
+        """Return the places in the reference's sources; empty where nothing tells.
+
+        Args:
+            file: The edited file of the port.
+            line: The edited line.
+            wrong: The values of the edited port.
+        """
+        return self._by_line(file, line) | self._by_value(wrong)
+
+    def _by_value(self, wrong: Values) -> set[Place]:
+        """Return where the reference computes what the clean port computes first and the edited one does not."""
+        made = [value.print for value in wrong.values if value.print.elements]
+        sizes = np.array([each.rms for each in made])
+        changed = set()
+        for value in self._port.values:
+            own = value.print
+            near = np.flatnonzero(np.abs(sizes - own.rms) <= _SAME * own.rms)
+            is_made = any(distance(own, made[k]) <= _SAME and not reordered_axes(own, made[k]) for k in near)
+            if value.operator and own.elements and not is_made:
+                changed.add(value.index)
+        first = [index for index in changed if changed.isdisjoint(self._port.values[index].producers)]
+        return {place for index in first for other in self._partners[index] for place in self._places_there(other)}
+
+    def _places_there(self, value: Value) -> set[Place]:
+        return _places(value) | self._sites[1].get(value.call, set())
+
+    def _by_line(self, file: str, line: int) -> set[Place]:
+        around = self._sites[0]
+        level = {v.index for v in self._port.values if (file, line) in _places(v) | around.get(v.call, set())}
         for _ in range(_FAR):
             partners = [other for index in level for other in self._partners[index]]
-            found = {place for other in partners for place in _places(other) | there.get(other.call, set())}
+            found = {place for other in partners for place in self._places_there(other)}
             if found or not level:
                 return found
             level = {user for index in level for user in self._users.get(index, ())}
@@ -221,7 +250,8 @@ def tried(port: Any, edits: int, draw: random.Random, *, show: bool) -> Counter[
         try:
             report = _compared(wrong)
             culprit, told = report.culprit, str(report)
-            places = equivalents.of(str(sys.modules[name].__file__), edit.line)
+            table = _values(wrong.port, wrong.port_args, wrong.port_kwargs)
+            places = equivalents.of(str(sys.modules[name].__file__), edit.line, table)
             verdict = judged(culprit, edited, edit.line, places, lines[name][edit.line])
         except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
             verdict, told = "error", f"{type(error).__name__}: {error}"
