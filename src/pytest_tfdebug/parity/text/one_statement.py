@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.tensors.comparator import Compared
     from pytest_tfdebug.parity.text.text_differences import TextDifference
+    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
     from pytest_tfdebug.parity.values.value_culprit import Explained
     from pytest_tfdebug.records import CallComparison, Culprit, Site
     from pytest_tfdebug.values import Line, Value
@@ -73,12 +74,17 @@ class _StatementSearch:
         at_value = [each for each in suspects if seen is not None and _meet(seen.source, each.own)]
         if at_value and seen is not None:
             return self._told(self._at(at_value[0], is_certain=True), seen.wrong, seen.why)
+        read = self._by_attributes([seen.source, *seen.callers] if seen is not None and seen.source is not None else [])
+        leading = [each for each in suspects if self._leads_to_seen(each)]
+        tried = self._by_values() if self._look.proved and len(leading) != 1 else None
+        constructors = self._constructors()
         return (
-            self._by_attributes([seen.source, *seen.callers] if seen is not None and seen.source is not None else [])
+            read
+            or tried  # a change that mends the port outranks texts that differ in several places
             or self._by_text(suspects)
             or self._by_attributes([self._lines])
             or self._by_weights()
-            or self._by_text(self._constructors())
+            or self._by_text(constructors if len(constructors) == 1 else [])
             or self._by_values()
             or self._whole()
         )
@@ -220,18 +226,32 @@ class _StatementSearch:
 
         Numbers, flags and masks are not known to be, nor is the order of elements.
         """
-        pair, item = self._look.pair, self._item
-        if pair is None or item is None or difference.is_left_out:
-            return False
-        calls = (call for call in pair.port.table.calls if (call.path, call.call) == (item.call.path, item.call.call))
-        call = next(calls, pair.port.root)
-        values = [
+        pair = self._look.pair
+        values = [] if pair is None or difference.is_left_out else self._values_of(difference, pair)
+        return bool(values) and all(_is_known(value, pair.matches.distance(value.index)) for value in values if pair)
+
+    def _leads_to_seen(self, difference: TextDifference) -> bool:
+        """Tell whether the value that is wrong was computed from what a statement computed, if that is any value."""
+        pair, finding = self._look.pair, self._look.finding
+        values = [] if pair is None else self._values_of(difference, pair)
+        if pair is None or finding is None or not values:
+            return True
+        before = pair.port.ancestors(*(value.index for value in finding.values[:1]))
+        return any(value.index in before for value in values)
+
+    def _values_of(self, difference: TextDifference, pair: ForwardPair) -> list[Value]:
+        """Return what a statement computed in the call that is to blame."""
+        item, port = self._item, pair.port
+        if item is None:
+            return []
+        calls = (call for call in port.table.calls if (call.path, call.call) == (item.call.path, item.call.call))
+        call = next(calls, port.root)
+        return [
             value
-            for value in pair.port.values
-            if pair.port.is_within(value.call, call)
+            for value in port.values
+            if port.is_within(value.call, call)
             and any(_is_in(line.file, line.line, difference.own) for line in value.lines)
         ]
-        return bool(values) and all(_is_known(value, pair.matches.distance(value.index)) for value in values)
 
 
 def _is_known(value: Value, distance: float) -> bool:
