@@ -85,7 +85,7 @@ def _places(proof: Proof, pair: ForwardPair, named: Culprit) -> list[_Place]:
     known = pair.back.known if proof.is_reverse else pair.weights.known
     found: dict[object, _Place] = {}
     for mend in proof.mends:
-        finding = _finding(proof, mend, known)
+        finding = _finding(proof, mend, known, pair)
         line = line_of(proof.forward.side, finding.values[0], finding.call)
         lines = None if line is None else lines_of(line)
         found.setdefault((lines, finding.weights), _Place([], finding, lines)).mends.append(mend)
@@ -152,13 +152,14 @@ def _numbers(place: _Place) -> str:
     return f"{' or '.join(dict.fromkeys([new, *alike]))} instead of {old}"
 
 
-def _finding(proof: Proof, mend: Mend, known: frozenset[str]) -> Finding:
+def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair) -> Finding:
     """Return what a change says: of a weight that the other side has nowhere, that the weight is wrong.
 
     Args:
         proof: What mends a forward.
         mend: The change.
         known: Names of parameters that the other side has under any name.
+        pair: Both forwards.
     """
     side, change = proof.forward.side, mend.change
     if not mend.places:
@@ -170,7 +171,9 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str]) -> Finding:
     name = side.parameter(change.operand) if change.kind == "form" and change.operand is not None else ""
     if name and name not in known:
         return Finding("weights", side.call_of(value), [value], None, None, (name,))
-    return Finding("proved", _call_to_blame(side, change, value), [value], None, None)
+    reached = None if proof.is_reverse or mend.reached is None else pair.reference.values[mend.reached]
+    around = None if reached is None else pair.reference.call_of(reached)
+    return Finding("proved", _call_to_blame(side, change, value), [value], reached, around)
 
 
 def _call_to_blame(side: Side, change: Change, value: Value) -> Call:

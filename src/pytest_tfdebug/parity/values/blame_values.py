@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.parity.values.finding import Fault
     from pytest_tfdebug.parity.values.forward_pair import ForwardPair
-    from pytest_tfdebug.parity.values.value_graph import Side
     from pytest_tfdebug.values import Value
 
 #: Growth of a distance in one step that rounding does not make.
@@ -262,8 +261,6 @@ class _AtTolerance:
             if begin is not None and (begin.is_moved or not first.is_moved):
                 weights = pair.misplaced(begin) or pair.suspect_weights(begin)
                 return self._blame_weights(weights, begin) if weights else self._blame_order(begin)
-        if _grows(self._port, first) and not _grows(self._reference, other):
-            return pair.found("broadcast", self._port.call_of(first), [first], other)
         return self._of_code("replaced", first, other)
 
     def _other_operand(self, first: Value, other: Value, mine: int, theirs: int) -> Finding:
@@ -365,13 +362,6 @@ def _is_called_again(value: Value) -> bool:
     inner, outer = value.lines[:2]
     statement = text_of(outer.file, *statement_lines(outer.file, outer.line))
     return statement.count(f"{inner.function}(") > 1
-
-
-def _grows(side: Side, value: Value) -> bool:
-    """Tell whether the operands of a value were broadcast to more elements than any of them has."""
-    return kind_of(value) in ("sum", "scale") and value.print.elements > max(
-        (side.values[made].print.elements for made in value.producers), default=value.print.elements
-    )
 
 
 def _is_in_one_file(value: Value) -> bool:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.parity.values.operator_kinds import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from pytest_tfdebug.parity.values.counterparts import Counterparts
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.values import Value
@@ -108,13 +106,11 @@ class CallCounterparts:
         reference = self._counterparts.reference
         return next((call for call in reference.around(value.call) if self._is_begun(call)), reference.root)
 
-    def _is_begun(self, call: Call, live: Container[int] | None = None) -> bool:
-        """Tell whether the port computes anything of a call of the reference, any value or one of some."""
+    def _is_begun(self, call: Call) -> bool:
+        """Tell whether the port computes anything of a call of the reference."""
         reference, is_open = self._counterparts.reference, self._counterparts.reference_open.open
         inside = (each for each in reference.values if each.producers and reference.is_within(each.call, call))
-        return any(
-            each.index not in is_open and not each.is_moved and (live is None or each.index in live) for each in inside
-        )
+        return any(each.index not in is_open and not each.is_moved for each in inside)
 
     def with_operands(self, first: Value, origin: Value) -> Call:
         """Return the innermost call around a value that had all operands of a step of the reference; else its own."""
@@ -127,28 +123,6 @@ class CallCounterparts:
             ):
                 return call
         return port.call_of(first)
-
-    def that_does_nothing(self, source: Value, origin: Value, around: Call) -> Call | None:
-        """Return the port's call that hands a value on unchanged where a call of the reference does something with it.
-
-        Args:
-            source: The value that the port goes on with.
-            origin: The reference's step that is missing.
-            around: The innermost call of the reference around it of which the port computes anything.
-        """
-        port, reference = self._counterparts.port, self._counterparts.reference
-        if origin.call is None or self._is_begun(reference.calls[origin.call], reference.live):
-            return None
-        limit = self.partner_of(around)
-        idle = [
-            call
-            for call in port.table.calls
-            if call.source is not None
-            and port.is_within(call.index, limit)
-            and call.index not in port.callers
-            and any(port.computed(port.values[index]) is source for index in port.handed_on(call))
-        ]
-        return idle[0] if len(idle) == 1 else None
 
     def holder_of_unused(self, origin: Value) -> Call | None:
         """Return the port's call that should have used the parameter of a step of the reference, and did not.

@@ -43,7 +43,7 @@ class MissingSteps:
         origin = pair.origin(absent)
         around = self._calls.holder(origin)
         source = port.computed(port.values[(mine or first.producers)[0]])
-        idle = self._calls.that_does_nothing(source, origin, around) or self._calls.holder_of_unused(origin)
+        idle = self._calls.holder_of_unused(origin)
         if idle is not None:
             ends = (first, source) if first.call == idle.index else (source, first)
             shown = [value for value in ends if port.is_within(value.call, idle)]

@@ -14,7 +14,7 @@ from pytest_tfdebug.tracing.values.slicing import statement_lines
 from pytest_tfdebug.values import Line
 
 if TYPE_CHECKING:
-    from pytest_tfdebug.parity.values.finding import Fault, Finding
+    from pytest_tfdebug.parity.values.finding import Finding
     from pytest_tfdebug.parity.values.value_graph import Side
     from pytest_tfdebug.records import Call, Kind
     from pytest_tfdebug.values import Value, Values
@@ -39,19 +39,10 @@ _TOLD: dict[str, tuple[str, str]] = {
         "puts the elements in another order than the reference",
         "the numbers are the same. If that is a layout of its own, then what uses them is wrong instead.",
     ),
-    "broadcast": (
-        "combines operands whose shapes broadcast to more elements than the reference has",
-        "one of them is laid out in another way.",
-    ),
     "taken": ("takes another part of a fused tensor than the reference", ""),
     "proved": ("does otherwise here than the reference", ""),
     "unknown": ("computes values that the reference never does", "the reference does this in another way."),
 }
-
-
-#: What is wrong in these ways was compared on all sides; the others leave open which of several lines it is. What is
-#: left out is one of these: an operand that lies in another order looks as if a step were missing.
-_SURE: frozenset[Fault] = frozenset({"replaced", "operand", "applied", "taken", "proved"})
 
 
 @dataclass
@@ -140,8 +131,9 @@ def _outputs(table: Values) -> list[int]:
 
 def culprit_of(finding: Finding, pair: ForwardPair) -> Culprit:
     """Return what a finding says, as the record that a report shows."""
-    call, actual = finding.call, pair.port.table
-    source, function, callers = _source(finding, call, pair)
+    call, idle = _call_with_lines(finding.call, pair.port)
+    actual, site = pair.port.table, idle.called_at if idle is not None else None
+    source, function, callers = (site, "", ()) if site is not None else _source(finding, call, pair)
     reference = _reference(finding, pair)
     wrong, why = _told(finding, pair, actual)
     return Culprit(
@@ -159,11 +151,20 @@ def culprit_of(finding: Finding, pair: ForwardPair) -> Culprit:
     )
 
 
+def _call_with_lines(call: Call, side: Side) -> tuple[Call, Call | None]:
+    """Return the call to blame, and the call in it that computes nothing: its caller is wrong where it is."""
+    computing = {around.index for value in side.values if value.operator for around in side.around(value.call)}
+    idle = None
+    while call.parent is not None and call.index not in computing:
+        idle, call = call, side.calls[call.parent]
+    return call, idle
+
+
 def _is_certain(finding: Finding, pair: ForwardPair) -> bool:
-    """Tell whether what a finding names was compared on all sides."""
-    if finding.fault == "weights":
+    """Tell whether what a finding says is verified; whatever else the values of two forwards show is a suspect."""
+    if finding.weights:
         return all(map(pair.weights.is_sure, finding.weights))
-    return finding.fault in _SURE
+    return finding.fault == "proved" or _is_random(finding, pair.port.table)
 
 
 def _kind(finding: Finding, call: Call, table: Values) -> Kind:

@@ -64,9 +64,15 @@ class Weights:
         return own == 0 or own < usual.most_common(1)[0][1]
 
     def is_sure(self, name: str) -> bool:
-        """Tell whether a parameter is known to be another one, or to lie otherwise than this code takes it."""
+        """Tell whether a parameter is known to be another one, or to lie otherwise than this code takes it.
+
+        One whose numbers are in no parameter of the reference may be computed from some of its own: it is another one
+        only if those of its name in other layers are not.
+        """
+        if name in self.unknown:
+            return self.is_known_elsewhere(name)
         is_other_order = name not in self.transposed and name in self.reordered | self.joined
-        return name in self.unknown or not is_other_order or self.is_misplaced(name)
+        return not is_other_order or self.is_misplaced(name)
 
     def is_known_elsewhere(self, name: str) -> bool:
         """Tell whether the other side has the parameters of this name in other layers."""
