@@ -131,8 +131,8 @@ class Equivalents:
             is_made = any(distance(own, made[k]) <= _SAME and not reordered_axes(own, made[k]) for k in near)
             if value.operator and own.elements and not is_made:
                 changed.add(value.index)
-        first = [index for index in changed if changed.isdisjoint(self._port.values[index].producers)]
-        return {place for index in first for other in self._partners[index] for place in self._places_there(other)}
+        first = {index for index in changed if changed.isdisjoint(self._port.values[index].producers)}
+        return self._partners_of(first)
 
     def _places_there(self, value: Value) -> set[Place]:
         return _places(value) | self._sites[1].get(value.call, set())
@@ -140,6 +140,10 @@ class Equivalents:
     def _by_line(self, file: str, line: int) -> set[Place]:
         around = self._sites[0]
         level = {v.index for v in self._port.values if (file, line) in _places(v) | around.get(v.call, set())}
+        return self._partners_of(level)
+
+    def _partners_of(self, level: set[int]) -> set[Place]:
+        """Return where the reference computes some values of the port, or the first after them that it has."""
         for _ in range(_FAR):
             partners = [other for index in level for other in self._partners[index]]
             found = {place for other in partners for place in self._places_there(other)}

@@ -154,6 +154,11 @@ class _AtTolerance:
         constant = self._wrong_constant(first, other)
         if constant is not None:
             return constant
+        is_same = other is not None and self._counterparts.operands(first, other) == ([], [])
+        if not is_same:
+            reordered = self._reordered(first, is_pure=False)
+            if reordered is not None:
+                return reordered
         found = (self._compared(first, other) if other is not None else None) or self._given_another(first)
         return found or self._of_code("unknown", first, self.missing[0] if self.missing else None)
 
@@ -256,12 +261,25 @@ class _AtTolerance:
         weights = pair.misplaced(first)
         if weights:
             return self._blame_weights(weights, first)
+        reordered = self._reordered(first, is_pure=is_pure(first))
+        if reordered is not None:
+            return reordered
+        return self._of_code("replaced", first, other)
+
+    def _reordered(self, first: Value, *, is_pure: bool) -> Finding | None:
+        """Blame what brought the elements of an operand into another order, its numbers being right.
+
+        Args:
+            first: What was computed from it.
+            is_pure: Whether nothing but the order of its operands can make it differ.
+        """
+        pair = self._counterparts
         for made in first.producers:
-            begin = self._order.reordered_since(made, is_pure=is_pure(first))
+            begin = self._order.reordered_since(made, is_pure=is_pure)
             if begin is not None and (begin.is_moved or not first.is_moved):
                 weights = pair.misplaced(begin) or pair.suspect_weights(begin)
                 return self._blame_weights(weights, begin) if weights else self._blame_order(begin)
-        return self._of_code("replaced", first, other)
+        return None
 
     def _other_operand(self, first: Value, other: Value, mine: int, theirs: int) -> Finding:
         """Blame the choice of an operand that the reference takes from elsewhere."""
