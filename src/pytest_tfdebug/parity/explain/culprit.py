@@ -177,14 +177,19 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair)
 
 
 def _call_to_blame(side: Side, change: Change, value: Value) -> Call:
-    """Return the call whose code does what is changed: the caller's, where a call is given or makes something else."""
+    """Return the call whose code does what is changed: the caller's, where a call is given or makes something else.
+
+    A call that was given the wrong value and has made the right one itself has chosen wrongly.
+    """
     if change.call is not None:
         call = side.calls[change.call]
         return call if change.kind == "activation" or call.parent is None else side.calls[call.parent]
     call = side.call_of(value)
     shown = _handed_on(side, change.operand) if change.operand is not None else ()
     made = _shown_by(side, value.index) if change.kind == "added" else ()
-    if not _leaves(side.table.inputs, call).isdisjoint(shown) or not _leaves(side.table.outputs, call).isdisjoint(made):
+    is_choice = change.other is not None and side.is_within(side.values[change.other].call, call)
+    is_given = not is_choice and not _leaves(side.table.inputs, call).isdisjoint(shown)
+    if is_given or not _leaves(side.table.outputs, call).isdisjoint(made):
         call = side.calls[call.parent] if call.parent is not None else call
     while change.other is not None and call.parent is not None and not _has(side, call, change.other):
         call = side.calls[call.parent]
