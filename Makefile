@@ -56,8 +56,8 @@ test-runtimes: $(VENV)/.runtimes  ## what ONNX, MLX and JAX compute, held to tra
 
 runtimes: $(VENV)/.runtimes  ## how many ports of mlx-lm are quiet, and how many random edits are named
 	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/mlx_clean.py
-	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/mlx_mutants.py 100
-	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/onnx_mutants.py 100
+	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/mlx_mutants.py
+	PYTHONPATH=$(abspath $(VENV))/runtimes $(BIN)/python utils/runtimes/onnx_mutants.py
 
 test-cuda: $(VENV)/.installed  ## models on a CUDA device; CUDA_PYTHON= of an environment whose torch was built for it
 	@$(CUDA_PYTHON) -c "import torch; torch.cuda.is_available() or exit('make test-cuda: torch sees no CUDA device here.')"
@@ -71,8 +71,8 @@ $(VENV)/.page: $(VENV)/.installed
 test-page: $(VENV)/.page  ## the pages of --tf-html in a real browser; TFDEBUG_PICTURES=1 renews the pictures in docs/
 	PYTHONPATH=$(abspath $(VENV))/page $(BIN)/python -m pytest tests/page
 
-as-run: $(VENV)/.libraries  ## the table of docs/as-run.md, from a run of the tests that hold it
-	$(BIN)/python utils/as_run_table.py --libraries $(abspath $(VENV))/libraries
+as-run: $(VENV)/.installed  ## the table of docs/as-run.md, from the tests that hold it
+	$(BIN)/python utils/as_run_table.py
 
 ports: $(VENV)/.ports  ## the table of what is named in them
 	PYTHONPATH=$(abspath $(VENV))/ports $(BIN)/python utils/accuracy.py --ports
@@ -98,7 +98,7 @@ fuzz: $(VENV)/.installed  ## the property tests on other examples in each run, a
 
 nightly: fuzz bench release  ## what takes too long for every change
 	$(BIN)/python utils/accuracy.py
-	$(BIN)/python utils/mutants.py
+	$(BIN)/python utils/copies.py
 	$(BIN)/python utils/architectures.py
 	$(BIN)/python utils/harden.py
 

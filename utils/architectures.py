@@ -9,12 +9,10 @@ each outcome was. What the padding check finds are leaks of the architectures: l
 
 from __future__ import annotations
 
-import argparse
 import copy
 import random
 import sys
 import tempfile
-import warnings
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +21,16 @@ import torch
 import transformers
 from transformers.models.auto import modeling_auto
 
+import command
 import pytest_tfdebug
 from pytest_tfdebug.tracing.values.floors import measure_floors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pytest_tfdebug.parity.tensors.tolerance import ToleranceBy
+    from collections.abc import Callable, Iterable, Iterator
 
     Inputs = dict[str, torch.Tensor]
 
-_FAMILIES = {
+FAMILIES = {
     "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     "masked": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
     "sequence to sequence": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
@@ -66,16 +63,22 @@ _WITHOUT: tuple[tuple[str, ...], ...] = (
     ("num_hidden_layers", "num_layers"),
 )
 _LARGEST = 8_000_000
+_LOOKED_AT = ("golden", "overflow", "kernels", "floors", "culprit")
 
 
-def small(kind: str, class_name: str) -> tuple[torch.nn.Module, Inputs]:
+def small(kind: str, families: Iterable[str] = FAMILIES) -> tuple[torch.nn.Module, Inputs]:
     """Return a seeded model of an architecture in eval mode, and inputs that its forward takes.
+
+    Args:
+        kind: The model type.
+        families: Where its class is looked up, in this order.
 
     Raises:
         ValueError: If none of the small configurations gives a model that runs.
     """
-    config_class, model_class = transformers.CONFIG_MAPPING[kind], getattr(transformers, class_name)
-    problems = []
+    found = next(FAMILIES[family][kind] for family in families if kind in FAMILIES[family])
+    model_class = getattr(transformers, found if isinstance(found, str) else found[0])
+    config_class, problems = transformers.CONFIG_MAPPING[kind], []
     for without in _WITHOUT:
         try:
             return _running(config_class, model_class, without)
@@ -100,24 +103,24 @@ def _running(config_class: type, model_class: Any, without: tuple[str, ...]) -> 
 
 def findings(model: torch.nn.Module, inputs: Inputs) -> Iterator[tuple[str, str]]:
     """Yield what was looked at, and what was found: nothing, where all is as it should be."""
-    steps: dict[str, Callable[[], str]] = {
-        "golden": lambda: _golden(model, inputs),
-        "overflow": lambda: _overflow(model, inputs),
-        "kernels": lambda: _kernels(model, inputs),
-        "floors": lambda: _kernels(model, inputs, "fp64"),
-        "culprit": lambda: _culprit(model, inputs),
-        "padding": lambda: _padding(model, inputs),
+    steps: dict[str, Callable[[torch.nn.Module, Inputs], str]] = {
+        "golden": lambda model, inputs: _told(_through_a_file(model, inputs), model, inputs, internal="fail"),
+        "overflow": _overflow,
+        "kernels": _kernels,
+        "floors": lambda model, inputs: _kernels(model, inputs, tolerance="fp64"),
+        "culprit": _culprit,
+        "padding": _padding,
     }
     for name, step in steps.items():
         try:
-            yield name, step()
+            yield name, step(model, inputs)
         except Exception as error:  # noqa: BLE001, PERF203 - whatever goes wrong is the finding
             yield name, f"{type(error).__name__}: {error}"
 
 
-def _golden(model: torch.nn.Module, inputs: Inputs) -> str:
-    expected = _through_a_file(model, inputs)
-    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs), internal="fail")
+def _told(expected: pytest_tfdebug.Trace, model: torch.nn.Module, inputs: Inputs, **settings: Any) -> str:  # noqa: ANN401
+    """Return the report on a model, where it is not one that agrees."""
+    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs), **settings)
     return "" if report.ok and report.tensors else str(report)
 
 
@@ -127,21 +130,19 @@ def _overflow(model: torch.nn.Module, inputs: Inputs) -> str:
     return ""
 
 
-def _kernels(model: torch.nn.Module, inputs: Inputs, tolerance: ToleranceBy = "dtype") -> str:
+def _kernels(model: torch.nn.Module, inputs: Inputs, **settings: Any) -> str:  # noqa: ANN401
     """Compare the model with itself under other kernels: these are not faults, whatever their inner shapes."""
     expected = _through_a_file(model, inputs)
     for name, other in _variants(model):
-        if not _runs(other, inputs):
-            continue
-        report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(other, **inputs), tolerance=tolerance)
-        if not report.ok or not report.tensors:
-            return f"{name}: {report}"
+        found = _told(expected, other, inputs, **settings) if _runs(other, inputs) else ""
+        if found:
+            return f"{name}: {found}"
     torch.set_num_threads(2)
     try:
-        report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(model, **inputs), tolerance=tolerance)
+        found = _told(expected, model, inputs, **settings)
     finally:
         torch.set_num_threads(1)
-    return "" if report.ok and report.tensors else f"two threads: {report}"
+    return f"two threads: {found}" if found else ""
 
 
 def _runs(model: torch.nn.Module, inputs: Inputs) -> bool:
@@ -235,22 +236,14 @@ def _inputs(*, has_decoder: bool) -> Inputs:
 
 def main() -> int:
     """Look at every architecture; the exit status is 1 if anything but padding was found."""
-    assert __doc__ is not None  # noqa: S101 - it is above
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", help="model types, with commas")
-    only = parser.parse_args().only
-    wanted = only.split(",") if only else None
-    warnings.simplefilter("ignore")
-    transformers.logging.set_verbosity(transformers.logging.CRITICAL)
-    torch.set_num_threads(1)
-    outcomes: dict[str, Counter[str]] = {}
-    for family, names in _FAMILIES.items():
-        counted = outcomes.setdefault(family, Counter())
-        for kind, classes in names.items():
-            if wanted is not None and kind not in wanted:
-                continue
+    options = command.parser(__doc__, "only", "every").parse_args()
+    command.quiet()
+    table, has_found = command.Table("", "models", *_LOOKED_AT, "padding", "not built"), False
+    for family, classes in FAMILIES.items():
+        counted: Counter[str] = Counter()
+        for kind in [kind for kind in classes if not options.only or kind in options.only][:: options.every]:
             try:
-                model, inputs = small(kind, classes if isinstance(classes, str) else classes[0])
+                model, inputs = small(kind, [family])
             except ValueError as error:
                 counted["not built"] += 1
                 print(f"{kind}: not built: {error}")
@@ -259,15 +252,10 @@ def main() -> int:
             for name, found in findings(model, inputs):
                 counted[name] += bool(found)
                 if found:
-                    print(f"{kind}: {name}: {found}")
-            sys.stdout.flush()
-    print()
-    print(f"{'':22} models  golden  overflow  kernels  floors  culprit  padding  (not built)")
-    looked_at = ("golden", "overflow", "kernels", "floors", "culprit")
-    for family, counted in outcomes.items():
-        columns = (counted[name] for name in ("models", *looked_at, "padding", "not built"))
-        print("{:22} {:6}  {:6}  {:8}  {:7}  {:6}  {:7}  {:7}  ({})".format(family, *columns))
-    return int(any(counted[name] for counted in outcomes.values() for name in looked_at))
+                    print(f"{kind}: {name}: {found}", flush=True)
+        table.add(family, counted)
+        has_found = has_found or any(counted[name] for name in _LOOKED_AT)
+    return int(has_found)
 
 
 if __name__ == "__main__":

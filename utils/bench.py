@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from transformers.utils import logging
 
-from measuring import cuda, forwards, growth, padding, processes, ranks, scanner
-from measuring.budgets import Verdict, judge
+import command
+from measuring import forwards, growth, padding, processes, ranks, scanner
+from measuring.budgets import judge
 from measuring.figures import Figure, Settings
 from measuring.report import machine, render
 from measuring.work import WORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 #: What measures each section.
 SECTIONS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
@@ -41,39 +41,34 @@ SECTIONS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "growth": growth.measure,
     "memory": growth.measure_memory,
     "ranks": ranks.measure,
-    "cuda": cuda.measure,
 }
 _MORE_ROUNDS = 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return 1 if a budget is exceeded and ``--check`` was given."""
-    options = _parser().parse_args(arguments)
-    settings = Settings(
-        rounds=options.rounds,
-        threads=options.threads,
-        models=options.models,
-        tree=options.tree,
-        scan_script=options.scan_script,
-    )
-    prepare(options.threads)
+    options = vars(_parser().parse_args(arguments))
+    sections, is_checking = options.pop("only"), options.pop("check")
+    settings = Settings(**options)
+    prepare(settings.threads)
     print(machine())
     figures: list[Figure] = []
-    for section in options.only:
+    for section in sections:
         found = list(SECTIONS[section](settings))
         print("\n".join(render(found, list(judge(found)))), flush=True)
-        figures += again(section, found, settings) if options.check else found
+        figures += again(section, found, settings) if is_checking else found
     verdicts = list(judge(figures))
-    for line in conclusion(verdicts):
-        print(line)
-    return int(options.check and not all(each.ok for each in verdicts))
+    exceeded = [each for each in verdicts if not each.ok]
+    print(f"\n{len(verdicts) - len(exceeded)} of {len(verdicts)} budgets hold.")
+    for each in exceeded:
+        print(f"Over budget: {each}.")
+    return int(is_checking and bool(exceeded))
 
 
 def prepare(threads: int) -> None:
     """Settle what every section shares: threads, a silent transformers, and garbage that is not collected again."""
+    command.quiet()
     torch.set_num_threads(threads)
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     gc.freeze()
 
 
@@ -93,13 +88,6 @@ def again(section: str, figures: list[Figure], settings: Settings) -> list[Figur
     print("\nOver budget at first, and measured again:")
     print("\n".join(render([figure for figure in figures if figure.key in measured], list(judge(figures)))), flush=True)
     return figures
-
-
-def conclusion(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield what became of the budgets, each that is exceeded by name."""
-    exceeded = [each for each in verdicts if not each.ok]
-    yield f"\n{len(verdicts) - len(exceeded)} of {len(verdicts)} budgets hold."
-    yield from (f"Over budget: {each}." for each in exceeded)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,7 +8,6 @@ cannot be built or called is named, and no failure.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import importlib
 import json
@@ -16,14 +15,11 @@ import re
 import sys
 import time
 import unittest
-import warnings
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-import transformers
-
+import command
 from pytest_tfdebug.conform.judge import judge
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.tester_inputs import prepared
@@ -54,13 +50,6 @@ def cases(checkout: Path, kinds: list[str]) -> Iterator[tuple[str, Any]]:
             is_case = isinstance(value, type) and issubclass(value, unittest.TestCase)
             if is_case and value.__module__ == module.__name__ and hasattr(value, "all_model_classes"):
                 yield kind, value
-
-
-def subjects(case_class: Any) -> Iterator[Subject]:  # noqa: ANN401 - a test class of transformers
-    """Yield the models of a test class."""
-    case = case_class()
-    case.setUp()
-    yield from prepared(case)
 
 
 def without_heads(found: Iterator[Subject]) -> Iterator[Subject]:
@@ -99,48 +88,38 @@ def group(row: dict[str, Any]) -> tuple[str, str]:
     return row["promise"], told[:150]
 
 
-def main() -> int:
+def subjects(kind: str, case_class: Any, *, is_bodies: bool) -> Iterator[list[dict[str, Any]] | str]:  # noqa: ANN401
+    """Yield the verdicts on each model of a test class, or why there are none."""
+    try:
+        case = case_class()
+        case.setUp()
+        found = prepared(case)
+        for subject in without_heads(found) if is_bodies else found:
+            try:
+                yield list(verdicts(kind, subject))
+            except TFDebugError as error:  # noqa: PERF203 - few, and slow
+                yield f"{subject.name}: {error}".partition("\n")[0]
+    except Exception as error:  # noqa: BLE001 - a tester that the installed transformers does not fit
+        yield f"{case_class.__name__}: {type(error).__name__}: {error}".partition("\n")[0]
+    gc.collect()
+
+
+def main() -> None:
     """Look at every model class, and print the groups and the time."""
-    assert __doc__ is not None  # noqa: S101 - it is above
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = command.parser(__doc__, "only", "every")
     parser.add_argument("checkout", type=Path, help="directory of a transformers checkout, with its tests")
-    parser.add_argument("--only", help="model types, with commas")
-    parser.add_argument("--part", default="1/1", help="1/2 looks at every other test class, 2/2 at the rest")
     parser.add_argument("--bodies", action="store_true", help="leave out classes that are another head on a body")
-    parser.add_argument("--json", type=Path, help="write every verdict into this file, a line each")
-    parser.add_argument("--read", action="store_true", help="run nothing: show what an earlier run wrote with --json")
-    chosen = parser.parse_args()
-    if chosen.read:
-        show([json.loads(line) for line in chosen.json.read_text(encoding="utf-8").splitlines()], [])
-        return 0
-    warnings.simplefilter("ignore")
-    transformers.logging.set_verbosity(transformers.logging.CRITICAL)
-    transformers.logging.disable_progress_bar()
-    torch.set_num_threads(1)
-    part, parts = map(int, chosen.part.split("/"))
+    options = parser.parse_args()
+    command.quiet()
     rows: list[dict[str, Any]] = []
     not_built: list[str] = []
-    out = chosen.json.open("w", encoding="utf-8") if chosen.json else None
-    for number, (kind, case_class) in enumerate(cases(chosen.checkout, chosen.only.split(",") if chosen.only else [])):
-        if number % parts != part - 1:
-            continue
-        try:
-            found_here = subjects(case_class)
-            for subject in without_heads(found_here) if chosen.bodies else found_here:
-                try:
-                    found = list(verdicts(kind, subject))
-                except TFDebugError as error:
-                    not_built.append(f"{subject.name}: {error}".partition("\n")[0])
-                    continue
+    for kind, case_class in [*cases(options.checkout, options.only or [])][:: options.every]:
+        for found in subjects(kind, case_class, is_bodies=options.bodies):
+            if isinstance(found, str):
+                not_built.append(found)
+            else:
                 rows += found
-                if out is not None:
-                    out.writelines(json.dumps(row) + "\n" for row in found)
-                    out.flush()
-        except Exception as error:  # noqa: BLE001 - a tester that the installed transformers does not fit
-            not_built.append(f"{case_class.__name__}: {type(error).__name__}: {error}".partition("\n")[0])
-        gc.collect()
     show(rows, not_built)
-    return 0
 
 
 def show(rows: list[dict[str, Any]], not_built: list[str]) -> None:
@@ -162,20 +141,15 @@ def show(rows: list[dict[str, Any]], not_built: list[str]) -> None:
         for model in models:
             if (promise, model) in looked_at - varying:
                 print(f"{model} keeps {promise}: take it out of {_VARIES.name}")
-    states = ("passes", "does not apply", "varies", "fails")
-    print(f"\n| promise | {' | '.join(states)} | seconds |\n|---|{'---:|' * (len(states) + 1)}")
+    table = command.Table("promise", "passes", "does not apply", "varies", "fails", "seconds")
     for promise in dict.fromkeys(row["promise"] for row in rows):
         own = [row for row in rows if row["promise"] == promise]
-        counted = Counter(row["state"] for row in own)
-        seconds = sum(row["seconds"] for row in own)
-        print(f"| `{promise}` | {' | '.join(str(counted[state]) for state in states)} | {seconds:.0f} |")
+        table.add(promise, {**Counter(row["state"] for row in own), "seconds": sum(row["seconds"] for row in own)})
     models = len({(row["kind"], row["model"]) for row in rows})
-    seconds = sum(row["seconds"] for row in rows)
-    each = seconds / models if models else 0.0
-    print(f"\n{models} model classes in {seconds:.0f} s of process time ({each:.2f} s each); not looked at:")
+    print(f"\n{models} model classes in {sum(row['seconds'] for row in rows):.0f} s of process time; not looked at:")
     for told in not_built:
         print(f"  {told[:200]}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

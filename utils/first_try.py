@@ -13,13 +13,11 @@ first run on new ports is the figure of docs/evidence.md. After it they may be l
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib
 import random
 import sys
 import time
-import warnings
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,29 +25,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from copies import edits_of
-from mutants import is_narrow
+import command
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "ports"))
+# isort: split
+from editing import EditedFile, imported
+from judging import built, is_installed, relative_l2
 
-from editing import EditedFile, imported  # type: ignore[import-not-found]  # the folder is put on the path above
-from judging import built, is_installed, relative_l2  # type: ignore[import-not-found]
-
-import pytest_tfdebug
+from edits import DIFFERS, Edit, edits_of, head, infected, names, watched
+from pytest_tfdebug import compare, trace
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.matching import reordered_axes
 from pytest_tfdebug.tracing.values.operators import watching
 
 if TYPE_CHECKING:
-    from types import FrameType
-
-    from pytest_tfdebug.records import Culprit, SourceRange
+    from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.values import Value, Values
 
-#: Relative L2 difference of the output from which an edit is a bug, and distance up to which two values are one.
-_DIFFERS, _SAME = 1e-4, 1e-5
-#: Steps to the first value after an edited line that both sides have.
-_FAR = 12
+#: Distance up to which two values are one, and steps to the first value after an edited line that both sides have.
+_SAME, _FAR = 1e-5, 12
 VERDICTS = ("line", "use", "reference", "module", "unsure", "wrong", "missed", "error")
 Place = tuple[str, int]
 
@@ -66,26 +59,12 @@ def ran_in(port: Any, case: Any) -> dict[str, dict[int, set[str]]]:  # noqa: ANN
         for name, module in list(sys.modules.items())
         if name.partition(".")[0] == port.package
     }
-    seen: dict[str, dict[int, set[int]]] = {}
-
-    def traced(frame: FrameType, event: str, _argument: object) -> Any:  # noqa: ANN401 - a trace function
-        name = files.get(frame.f_code.co_filename)
-        if name is None:
-            return None
-        if event == "line":
-            seen.setdefault(name, {}).setdefault(frame.f_lineno, set()).add(_owner(frame))
-        return traced
-
-    before = sys.gettrace()
-    sys.settrace(traced)
-    try:
+    with watched(files) as seen:
         case.port_output()
-    finally:
-        sys.settrace(before)
     paths = {id(module): path or type(case.port).__name__ for path, module in case.port.named_modules()}
     return {
-        name: {line: {paths[owner] for owner in owners if owner in paths} for line, owners in lines.items()}
-        for name, lines in seen.items()
+        files[file]: {line: {paths[owner] for owner, _ in owners if owner in paths} for line, owners in lines.items()}
+        for file, lines in seen.items()
     }
 
 
@@ -172,15 +151,53 @@ def _values(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     return table
 
 
+def tried(port: Any, edits: int, draw: random.Random, *, show: bool) -> Counter[str]:  # noqa: ANN401
+    """Edit a port until so many edits were judged, and count how."""
+    case = built(port)
+    counts: Counter[str] = Counter()
+    clean = _compared(case)
+    if clean.culprit is not None:
+        print(f"{port.name}: ALARM on the clean port\n{clean}", flush=True)
+        counts["alarm"] += 1
+    lines, equivalents = ran_in(port, case), Equivalents(case)
+    texts = {name: Path(sys.modules[name].__file__ or "").read_text(encoding="utf-8") for name in sorted(lines)}
+
+    def infect(edit: Edit) -> tuple[Any, EditedFile] | None:
+        text = texts[edit.file]
+        edited = EditedFile(edit.file, text, edit.of(text), after="", reloaded=port.reloaded)
+        with edited.in_place(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            wrong = port.build(imported)
+        return (wrong, edited) if relative_l2(wrong) >= DIFFERS else None
+
+    found = [edit for name, text in texts.items() for edit in edits_of(text, lines[name], name)]
+    for edit, (wrong, edited) in infected(found, edits, draw, infect):
+        culprit: Culprit | None = None
+        try:
+            report = _compared(wrong)
+            culprit, told = report.culprit, str(report)
+            table = _values(wrong.port, wrong.port_args, wrong.port_kwargs)
+            places = equivalents.of(str(sys.modules[edit.file].__file__), edit.line, table)
+            verdict = judged(culprit, edited, edit.line, places, lines[edit.file][edit.line])
+        except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
+            verdict, told = "error", f"{type(error).__name__}: {error}"
+        counts[verdict] += 1
+        counts["proved"] += culprit is not None and bool(culprit.proved)
+        if show:
+            print(f"{port.name}: {verdict.upper()}: {edit.told(texts[edit.file])}")
+            print(head(told, 4 if verdict in ("line", "reference") else 14), flush=True)
+    return counts
+
+
 def judged(culprit: Culprit | None, edited: EditedFile, line: int, places: set[Place], owners: set[str]) -> str:
     """Return what a report is worth."""
     if culprit is None:
         return "missed"
-    if _names(culprit.source, {(str(edited.path), number) for number in {line, *edited.lines}}):
+    if names(culprit.source, edited.path, {line, *edited.lines}):
         return "line"
-    if _names(culprit.source, {(str(edited.path), number) for number in uses_of(edited.path, line)}):
+    if names(culprit.source, edited.path, uses_of(edited.path, line)):
         return "use"
-    if _names(culprit.reference, places):
+    if any(names(culprit.reference, file, {number}) for file, number in places):
         return "reference"
     if culprit.path in owners:
         return "module"
@@ -212,110 +229,25 @@ def _holds(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
-def _names(lines: SourceRange | None, places: set[Place]) -> bool:
-    if lines is None or not is_narrow(lines):
-        return False
-    return any(file == lines.file and lines.first <= line <= lines.last for file, line in places)
-
-
-def _owner(frame: FrameType | None) -> int:
-    """Return the module whose method is under way."""
-    while frame is not None and not isinstance(frame.f_locals.get("self"), torch.nn.Module):
-        frame = frame.f_back
-    return id(frame.f_locals["self"]) if frame is not None else 0
-
-
-def tried(port: Any, edits: int, draw: random.Random, *, show: bool) -> Counter[str]:  # noqa: ANN401
-    """Edit a port until so many edits were judged, and count how."""
-    case = built(port)
-    counts: Counter[str] = Counter()
-    clean = _compared(case)
-    if clean.culprit is not None:
-        print(f"{port.name}: ALARM on the clean port\n{clean}", flush=True)
-        counts["alarm"] += 1
-    lines, equivalents = ran_in(port, case), Equivalents(case)
-    texts = {name: Path(sys.modules[name].__file__ or "").read_text(encoding="utf-8") for name in sorted(lines)}
-    found = [(name, edit) for name, text in texts.items() for edit in edits_of(text, set(lines[name]))]
-    draw.shuffle(found)
-    used: set[tuple[str, int]] = set()
-    for name, edit in found:
-        if sum(counts[column] for column in VERDICTS) >= edits:
-            break
-        if (name, edit.line) in used:  # another edit of a line that was judged says little more
-            continue
-        whole = texts[name].splitlines(keepends=True)
-        whole[edit.line - 1] = edit.text + "\n"
-        edited = EditedFile(name, texts[name], "".join(whole), after="", reloaded=port.reloaded)
-        wrong = _infected(port, edited)
-        if wrong is None:
-            continue
-        used.add((name, edit.line))
-        culprit: Culprit | None = None
-        try:
-            report = _compared(wrong)
-            culprit, told = report.culprit, str(report)
-            table = _values(wrong.port, wrong.port_args, wrong.port_kwargs)
-            places = equivalents.of(str(sys.modules[name].__file__), edit.line, table)
-            verdict = judged(culprit, edited, edit.line, places, lines[name][edit.line])
-        except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome
-            verdict, told = "error", f"{type(error).__name__}: {error}"
-        counts[verdict] += 1
-        counts["proved"] += culprit is not None and bool(culprit.proved)
-        if show:
-            was = texts[name].splitlines()[edit.line - 1].strip()
-            print(f"{port.name}: {verdict.upper()}: {name}:{edit.line}: {was}\n    -> {edit.text.strip()}")
-            head = told.splitlines()[: 4 if verdict in ("line", "reference") else 14]
-            print("\n".join(f"      {each}" for each in head), flush=True)
-    return counts
-
-
-def _infected(port: Any, edited: EditedFile) -> Any:  # noqa: ANN401
-    """Return the models with an edit in the port; None where it raises, or changes too little."""
-    try:
-        with edited.in_place(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            wrong = port.build(imported)
-        return wrong if relative_l2(wrong) >= _DIFFERS else None
-    except Exception:  # noqa: BLE001 - most wrong lines do not run at all
-        return None
-
-
 def _compared(case: Any) -> Any:  # noqa: ANN401
-    expected = pytest_tfdebug.trace(case.reference, *case.reference_args, **case.reference_kwargs)
-    actual = pytest_tfdebug.trace(case.port, *case.port_args, **case.port_kwargs)
-    return pytest_tfdebug.compare(expected, actual)
+    expected = trace(case.reference, *case.reference_args, **case.reference_kwargs)
+    return compare(expected, trace(case.port, *case.port_args, **case.port_kwargs))
 
 
 def main() -> None:
     """Print the table."""
-    assert __doc__ is not None  # noqa: S101 - it is above
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--edits", type=int, default=17, help="edits of each port that are bugs (default 17)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser = command.parser(__doc__, "edits", "seed", "only", "show", edits=17)
     parser.add_argument("--set", choices=("unseen", "tried"), default="unseen", help="which ports (default unseen)")
-    parser.add_argument("--only", default="", help="names, with commas (default all)")
-    parser.add_argument("--show", action="store_true", help="print each edit and its report")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    columns = (*VERDICTS, "proved", "alarm")
-    print(f"{'port':22} bugs  " + "  ".join((*columns, "s each")), flush=True)
-    total: Counter[str] = Counter()
-    only = options.only.split(",") if options.only else []
+    command.quiet()
+    table = command.Table("port", "bugs", *VERDICTS, "proved", "alarm", "s each")
     for port in importlib.import_module(f"{options.set}.ports").PORTS:
-        if (only and port.name not in only) or not is_installed(port):
-            continue
-        begin, draw = time.perf_counter(), random.Random(f"{options.seed}{port.name}")  # noqa: S311
-        counts = tried(port, options.edits, draw, show=options.show)
-        total += counts
-        _row(port.name, counts, columns, time.perf_counter() - begin)
-    _row("all", total, columns)
-
-
-def _row(name: str, counts: Counter[str], columns: tuple[str, ...], seconds: float = 0.0) -> None:
-    bugs = sum(counts[verdict] for verdict in VERDICTS)
-    cells = "  ".join(f"{counts[column]:{len(column)}}" for column in columns)
-    print(f"{name:22} {bugs:4}  {cells}  {seconds / max(bugs, 1):6.1f}", flush=True)
+        if (not options.only or port.name in options.only) and is_installed(port):
+            begin, draw = time.perf_counter(), random.Random(f"{options.seed}{port.name}")  # noqa: S311
+            counts = tried(port, options.edits, draw, show=options.show)
+            bugs = sum(counts[verdict] for verdict in VERDICTS)
+            table.add(port.name, {**counts, "bugs": bugs, "s each": (time.perf_counter() - begin) / max(bugs, 1)})
+    table.total()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Is a model left as it was? Every check on 25 architectures, in both modes, also where the forward raises.
+"""Is a model left as it was by every check, and are goldens never lost?
 
-Beside it: many checks in one process and on four workers, runs that Ctrl-C ends, goldens that are malformed, writers
-of goldens that are killed, and files of 100 MB that are made to be slow.
+Every check on 25 architectures, in both modes, in the main thread and in another, also where the forward raises. Then
+many checks in one process and on four workers, two runs that update at once, runs that Ctrl-C ends, goldens that are
+malformed, writers of goldens that are killed, and files of 100 MB that are made to be slow.
 
 python utils/harden.py                     the whole of it, some minutes; the exit status is 1 where anything failed
 python utils/harden.py --only llama,bert --checks 300
@@ -9,10 +10,8 @@ python utils/harden.py --only llama,bert --checks 300
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
-import warnings
 from contextlib import nullcontext
 from functools import partial
 from itertools import product
@@ -22,43 +21,24 @@ from typing import TYPE_CHECKING
 import torch
 import transformers
 
-from architectures import small
+import command
+from architectures import FAMILIES, small
 from safety.kills import play_kills
 from safety.large_files import play_large
 from safety.left_as_it_was import CHECKS, RAISED, InThread, play, raising
-from safety.long_run import play_long_run
+from safety.long_run import samples, told_growth
 from safety.malformed import play_malformed
-from safety.suites import play_interrupts, play_workers_and_repeats
+from safety.suites import play_interrupts, play_two_updates, play_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-#: Model types, and the classes that are built of them.
-ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "gemma2": "Gemma2ForCausalLM",
-    "phi3": "Phi3ForCausalLM",
-    "gpt2": "GPT2LMHeadModel",
-    "gpt_neox": "GPTNeoXForCausalLM",
-    "gptj": "GPTJForCausalLM",
-    "opt": "OPTForCausalLM",
-    "bloom": "BloomForCausalLM",
-    "falcon": "FalconForCausalLM",
-    "mixtral": "MixtralForCausalLM",
-    "mamba": "MambaForCausalLM",
-    "olmo2": "Olmo2ForCausalLM",
-    "stablelm": "StableLmForCausalLM",
-    "bert": "BertForMaskedLM",
-    "roberta": "RobertaForMaskedLM",
-    "distilbert": "DistilBertForMaskedLM",
-    "electra": "ElectraForMaskedLM",
-    "deberta-v2": "DebertaV2ForMaskedLM",
-    "t5": "T5ForConditionalGeneration",
-    "bart": "BartForConditionalGeneration",
-}
+    Outcome = tuple[int, list[str]]
+
+ARCHITECTURES = """
+llama mistral qwen2 qwen3 gemma2 phi3 gpt2 gpt_neox gptj opt bloom falcon mixtral mamba olmo2 stablelm bert roberta
+distilbert electra deberta-v2 t5 bart
+""".split()  # noqa: SIM905 - a table to read
 _SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 #: Those that read no text: how they are made, and the shapes of their inputs.
 OTHERS: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, tuple[int, ...]]]] = {
@@ -82,58 +62,54 @@ OTHERS: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, tuple[int, ...]
     ),
 }
 
-#: Of the goldens, as in golden_safety.py, which also prunes them and writes them at once.
-_MALFORMED, _KILLS = 700, 100
-#: Runs that Ctrl-C ends.
-_INTERRUPTS = 40
+#: Of each kind, so many.
+_MALFORMED, _KILLS, _INTERRUPTS, _UPDATED = 700, 1000, 40, 40
 
 
 def main() -> int:
     """Try everything, print a table of it, and what failed."""
-    assert __doc__ is not None  # noqa: S101 - it is above
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="model types, with commas")
+    parser = command.parser(__doc__, "only", only=[*ARCHITECTURES, *OTHERS])
     parser.add_argument("--checks", type=int, default=3000, help="checks of the long run")
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    transformers.logging.set_verbosity(transformers.logging.CRITICAL)
-    transformers.logging.disable_progress_bar()
-    torch.set_num_threads(1)
-    wanted = options.only.split(",") if options.only else [*ARCHITECTURES, *OTHERS]
-    print(f"{'':40} tried  survived  failed")
-    failed = 0
-    for name, part in _parts(wanted, options.checks):
+    command.quiet()
+    table, failed = command.Table("", "tried", "survived", "failed"), 0
+    for name, part in _parts(options.only, options.checks):
         tried, problems = part()
         failed += len(problems)
-        print(f"{name:40} {tried:5}  {tried - len(problems):8}  {len(problems):6}", flush=True)
+        table.add(name, table.row(tried, tried - len(problems), len(problems)))
         for problem in problems:
             print(f"  {problem}")
+    table.total()
     return int(bool(failed))
 
 
-def _parts(wanted: list[str], checks: int) -> Iterator[tuple[str, Callable[[], tuple[int, list[str]]]]]:
+def _parts(wanted: list[str], checks: int) -> Iterator[tuple[str, Callable[[], Outcome]]]:
     for name in CHECKS:
         yield name, partial(_over, wanted, name, (None,))
         yield f"{name}, the forward raises", partial(_over, wanted, name, RAISED)
-    yield "memory, handles, time in a long run", partial(play_long_run, checks)
-    yield "the same, repeated on 4 workers", partial(_in_a_folder, play_workers_and_repeats, checks)
-    yield "runs that Ctrl-C ends", partial(_in_a_folder, play_interrupts, _INTERRUPTS)
-    yield "files of 100 MB", _play_large
-    yield "goldens, malformed", partial(_in_a_folder, play_malformed, _MALFORMED)
-    yield "goldens, whose writers are killed", partial(_in_a_folder, play_kills, _KILLS)
+    yield "a long run", lambda: (checks, told_growth(samples(checks), 3))
+    counted: dict[str, tuple[Callable[[Path, int], list[str]], int]] = {
+        "a long run on 4 workers": (play_workers, checks),
+        "two updates at once": (play_two_updates, _UPDATED),
+        "Ctrl-C": (play_interrupts, _INTERRUPTS),
+        "malformed goldens": (play_malformed, _MALFORMED),
+        "killed writers": (play_kills, _KILLS),
+    }
+    for name, (play_goldens, count) in counted.items():
+        yield name, partial(_in_a_folder, partial(_counted, play_goldens, count))
+    yield "files of 100 MB", partial(_in_a_folder, play_large)
 
 
-def _play_large() -> tuple[int, list[str]]:
+def _counted(play_goldens: Callable[[Path, int], list[str]], count: int, folder: Path) -> Outcome:
+    return count, play_goldens(folder, count)
+
+
+def _in_a_folder(play_files: Callable[[Path], Outcome]) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
-        return play_large(Path(folder))
+        return play_files(Path(folder))
 
 
-def _in_a_folder(play_goldens: Callable[[Path, int], list[str]], count: int) -> tuple[int, list[str]]:
-    with tempfile.TemporaryDirectory(prefix="tfdebug-") as folder:
-        return count, play_goldens(Path(folder), count)
-
-
-def _over(wanted: list[str], check: str, raised: Iterable[type[BaseException] | None]) -> tuple[int, list[str]]:
+def _over(wanted: list[str], check: str, raised: Iterable[type[BaseException] | None]) -> Outcome:
     """Try a check on each architecture, in both modes, alone and in a thread; return how often, and what was found."""
     tried, problems = 0, []
     for kind in wanted:
@@ -154,7 +130,7 @@ def _over(wanted: list[str], check: str, raised: Iterable[type[BaseException] | 
 def built(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     """Return a small seeded model of an architecture, and inputs that its forward takes."""
     if kind not in OTHERS:
-        return small(kind, ARCHITECTURES[kind])
+        return small(kind, reversed(FAMILIES))
     torch.manual_seed(0)
     make, inputs = OTHERS[kind]
     return make().eval(), {name: torch.randn(shape) for name, shape in inputs.items()}

@@ -1,10 +1,7 @@
 """Say which common tests the models of a repository skip, by one pattern over each file and nothing else.
 
-    python utils/regex_scan.py --output_dir DIR [--test_method_name TEST]
-
 A stand-in, in words of our own, for transformers' utils/scan_skipped_tests.py where the benchmark is given no copy of
-that: it goes about the same work in the same way, takes as long within a tenth, and is wrong where that is wrong. It
-knows no base class, no condition and no body.
+that: it goes about the same work in the same way, takes as long within a tenth, and is wrong where that is wrong.
 """
 
 from __future__ import annotations
@@ -22,33 +19,27 @@ _MIXINS = ("tests/test_modeling_common.py", "tests/generation/test_utils.py")
 
 def skips(text: str) -> dict[str, str]:
     """Return the reason of each test whose decorators speak of a skip."""
-    found = {}
-    for decorators, name in _TEST.findall(text):
-        if "skip" in decorators:
-            reason = _REASON.search(decorators)
-            found[name] = reason.group(1) if reason else decorators.strip()
-    return found
+    found = {name: (_REASON.search(over), over) for over, name in _TEST.findall(text) if "skip" in over}
+    return {name: reason.group(1) if reason else over.strip() for name, (reason, over) in found.items()}
 
 
 def main() -> None:
     """Read every file, and write for each common test which models skip it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output_dir", type=Path, default=Path())
     parser.add_argument("--test_method_name")
     options = parser.parse_args()
-    mixins = [file.read_text(encoding="utf-8") for file in map(Path, _MIXINS) if file.is_file()]
-    one = options.test_method_name
-    tests = [one] if one else dict.fromkeys(name for text in mixins for name in _NAME.findall(text))
-    models: dict[str, dict[str, str]] = {}
+    one, models = options.test_method_name, dict[str, dict[str, str]]()
+    mixins = "".join(Path(file).read_text(encoding="utf-8") for file in _MIXINS)
     for file in sorted(Path("tests/models").rglob("test_modeling_*.py")):
         models.setdefault(file.parent.name, {}).update(skips(file.read_text(encoding="utf-8")))
     report = {}
-    for test in tests:
+    for test in [one] if one else dict.fromkeys(_NAME.findall(mixins)):
         skipped = {model: found[test] for model, found in models.items() if test in found}
         report[test] = {
             "models_ran": [model for model in models if model not in skipped],
             "models_skipped": list(skipped),
-            "skipped_proportion": round(len(skipped) / len(models), 4) if models else 0.0,
+            "skipped_proportion": round(len(skipped) / len(models), 4),
             "reasons_skipped": [f"{model}: {reason}" for model, reason in skipped.items()],
         }
     options.output_dir.mkdir(parents=True, exist_ok=True)

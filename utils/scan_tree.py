@@ -1,16 +1,16 @@
 """Write a tree of model tests of the size and forms of transformers' own, for timing the scanner.
 
-    python utils/scan_tree.py DIR [--models N]
-
 394 models are 9 MB. The share of each form (decorators over one line and several, bodies, vanished tests, flags,
 conditions on classes) follows a count of transformers 5.0; most bytes are bodies and expected numbers, as there.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _COMMON, _GENERATION = 100, 40
 
@@ -50,51 +50,61 @@ def _mixin(dots: str, name: str, tests: int, prefix: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+_MODEL = '''{licence}
+"""Testing suite for the PyTorch {title} model."""
+
+import unittest
+
+from ...generation.test_utils import GenerationTesterMixin
+from ...test_modeling_common import ModelTesterMixin
+from ...testing_utils import is_torch_available, require_torch, require_torch_accelerator, slow
+
+MODEL = "{title}"
+
+
+class {title}ModelTester:
+    def __init__(self, parent, batch_size=13, seq_length=7, hidden_size=32):
+{tester}
+
+@require_torch
+class {title}ModelTest(ModelTesterMixin, GenerationTesterMixin, unittest.TestCase):
+    all_model_classes = ({title}Model, {title}ForCausalLM) if is_torch_available() else ()
+{tests}
+
+@require_torch
+class {title}IntegrationTest(unittest.TestCase):
+{integration}'''
+
+
 def _model(title: str, number: int, random_: random.Random) -> str:
-    lines = [
-        "# A licence that every file begins with." * 6,
-        f'"""Testing suite for the PyTorch {title} model."""',
-        "",
-        "import unittest",
-        "",
-        "from ...generation.test_utils import GenerationTesterMixin",
-        "from ...test_modeling_common import ModelTesterMixin",
-        "from ...testing_utils import is_torch_available, require_torch, require_torch_accelerator, slow",
-        "",
-        f'MODEL = "{title}"',
-        "",
-        "",
-        f"class {title}ModelTester:",
-        "    def __init__(self, parent, batch_size=13, seq_length=7, hidden_size=32):",
-    ]
-    lines += [f"        self.option_{index} = batch_size * {index}" for index in range(40)]
+    tester = [f"        self.option_{index} = batch_size * {index}" for index in range(40)]
     for index in range(8):
-        lines += ["", f"    def create_and_check_{index}(self, config, inputs):"]
-        lines += [f"        result_{line} = self.parent.call(config, inputs, {line})" for line in range(10)]
-    lines += [
-        "",
-        "",
-        "@require_torch",
-        f"class {title}ModelTest(ModelTesterMixin, GenerationTesterMixin, unittest.TestCase):",
-        f"    all_model_classes = ({title}Model, {title}ForCausalLM) if is_torch_available() else ()",
-    ]
-    lines += [f"    has_{index} = False" for index in random_.sample(range(_COMMON), 2)]
+        tester += ["", f"    def create_and_check_{index}(self, config, inputs):"]
+        tester += [f"        result_{line} = self.parent.call(config, inputs, {line})" for line in range(10)]
+    lines = [f"    has_{index} = False" for index in random_.sample(range(_COMMON), 2)]
     tests = random_.sample(range(_COMMON), 11)
     lines += [f"    test_common_{tests.pop()} = False"] if number % 4 == 0 else []
-    for position, index in enumerate(tests):
-        lines += ["", *_SKIPS[position % len(_SKIPS)].format(test=f"test_common_{index}", title=title).splitlines()]
+    lines += [
+        "\n" + _SKIPS[position % len(_SKIPS)].format(test=f"test_common_{index}", title=title)
+        for position, index in enumerate(tests)
+    ]
     for index in range(6):
         lines += ["", f"    def test_model_{index}(self):"]
         lines += ["        config_and_inputs = self.model_tester.prepare_config_and_inputs()"]
         lines += [f"        self.model_tester.create_and_check_{index}(*config_and_inputs)"]
-    lines += ["", "", "@require_torch", f"class {title}IntegrationTest(unittest.TestCase):"]
+    integration = []
     for index in range(5):
-        lines += ["", "    @slow", f"    def test_inference_{index}(self):", "        expected = ["]
-        for _ in range(24):
-            row = ", ".join(f"{random_.uniform(-9, 9):.4f}" for _ in range(9))
-            lines.append(f"            [{row}],")
-        lines += ["        ]", '        self.assertEqual(self.run("a prompt"), expected)  # it\'s exact']
-    return "\n".join(lines) + "\n"
+        rows = (", ".join(f"{random_.uniform(-9, 9):.4f}" for _ in range(9)) for _ in range(24))
+        integration += ["", "    @slow", f"    def test_inference_{index}(self):", "        expected = ["]
+        integration += [f"            [{row}]," for row in rows]
+        integration += ["        ]", '        self.assertEqual(self.run("a prompt"), expected)  # it\'s exact']
+    return _MODEL.format(
+        licence="# A licence that every file begins with." * 6,
+        title=title,
+        tester="\n".join(tester) + "\n",
+        tests="\n".join(lines) + "\n",
+        integration="\n".join(integration) + "\n",
+    )
 
 
 _SKIPS = (
@@ -124,11 +134,3 @@ def generate(root: Path, models: int = 394) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         (file.parent / "__init__.py").touch()
         file.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--models", type=int, default=394)
-    options = parser.parse_args()
-    generate(options.directory, options.models)

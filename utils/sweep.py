@@ -8,28 +8,19 @@ the tests' models cannot see, and a bug planted there.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
 import transformers
 
+import command
+import padding_models
 import pytest_tfdebug
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "fixtures"))
-
-import padding_models  # type: ignore[import-not-found]  # the folder is put on the path above
-from architectures import _FAMILIES, small
-from blind_spots import planted  # type: ignore[import-not-found]
-from sweep_ports import PORTS, Pair
+from architectures import small
+from blind_spots import planted
+from sweep_ports import PORTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_tfdebug.sweeping.result import SweepReport
 
 #: Architectures that are swept alone: decoders, encoders, mixtures of experts, state spaces, sequence to sequence.
@@ -40,107 +31,92 @@ modernbert-decoder mpt nemotron olmo2 opt phi3 qwen2 qwen3_next roberta smollm3 
 """
 
 
-def models(kinds: list[str]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, class and small configuration of each architecture."""
-    for kind in kinds:
-        class_name = next(table[kind] for table in _FAMILIES.values() if kind in table)
-        names = class_name if isinstance(class_name, tuple) else (class_name,)
-        try:
-            model, _ = small(kind, names[0])
-        except ValueError as error:
-            print(f"| {kind} | not built: {error} |", flush=True)
-        else:
-            yield kind, type(model), model.config
-
-
 def alone(kinds: list[str]) -> None:
     """Print a row for each architecture: fields, those that matter, those that hide, and seconds of the processor."""
-    print("| architecture | fields | matter | never move the output | cannot be seen at their own value | s |")
-    print("|---|---|---|---|---|---|")
-    for kind, model_class, config in models(kinds):
+    table = command.Table(
+        "architecture", "fields", "matter", "s", "never move the output; cannot be seen at their value"
+    )
+    for kind in kinds or ALONE.split():
+        try:
+            model, _ = small(kind)
+        except ValueError as error:
+            print(f"{kind}: not built: {error}")
+            continue
         began = time.process_time()
-        report = pytest_tfdebug.sweep(model_class, config)
-        took = time.process_time() - began
+        report = pytest_tfdebug.sweep(type(model), model.config)
         matter = {row.field for row in report.rows if row.verdict == "matters"}
         never = [row.field for row in report.rows if row.verdict == "never"]
-        counts = f"{len(matter) + len(never)} | {len(matter)}"
-        blind = ", ".join(f"{spot.field}={spot.own!r}" for spot in report.blind)
-        print(
-            f"| {kind} | {counts} | {', '.join(never)} | {blind} | {took:.1f} |",
-            flush=True,
-        )
+        blind = [f"{spot.field}={spot.own!r}" for spot in report.blind]
+        cells = len(matter) + len(never), len(matter), time.process_time() - began, _told(never, blind)
+        table.add(kind, table.row(*cells))
+    table.total()
 
 
-def ports(names: list[str], *, show: bool) -> None:
+def _told(*lists: list[str]) -> str:
+    return "; ".join(", ".join(each) or "-" for each in lists)
+
+
+def ports(names: list[str], *, show: bool = False) -> None:
     """Print a row for each port: how its fields fared, and each that it does not follow."""
-    print("| port | matter | agree | refused | ignored | differ | s |")
-    print("|---|---|---|---|---|---|---|")
-    counts: Counter[str] = Counter()
+    verdicts = ("agrees", "refused", "ignored", "differs")
+    table = command.Table("port", "matter", *verdicts, "s", "ignored; differing")
     for pair in PORTS:
         if names and not any(name in pair.name for name in names):
             continue
         began = time.process_time()
         try:
-            report = swept(pair)
+            report: SweepReport = pytest_tfdebug.sweep(
+                pair.model_class,
+                pair.config,
+                build=pair.build,
+                load=pair.load,
+                forward=pair.forward,
+                inputs=pair.inputs,
+            )
         except Exception as error:  # noqa: BLE001 - a port that cannot be held is told, and left out
-            print(f"| {pair.name} | not held: {str(error).splitlines()[0][:150]} |", flush=True)
+            print(f"{pair.name}: not held: {str(error).splitlines()[0][:150]}")
             continue
-        _row(pair, report, time.process_time() - began, show=show)
-        counts.update(row.verdict for row in report.rows)
-        counts["pairs"] += 1
-    print(", ".join(f"{count} {name}" for name, count in counts.items()))
+        rows = [row for row in report.rows if row.verdict != "never"]
+        counts = [sum(row.verdict == verdict for row in rows) for verdict in verdicts]
+        named = _told(*(_moves(report, verdict) for verdict in verdicts[2:]))
+        table.add(pair.name, table.row(len(rows), *counts, time.process_time() - began, named))
+        if show:
+            print(report)
+    table.total()
 
 
-def blind() -> None:
+def _moves(report: SweepReport, verdict: str) -> list[str]:
+    """Return each field with this verdict, and the values that show it."""
+    values: dict[str, list[str]] = {}
+    for row in report.rows:
+        if row.verdict == verdict:
+            values.setdefault(row.field, []).append(f"{row.own} -> {row.value}")
+    return [f"{field} ({'; '.join(moves)})" for field, moves in values.items()]
+
+
+def blind(names: list[str]) -> None:
     """Print the blind spots of goldens of the tests' models, each with a bug that is planted there."""
-    print("| golden of | field | the planted bug computes with | passes | at | fails |")
-    print("|---|---|---|---|---|---|")
-    for name in padding_models.ARCHITECTURES:  # those of models.py among them
+    table = command.Table("golden of", "field", "the bug computes with", "instead of", "passes", "seen at", "fails")
+    for name in names or padding_models.ARCHITECTURES:  # those of models.py among them
         model, inputs = padding_models.build(name)
-        if not isinstance(model, transformers.PreTrainedModel):
-            continue
-        for spot, passes, fails in planted(model, inputs):
-            told = f"{spot.instead!r} for {spot.own!r} | {passes} | {spot.value!r} | {fails}"
-            print(f"| {name} | {spot.field} | {told} |", flush=True)
+        if isinstance(model, transformers.PreTrainedModel):
+            for spot, passes, fails in planted(model, inputs):
+                cells = spot.field, repr(spot.instead), repr(spot.own), str(passes), repr(spot.value), str(fails)
+                table.add(name, table.row(*cells))
 
 
-def swept(pair: Pair) -> SweepReport:
-    """Return the sweep of one port."""
-    report: SweepReport = pytest_tfdebug.sweep(
-        pair.model_class, pair.config, build=pair.build, load=pair.load, forward=pair.forward, inputs=pair.inputs
-    )
-    return report
-
-
-def _row(pair: Pair, report: SweepReport, took: float, *, show: bool) -> None:
-    def named(verdict: str) -> str:
-        values: dict[str, list[str]] = {}
-        for row in report.rows:
-            if row.verdict == verdict:
-                values.setdefault(row.field, []).append(f"{row.own} -> {row.value}")
-        return ", ".join(f"{field} ({'; '.join(moves)})" for field, moves in values.items())
-
-    rows = [row for row in report.rows if row.verdict != "never"]
-    counts = [sum(row.verdict == verdict for row in rows) for verdict in ("agrees", "refused")]
-    told = " | ".join([str(len(rows)), *map(str, counts), named("ignored"), named("differs")])
-    print(f"| {pair.name} | {told} | {took:.1f} |", flush=True)
-    if show:
-        print(report)
+def main() -> None:
+    """Print the table that is asked for."""
+    parser = command.parser(__doc__, "show")
+    parser.add_argument("table", choices=("alone", "blind", "ports"))
+    parser.add_argument("names", nargs="*", help="architectures, or parts of names of ports; all without")
+    given = parser.parse_args()
+    command.quiet()
+    if given.table == "ports":
+        ports(given.names, show=given.show)
+    else:
+        {"alone": alone, "blind": blind}[given.table](given.names)
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=("alone", "blind", "ports"))
-    parser.add_argument("names", nargs="*", help="architectures, or parts of names of ports; all without")
-    parser.add_argument("--show", action="store_true", help="print the report of each port")
-    given = parser.parse_args()
-    if given.table == "alone":
-        alone(given.names or ALONE.split())
-    elif given.table == "blind":
-        blind()
-    else:
-        ports(given.names, show=given.show)
-    sys.stdout.flush()
+    main()

@@ -217,33 +217,15 @@ def _of_auto(kind: str, masked: tuple[str, ...] = ("roberta", "mpnet")) -> type:
 
 
 def _pairs() -> Iterator[Pair]:
-    for kind, own in MLX.items():
-        yield Pair(
-            f"mlx-lm {kind}",
-            _of_auto(kind),
-            _config(kind, own),
-            Loaded,
-            from_folder(_mlx, is_version_4=True),
-            _mlx_forward,
-        )
-    for kind, own in FMS.items():
-        yield Pair(
-            f"ibm-fms {kind}",
-            _of_auto(kind),
-            _config(kind, own),
-            Loaded,
-            from_folder(_fms, is_version_4=False),
-            _fms_forward,
-        )
+    ports = [(f"mlx-lm {kind}", kind, own, _mlx, _mlx_forward) for kind, own in MLX.items()]
+    ports += [(f"ibm-fms {kind}", kind, own, _fms, _fms_forward) for kind, own in FMS.items()]
+    for name, kind, own, read, forward in ports:
+        load = from_folder(read, is_version_4=read is _mlx)
+        yield Pair(name, _of_auto(kind), _config(kind, own), Loaded, load, forward)
     for kind, (port, reference, own) in CURATED.items():
-        yield Pair(
-            f"curated {kind}",
-            getattr(transformers, reference),
-            _config(kind, own),
-            Loaded,
-            from_folder(_curated(port), is_version_4=True),
-            _curated_forward,
-        )
+        load = from_folder(_curated(port), is_version_4=True)
+        reference_class = getattr(transformers, reference)
+        yield Pair(f"curated {kind}", reference_class, _config(kind, own), Loaded, load, _curated_forward)
 
 
 PORTS = tuple(_pairs())

@@ -1,16 +1,31 @@
 """Models on a CUDA device: ``make test-cuda``, on a machine that has one."""
 
 import copy
+import warnings
 
 import pytest
 import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from measuring.cuda import synchronisations
 from pytest_tfdebug import ActivationOverflowError, Trace, assert_padding_invariant, compare, overflow_guard, trace
 
 DEVICE = "cuda"
+
+
+def synchronisations(run):
+    """Return how often a call makes the host wait for the device, as far as torch itself can tell."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            run()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return sum("synchronizing CUDA operation" in str(warning.message) for warning in told)
+
+
 IDS = torch.arange(1, 9)[None]
 
 

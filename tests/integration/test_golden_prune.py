@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - kept between the runs in this process
-from safety.prunes import SCENARIOS, Golden, Scenario, play
+from prunes import SCENARIOS, Golden, Scenario, play
 
 
 @pytest.fixture

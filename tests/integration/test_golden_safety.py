@@ -1,4 +1,4 @@
-"""Nothing is lost: a smaller form of ``utils/golden_safety.py``, which kills, damages and writes at once more often."""
+"""Nothing is lost: a smaller form of ``utils/harden.py``, which kills, damages and writes at once more often."""
 
 import os
 
@@ -6,7 +6,7 @@ import pytest
 
 from safety.kills import play_kills
 from safety.malformed import play_malformed
-from safety.together import growth, play_two_updates
+from safety.suites import growth_of_run, play_two_updates
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="there is no fork, and no kill, on Windows")
 
@@ -24,6 +24,4 @@ def test_two_runs_that_update_at_once_lose_nothing(tmp_path):
 
 
 def test_a_golden_costs_no_more_at_the_end_of_a_run_than_at_its_start(tmp_path):
-    first, last = growth(tmp_path, 150)
-
-    assert last < 2 * first
+    assert growth_of_run(tmp_path, 150).slower < 2

@@ -245,7 +245,7 @@ def test_a_peer_that_is_not_installed_or_fails_is_a_note(monkeypatch):
     failing = Kind("core", "failing", lambda work, place: fail)
     monkeypatch.setattr(forwards, "PEERS", (missing, failing))
 
-    found = forwards.of_work("core", WORKS["tiny"]("cpu"), [missing, failing], Settings(rounds=1))
+    found = forwards.of_work("core", WORKS["tiny"](), [missing, failing], Settings(rounds=1))
 
     assert [(each.name, each.value, each.note) for each in found] == [
         ("missing", None, "not installed"),
@@ -260,7 +260,7 @@ def test_a_failure_of_our_own_is_not_hidden():
     kind = Kind("core", "ours", lambda work, place: fail)
 
     with pytest.raises(NotImplementedError):
-        list(forwards.of_work("core", WORKS["tiny"]("cpu"), [kind], Settings(rounds=1)))
+        list(forwards.of_work("core", WORKS["tiny"](), [kind], Settings(rounds=1)))
 
 
 def test_peak_is_what_is_alive_at_once(capfd):

@@ -16,12 +16,7 @@ LEAST = 3
 
 @dataclass
 class Timed:
-    """The times of one candidate.
-
-    Args:
-        seconds: Of each run.
-        base: Of the run of the floor just before it.
-    """
+    """The seconds of each run of a candidate, and of the run of the floor just before it."""
 
     seconds: list[float] = field(default_factory=list)
     base: list[float] = field(default_factory=list)
@@ -56,20 +51,11 @@ def alternate(
     patience: float = 2.5,
     warm: bool = True,
 ) -> dict[str, Timed]:
-    """Run every candidate in every round, in a new order each time.
+    """Run every candidate in every round, in a new order each time: settle, the floor, the candidate.
 
-    A candidate's run is: settle, the floor, the candidate. What the candidate before it left behind (a grown heap, cold
-    caches, garbage) therefore falls on the settling, and the floor is as near in time as it can be. What runs for the
-    first time is slow: run it before, or let ``warm`` do it.
-
-    Args:
-        base: The floor.
-        candidates: What is measured, by name.
-        rounds: Times that each runs.
-        settle: Puts things in order, outside the time; ends with what the floor itself does.
-        timer: Returns the seconds that a call takes.
-        warm: Run every candidate once before.
-        patience: Seconds after which a candidate runs no more, once it has run :data:`LEAST` times.
+    What the candidate before it left behind (a grown heap, cold caches, garbage) falls on the settling, and the floor
+    is as near in time as it can be. What runs for the first time is slow: run it before, or let ``warm`` do it. A
+    candidate that took ``patience`` seconds runs no more, once it has run :data:`LEAST` times.
     """
     timed = {name: Timed() for name in candidates}
     shuffle = random.Random(0).shuffle  # noqa: S311 - the same orders every time

@@ -20,7 +20,6 @@ from measuring.figures import (
 from measuring.growth import FAILURE, LOGITS, TIMED
 from measuring.ours import EXPLAINING, LOADED_CHECK
 from measuring.padding import BESIDE as PADDING
-from measuring.padding import FLOOR as OUTPUTS
 from measuring.peers import KEEPING
 from measuring.ranks import CHECK, CHECK_OF_WHOLE
 from measuring.scanner import COLD, EDITED, FILLING, ONE, WARM
@@ -37,17 +36,10 @@ _ABOVE_FLOOR = 1.2
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that one figure may be.
+    """The most that one figure may be, and why. No ``work`` stands for any; another unit is not judged.
 
-    Args:
-        section: Of the figure.
-        work: Of the figure; any, where it is empty.
-        name: Of the figure.
-        limit: The most that is allowed.
-        unit: Of the figure; a figure in another unit is not judged.
-        reason: Why so much, and no more.
-        floor: Names of figures of the same section and work, in the same unit, that together cannot be undercut. The
-            limit is 1.2 times their sum where that is more.
+    ``floor``: figures of the same section and work that together cannot be undercut. The limit is 1.2 times their sum
+    where that is more.
     """
 
     section: str
@@ -61,14 +53,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A budget beside its figure.
-
-    Args:
-        budget: The budget.
-        figure: What was measured.
-        value: Its number.
-        limit: What is allowed here, the floor considered.
-    """
+    """A budget beside its figure, the figure's number, and what is allowed here, the floor considered."""
 
     budget: Budget
     figure: Figure
@@ -100,8 +85,8 @@ BUDGETS: tuple[Budget, ...] = (
     Budget("goldens", _LLAMA, "golden, check", 2.5, OF_BARE, "the file is mapped, and read as the forward goes"),
     *(Budget("explaining", _LLAMA, name, 10.0, OF_BARE, _SEARCH) for name in EXPLAINING),
     Budget("overflow", _LLAMA, "overflow_guard", 1.25, OF_BARE, "each tensor is read once, where it is"),
-    Budget("padding", _LLAMA, PADDING, 0.3, MORE_FORWARDS, _BESIDE, (OUTPUTS,)),
-    Budget("padding", "all-MiniLM-L6-v2", PADDING, 0.3, MORE_FORWARDS, _BESIDE, (OUTPUTS,)),
+    Budget("padding", _LLAMA, PADDING, 0.3, MORE_FORWARDS, _BESIDE),
+    Budget("padding", "all-MiniLM-L6-v2", PADDING, 0.3, MORE_FORWARDS, _BESIDE),
     Budget("idle", "pytest", "import", 4.5, OF_PYTEST, "every run of pytest pays it: 5 ms of 110"),
     Budget("idle", "pytest", "heavy modules", 0, "modules", "torch alone takes a second to import"),
     Budget("memory", _LLAMA, LOADED_CHECK, 1.0, LAYERS, "looks at a call's tensors and lets them go"),
@@ -121,8 +106,6 @@ BUDGETS: tuple[Budget, ...] = (
       for name in (COLD, WARM)),
     *(Budget("ranks", _LLAMA, name, 1.5, OF_ONE_PROCESS, "a rank looks at what it holds, and gathers once, at the end")
       for name in (CHECK, CHECK_OF_WHOLE)),
-    *(Budget("cuda", "each module", f"{name}: synchronisations", 0, "per module", "numbers wait on their device")
-      for name in ("trace", "overflow_guard")),
 )
 # fmt: on
 

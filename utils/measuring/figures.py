@@ -10,33 +10,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-#: Units. The first is that of a time beside the time of a bare forward.
+#: Units. The first is that of a time beside the time of a bare forward; of growth, 1 is linear.
 OF_BARE = "x bare forward"
 OF_FORWARDS, MORE_FORWARDS = "x its forwards", "bare forwards more"
 MILLISECONDS, LAYERS = "ms more", "layers of tensors"
 OF_SCRIPT, OF_SCRIPT_FOR_ONE, MEGABYTES = "x regex script", "x regex script for it", "MB"
-OF_ONE_PROCESS = "x on one process"
-OF_PYTEST = "% of import pytest"
-OF_BARE_PEAK = "x peak of the bare forward"
-#: Units of growth: 1 is linear.
+OF_ONE_PROCESS, OF_PYTEST, OF_BARE_PEAK = "x on one process", "% of import pytest", "x peak of the bare forward"
 OVER_SMALLEST, LINEAR = "x the ratio at the smallest", "x linear growth"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of one run.
+    """One number of one run: of what, on which work, with the quartiles of its rounds where it has some.
 
-    Args:
-        section: The capability, ``"core"``.
-        work: What it was measured on, ``"Llama, 8 layers"``.
-        name: What was measured, ``"trace"``.
-        value: The number; None where it could not be measured, and ``note`` says why.
-        unit: Its unit, ``"x bare forward"``.
-        low: Lower quartile over the rounds.
-        high: Upper quartile over the rounds.
-        milliseconds: Median time of one run, where a time was measured.
-        rounds: How often it ran.
-        note: What else is to be known.
+    ``value`` is None where it could not be measured, and ``note`` says why.
     """
 
     section: str
@@ -84,16 +71,9 @@ class Settings:
 
 
 def of_rounds(
-    section: str,
-    work: str,
-    name: str,
-    values: Sequence[float],
-    unit: str,
-    *,
-    seconds: Sequence[float] = (),
-    note: str = "",
+    section: str, work: str, name: str, values: Sequence[float], unit: str, *, seconds: Sequence[float] = ()
 ) -> Figure:
     """Return the figure of several rounds: the median, the quartiles, and the median time."""
     low, _, high = statistics.quantiles(values, method="inclusive") if len(values) > 1 else 3 * list(values)
     milliseconds = statistics.median(seconds) * 1e3 if seconds else None
-    return Figure(section, work, name, statistics.median(values), unit, low, high, milliseconds, len(values), note)
+    return Figure(section, work, name, statistics.median(values), unit, low, high, milliseconds, len(values))

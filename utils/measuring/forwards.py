@@ -30,7 +30,7 @@ def measure(section: str, settings: Settings) -> Iterator[Figure]:
     """Yield the figures of the candidates of a section, on every model."""
     kinds = [kind for kind in KINDS if kind.section == section and settings.wants(kind.name)]
     for name in settings.models:
-        yield from of_work(section, WORKS[name]("cpu"), kinds, settings)
+        yield from of_work(section, WORKS[name](), kinds, settings)
 
 
 def of_work(

@@ -65,7 +65,7 @@ def _peak(kind: Kind, work: Work) -> int:
 
 def measure_memory(settings: Settings) -> Iterator[Figure]:
     """Yield what is alive at most beyond the forward, on the 8-layer Llama, and what one large failure takes."""
-    work = WORKS["llama"]("cpu")
+    work = WORKS["llama"]()
     layer, bare = _bytes_of_a_layer(work), allocations.peak(work.forward)
     for kind in (*STREAMING, *(kind for kind in KINDS if kind.name in _KEEPING)):
         if settings.wants(kind.name):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,7 +11,6 @@ from measuring.alternate import alternate
 from measuring.figures import MORE_FORWARDS, OF_FORWARDS, Figure, of_rounds
 from measuring.ours import padding_check
 from measuring.work import WORKS
-from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,20 +19,19 @@ if TYPE_CHECKING:
     from measuring.work import Work
 
 BESIDE = "padding_invariant, beside its forwards"
-FLOOR = "by hand: the same outputs subtracted, their extremes and their sums"
 #: A check is many forwards: it gets so much more time than others.
 _MORE = 7
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """Yield what the check adds, in bare forwards of the test's own call, and what reading outputs takes at least."""
+    """Yield what the check adds, in bare forwards of the test's own call."""
     for name in settings.models:
-        yield from _of_work(WORKS[name]("cpu"), settings)
+        yield from _of_work(WORKS[name](), settings)
 
 
 def _of_work(work: Work, settings: Settings) -> Iterator[Figure]:
     check, repeated = padding_check(work)
-    beside: dict[str, list[float]] = {BESIDE: [], FLOOR: []}
+    beside: list[float] = []
 
     @torch.no_grad()
     def forwards() -> None:
@@ -41,18 +39,10 @@ def _of_work(work: Work, settings: Settings) -> Iterator[Figure]:
         for inputs in repeated:
             work.model(**inputs)
 
-    candidates = {BESIDE: check, FLOOR: _by_hand(work, repeated)}
-    watched = {name: _watched(work, run, beside[name]) for name, run in candidates.items()}
-    patience = _MORE * settings.patience
-    times = alternate(forwards, watched, settings.rounds, settle=work.forward, patience=patience)
-    count = 1 + len(repeated)
-    note = f"{count} forwards"
-    checks = times[BESIDE]
-    yield of_rounds(
-        "padding", work.name, "padding_invariant", checks.ratios, OF_FORWARDS, seconds=checks.seconds, note=note
-    )
-    for name, added in beside.items():  # the first of each ran to warm up
-        yield of_rounds("padding", work.name, name, added[1:], MORE_FORWARDS, note=note)
+    watched, patience = {BESIDE: _watched(work, check, beside)}, _MORE * settings.patience
+    times = alternate(forwards, watched, settings.rounds, settle=work.forward, patience=patience)[BESIDE]
+    yield of_rounds("padding", work.name, "padding_invariant", times.ratios, OF_FORWARDS, seconds=times.seconds)
+    yield of_rounds("padding", work.name, BESIDE, beside[1:], MORE_FORWARDS)  # the first run warmed up
 
 
 def _watched(work: Work, run: Callable[[], object], beside: list[float]) -> Callable[[], None]:
@@ -79,29 +69,3 @@ def _watched(work: Work, run: Callable[[], object], beside: list[float]) -> Call
             handle.remove()
 
     return watched
-
-
-def _by_hand(work: Work, repeated: list[dict[str, Any]]) -> Callable[[], None]:
-    """Return the same forwards, each output subtracted from the first one's, its extremes and a sum that shows nan.
-
-    The forwards whose outputs are what others are held to (a row alone) are compared with nothing.
-    """
-    rows = len(work.inputs["input_ids"])
-
-    @torch.no_grad()
-    def by_hand() -> None:
-        expected = _floats(work.forward())
-        for inputs in repeated:
-            actual = _floats(work.model(**inputs))
-            if len(inputs["input_ids"]) < rows:
-                continue
-            for e, a in zip(expected, actual, strict=True):
-                both = a[tuple(slice(size) for size in e.shape)]
-                torch.stack(torch.aminmax(torch.sub(e, both))).tolist()
-                bool(torch.isnan(a.sum()))
-
-    return by_hand
-
-
-def _floats(output: object) -> list[torch.Tensor]:
-    return [leaf.tensor for leaf in walk(output) if leaf.tensor.is_floating_point()]

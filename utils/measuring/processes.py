@@ -28,13 +28,9 @@ _PEAK = (
 
 @dataclass(frozen=True)
 class Python:
-    """A run of this Python.
+    """A run of this Python: its arguments, where it runs, and what it finds as the user's cache directory.
 
-    Args:
-        arguments: Of the command line.
-        directory: Where it runs.
-        cache: What it finds as the user's cache directory.
-        alone: Keep pytest from loading the plugins that are installed beside this one.
+    ``alone`` keeps pytest from loading the plugins that are installed beside this one.
     """
 
     arguments: tuple[str, ...]
@@ -43,11 +39,7 @@ class Python:
     alone: bool = False
 
     def __call__(self) -> str:
-        """Run it and return what it prints.
-
-        Raises:
-            SystemExit: If it fails.
-        """
+        """Run it and return what it prints; a run that fails ends the benchmark."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if self.alone else {}
@@ -91,7 +83,7 @@ def measure_idle(settings: Settings) -> Iterator[Figure]:
         pairs = [(float(own), float(pytests)) for own, pytests, *_ in outputs[1:]]  # the first may write the bytecode
         heavy = sorted(HEAVY & set(outputs[0][2:]))
         shares, seconds = [100 * own / pytests for own, pytests in pairs], [own for own, _ in pairs]
-        yield of_rounds("idle", "pytest", "import", shares, OF_PYTEST, seconds=seconds, note="of the processor")
+        yield of_rounds("idle", "pytest", "import", shares, OF_PYTEST, seconds=seconds)
         yield Figure("idle", "pytest", "heavy modules", len(heavy), "modules", note=", ".join(heavy))
         if settings.names is None:
             yield _of_suite(directory, settings)
@@ -106,6 +98,4 @@ def _of_suite(directory: Path, settings: Settings) -> Figure:
     )
     times = alternate(without, {"": with_it}, 3 * settings.rounds, patience=3 * settings.patience)[""]
     added = [1e3 * each for each in times.differences]
-    return of_rounds(
-        "idle", "pytest", "1,000 tests", added, MILLISECONDS, seconds=times.seconds, note="than with -p no:tfdebug"
-    )
+    return of_rounds("idle", "pytest", "1,000 tests", added, MILLISECONDS, seconds=times.seconds)

@@ -48,7 +48,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
     """
     torch.set_num_threads(1)
     for name in (name for name in settings.models if name in {"tiny", "llama"}):
-        work = WORKS[name]("cpu")
+        work = WORKS[name]()
         with places() as place:
             traced = pytest_tfdebug.trace(_rounded(work.model), **work.inputs)
             save(place.kept / _GOLDENS[CHECK], traced, work.model, "bench")
@@ -118,7 +118,7 @@ def _on_ranks(name: str, folder: Path) -> Iterator[Callable[[str], None]]:
 def _rank(rank: int, asked: Connection[Any, Any], name: str, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=_RANKS)
-    work = WORKS[name]("cpu")
+    work = WORKS[name]()
     plan = {
         **{f"model.layers.*.{each}": ColwiseParallel() for each in _COLUMNS},
         **{f"model.layers.*.{each}": RowwiseParallel() for each in _ROWS},

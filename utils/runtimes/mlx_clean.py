@@ -1,40 +1,44 @@
-"""Which ports of mlx-lm are quiet as they are: ``python utils/runtimes/mlx_clean.py [dtype] [types]``."""
+"""Which ports of mlx-lm are quiet as they are."""
 
 from __future__ import annotations
 
 import logging
 import sys
-import warnings
+from pathlib import Path
 
 import mlx.core as mx
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
 from mlx_corpus import IDS, TYPES, mlx_model, reference
 
+import command
 from pytest_tfdebug import compare, trace
 from pytest_tfdebug.runtimes.mlx import arrays
 
 
 def main() -> None:
-    """Print a line for each type, and the totals."""
-    warnings.simplefilter("ignore")
+    """Print a row for each type."""
+    parser = command.parser(__doc__, "only", only=[*TYPES])
+    parser.add_argument("--dtype", default="float32")
+    options = parser.parse_args()
+    command.quiet()
     logging.disable(logging.WARNING)
     mx.set_default_device(mx.cpu)
-    dtype, kinds = (sys.argv[1:2] or ["float32"])[0], sys.argv[2:] or [*TYPES]
-    quiet = loud = paired = given = 0
-    farthest = 0.0
-    for kind in kinds:
+    table = command.Table("mlx-lm", "quiet", "differs", "paired", "arrays", "farthest", "")
+    for kind in options.only:
         try:
             model = reference(kind)
-            found = arrays(mlx_model(model, dtype=dtype), mx.array(IDS.numpy()))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - another configuration, or a kernel that MLX has not
-            print(f"{kind:18} not run: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
+            found = arrays(mlx_model(model, dtype=options.dtype), mx.array(IDS.numpy()))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a kernel that MLX has not
+            print(f"{kind}: not run: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
             continue
         report = compare(trace(model, input_ids=IDS, use_cache=False), found)
-        quiet, loud = quiet + report.ok, loud + (not report.ok)
-        if report.ok:
-            paired, given = paired + report.tensors, given + len(report.arrays)
-            farthest = max(farthest, *(array.distance for array in report.arrays if array.partners))
-        print(f"{kind:18} {'quiet' if report.ok else str(report).splitlines()[0]}", flush=True)
-    print(f"{quiet} quiet, {loud} not; of the quiet ones {paired} of {given} arrays paired, farthest {farthest:.1e}")
+        farthest = max((array.distance for array in report.arrays if array.partners), default=0.0)
+        told = "" if report.ok else str(report).splitlines()[0]
+        cells = int(report.ok), int(not report.ok), report.tensors, len(report.arrays), f"{farthest:.1e}", told
+        table.add(kind, table.row(*cells))
+    table.total()
 
 
 if __name__ == "__main__":

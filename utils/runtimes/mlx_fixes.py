@@ -104,7 +104,7 @@ def _run(*command: str, given: bytes | None = None) -> bytes:
 
 
 def _judged(fix: Fix, package: Path) -> str:
-    path = os.pathsep.join([str(package), *sys.path[1:], str(Path(__file__).parent)])
+    path = os.pathsep.join([str(package), *sys.path[1:], *map(str, Path(__file__).resolve().parents[:2])])
     done = subprocess.run(  # noqa: S603 - this script
         [sys.executable, __file__, "--judge", json.dumps(fix)],
         capture_output=True,

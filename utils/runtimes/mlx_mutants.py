@@ -1,4 +1,4 @@
-"""How often random edits of mlx-lm's files are named: ``python utils/runtimes/mlx_mutants.py [how many] [dtype]``.
+"""How often random edits of mlx-lm's files are named.
 
 Each edit changes one expression of a model file; what the reference calls that is known by the kind of the edit. An
 edit that raises or changes no output is none.
@@ -7,66 +7,29 @@ edit that raises or changes no output is none.
 from __future__ import annotations
 
 import importlib.util
-import random
 import re
 import sys
-import warnings
-from collections import Counter
 from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import numpy as np
-from mlx_corpus import IDS, mlx_model, reference
-from scoring import Score, score
 
-from pytest_tfdebug import Trace, compare, trace
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from mlx_corpus import IDS, QUIET, mlx_model, reference
+from scoring import Trial, measure
+
+import command
+from pytest_tfdebug import Trace, trace
 from pytest_tfdebug.runtimes.mlx import arrays
 
-#: Types whose port is quiet as it is.
-QUIET = (
-    *(
-        "llama",
-        "mistral",
-        "qwen2",
-        "qwen3",
-        "gemma3_text",
-        "phi",
-        "phi3",
-        "stablelm",
-        "cohere",
-        "olmo2",
-        "olmoe",
-        "granite",
-    ),
-    *(
-        "granitemoe",
-        "glm4",
-        "glm4_moe",
-        "nemotron",
-        "mixtral",
-        "qwen2_moe",
-        "helium",
-        "smollm3",
-        "ernie4_5",
-        "seed_oss",
-    ),
-    *(
-        "hunyuan_v1_dense",
-        "deepseek_v3",
-        "mamba",
-        "mamba2",
-        "dots1",
-        "falcon_h1",
-        "ministral3",
-        "lfm2_moe",
-        "nemotron_h",
-    ),
-    *("gptj", "laguna"),
-)
+if TYPE_CHECKING:
+    import random
+
 _ROPE = r"rotate_half|cos|sin|rotary|rope|freqs"
 _ATTENTION = r"attention_interface|matmul|scaled_dot|softmax|scaling|bmm|mask"
 _NORM = r"norm|rsqrt|variance|pow\(2\)|weight \*"
@@ -130,59 +93,33 @@ def edited(name: str, text: str) -> ModuleType:
     return module
 
 
-def edits(text: str) -> list[tuple[int, int, str, str]]:
-    """Return every edit of a text: where, what takes the place, and the reference's words."""
-    return [
-        (each.start(), each.end(), each.expand(new), told)
-        for old, new, told in EDITS
-        for each in re.finditer(old, text, re.MULTILINE)
-    ]
-
-
-def main() -> None:
-    """Print the score."""
-    warnings.simplefilter("ignore")
-    mx.set_default_device(mx.cpu)
-    wanted, dtype = int(sys.argv[1]) if len(sys.argv) > 1 else 100, sys.argv[2] if len(sys.argv) > 2 else "float32"  # noqa: PLR2004
-    rng, scores, widths, folder = random.Random(0), Counter[Score](), [], Path(mkdtemp())  # noqa: S311
-    subjects: dict[str, tuple[Any, Any, Any]] = {}
-    while sum(scores.values()) < wanted:
-        kind = rng.choice(QUIET)
-        name, text = source(kind)
-        first, last, new, told = rng.choice(edits(text))
-        try:
-            if kind not in subjects:
-                model = reference(kind)
-                subjects[kind] = model, golden_of(model, folder / kind, dtype), output(mlx_model(model, dtype=dtype))
-            model, golden, right = subjects[kind]
-            port = mlx_model(model, edited(name, text[:first] + new + text[last:]), dtype=dtype)
-            found = arrays(port, mx.array(IDS.numpy()))
-            wrong = output(port)
-        except Exception:  # noqa: BLE001, S112 - no model comes of it, or MLX has no such kernel on a CPU
-            continue
-        if wrong.shape != right.shape or not np.isfinite(wrong).all():
-            continue
-        if np.abs(wrong - right).max() <= (1e-4 if dtype == "float32" else 0.05) * np.abs(right).max():
-            continue
-        got, width = score(compare(golden, found), partial(_matches, told))
-        scores[got] += 1
-        widths.append(width)
-        line = 1 + text[:first].count("\n")
-        print(
-            f"{got:8} {width:3} {kind:16} {name.rpartition('.')[2]}.py:{line} {text[first:last]!r} -> {new!r}",
-            flush=True,
-        )
-    print(dict(scores), "median statements", np.median(widths), "most", max(widths))
-
-
-def golden_of(model: Any, path: Path, dtype: str) -> Trace:  # noqa: ANN401 - of transformers
-    """Return a trace of a model as it is read from a file, with the floors of a dtype."""
+@cache
+def subject(kind: str, dtype: str) -> tuple[Any, Trace, Any]:
+    """Return a reference, its golden with the floors of a dtype, and what the clean port gives."""
+    model, path = reference(kind), Path(mkdtemp()) / "golden.safetensors"
     trace(model, input_ids=IDS, use_cache=False).save(path, dtypes=() if dtype == "float32" else (dtype,))
-    return Trace.load(path)
+    return model, Trace.load(path), output(mlx_model(model, dtype=dtype))
 
 
-def _matches(told: str, text: str) -> bool:
-    return bool(re.search(told, text))
+def draw(rng: random.Random, dtype: str) -> Trial | None:
+    """Make a random edit."""
+    kind = rng.choice(QUIET)
+    name, text = source(kind)
+    edits = [(each, new, told) for old, new, told in EDITS for each in re.finditer(old, text, re.MULTILINE)]
+    each, new, told = rng.choice(edits)
+    try:
+        model, golden, right = subject(kind, dtype)
+        port = mlx_model(model, edited(name, text[: each.start()] + each.expand(new) + text[each.end() :]), dtype=dtype)
+        found, wrong = arrays(port, mx.array(IDS.numpy())), output(port)
+    except Exception:  # noqa: BLE001 - no model comes of it, or MLX has no such kernel on a CPU
+        return None
+    if wrong.shape != right.shape or not np.isfinite(wrong).all():
+        return None
+    if np.abs(wrong - right).max() <= (1e-4 if dtype == "float32" else 0.05) * np.abs(right).max():
+        return None
+    line = 1 + text[: each.start()].count("\n")
+    where = f"{kind:16} {name.rpartition('.')[2]}.py:{line} {each.group()!r} -> {each.expand(new)!r}"
+    return Trial(where, golden, found, lambda text: bool(re.search(told, text)))
 
 
 def output(port: Any) -> Any:  # noqa: ANN401
@@ -191,4 +128,9 @@ def output(port: Any) -> Any:  # noqa: ANN401
 
 
 if __name__ == "__main__":
-    main()
+    parser = command.parser(__doc__, "edits", "seed")
+    parser.add_argument("--dtype", default="float32")
+    options = parser.parse_args()
+    command.quiet()
+    mx.set_default_device(mx.cpu)
+    measure(partial(draw, dtype=options.dtype), options.edits, options.seed)

@@ -1,4 +1,4 @@
-"""How often random edits of ONNX graphs are named: ``python utils/runtimes/onnx_mutants.py [how many]``.
+"""How often random edits of ONNX graphs are named.
 
 Each edit changes one node of an exported model: another operator, a replaced operand, a changed constant. The exporter
 has written the reference's line beside the node, so the truth is known. An edit that changes no output is none.
@@ -6,23 +6,27 @@ has written the reference's line beside the node, so the truth is known. An edit
 
 from __future__ import annotations
 
-import random
 import re
 import sys
-import warnings
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import torch
 import transformers
 from onnx import numpy_helper
-from scoring import score
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from scoring import Trial, measure
+
+if TYPE_CHECKING:
+    import random
+
+import command
 from pytest_tfdebug import Trace, compare, trace
 from pytest_tfdebug.runtimes.onnx import arrays
 
@@ -104,53 +108,50 @@ def truth(node: Any) -> str:  # noqa: ANN401
     return " ".join(f"{Path(file).name}:{line}" for file, line in frames[-2:])
 
 
-def _names(lines: str, text: str) -> bool:
-    return any(line in text.split() for line in lines.split())
+def exported(name: str, model: torch.nn.Module, inputs: dict[str, Any], folder: Path) -> tuple[Any, ...]:
+    """Export a model, say whether it is quiet, and return what edits of it need."""
+    with torch.no_grad():
+        for parameter in model.eval().parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    program = torch.onnx.export(model, (), kwargs=inputs, dynamo=True, verbose=False)
+    assert program is not None  # noqa: S101
+    program.save(str(folder / f"{name}.onnx"))
+    proto = onnx.load(folder / f"{name}.onnx")
+    trace(model, **inputs).save(folder / f"{name}.safetensors")
+    recorded, clean = Trace.load(folder / f"{name}.safetensors"), arrays(proto, inputs)
+    report = compare(recorded, clean)
+    print(f"{name}: {'quiet' if report.ok else 'LOUD'}, {report.tensors} of {len(report.arrays)} arrays paired")
+    return name, proto, inputs, recorded, clean
 
 
-def main() -> None:
-    """Print the score."""
-    warnings.simplefilter("ignore")
-    wanted, rng, scores = int(sys.argv[1]) if len(sys.argv) > 1 else 100, random.Random(0), Counter[str]()  # noqa: S311
-    torch.manual_seed(0)
-    folder, subjects, widths = Path(mkdtemp()), [], []
-    for name, (model, inputs) in models().items():
-        with torch.no_grad():
-            for parameter in model.eval().parameters():
-                if parameter.dim() == 1:
-                    parameter.add_(0.1 * torch.randn_like(parameter))
-        program = torch.onnx.export(model, (), kwargs=inputs, dynamo=True, verbose=False)
-        assert program is not None  # noqa: S101
-        program.save(str(folder / f"{name}.onnx"))
-        proto = onnx.load(folder / f"{name}.onnx")
-        trace(model, **inputs).save(folder / f"{name}.safetensors")
-        recorded = Trace.load(folder / f"{name}.safetensors")
-        report = compare(recorded, arrays(proto, inputs))
-        print(f"{name}: {'quiet' if report.ok else 'LOUD'}, {report.tensors} of {len(report.arrays)} arrays paired")
-        subjects.append((name, proto, inputs, recorded, arrays(proto, inputs)))
-    while sum(scores.values()) < wanted:
-        name, proto, inputs, recorded, clean = rng.choice(subjects)
-        edited, node, what = mutate(proto, rng)
-        lines = truth(node)
-        try:
-            found = arrays(edited, inputs)
-        except Exception:  # noqa: BLE001, S112 - shapes that do not fit: no model comes of it
-            continue
-        outputs = [value.name for value in proto.graph.output]
-        held = {label.split(" ")[0]: array for label, array in clean}
-        changed = {label.split(" ")[0]: array for label, array in found}
-        is_seen = any(
-            changed[it].shape != held[it].shape or np.abs(changed[it] - held[it]).max() > 1e-4 * np.abs(held[it]).max()
-            for it in outputs
-        )
-        if not lines or not is_seen or any(not np.isfinite(changed[it]).all() for it in outputs):
-            continue
-        found_score, width = score(compare(recorded, found), partial(_names, lines))
-        scores[found_score] += 1
-        widths.append(width)
-        print(f"{found_score:8} {width:3} {name:8} {what:20} {lines}")
-    print(dict(scores), "median lines", np.median(widths), "most", max(widths))
+def draw(rng: random.Random, subjects: list[tuple[Any, ...]]) -> Trial | None:
+    """Make a random edit."""
+    name, proto, inputs, recorded, clean = rng.choice(subjects)
+    edited, node, what = mutate(proto, rng)
+    lines = truth(node)
+    try:
+        found = arrays(edited, inputs)
+    except Exception:  # noqa: BLE001 - shapes that do not fit: no model comes of it
+        return None
+    held, changed = ({label.split(" ")[0]: array for label, array in side} for side in (clean, found))
+    pairs = [(held[value.name], changed[value.name]) for value in proto.graph.output]
+    is_seen = any(
+        one.shape != other.shape or np.abs(other - one).max() > 1e-4 * np.abs(one).max() for one, other in pairs
+    )
+    if not lines or not is_seen or any(not np.isfinite(other).all() for _, other in pairs):
+        return None
+    names = frozenset(lines.split())
+    return Trial(f"{name:8} {what:20} {lines}", recorded, found, lambda text: not names.isdisjoint(text.split()))
 
 
 if __name__ == "__main__":
-    main()
+    options = command.parser(__doc__, "edits", "seed").parse_args()
+    command.quiet()
+    torch.manual_seed(0)
+    place = Path(mkdtemp())
+    measure(
+        partial(draw, subjects=[exported(name, *of, place) for name, of in models().items()]),
+        options.edits,
+        options.seed,
+    )

@@ -1,8 +1,14 @@
-"""What a report on arrays is worth, where the reference's line is known."""
+"""Random edits of ports to other runtimes: what a report on arrays is worth, and the table of many."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import random
+from collections import Counter
+from statistics import median
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import command
+from pytest_tfdebug import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,3 +42,32 @@ def score(report: Any, is_truth: Callable[[str], bool]) -> tuple[Score, int]:  #
 def _told(lines: Any) -> str:  # noqa: ANN401 - a SourceRange
     name: str = lines.file.rpartition("/")[2]
     return f"{' '.join(f'{name}:{number}' for number in range(lines.first, lines.last + 1))} {lines.code}"
+
+
+class Trial(NamedTuple):
+    """An edit that changes an output: what it is, the reference, the arrays, and what names the reference's line."""
+
+    told: str
+    expected: Any
+    found: Any
+    is_truth: Callable[[str], bool]
+
+
+def measure(draw: Callable[[random.Random], Trial | None], wanted: int, seed: int) -> None:
+    """Print what becomes of so many random edits, each as it is judged, and a table of them.
+
+    Args:
+        draw: Makes a random edit; None where no port comes of it, or it changes no output.
+        wanted: How many edits.
+        seed: Of all of them.
+    """
+    rng, scores, widths = random.Random(seed), Counter[str](), list[int]()  # noqa: S311 - the same edits every time
+    while len(widths) < wanted:
+        trial = draw(rng)
+        if trial is not None:
+            got, width = score(compare(trial.expected, trial.found), trial.is_truth)
+            scores[got] += 1
+            widths.append(width)
+            print(f"{got:8} {width:3} {trial.told}", flush=True)
+    table = command.Table("", "edits", "named", "wide", "before", "wrong", "missed", "median statements", "most")
+    table.add("", {**scores, "edits": wanted, "median statements": median(widths), "most": max(widths)})

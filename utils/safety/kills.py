@@ -21,12 +21,10 @@ _WRITER = """
 import os, sys, signal
 import torch
 from pytest_tfdebug import trace
-from safetensors.torch import save_file
-path, seed = sys.argv[1], int(sys.argv[2])
 torch.set_num_threads(1)
 model = torch.nn.Linear(64, 64)
 traces = [trace(model, torch.full((64, 64), float(value))) for value in (1, 2)]
-traces[0].save(path)
+traces[0].save(sys.argv[1])
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
@@ -34,29 +32,17 @@ for line in sys.stdin:
         print(os.getpid(), flush=True)
         while True:
             for each in traces:
-                each.save(path)
+                each.save(sys.argv[1])
     os.waitpid(child, 0)
     print("dead", flush=True)
 """
 
 
 def play_kills(folder: Path, times: int, seed: int = 0) -> list[str]:
-    """Kill a writing process so often, and return what went wrong, a line each.
-
-    Args:
-        folder: An empty directory.
-        times: Number of kills.
-        seed: Of the moments.
-    """
-    moments, path = random.Random(seed), folder / "test.safetensors"
-    problems: list[str] = []
-    with subprocess.Popen(
-        [sys.executable, "-c", _WRITER, str(path), str(seed)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        bufsize=1,
-    ) as writer:
+    """Kill a writing process so often, at seeded moments, and return what went wrong, a line each."""
+    moments, path, problems = random.Random(seed), folder / "test.safetensors", []
+    command, pipe = [sys.executable, "-c", _WRITER, str(path)], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) as writer:
         if writer.stdin is None or writer.stdout is None:
             raise RuntimeError("there are no pipes")
         for number in range(times):
@@ -79,7 +65,5 @@ def _problems(path: Path) -> list[str]:
         return [str(error)]
     values = {float(record.tensor.max()) for record in recorded.calls[0].inputs if record.tensor is not None}
     foreign = [entry.name for entry in path.parent.iterdir() if entry != path and not entry.name.endswith(PARTIAL)]
-    return [
-        *([] if values in ({1.0}, {2.0}) else [f"it holds {values}"]),
-        *(f"foreign file {name}" for name in foreign),
-    ]
+    problems = [] if values in ({1.0}, {2.0}) else [f"it holds {values}"]
+    return problems + [f"foreign file {name}" for name in foreign]

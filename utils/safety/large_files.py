@@ -35,12 +35,7 @@ _REPORT = (
 
 
 def play_large(folder: Path, size: int = _BYTES) -> tuple[int, list[str]]:
-    """Read every file, and return their number and what took too long or too much.
-
-    Args:
-        folder: An empty directory.
-        size: Bytes of a file.
-    """
+    """Read files of so many bytes, and return their number and what took too long or too much."""
     tried, problems = 0, []
     for name, read in _files(folder, size):
         tried += 1

@@ -33,13 +33,8 @@ class Growth(NamedTuple):
     slower: float
 
 
-def play_long_run(count: int) -> tuple[int, list[str]]:
-    """Make so many checks, and return their number and what grew."""
-    return count, told_growth(samples(count), 3)
-
-
 def told_growth(found: list[Sample], turn: int = 1) -> list[str]:
-    """Return in words what grew more than it may."""
+    """Return in words what grew more than it may; ``turn`` as for :func:`growth`."""
     grown = growth(found, turn)
     problems = [f"the process grew by {grown.kilobytes:,} kB"] if grown.kilobytes > KILOBYTES else []
     problems += [f"{grown.handles} handles are left open"] if grown.handles > HANDLES else []
@@ -48,12 +43,7 @@ def told_growth(found: list[Sample], turn: int = 1) -> list[str]:
 
 
 def growth(found: list[Sample], turn: int = 1) -> Growth:
-    """Return what grew.
-
-    Args:
-        found: A sample of each check.
-        turn: So many different checks were made in turn.
-    """
+    """Return what grew between a tenth of the checks and the last; so many different checks were made in turn."""
     seconds = [sum(each.seconds for each in found[start : start + turn]) for start in range(0, len(found), turn)]
     part, warm = max(1, len(seconds) // 10), found[max(1, len(found) // 10)]
     slower = median(seconds[-part:]) / median(seconds[1 : 1 + part])

@@ -8,6 +8,7 @@ import random
 import struct
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,19 +19,12 @@ from pytest_tfdebug.goldens.store.place import is_readable_golden
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _SECONDS = 1.0
 
 
 def play_malformed(folder: Path, count: int, seed: int = 0) -> list[str]:
-    """Read so many malformed goldens, and return what went wrong, a line each.
-
-    Args:
-        folder: An empty directory.
-        count: Number of goldens.
-        seed: Of the damage.
-    """
+    """Read so many malformed goldens, with seeded damage, and return what went wrong, a line each."""
     whole = folder / "whole.safetensors"
     save(whole, trace(_model(), torch.ones(2, 4)), _model(), "test_it.py::test_it")
     content, problems = whole.read_bytes(), []
@@ -93,11 +87,7 @@ def _damages(content: bytes, numbers: random.Random) -> Iterator[Callable[[Path]
             damaged[numbers.randrange(len(damaged))] = numbers.randrange(256)
         if numbers.randrange(3) == 0:
             del damaged[numbers.randrange(len(damaged)) :]
-        yield partial(_write, text=bytes(damaged))
-
-
-def _write(path: Path, text: bytes) -> None:
-    path.write_bytes(text)
+        yield partial(Path.write_bytes, data=bytes(damaged))
 
 
 def _file(metadata: dict[str, str]) -> bytes:

@@ -1,4 +1,4 @@
-"""Runs of pytest with thousands of checks on several workers, and runs that Ctrl-C ends at any moment."""
+"""Runs of pytest: two that write the same goldens, several workers, thousands of goldens, and Ctrl-C at any moment."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug import GoldenError, Trace
+import torch
+
+from pytest_tfdebug import GoldenError
+from pytest_tfdebug.goldens.store.golden_file import load
 from pytest_tfdebug.tracing.record.replacing import PARTIAL, sweep
-from safety.long_run import Sample, told_growth
+from safety.long_run import Growth, Sample, growth, told_growth
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_WORKERS = 4
 #: Exit statuses: all passed, pytest was interrupted in its session, or before or after it.
 _ENDS = (0, 2, -signal.SIGINT)
 #: A frame of a traceback.
 _FRAME = re.compile(rb'File "([^"]+)", line')
-#: A test that is repeated as pytest-repeat does it for ``--count``, by a parameter.
 _SUITE = """
 import pytest
 import torch
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
-MODEL, X = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)), torch.ones(2, 8)
+MODEL = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
 
-@pytest.mark.parametrize("count", range({count}))
+@pytest.mark.parametrize("number", range({tests}))
 @pytest.mark.overflow_free(dtype="float16")
-def test_it(tf_golden, count):
-    tf_golden.check(MODEL, X)
+def test_it(tf_golden, number):
+    tf_golden.check(MODEL, torch.full((2, 4), float(number)))
 """
 #: Writes what each test leaves of the process, to a file for each worker.
 _CONFTEST = """
@@ -76,52 +77,57 @@ for line in sys.stdin:
 """
 
 
-def play_workers_and_repeats(folder: Path, count: int) -> list[str]:
-    """Repeat a test so often, on several workers, and return what grew in one of them.
+def play_two_updates(folder: Path, tests: int) -> list[str]:
+    """Update the same goldens in two runs at once, and return what went wrong, a line each."""
+    _write(folder, tests)
+    runs = [_start(folder, "--tf-golden=update") for _ in range(2)]
+    problems = [problem for run in runs for problem in _failed(run, tests)]
+    return [*problems, *_failed(_start(folder), tests), *_left(folder, tests)]
 
-    Args:
-        folder: An empty directory.
-        count: How often the test is repeated.
-    """
-    (folder / "test_it.py").write_text(_SUITE.format(count=count))
-    (folder / "conftest.py").write_text(_CONFTEST)
+
+def play_workers(folder: Path, tests: int, workers: int = 4) -> list[str]:
+    """Record, check and update on several workers, and return what went wrong or grew in one of them."""
+    _write(folder, tests)
     problems = []
-    for mode in ("missing", "check"):
-        printed = _pytest(folder, f"--tf-golden={mode}", "-n", str(_WORKERS))
-        problems += [] if f"{count} passed" in printed else [f"{mode}: {printed[-600:]}"]
+    for mode in ("missing", "check", "update"):
+        problems += _failed(_start(folder, f"--tf-golden={mode}", "-n", str(workers)), tests)
         for file in sorted(folder.glob("samples.*")):
-            samples = [_sample(line) for line in file.read_text().splitlines()]
-            problems += [f"{mode}, {file.name}: {problem}" for problem in told_growth(samples)]
+            problems += [f"{mode}, {file.name}: {problem}" for problem in told_growth(_samples(file))]
             file.unlink()
-    return problems
+    return [*problems, *_left(folder, tests)]
+
+
+def growth_of_run(folder: Path, tests: int) -> Growth:
+    """Return what grew in a process that records so many goldens."""
+    _write(folder, tests)
+    problems = _failed(_start(folder, "--tf-golden=update"), tests)
+    if problems:
+        raise RuntimeError(problems[0])
+    return growth(_samples(folder / "samples.own"))
 
 
 def play_interrupts(folder: Path, times: int, seed: int = 0) -> list[str]:
-    """Press Ctrl-C so often in a run that updates goldens, and return what was left in disorder.
-
-    Args:
-        folder: An empty directory.
-        times: Number of runs.
-        seed: Of the moments.
-    """
+    """Press Ctrl-C so often in a run that updates goldens, and return what was left in disorder."""
     tests, moments, problems = 50, random.Random(seed), []
-    (folder / "test_it.py").write_text(_SUITE.format(count=tests))
-    _pytest(folder, "--tf-golden=update")
+    _write(folder, tests)
+    _start(folder, "--tf-golden=update").communicate()
     master, terminal = pty.openpty()
     shown: deque[bytes] = deque(maxlen=50)
     Thread(target=lambda: shown.extend(iter(partial(os.read, master, 1 << 12), b"")), daemon=True).start()
     attributes = termios.tcgetattr(terminal)
     told, tell = os.pipe()
+    command = [sys.executable, "-c", _RUNNER, str(tell)]
     with (
         os.fdopen(told, encoding="ascii") as answers,
         subprocess.Popen(
-            [sys.executable, "-c", _RUNNER, str(tell)],
+            command,
             cwd=folder,
+            env=_environment(),
+            text=True,
+            pass_fds=[tell],
             stdin=subprocess.PIPE,
             stdout=terminal,
             stderr=terminal,
-            text=True,
-            pass_fds=[tell],
         ) as runner,
     ):
         os.close(tell)
@@ -157,31 +163,47 @@ def _raised_by_pytest(printed: bytes) -> bool:
     return bool(frames) and b"/_pytest/" in frames[-1]
 
 
+def _write(folder: Path, tests: int) -> None:
+    (folder / "test_it.py").write_text(_SUITE.format(tests=tests))
+    (folder / "conftest.py").write_text(_CONFTEST)
+
+
+def _environment() -> dict[str, str]:
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+
+
+def _start(folder: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *options]
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    return subprocess.Popen(command, cwd=folder, env=_environment(), text=True, stdout=pipe, stderr=both)
+
+
+def _failed(run: subprocess.Popen[str], tests: int) -> list[str]:
+    printed = run.communicate()[0]
+    return [] if f"{tests} passed" in printed else [printed[-600:]]
+
+
 def _left(folder: Path, tests: int) -> list[str]:
-    """Return which goldens cannot be read, or are gone, and what lies beside them."""
+    """Return which goldens are gone, cannot be read or hold another test's tensors, and what lies beside them."""
     goldens = folder / "goldens" / "test_it"
     sweep(goldens)
     files = sorted(goldens.iterdir())
     problems = [] if len(files) == tests else [f"{len(files)} goldens of {tests}"]
     problems += [f"left behind: {file.name}" for file in files if file.name.endswith(PARTIAL)]
-    return [*problems, *filter(None, map(_unreadable, files))]
+    return [*problems, *(problem for file in files for problem in _problems(file))]
 
 
-def _unreadable(file: Path) -> str:
+def _problems(file: Path) -> list[str]:
     try:
-        Trace.load(file)
-    except GoldenError as error:
-        return str(error)
-    return ""
+        value = float(file.name.partition("[")[2].partition("]")[0])
+        (record,) = load(file).trace.calls[0].inputs
+    except (GoldenError, ValueError) as error:
+        return [f"{file.name}: {error}"]
+    is_its_own = record.tensor is not None and torch.equal(record.tensor, torch.full((2, 4), value))
+    return [] if is_its_own else [f"{file.name}: it holds another test's tensors"]
 
 
-def _pytest(folder: Path, *options: str) -> str:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
-    paths = os.pathsep.join(path for path in sys.path if path)
-    environment = {**os.environ, "PYTHONPATH": paths}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout
-
-
-def _sample(line: str) -> Sample:
-    seconds, kilobytes, handles = line.split()
-    return Sample(float(seconds), int(kilobytes), int(handles))
+def _samples(file: Path) -> list[Sample]:
+    values = (line.split() for line in file.read_text().splitlines())
+    return [Sample(float(seconds), int(kilobytes), int(handles)) for seconds, kilobytes, handles in values]

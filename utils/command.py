@@ -1,0 +1,87 @@
+"""What the scripts share: their options, a quiet process, and tables that grow as they run.
+
+Importing it puts the folders of the tests' models and ports on the path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+import transformers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "fixtures"), str(ROOT / "tests" / "ports")]
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "bug": {"metavar": "TEXT", "help": "print the whole reports on bugs with this in their names"},
+    "edits": {"type": int, "default": 100, "help": "edits that change an output (default %(default)s)"},
+    "every": {"type": int, "default": 1, "metavar": "N", "help": "every N-th only"},
+    "only": {"type": lambda text: text.split(","), "metavar": "NAME,NAME", "help": "these only"},
+    "seed": {"type": int, "default": 0, "help": "of the random edits (default %(default)s)"},
+    "show": {"action": "store_true", "help": "print each report that does not name the line"},
+}
+
+
+def parser(doc: str | None, *options: str, **defaults: object) -> argparse.ArgumentParser:
+    """Return a parser with some of the options that scripts share.
+
+    Args:
+        doc: The script's docstring.
+        options: Names of these options.
+        defaults: Other defaults of them.
+    """
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in options:
+        settings = {"default": defaults[name]} if name in defaults else {}
+        made.add_argument(f"--{name}", **{**_OPTIONS[name], **settings})
+    return made
+
+
+def quiet() -> None:
+    """Run on one thread, and print nothing but what the script prints."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity(transformers.logging.CRITICAL)
+    transformers.logging.disable_progress_bar()
+
+
+class Table:
+    """A table whose rows are printed as they are added; integers are summed.
+
+    Args:
+        title: Head of the first column.
+        columns: Heads of the others.
+    """
+
+    def __init__(self, title: str, *columns: str) -> None:
+        self._columns, self._total = columns, Counter[str]()
+        self._print(title, dict(zip(columns, columns, strict=True)))
+
+    def add(self, name: str, cells: Mapping[str, Any]) -> None:
+        """Print a row; a column that has no cell counts nothing."""
+        row = {column: cells.get(column, 0) for column in self._columns}
+        self._total.update({column: cell for column, cell in row.items() if isinstance(cell, int)})
+        self._print(name, row)
+
+    def row(self, *cells: object) -> dict[str, object]:
+        """Return cells, one for each column, under their heads."""
+        return dict(zip(self._columns, cells, strict=True))
+
+    def total(self) -> None:
+        """Print the sums of all rows."""
+        self._print("all", {column: self._total.get(column, "") for column in self._columns})
+
+    def _print(self, name: str, cells: dict[str, Any]) -> None:
+        row = pd.DataFrame([cells], index=[f"{name:24}"])
+        space = [max(len(column), 6) for column in self._columns]
+        print(row.to_string(header=False, col_space=space, float_format="{:.2f}".format), flush=True)
