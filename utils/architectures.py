@@ -238,7 +238,7 @@ def main() -> int:
     """Look at every architecture; the exit status is 1 if anything but padding was found."""
     options = command.parser(__doc__, "only", "every").parse_args()
     command.quiet()
-    table, has_found = command.Table("", "models", *_LOOKED_AT, "padding", "not built"), False
+    table, has_found = command.Table("architectures", "models", *_LOOKED_AT, "padding", "not built"), False
     for family, classes in FAMILIES.items():
         counted: Counter[str] = Counter()
         for kind in [kind for kind in classes if not options.only or kind in options.only][:: options.every]:

@@ -82,6 +82,6 @@ class Table:
         self._print("all", {column: self._total.get(column, "") for column in self._columns})
 
     def _print(self, name: str, cells: dict[str, Any]) -> None:
-        row = pd.DataFrame([cells], index=[f"{name:24}"])
+        row = pd.DataFrame([cells], index=[f"{name:30}"])
         space = [max(len(column), 6) for column in self._columns]
         print(row.to_string(header=False, col_space=space, float_format="{:.2f}".format), flush=True)

@@ -72,7 +72,7 @@ def main() -> int:
     parser.add_argument("--checks", type=int, default=3000, help="checks of the long run")
     options = parser.parse_args()
     command.quiet()
-    table, failed = command.Table("", "tried", "survived", "failed"), 0
+    table, failed = command.Table("check", "tried", "survived", "failed"), 0
     for name, part in _parts(options.only, options.checks):
         tried, problems = part()
         failed += len(problems)

@@ -142,7 +142,7 @@ def main() -> None:
     options = parser.parse_args()
     proof.SECONDS, search.WAITING = options.seconds, _WAITING
     command.quiet()
-    table = command.Table("", "bugs", *_KINDS, "median s")
+    table = command.Table("bugs of", "bugs", *_KINDS, "median s")
     for name in options.sets or SETS:
         rows = list(_rows(SETS[name](), options))
         counts = Counter(kind for row in rows for kind in row.kinds)

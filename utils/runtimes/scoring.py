@@ -69,5 +69,5 @@ def measure(draw: Callable[[random.Random], Trial | None], wanted: int, seed: in
             scores[got] += 1
             widths.append(width)
             print(f"{got:8} {width:3} {trial.told}", flush=True)
-    table = command.Table("", "edits", "named", "wide", "before", "wrong", "missed", "median statements", "most")
-    table.add("", {**scores, "edits": wanted, "median statements": median(widths), "most": max(widths)})
+    table = command.Table("random", "edits", "named", "wide", "before", "wrong", "missed", "median statements", "most")
+    table.add("edits", {**scores, "edits": wanted, "median statements": median(widths), "most": max(widths)})
