@@ -96,10 +96,8 @@ def _run(options: argparse.Namespace) -> int:
         )
     earlier = _earlier(options)
     question = Question(options.repo, options.models_dir, options.test_method_name, options.strict)
-    cache = None if options.no_cache or options.strict else Cache(options.repo, options.models_dir)
-    found = Answer(question, cache)
-    for warning in found.warnings:
-        _tell(warning)
+    found = Answer(question, None if options.no_cache or options.strict else Cache(options.repo, options.models_dir))
+    _print(found.warnings, sys.stderr)
     if options.strict and found.head.bad:
         raise ScanError(f"{len(found.head.bad)} unreadable file(s), named above, with --strict.")
     target = _target(options, found)
@@ -111,7 +109,7 @@ def _run(options: argparse.Namespace) -> int:
 
         write(options.write_baseline, compact(found.report))
         saved.append(options.write_baseline)
-    code = _show(options, found, earlier)
+    code = _show_report(options, found) if earlier is None else _show_changes(options, found, earlier)
     _told(saved)
     return code
 
@@ -127,11 +125,9 @@ def _fix(options: argparse.Namespace) -> int:
 
     today = dt.datetime.now(tz=dt.timezone.utc).date()
     found, bad = rewrites(DiskTree(options.repo), options.models_dir, options.fix, today)
-    for path, reason in sorted(bad.items()):
-        _tell(f"warning: left out: {path}: {reason}")
+    _print((f"warning: left out: {path}: {reason}" for path, reason in sorted(bad.items())), sys.stderr)
     for rewrite in found:
-        for finding in rewrite.findings:
-            _tell(f"{finding.path}:{finding.line}: {finding.text}")
+        _print((f"{finding.path}:{finding.line}: {finding.text}" for finding in rewrite.findings), sys.stderr)
         if rewrite.problem:
             _tell(f"warning: {rewrite.problem}")
         elif options.write:
@@ -163,8 +159,8 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
 
     with GitTree(options.repo, options.base) as tree:
         found = scan_tree(tree, None, options.models_dir)
-    for path, reason in found.skipped_files.items():
-        _tell(f"warning: left out of {options.base}: {path}: {reason}")
+    bad = found.skipped_files.items()
+    _print((f"warning: left out of {options.base}: {path}: {reason}" for path, reason in bad), sys.stderr)
     return found.to_dict()
 
 
@@ -190,14 +186,8 @@ def _save(target: str, form: str | None, found: Answer) -> list[str]:
     return [target, other]
 
 
-def _show(options: argparse.Namespace, found: Answer, earlier: dict[str, Any] | None) -> int:
-    """Print what was asked for, and return the exit code.
-
-    Raises:
-        ScanError: If all tests would be compared with a report of one, or one test with a report that does not have it.
-    """
-    if earlier is None:
-        return _show_report(options, found)
+def _show_changes(options: argparse.Namespace, found: Answer, earlier: dict[str, Any]) -> int:
+    """Print what has changed, and return the exit code; ScanError if the earlier report is not of the same tests."""
     from pytest_tfdebug.scan.ratchet import baseline
 
     file, test, now = options.baseline, options.test_method_name, found.report
@@ -230,8 +220,8 @@ def _show_report(options: argparse.Namespace, found: Answer) -> int:
     from pytest_tfdebug.scan.ratchet import baseline
 
     bare = baseline.without_reason(found.report)
-    for line in baseline.lines(bare, found.report) if bare else ():
-        _print([line], sys.stdout if options.format is None else sys.stderr)  # stdout holds the report
+    lines = baseline.lines(bare, found.report) if bare else ()
+    _print(lines, sys.stdout if options.format is None else sys.stderr)  # stdout holds the report
     return FAILED if bare else OK
 
 

@@ -22,15 +22,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator
 
-    from pytest_tfdebug.scan.errors import Unresolved
     from pytest_tfdebug.scan.report.result import ScanResult
 
 
 class Scanner:
-    """Scans the models of a repository, and keeps what it has read for the next models.
-
-    ``owned`` are the paths that belong to one model alone.
-    """
+    """Scans the models of a repository, and keeps what it has read; ``owned`` are the paths of one model alone."""
 
     def __init__(self, work: Work, tree: Tree) -> None:
         paths = {where.path for where in work.places}
@@ -54,10 +50,7 @@ class Scanner:
         return PartialScan(found, self.workspace.bad, self._tree.record, self._used_by_all())
 
     def _scanned(self, model: str, places: list[ModelTestFile]) -> ModelScan:
-        """Return the states of one test, or of every common test, in the test files of a model.
-
-        Files that cannot be followed are noted with the workspace as bad, and left out.
-        """
+        """Return the states of one test, or of all, in a model's files; one that cannot be followed is noted as bad."""
         classes: list[ClassTests] = []
         self._linked = {}
         for where in places:
@@ -73,25 +66,19 @@ class Scanner:
             if (tests := self._tests(cls))
         }
         ordered = sorted(mixins, key=lambda mixin: (mixin.origin, mixin.size, sorted(mixin.tests)))
-        return ModelScan(model, classes, ordered, self._unresolved(), self._uses([where.path for where in places]))
-
-    def _unresolved(self) -> list[Unresolved]:
-        """Return the bases of the test classes of the model that are neither in the repository nor known by name."""
-        tests = set().union(*(cls.mro for cls, is_test_class in self._linked.items() if is_test_class))
-        used = {(cls.file.path, cls.facts.line, cls.name) for cls in tests}
-        return [found for found in self.linker.unresolved if (found.path, found.line, found.cls) in used]
+        linked = set().union(*(cls.mro for cls, is_test_class in self._linked.items() if is_test_class))
+        used = {(cls.file.path, cls.facts.line, cls.name) for cls in linked}
+        unresolved = [base for base in self.linker.unresolved if (base.path, base.line, base.cls) in used]
+        return ModelScan(model, classes, ordered, unresolved, self._uses([where.path for where in places]))
 
     def _uses(self, paths: list[str]) -> list[str] | None:
         """Return some files of models and those that they import, directly or not; None where that is not known."""
         found, left = set(paths), list(paths)
-        while left:
-            for path in self._imports(left.pop()):
-                if not path:
-                    return None
-                if path not in found:
-                    found.add(path)
-                    left.append(path)
-        return sorted(found)
+        while left and "" not in found:
+            new = set(self._imports(left.pop())) - found
+            found |= new
+            left += new
+        return None if "" in found else sorted(found)
 
     def _used_by_all(self) -> list[str]:
         """Return the files of models that files of no model import; ``""`` where it may be any of them."""
@@ -103,13 +90,10 @@ class Scanner:
     def _imports_of(self, path: str) -> list[str]:
         """Return the files of models that a file imports; ``""`` for a package that holds them all."""
         file = self.workspace.file(path)
-        found = []
-        for each in self.workspace.imports(file) if file is not None else ():
-            if any(models.startswith(each.removesuffix("__init__.py")) for models in self._models):
-                found.append("")
-            elif is_owned(each, self.owned):
-                found.append(each)
-        return found
+        found = self.workspace.imports(file) if file is not None else ()
+        folders = {path: path.removesuffix("__init__.py") for path in found}
+        every = {path for path in found if any(models.startswith(folders[path]) for models in self._models)}
+        return ["" if path in every else path for path in found if path in every or is_owned(path, self.owned)]
 
     def _file(self, where: ModelTestFile) -> Iterator[ClassTests]:
         file = self.workspace.file(where.path)
@@ -117,7 +101,9 @@ class Scanner:
             return
         on_module = self.states.on_module(file)
         for name, found in self._classes(file, set()):
-            cls = None if self._is_alone(found) else self.linker.link(found)
+            is_alone = not getattr(found.binding, "has_bases", False) and is_owned(found.file.path, self.owned)
+            # a class of a model without bases has no common test
+            cls = None if is_alone and not self._is_by_name else self.linker.link(found)
             if cls is None:
                 continue
             self._linked[cls] = cls.inherited.is_test_case or name.startswith("Test") or self._linked.get(cls, False)
@@ -141,39 +127,25 @@ class Scanner:
                 yield from ((name, found) for name, found in others if name not in file.module.names)
 
     def _bound(self, file: File, name: str, binding: Class | BoundFunction | BoundValue | Import) -> Found | None:
-        if isinstance(binding, BoundValue) and not binding.text.replace(".", "").isidentifier():
-            return None
+        symbol = None
         if isinstance(binding, Import):
             path = self.workspace.module_path(file.path, binding.module) if binding.name else None
-            if path is None or not _is_of_tests(path):
-                return None
-            module = self.workspace.file(path)
+            module = self.workspace.file(path) if path is not None and _is_of_tests(path) else None
             symbol = self.workspace.exported(module, binding.name) if module is not None else None
-        else:
+        elif not isinstance(binding, BoundValue) or binding.text.replace(".", "").isidentifier():
             symbol = self.workspace.lookup(file, name)
         return symbol if isinstance(symbol, Found) and isinstance(symbol.binding, Class) else None
 
     def _is_collected(self, name: str, cls: Linked) -> bool:
         """Tell whether pytest collects a class under a name."""
         marked = self._evaluator.attribute(cls, "__test__") if cls.find("__test__") else None
-        if marked is False:
-            return False
-        if cls.inherited.is_test_case:
-            return not _is_abstract(cls)
-        if not name.startswith("Test") and marked is not True:
-            return False
-        return cls.find("__init__") is None and cls.find("__new__") is None
-
-    def _is_alone(self, found: Found) -> bool:
-        """Tell whether a class has no bases and belongs to a model, so that it has no common test."""
-        has_bases = isinstance(found.binding, Class) and found.binding.has_bases
-        return not has_bases and is_owned(found.file.path, self.owned) and not self._is_by_name
+        if marked is False or cls.inherited.is_test_case:
+            return marked is not False and not _is_abstract(cls)
+        is_named = name.startswith("Test") or marked is True
+        return is_named and cls.find("__init__") is None and cls.find("__new__") is None
 
     def _tests_of(self, cls: Linked) -> frozenset[str]:
-        """Return the tests that a class defines for others to inherit, or under the names that other models use.
-
-        A class that belongs to a model defines none for others.
-        """
+        """Return the tests that a class defines for others to inherit, or, of a model, under names that others use."""
         if is_owned(cls.file.path, self.owned):
             return self._shared.intersection(cls.facts.members) if self._is_by_name else frozenset()
         return _tests_in(cls.facts)
@@ -208,10 +180,9 @@ def _is_of_tests(path: str) -> bool:
 
 def _is_abstract(cls: Linked) -> bool:
     """Tell whether a class has no instances because abstract methods are left in it."""
-    if not (cls.inherited.counts_abstract or any(map(is_abstract_base, cls.facts.metaclasses))):
-        return False
+    counts = cls.inherited.counts_abstract or any(map(is_abstract_base, cls.facts.metaclasses))
     members = cls.facts.members
-    return any(map(is_abstract, members.values())) or not cls.inherited.abstract <= members.keys()
+    return counts and (any(map(is_abstract, members.values())) or not cls.inherited.abstract <= members.keys())
 
 
 def scan(

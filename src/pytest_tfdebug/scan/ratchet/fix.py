@@ -20,7 +20,7 @@ from pytest_tfdebug.scan.scanner import Scanner
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_tfdebug.scan.read.tree import DiskTree
 
@@ -28,17 +28,9 @@ if TYPE_CHECKING:
 def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> tuple[list[Rewrite], dict[str, str]]:
     """Return every file of a repository that is to be rewritten, and those that were left out, with the reason.
 
-    Args:
-        tree: The repository.
-        models_dir: Where its models' tests are; found where it is not given.
-        kind: ``"stale"`` for what skips nothing any more, ``"reasons"`` for skips whose reason stands beside them.
-        today: The day to which ``until=`` is held.
-
-    Raises:
-        ScanError: If there are no model tests.
+    ``kind`` is ``"stale"`` for what skips nothing any more, ``"reasons"`` for skips whose reason stands beside them.
     """
-    work = Work("", tuple(model_files(tree, models_dir)), None)
-    scanner = Scanner(work, tree)
+    scanner = Scanner(Work("", tuple(model_files(tree, models_dir)), None), tree)
     bad = scanner.scan().bad
     skips = StaleSkips(scanner, tree, today)
     found = skips.find() if kind == "stale" else sorted(skips.without_reason())
@@ -49,10 +41,7 @@ def rewrites(tree: DiskTree, models_dir: str, kind: str, today: dt.date) -> tupl
 
 
 class Rewrite:
-    """A file with its findings put right.
-
-    Where libcst cannot read the whole of it, ``content`` stays as it is, and ``problem`` says why.
-    """
+    """A file with its findings put right; where libcst cannot read the whole of it, ``problem`` says why."""
 
     def __init__(self, path: str, content: bytes, findings: Sequence[StaleMark]) -> None:
         self.path, self.findings, self.content, self.problem = path, findings, content, ""
@@ -71,11 +60,7 @@ class Rewrite:
         yield from difflib.unified_diff(before, after, f"a/{self.path}", f"b/{self.path}", lineterm="")
 
     def write(self, root: str) -> None:
-        """Replace the file, which keeps its mode; what a link leads to is replaced, inside the root, and not the link.
-
-        Raises:
-            ScanError: If it cannot be written.
-        """
+        """Replace the file, which keeps its mode; of a link inside the root what it leads to is replaced."""
         target = Path(root, self.path).resolve()
         if not target.is_relative_to(Path(root).resolve()):  # the link has changed since it was read
             raise ScanError(f"Cannot write {self.path}: a link that leads out of the repository.")
@@ -94,33 +79,28 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
 
     def __init__(self, findings: Iterable[StaleMark]) -> None:
         super().__init__()
-        self._findings: Mapping[tuple[int, str], StaleMark] = {(each.line, each.name): each for each in findings}
+        self._findings = {(each.line, each.name): each for each in findings}
         self._removed: list[Any] = []
 
     def _finding(self, node: Any, name: str = "") -> StaleMark | None:
         return self._findings.get((self.get_metadata(PositionProvider, node).start.line, name))
 
-    def leave_FunctionDef(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802 - libcst's name
-        """Take a function out."""
-        return self._out(original_node) if self._finding(original_node, original_node.name.value) else updated_node
-
     def _out(self, node: Any) -> Any:
         self._removed.append(node)
         return cst.RemoveFromParent()
 
+    def leave_FunctionDef(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802 - libcst's name
+        """Take a function out."""
+        return self._out(original_node) if self._finding(original_node, original_node.name.value) else updated_node
+
     def leave_SimpleStatementLine(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802
         """Take assignments out, and the line where nothing is left on it."""
-        kept = [
-            updated
-            for small, updated in zip(original_node.body, updated_node.body, strict=True)
-            if not any(self._finding(small, name) for name in _targets(small))
-        ]
-        if not kept:
-            return self._out(original_node)
+        small = zip(original_node.body, updated_node.body, strict=True)
+        kept = [after for was, after in small if not any(self._finding(was, name) for name in _targets(was))]
         if len(kept) == len(original_node.body):
             return updated_node
-        last = kept[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
-        return updated_node.with_changes(body=[*kept[:-1], last])
+        last = [each.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for each in kept[-1:]]
+        return updated_node.with_changes(body=[*kept[:-1], *last]) if kept else self._out(original_node)
 
     def leave_Decorator(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802
         """Take a decorator out, or give it a reason."""
@@ -129,28 +109,22 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
             return updated_node
         if finding.reason is None:
             return cst.RemoveFromParent()
-        skip = updated_node.decorator
-        function = skip.func if isinstance(skip, cst.Call) else skip
-        reason = cst.SimpleString(json.dumps(finding.reason, ensure_ascii=False))
-        equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-        return updated_node.with_changes(
-            decorator=cst.Call(function, [cst.Arg(reason, keyword=cst.Name("reason"), equal=equal)])
-        )
+        reason = cst.parse_expression(f"_(reason={json.dumps(finding.reason, ensure_ascii=False)})").args
+        function = getattr(updated_node.decorator, "func", updated_node.decorator)
+        return updated_node.with_changes(decorator=cst.Call(function, reason))
 
     def leave_IndentedBlock(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802
         """Leave no blank line at the top of a block whose first statement is gone."""
-        was = original_node.body[0]
-        if not updated_node.body or not any(was is each for each in self._removed):
+        was, (first, *rest) = original_node.body[0], updated_node.body or (None,)
+        if first is None or not any(was is each for each in self._removed):
             return updated_node
-        first = updated_node.body[0]
         kept = [line for line in first.leading_lines if line.comment is not None]
         blank = [line for line in was.leading_lines if line.comment is None]
-        first = first.with_changes(leading_lines=[*blank, *kept])
-        return updated_node.with_changes(body=[first, *updated_node.body[1:]])
+        return updated_node.with_changes(body=[first.with_changes(leading_lines=[*blank, *kept]), *rest])
 
 
 def _targets(small: Any) -> list[str]:
     """Return the names that an assignment binds."""
-    is_plain = isinstance(small, cst.Assign)
-    targets = [each.target for each in small.targets] if is_plain else [getattr(small, "target", None)]
-    return [target.value for target in targets if isinstance(target, cst.Name)]
+    targets = small.targets if isinstance(small, cst.Assign) else [small]
+    names = (getattr(each, "target", None) for each in targets)
+    return [name.value for name in names if isinstance(name, cst.Name)]

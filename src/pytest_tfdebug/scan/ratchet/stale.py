@@ -37,10 +37,9 @@ _VERSIONED = ("setup.py", "pyproject.toml")
 
 
 class StaleMark(NamedTuple):
-    """Something to rewrite.
+    """Something to rewrite: the file and line of a ``def``, assignment or decorator, and the name that it binds.
 
-    ``line`` is that of the ``def``, the assignment or the decorator; ``name`` is empty for a decorator. ``reason`` is
-    what to give the decorator, empty where none is known, and None where all of it is to go.
+    ``reason`` is what to give a decorator, empty where none is known, and None where all of it is to go.
     """
 
     path: str
@@ -72,24 +71,17 @@ class StaleSkips:
                 continue
             found += self._expired(cls, cls.facts.decorators)
             for name, member in cls.facts.members.items():
-                is_needed = self._is_given(cls, name, heirs)
+                is_needed = _is_given(cls, name, heirs)
                 if isinstance(member, BoundFunction) and name.startswith("test_"):
                     found += self._override(cls, name, member, is_needed=is_needed)
                 elif isinstance(member, BoundValue) and not is_needed and _is_flag(name, member):
                     flags.append((cls, name, member))
         read = self._read({name for _, name, _ in flags})
-        found += (
-            StaleMark(cls.file.path, value.line, name, f"nothing reads the flag {name} of {cls.name}")
-            for cls, name, value in flags
-            if name not in read
-        )
+        for cls, name, value in flags:
+            if name not in read:
+                text = f"nothing reads the flag {name} of {cls.name}"
+                found.append(StaleMark(cls.file.path, value.line, name, text))
         return sorted(set(found), key=lambda each: each[:4])
-
-    def _is_given(self, cls: Linked, name: str, heirs: list[Linked]) -> bool:
-        """Tell whether a base may give this name to a class or to one that inherits from it."""
-        names = (name, *unnumbered(name))
-        is_open = any(not heir.inherited.is_closed for heir in heirs)
-        return is_open or any(heir.after(cls, each) is not None for heir in heirs for each in names)
 
     def _override(self, cls: Linked, name: str, function: BoundFunction, *, is_needed: bool) -> Iterator[StaleMark]:
         """Yield the override of a test that skips what is not there, or skips it longer than it should."""
@@ -104,28 +96,22 @@ class StaleSkips:
 
     def _is_skipped(self, cls: Linked, name: str, function: BoundFunction) -> bool:
         state = self._scanner.states.definitions.of(name, cls, function).state
-        if state is not None and state.is_skipped:
-            return True
-        skips, _, _ = self._scanner.runner.test(cls, function, cls)
-        return any(not skip.guards for skip in skips)
+        is_skipped = state is not None and state.is_skipped
+        return is_skipped or any(not skip.guards for skip in self._scanner.runner.test(cls, function, cls)[0])
 
     def _expired(self, cls: Linked, decorators: Iterable[Decorator]) -> Iterator[StaleMark]:
         for decorator in decorators:
-            if "skip" not in decorator.text.lower():
-                continue
-            skips = self._scanner.decorators.of(cls.file, decorator, cls.facts)
-            end = _until(self._scanner.workspace.node(cls.file, decorator))
+            is_skip = "skip" in decorator.text.lower()
+            skips = self._scanner.decorators.of(cls.file, decorator, cls.facts) if is_skip else ()
+            end = _until(self._scanner.workspace.node(cls.file, decorator)) if is_skip else ""
             if any(skip.guards for skip in skips):
                 continue
-            if end and self._is_over(end):
-                yield StaleMark(
-                    cls.file.path, decorator.line, "", f"a skip of {cls.name} was to end with until={end!r}"
-                )
+            texts = [f"until={end!r}"] if end and self._is_over(end) else []
             for skip in skips:
                 version = _version_in(skip.reason, self._package)
-                if version and self._is_past(version):
-                    text = f"a skip of {cls.name} was to end with {version}: {skip.reason}"
-                    yield StaleMark(cls.file.path, decorator.line, "", text)
+                texts += [f"{version}: {skip.reason}"] if version and self._is_past(version) else []
+            for text in texts:
+                yield StaleMark(cls.file.path, decorator.line, "", f"a skip of {cls.name} was to end with {text}")
 
     def _is_over(self, end: str) -> bool:
         try:
@@ -155,15 +141,13 @@ class StaleSkips:
         """Yield every decorator that skips without a reason, with the reason that a comment or docstring gives."""
         for cls in self._classes:
             functions = [member for member in cls.facts.members.values() if isinstance(member, BoundFunction)]
-            holders = [(cls.name, cls.facts.decorators, "")]
-            holders += [(f"{cls.name}.{each.name}", each.decorators, each.docstring) for each in functions]
-            for name, decorators, docstring in holders:
-                for decorator in decorators:
-                    if self._is_bare(cls, decorator):
-                        reason = self._comment(cls.file.path, decorator.line) or docstring
-                        rest = "" if reason else ", and nothing beside it says why"
-                        text = f"{name} is skipped without a reason{rest}"
-                        yield StaleMark(cls.file.path, decorator.line, "", text, reason)
+            holders = [(cls.name, each, "") for each in cls.facts.decorators]
+            holders += [(f"{cls.name}.{of.name}", each, of.docstring) for of in functions for each in of.decorators]
+            for name, decorator, docstring in holders:
+                if self._is_bare(cls, decorator):
+                    reason = self._comment(cls.file.path, decorator.line) or docstring
+                    text = f"{name} is skipped without a reason{'' if reason else ', and nothing beside it says why'}"
+                    yield StaleMark(cls.file.path, decorator.line, "", text, reason)
 
     def _comment(self, path: str, line: int) -> str:
         """Return the comment on a line, or the one above it."""
@@ -175,10 +159,16 @@ class StaleSkips:
 
     def _is_bare(self, cls: Linked, decorator: Decorator) -> bool:
         symbol = self._scanner.workspace.callee(cls.file, self._scanner.workspace.node(cls.file, decorator))
-        skip = SKIP_DECORATORS.get(symbol.name) if isinstance(symbol, External) else None
-        if skip is None or skip.has_condition:
-            return False
-        return all(not skip.reason.strip() for skip in self._scanner.decorators.of(cls.file, decorator, cls.facts))
+        known = SKIP_DECORATORS.get(symbol.name) if isinstance(symbol, External) else None
+        skips = self._scanner.decorators.of(cls.file, decorator, cls.facts)
+        return known is not None and not known.has_condition and not any(skip.reason.strip() for skip in skips)
+
+
+def _is_given(cls: Linked, name: str, heirs: list[Linked]) -> bool:
+    """Tell whether a base may give this name to a class or to one that inherits from it."""
+    names = (name, *unnumbered(name))
+    is_open = any(not heir.inherited.is_closed for heir in heirs)
+    return is_open or any(heir.after(cls, each) is not None for heir in heirs for each in names)
 
 
 def _is_flag(name: str, value: BoundValue) -> bool:

@@ -87,11 +87,7 @@ class PartialScan(NamedTuple):
 
 
 def result(part: PartialScan, test: str | None) -> ScanResult:
-    """Return the report of a scan of all tests, or of one.
-
-    Raises:
-        ScanError: If there is nothing to report.
-    """
+    """Return the report of a scan of all tests, or of one; ScanError if there is nothing to report."""
     models, cases = part.models, dict[str, list[Case]]()
     for cls in sorted((cls for model in models for cls in model.classes), key=attrgetter("model", "name")):
         for name, state in cls.states.items():
@@ -159,11 +155,7 @@ def to_rows(part: PartialScan) -> Rows:
 
 
 def from_rows(rows: Any, bad: dict[str, str], record: Record) -> PartialScan:
-    """Return what rows hold, with what was left out and read.
-
-    Raises:
-        ValueError: If the rows are not such as :func:`to_rows` makes, or another of the cache's ``MISTAKES``.
-    """
+    """Return what rows hold, with what was left out and read; one of the cache's ``MISTAKES`` if they are no such."""
     from msgspec import convert
 
     kept = convert(rows, Rows, dec_hook=lambda kind, text: kind(text))
