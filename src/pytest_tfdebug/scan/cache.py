@@ -64,10 +64,8 @@ class Cache:
         return None
 
     def rows(self, name: str) -> Any:
-        """Return the rows of an answer, whose types are not checked."""
-        with suppress(*MISTAKES):
-            return json.loads(_whole(self._parts[self._key(name)][1]))
-        return None
+        """Return the rows of an answer, whose types are not checked, or raise one of ``MISTAKES``."""
+        return json.loads(_whole(self._parts[self._key(name)][1]))
 
     def keep(self, name: str, head: Head, rows: object) -> None:
         """Keep an answer in place of what was kept under its name; a cache that cannot be written is no error."""

@@ -62,11 +62,8 @@ def parser() -> argparse.ArgumentParser:
     add("--repo", default=".", metavar="DIR", help="root of the repository (default: the current directory)")
     add("--models-dir", default="", metavar="DIR", help="model test directory (default: found automatically)")
     add("--test-method-name", metavar="NAME", help="scan one common test, such as test_inputs_embeds")
-    add(
-        "--output-dir",
-        metavar="DIR",
-        help="where reports go (default: the current directory; a comparison and --fix write none)",
-    )
+    where = "where reports go (default: the current directory; a comparison and --fix write none)"
+    add("--output-dir", metavar="DIR", help=where)
     add("--write-baseline", metavar="FILE", help="write what --baseline needs, a hundredth of a report")
     add("--format", choices=_FORMATS, help="print this instead of the summary; markdown is saved too")
     add("--verbose", action="store_true", help="list everything that is counted or cut short")
@@ -76,11 +73,8 @@ def parser() -> argparse.ArgumentParser:
     compare = found.add_mutually_exclusive_group()
     compare.add_argument("--baseline", metavar="FILE", help="compare with an earlier report; exit with 1 on a new skip")
     compare.add_argument("--base", metavar="REV", help="compare with a git revision; exit with 1 on a new skip")
-    compare.add_argument(
-        "--fix",
-        choices=("stale", "reasons"),
-        help="show how to take out skips that skip nothing, or to say why others skip",
-    )
+    fix = "show how to take out skips that skip nothing, or to say why others skip"
+    compare.add_argument("--fix", choices=("stale", "reasons"), help=fix)
     how = found.add_mutually_exclusive_group()
     how.add_argument("--diff", action="store_true", help="print what --fix would change (default)")
     how.add_argument("--write", action="store_true", help="let --fix rewrite the files")
@@ -137,9 +131,8 @@ def _fix(options: argparse.Namespace) -> int:
     count, files = sum(len(rewrite.findings) for rewrite in found), len(found)
     done = "rewritten" if options.write else "to rewrite with --write"
     _tell(f"{count} skip(s) in {files} file(s) {done}." if count else "Nothing to fix.")
-    if options.output_dir is not None:
-        report = Answer(Question(options.repo, options.models_dir))
-        target = os.path.join(os.path.expanduser(options.output_dir), f"{report.question.name}.json")
+    report = Answer(Question(options.repo, options.models_dir))
+    if options.output_dir is not None and (target := _target(options, report)) is not None:
         _told(_save(target, None, report))
     return OK
 

@@ -155,7 +155,7 @@ class Scanner:
         """The names of tests that several models define, where these are what the models have in common."""
         count: Counter[str] = Counter()
         tests: set[str] = set()
-        for places in self._by_model.values() if self._is_by_name else ():
+        for places in self._by_model.values():
             files = [file for where in places if (file := self.workspace.file(where.path)) is not None]
             classes = [each for file in files for each in file.module.names.values() if isinstance(each, Class)]
             count.update({name for each in classes for name in each.members})
@@ -203,6 +203,4 @@ def scan(
 
 def scan_tree(tree: Tree, test: str | None, models_dir: str) -> ScanResult:
     """Scan the files of a tree, as :func:`scan` does."""
-    places = tuple(model_files(tree, models_dir))
-    part = Scanner(Work("", places, test), tree).scan()
-    return result(part, test)
+    return result(Scanner(Work("", tuple(model_files(tree, models_dir)), test), tree).scan(), test)

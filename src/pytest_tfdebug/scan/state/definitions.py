@@ -65,20 +65,20 @@ class Definitions:
         self.of, self.variants = cache(self._read), cache(self._variants)
 
     def _variants(self, test: str, mro: tuple[Linked, ...]) -> list[tuple[str, Definition]]:
-        own = [(definer, definer.facts.members[test]) for definer in mro if test in definer.facts.members]
-        if all(self._expansion(*each) is None for each in own):
-            return [(test, self.of(test, *own[0]))]
+        own = {definer: definer.facts.members[test] for definer in mro if test in definer.facts.members}
+        expansions = {definer: self._expansion(definer, member) for definer, member in own.items()}
+        if not any(expansions.values()):
+            return [(test, self.of(test, *next(iter(own.items()))))]
         found: dict[str, Definition | None] = {}
         for definer in mro:
             slots: list[tuple[str, Binding, tuple[Decorator, ...] | None]]
             slots = [(name, each, None) for name, each in definer.facts.members.items() if _is_numbered(name, test)]
-            member = definer.facts.members.get(test)
-            expanded = self._expansion(definer, member)
-            if member is not None and expanded is None:
-                slots.append((test, member, None))
-            elif member is not None and expanded is not None:
+            expanded = expansions.get(definer)
+            if expanded is not None:
                 found.setdefault(test, self._leftover(definer, expanded.outer))
-                slots += [(name, member, expanded.inner) for name in expanded.names]
+                slots += [(name, own[definer], expanded.inner) for name in expanded.names]
+            elif definer in own:
+                slots.append((test, own[definer], None))
             found.update((slot[0], self.of(slot[0], definer, *slot[1:])) for slot in slots if slot[0] not in found)
         return [(name, definition) for name, definition in found.items() if definition is not None]
 
@@ -135,9 +135,10 @@ class Definitions:
         if member is not None and member is not value:
             return (), (definer, member)
         head, _, name = dotted.rpartition(".")
-        for base in definer.mro:
-            if head and base.name == head.rpartition(".")[2] and name in base.facts.members:
-                return (), (base, base.facts.members[name])
+        named = (base for base in definer.mro if head and base.name == head.rpartition(".")[2])
+        base = next((base for base in named if name in base.facts.members), None)
+        if base is not None:
+            return (), (base, base.facts.members[name])
         symbol = self._workspace.resolve(definer.file, dotted)
         if isinstance(symbol, Found) and isinstance(symbol.binding, BoundValue):
             known = self._evaluator.bound(symbol.file, symbol.binding)
