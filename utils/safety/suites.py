@@ -188,7 +188,7 @@ def _left(folder: Path, tests: int) -> list[str]:
     """Return which goldens are gone, cannot be read or hold another test's tensors, and what lies beside them."""
     goldens = folder / "goldens" / "test_it"
     sweep(goldens)
-    files = sorted(goldens.iterdir())
+    files = sorted(goldens.iterdir()) if goldens.exists() else []
     problems = [] if len(files) == tests else [f"{len(files)} goldens of {tests}"]
     problems += [f"left behind: {file.name}" for file in files if file.name.endswith(PARTIAL)]
     return [*problems, *(problem for file in files for problem in _problems(file))]
