@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType, field
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Call, Site, SourceRange, TensorRecord, Write
 from pytest_tfdebug.tracing.file.stored_tensors import TensorEntry, TensorReader, TensorWriter
+from pytest_tfdebug.tracing.record.skeleton import ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +151,10 @@ def _decode_call(entry: CallEntry, reader: TensorReader) -> Call:
     inputs = tuple(reader.record(*leaf) for leaf in entry.inputs)
     for key, bare in entry.skeleton.items():
         if key in ("args", "kwargs", "outputs"):
-            _check_skeleton(bare, len((outputs or ()) if key == "outputs" else inputs))
+            count = len((outputs or ()) if key == "outputs" else inputs)
+            for end in ends(bare):
+                if isinstance(end, int) and not 0 <= end < count:
+                    raise ValueError(f"there is no leaf {end} among {count}")
     msgspec.convert(entry.skeleton, _Skeleton)
     read = {
         "depth": 0,
@@ -169,20 +173,6 @@ class _Skeleton(msgspec.Struct):
 
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-
-
-def _check_skeleton(bare: Any, leaves: int) -> None:  # noqa: ANN401 - JSON
-    if isinstance(bare, list):
-        for child in bare:
-            _check_skeleton(child, leaves)
-    elif isinstance(bare, dict) and "items" in bare:
-        for child in msgspec.convert(bare["items"], dict[str, Any]).values():
-            _check_skeleton(child, leaves)
-    elif isinstance(bare, dict):
-        if not 0 <= msgspec.convert(bare["leaf"], int) < leaves:
-            raise ValueError(f"there is no leaf {bare['leaf']} among {leaves}")
-    else:
-        msgspec.convert(bare, str)
 
 
 @lru_cache(maxsize=4096)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError
+from pytest_tfdebug.tracing.record.skeleton import ends, with_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ def string_inputs(trace: Trace) -> dict[str, list[str]]:
     for call in trace.calls:
         if call.parent is None:
             for name, bare in _inputs(call):
-                texts = [text for text in _texts(bare) if text != REDACTED]
+                texts = [text for text in map(str, ends(bare)) if text.startswith(_QUOTES) and text != REDACTED]
                 if texts:
                     found.setdefault(name, []).extend(texts)
     return found
@@ -38,22 +39,23 @@ def redacted(trace: Trace, names: bool | tuple[str, ...]) -> Trace:  # noqa: FBT
     """
     held = string_inputs(trace)
     given = {name for call in trace.calls if call.parent is None for name, _ in _inputs(call)}
+    told = ", ".join(map(repr, sorted(given))) or "nothing by name"
     for name in () if names is True else names or ():
         if name not in given:
-            raise TFDebugError(f"redact={name!r} is no input of {trace.model_class}: it was given {_listed(given)}.")
+            raise TFDebugError(f"redact={name!r} is no input of {trace.model_class}: it was given {told}.")
     chosen = held if names is True else {name: held.get(name, []) for name in names or ()}
     secrets = {text[1:-1] for texts in chosen.values() for text in texts if len(text) > 2}  # noqa: PLR2004 - the quotes
     if not secrets:
         return trace
+
+    def without(text: str) -> str:
+        return REDACTED if any(secret in text for secret in secrets) else text
+
     calls = [
-        replace(call, skeleton={key: _without(bare, secrets) for key, bare in call.skeleton.items()})
+        replace(call, skeleton={key: with_texts(bare, without) for key, bare in call.skeleton.items()})
         for call in trace.calls
     ]
     return replace(trace, calls=calls)
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(map(repr, sorted(names))) or "nothing by name"
 
 
 def _inputs(call: Call) -> Iterator[tuple[str, Any]]:
@@ -61,25 +63,3 @@ def _inputs(call: Call) -> Iterator[tuple[str, Any]]:
     names = [*call.parameters, *(f"[{place}]" for place in range(len(call.parameters), len(args)))]
     yield from zip(names, args, strict=False)
     yield from (kwargs.get("items", {}) if isinstance(kwargs, dict) else {}).items()
-
-
-def _texts(bare: Any) -> Iterator[str]:  # noqa: ANN401 - nested JSON
-    if isinstance(bare, str):
-        if bare.startswith(_QUOTES):
-            yield bare
-    elif isinstance(bare, list):
-        for child in bare:
-            yield from _texts(child)
-    elif isinstance(bare, dict):
-        for child in bare.get("items", {}).values():
-            yield from _texts(child)
-
-
-def _without(bare: Any, secrets: set[str]) -> Any:  # noqa: ANN401 - nested JSON
-    if isinstance(bare, str):
-        return REDACTED if any(secret in bare for secret in secrets) else bare
-    if isinstance(bare, list):
-        return [_without(child, secrets) for child in bare]
-    if isinstance(bare, dict) and "items" in bare:
-        return {"items": {key: _without(child, secrets) for key, child in bare["items"].items()}}
-    return bare

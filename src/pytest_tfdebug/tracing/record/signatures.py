@@ -16,6 +16,9 @@ from pytest_tfdebug.tracing.record.wrappers import bare
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+#: Kinds of parameters that are given by their place, and those that collect what has none of its own.
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _OF_TORCH = frozenset(dir(torch.nn.Module))
 
 
@@ -32,18 +35,16 @@ def forward_parameters(module_class: type) -> Mapping[str, inspect.Parameter]:
 @lru_cache(maxsize=4096)
 def positional_parameters(module_class: type) -> tuple[str, ...]:
     """Return the names of the parameters that a class's forward takes by position."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(name for name, parameter in forward_parameters(module_class).items() if parameter.kind in kinds)
+    return tuple(name for name, parameter in forward_parameters(module_class).items() if parameter.kind in _BY_POSITION)
 
 
 def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     """Return the names of the parameters that a bound method takes by position; none where they cannot be known."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return ()
-    return tuple(parameter.name for parameter in found if parameter.kind in kinds)
+    return tuple(parameter.name for parameter in found if parameter.kind in _BY_POSITION)
 
 
 def method_of(model: torch.nn.Module, method: str) -> Callable[..., Any]:
@@ -72,11 +73,7 @@ def bound(model: Any) -> tuple[Any, str]:  # noqa: ANN401 - whatever a user give
 @lru_cache(maxsize=4096)
 def named_parameters(module_class: type) -> tuple[str, ...]:
     """Return the names of all parameters of a class's forward, but for the collecting ``*args`` and ``**kwargs``."""
-    return tuple(
-        name
-        for name, parameter in forward_parameters(module_class).items()
-        if parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    )
+    return tuple(name for name, parameter in forward_parameters(module_class).items() if parameter.kind not in VARIADIC)
 
 
 def collects_keywords(module_class: type) -> bool:

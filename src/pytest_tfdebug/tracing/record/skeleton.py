@@ -12,6 +12,7 @@ from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import torch
 
 from pytest_tfdebug.redaction import redact
@@ -20,6 +21,8 @@ from pytest_tfdebug.redaction.tokens import MASK
 from pytest_tfdebug.tracing.record.leaves import is_cache, is_registered, opener
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pytest_tfdebug.tracing.record.leaves import Leaf
 
 _NUMBERS = (bool, int, float)
@@ -72,3 +75,32 @@ def _text(value: object) -> str:
         return repr(value)
     except Exception:  # noqa: BLE001 - a user's repr may raise anything, and must not end the forward
         return f"<{type(value).__name__} object>"
+
+
+def ends(bare: Any) -> Iterator[int | str]:  # noqa: ANN401 - nested JSON, of whoever wrote it
+    """Yield what stands at the ends of a skeleton: the number of each leaf, and texts.
+
+    Raises:
+        KeyError, ValueError: If it is none.
+    """
+    if isinstance(bare, list):
+        for child in bare:
+            yield from ends(child)
+    elif isinstance(bare, dict) and "items" in bare:
+        for child in msgspec.convert(bare["items"], dict[str, Any]).values():
+            yield from ends(child)
+    elif isinstance(bare, dict):
+        yield msgspec.convert(bare["leaf"], int)
+    else:
+        yield msgspec.convert(bare, str)
+
+
+def with_texts(bare: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - nested JSON
+    """Return a skeleton with other texts."""
+    if isinstance(bare, str):
+        return change(bare)
+    if isinstance(bare, list):
+        return [with_texts(child, change) for child in bare]
+    if isinstance(bare, dict) and "items" in bare:
+        return {"items": {key: with_texts(child, change) for key, child in bare["items"].items()}}
+    return bare
