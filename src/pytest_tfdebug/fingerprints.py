@@ -134,13 +134,7 @@ class Fingerprinter:
 
 
 class _Room(NamedTuple):
-    """Room for a piece of a tensor in float64.
-
-    Args:
-        wide: In its shape.
-        flat: The same memory, flat.
-        spare: As much again, flat.
-    """
+    """Room for a piece of a tensor in float64."""
 
     wide: torch.Tensor
     flat: torch.Tensor
@@ -148,11 +142,7 @@ class _Room(NamedTuple):
 
 
 class _Sums:
-    """The sums that moments are made of, added up a piece at a time.
-
-    Args:
-        known: A fingerprint that has the moments already.
-    """
+    """The sums that moments are made of, added up a piece at a time."""
 
     def __init__(self, known: Fingerprint | None) -> None:
         self._known = known

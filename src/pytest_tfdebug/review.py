@@ -26,12 +26,7 @@ class _NoRevisionError(Exception):
 
 
 class _OldAndNew(NamedTuple):
-    """A golden and what the revision holds in its place.
-
-    Args:
-        name: Its path, from where the command was started.
-        blob: Of the revision; None where it has none.
-    """
+    """A golden, and the blob that the revision holds in its place, if any."""
 
     name: str
     blob: str | None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 
@@ -160,25 +160,35 @@ class Trace:
         summarize(self.records())
 
 
+#: Returns what is kept of a leaf of a call, which is its ``input``, ``output`` or ``write``.
+_Keep: TypeAlias = "Callable[[Call, Leaf, str], TensorRecord]"
+
+
+def _keep(model: torch.nn.Module, *, is_sampled: bool = False, is_part: bool = False) -> _Keep:
+    """Return what keeps all of each tensor, or what a golden does; of a part, what this rank holds of it."""
+    owned = chain(model.parameters(), model.buffers())
+    if is_sampled:
+        return Samples(owned).take
+    take = Captures(owned).take
+    if is_part:
+        return lambda _call, leaf, _role: record_here(leaf, take)
+    return lambda _call, leaf, _role: tensor_record(leaf, take(leaf.tensor))
+
+
 class _Keeper:
-    """The consumer that keeps everything, or what a golden keeps."""
+    """The consumer that keeps a forward."""
 
     def __init__(
         self,
-        model: torch.nn.Module,
         trace: Trace,
-        on_call: Callable[[Trace, Call], None] | None = None,
-        samples: Samples | None = None,
-        *,
-        group: Group | None = None,
-        kept_output: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        keep: _Keep,
+        on_call: Callable[[Trace, Call], None] | None,
+        kept_output: Callable[[torch.Tensor], torch.Tensor] | None,
     ) -> None:
-        self._trace, self._on_call, self._samples, self._group = trace, on_call, samples, group
-        self._kept_output = kept_output
-        self._captures = Captures(chain(model.parameters(), model.buffers()))
+        self._trace, self._keep, self._on_call, self._kept_output = trace, keep, on_call, kept_output
 
     def enter(self, call: Call, leaves: list[Leaf], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        call.inputs = self._keep(call, leaves, "input")
+        call.inputs = tuple([self._keep(call, leaf, "input") for leaf in leaves])
         call.skeleton["args"], call.skeleton["kwargs"] = skeleton((args, kwargs), leaves)
         self._trace.calls.append(call)
         if self._on_call is not None:
@@ -188,21 +198,14 @@ class _Keeper:
         kept = leaves
         if self._kept_output is not None and call.parent is None and call.path == self._trace.model_class:
             kept = [leaf._replace(tensor=self._kept_output(leaf.tensor)) for leaf in leaves]
-        call.outputs = self._keep(call, kept, "output")
+        call.outputs = tuple([self._keep(call, leaf, "output") for leaf in kept])
         call.skeleton["outputs"] = skeleton(output, leaves)
 
     def wrote(self, call: Call, leaves: list[Leaf], before: int | None) -> None:
-        call.writes += tuple(Write(record, before) for record in self._keep(call, leaves, "write"))
+        call.writes += tuple([Write(self._keep(call, leaf, "write"), before) for leaf in leaves])
 
     def fail(self, call: Call) -> None:
         """Nothing to keep: the call's error is on the call."""
-
-    def _keep(self, call: Call, leaves: list[Leaf], role: str) -> tuple[TensorRecord, ...]:
-        if self._samples is not None:
-            return tuple(self._samples.take(call, leaf, role) for leaf in leaves)
-        if self._group is not None:
-            return tuple(record_here(leaf, self._captures.take) for leaf in leaves)
-        return tuple(tensor_record(leaf, self._captures.take(leaf.tensor)) for leaf in leaves)
 
 
 @contextmanager
@@ -230,7 +233,7 @@ def record(
     Raises:
         TFDebugError: If a glob matches nothing.
     """
-    with _recording(model, selection(include, exclude, level)) as (recorded, _):
+    with _recording(model, selection(include, exclude, level), _keep(model)) as (recorded, _):
         yield recorded
 
 
@@ -296,11 +299,11 @@ def recorded_forward(  # noqa: PLR0913 - what is run, and what is kept of it
         kept_output: Returns what is recorded of an output of the model; None for all of it.
     """
     again = Rerun(model, args, kwargs, method)
-    samples = Samples(chain(model.parameters(), model.buffers())) if is_sampled else None
+    keep = _keep(model, is_sampled=is_sampled, is_part=group is not None)
     with (
         preserved(model),
         torch.no_grad(),
-        _recording(model, picked, on_call, samples, group=group, kept_output=kept_output) as (recorded, recorder),
+        _recording(model, picked, keep, on_call, kept_output) as (recorded, recorder),
     ):
         recorder.run(method, args, kwargs)
     recorded.again = again
@@ -325,14 +328,12 @@ def check_model(model: object, own: Mapping[str, object], function: str) -> None
 def _recording(
     model: torch.nn.Module,
     picked: Selection,
+    keep: _Keep,
     on_call: Callable[[Trace, Call], None] | None = None,
-    samples: Samples | None = None,
-    *,
-    group: Group | None = None,
     kept_output: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Iterator[tuple[Trace, Recorder]]:
     recorded = Trace("")
-    keeper = _Keeper(model, recorded, on_call, samples, group=group, kept_output=kept_output)
+    keeper = _Keeper(recorded, keep, on_call, kept_output)
     recorder = Recorder(model, keeper, picked, keeper.wrote)
     recorded.model_class = recorder.root_name
     recorded.notes = tuple(recorder.notes)

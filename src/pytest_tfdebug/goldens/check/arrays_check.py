@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
+from pytest_tfdebug.goldens.check.golden_check import read_golden
 from pytest_tfdebug.goldens.session.session import GoldenOutcome, GoldenSession
-from pytest_tfdebug.goldens.store.golden_file import load
 from pytest_tfdebug.goldens.store.modes import missing
 from pytest_tfdebug.goldens.store.paths import shown
 from pytest_tfdebug.parity.arrays.logprobs import hold_logprobs
@@ -84,9 +84,4 @@ def _golden(item: pytest.Item, place: GoldenPlace) -> TraceFile:
     __tracebackhide__ = True
     if not place.exists():
         raise MissingGoldenError(missing(item, place))
-    file = place.fetch()
-    try:
-        with place.names(file):
-            return load(file)
-    except GoldenError as error:
-        raise GoldenError(f"{error}\nRecord it again with --tf-golden=update.") from error
+    return read_golden(item, place)

@@ -86,7 +86,7 @@ class GoldenCheck:
             record = CheckRecord(self.item.nodeid, "parity", "failed", answer, self.name or "", model, text=told)
             note(self.item, replace(record, at=calling_line()))
             raise MissingGoldenError(told)
-        golden = self._load(self.place)
+        golden = self._load()
         self._check_rules(golden)
         in_detail = wants_details(config)
         report = compare_with(
@@ -123,20 +123,17 @@ class GoldenCheck:
             raise ParityError(report.check_text(), report)
         return report
 
-    def _load(self, place: GoldenPlace) -> TraceFile:
+    def _load(self) -> TraceFile:
         __tracebackhide__ = True
-        again = f"To record it again, run: pytest {quote(self.item.nodeid)} --tf-golden=update"
-        try:
-            golden = place.read(lambda file: load(file) if self.root is None else part_of(load(file), self.root))
-        except GoldenError as error:
-            raise GoldenError(f"{error}\n{again}") from error
-        kept = golden.extra.get("kept")
-        if self.settings.kept.has_floors and not (isinstance(kept, dict) and kept.get("floors")):
-            name = shown(str(place), self.item.config)
-            raise GoldenError(f'{name} holds no floors: it was recorded without tolerance="fp64".\n{again}')
-        if isinstance(kept, dict) and kept.get("positions") and self.settings.rules.positions is None:
-            name = shown(str(place), self.item.config)
-            raise GoldenError(f"{name} was recorded with positions=: give the check the same.\n{again}")
+        golden = read_golden(self.item, self.place, self.root)
+        kept, told = golden.extra.get("kept"), ""
+        kept = kept if isinstance(kept, dict) else {}
+        if self.settings.kept.has_floors and not kept.get("floors"):
+            told = 'holds no floors: it was recorded without tolerance="fp64".'
+        elif kept.get("positions") and self.settings.rules.positions is None:
+            told = "was recorded with positions=: give the check the same."
+        if told:
+            raise GoldenError(f"{shown(str(self.place), self.item.config)} {told}\n{_again(self.item)}")
         return golden
 
     def _check_rules(self, golden: TraceFile) -> None:
@@ -179,3 +176,16 @@ def _outcome(
         "; ".join(report.output_notes),
         blind,
     )
+
+
+def read_golden(item: pytest.Item, place: GoldenPlace, root: str | None = None) -> TraceFile:
+    """Return a golden, or what it has of one module; an error of it says how to record it again."""
+    __tracebackhide__ = True
+    try:
+        return place.read(lambda file: load(file) if root is None else part_of(load(file), root))
+    except GoldenError as error:
+        raise GoldenError(f"{error}\n{_again(item)}") from error
+
+
+def _again(item: pytest.Item) -> str:
+    return f"To record it again, run: pytest {quote(item.nodeid)} --tf-golden=update"

@@ -88,13 +88,6 @@ def compare_with(
 class _Forwards:
     """Forwards of a model that are compared with its golden as they go.
 
-    Args:
-        golden_file: The golden.
-        model: The model under test.
-        called: How it is called.
-        settings: The settings of the check.
-        group: The ranks that hold parts of it, where there are several.
-
     Attributes:
         again: Its inputs as they were before the first forward.
         notes: What is to be known of the golden, of the call and of each forward.

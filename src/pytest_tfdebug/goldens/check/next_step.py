@@ -13,19 +13,12 @@ _UPDATE = "if the change is meant, run with --tf-golden=update."
 
 
 class _FailedCheck(NamedTuple):
-    """What the table asks of a failed check.
-
-    Args:
-        kind: Kind of the culprit; empty where there is none.
-        is_reference: Whether the golden is that of another model.
-        has_own_inputs: Whether the port was given other inputs than its reference, by ``port_inputs=``.
-        is_drift: Whether nothing jumps, and the environment is another.
-    """
+    """What the table asks of a failed check."""
 
     kind: str
     is_reference: bool
     has_own_inputs: bool
-    is_drift: bool
+    is_drift: bool  # nothing jumps, and the environment is another
 
 
 #: The first row that holds says what to do.

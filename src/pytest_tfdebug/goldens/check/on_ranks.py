@@ -29,12 +29,7 @@ _Result = TypeVar("_Result")
 
 
 class _HeldByRank(NamedTuple):
-    """What a rank holds of a tensor.
-
-    Args:
-        tensor: Its values.
-        part: Where they lie in the whole, if that is known.
-    """
+    """What a rank holds of a tensor."""
 
     tensor: torch.Tensor
     part: Part | None

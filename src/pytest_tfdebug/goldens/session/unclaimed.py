@@ -47,14 +47,7 @@ class Unclaimed:
 
 @dataclass
 class _TestFile:
-    """A test file that was collected whole.
-
-    Args:
-        path: The file.
-        nodeid: Its node id.
-        tests: The tests in it: the part of their node ids after the file.
-        labels: Names of their goldens, without ending.
-    """
+    """A test file that was collected whole."""
 
     path: Path
     nodeid: str

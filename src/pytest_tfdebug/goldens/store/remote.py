@@ -125,12 +125,7 @@ class RemoteDirectory:
 
 
 class _Told:
-    """Turns what a file system raises into a GoldenError; no generator, as those leave lines of contextlib in a report.
-
-    Args:
-        url: What is done something with.
-        done: What is done, as in "cannot be read".
-    """
+    """Turns what a file system raises into a GoldenError; a generator would leave lines of contextlib in a report."""
 
     def __init__(self, url: str, done: str) -> None:
         self._url, self._done = url, done

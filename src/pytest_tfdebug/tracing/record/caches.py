@@ -21,19 +21,10 @@ if TYPE_CHECKING:
 
 
 class _Look(NamedTuple):
-    """What a cache was when it was last looked at.
-
-    Args:
-        cache: The cache, so that its id stays its own.
-        views: Views of the values of every object, dict and list in it; they show what these are now.
-        held: What these showed, so that ids stay their own.
-        ids: The ids of that.
-        tensors: Its tensors by leaf path.
-        counts: How often each was written to.
-    """
+    """What a cache was when it was last looked at; it and what it held are kept, so that their ids stay their own."""
 
     cache: object
-    views: list[Iterable[object]]
+    views: list[Iterable[object]]  # which show what is in it now
     held: list[object]
     ids: list[int]
     tensors: dict[str, torch.Tensor]
@@ -111,11 +102,7 @@ def _view(value: Any) -> Iterable[object]:  # noqa: ANN401
 
 
 class _Slots:
-    """What an object without a ``__dict__`` holds, asked anew each time.
-
-    Args:
-        value: The object, of a class that can be opened.
-    """
+    """What an object without a ``__dict__`` holds, asked anew each time."""
 
     def __init__(self, value: object) -> None:
         self._value = value

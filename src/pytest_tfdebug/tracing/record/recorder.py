@@ -56,16 +56,7 @@ class Consumer(Protocol):
 
 
 class _Hooked(NamedTuple):
-    """What is the same in every call of a module.
-
-    Args:
-        path: Module path.
-        class_name: The module's class.
-        source: Lines of its forward.
-        parameters: Names of the forward's positional parameters.
-        has_children: Whether it has submodules.
-        codes: The code of its methods, by id.
-    """
+    """What is the same in every call of a module."""
 
     path: str
     class_name: str
@@ -346,12 +337,7 @@ class Recorder:
 
 
 class _Swapped:
-    """What stands for the compiled call of a module that was compiled in place, until it is removed.
-
-    Args:
-        module: The module.
-        around: Returns what stands for its compiled call.
-    """
+    """What stands for the compiled call of a module that was compiled in place, until it is removed."""
 
     def __init__(self, module: torch.nn.Module, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         self._module, self._compiled = module, module.__dict__["_compiled_call_impl"]

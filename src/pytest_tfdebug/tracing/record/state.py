@@ -108,9 +108,6 @@ class _Attributes:
     """The plain attributes of a module, what lists, dicts and sets among them hold, and its children.
 
     BigBird's forward replaces its attention when a sequence is short, and notes in an attribute that it has.
-
-    Args:
-        module: The module.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:

@@ -25,14 +25,7 @@ from pytest_tfdebug.tracing.values.digest import (
 
 
 class _AxisRun(NamedTuple):
-    """The elements of a part that is cut along one axis, in the order of the whole.
-
-    Args:
-        times: How many runs there are.
-        period: Elements from the begin of one to that of the next.
-        start: Elements before the first.
-        length: Elements of each.
-    """
+    """The elements of a part that is cut along one axis: runs in the order of the whole, one begins every period."""
 
     times: int
     period: int

@@ -86,11 +86,7 @@ def measure_floors(trace: Trace) -> Floors:
 
 
 class _Beside:
-    """The consumer that holds a forward in float64 beside the recorded one.
-
-    Args:
-        trace: The recorded forward, with all elements or digests.
-    """
+    """The consumer that holds a forward in float64 beside the recorded one."""
 
     def __init__(self, trace: Trace) -> None:
         self._calls = {(call.path, call.call): call for call in trace.calls}
