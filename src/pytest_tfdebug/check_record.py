@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pytest_tfdebug.records import Coverage, CulpritRecord, SourceRange, Worst  # noqa: TC001 - msgspec reads the annotations
 
@@ -301,6 +301,24 @@ class FieldRecord:
     note: str
     known: str
     culprit: str
+
+
+class PromiseVerdict(NamedTuple):
+    """A verdict on one model and one promise, as it travels with the report of its test.
+
+    Args:
+        model: Class of the model.
+        promise: Name of the promise.
+        state: ``varies``: by design, as declared.
+        text: Why it varies or does not apply, or the first line of the failure, or what is worth saying of a pass.
+        culprit: Module path of the culprit of a failure; empty where that is not known.
+    """
+
+    model: str
+    promise: str
+    state: Literal["passes", "varies", "does not apply", "fails"]
+    text: str = ""
+    culprit: str = ""
 
 
 @dataclass(frozen=True)

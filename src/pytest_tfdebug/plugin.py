@@ -247,8 +247,9 @@ def _conformance(terminalreporter: pytest.TerminalReporter) -> list[str]:
     ]
     if not found:
         return []
-    read = import_module("pytest_tfdebug.conformance_verdict").PromiseVerdict.from_property
-    return list(import_module("pytest_tfdebug.report.conformance").render_table([read(value) for value in found]))
+    kind = import_module("pytest_tfdebug.check_record").PromiseVerdict
+    read = import_module("pytest_tfdebug.workers").read
+    return list(import_module("pytest_tfdebug.report.conformance").render_table([read(it, kind) for it in found]))
 
 
 def _write(terminalreporter: pytest.TerminalReporter, title: str, lines: Sequence[str]) -> None:

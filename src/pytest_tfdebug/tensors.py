@@ -108,6 +108,12 @@ def version(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - there is no public name
 
 
+def storage_id(tensor: torch.Tensor) -> int:
+    """Return torch's own key for the storage of a tensor; its data, which may be shared, is not touched."""
+    identity: int = tensor.untyped_storage()._cdata  # noqa: SLF001 - there is no public name
+    return identity
+
+
 def widen(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor as float32 or float64, so that it can be reduced and subtracted on any device.
 

@@ -422,7 +422,7 @@ def test_the_tests_run_without_pytest_too():
 
 def test_a_controller_reads_verdicts_without_heavy_modules():
     code = (
-        "import sys, pytest_tfdebug.conformance_verdict, pytest_tfdebug.report.conformance\n"
+        "import sys, pytest_tfdebug.check_record, pytest_tfdebug.report.conformance\n"
         "sys.exit(', '.join({'torch', 'transformers', 'numpy', 'safetensors'} & set(sys.modules)) or None)"
     )
 

@@ -10,7 +10,7 @@ from pytest_tfdebug.conform.judge import PromiseFinding
 from pytest_tfdebug.errors import GoldenError, ParityError, listed
 from pytest_tfdebug.goldens.session.session import GoldenSession
 from pytest_tfdebug.goldens.store.modes import RECORDING, golden_mode
-from pytest_tfdebug.goldens.store.variants import variants
+from pytest_tfdebug.goldens.store.paths import variants
 from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.repeat.repetition import Repetition
 from pytest_tfdebug.options import Options

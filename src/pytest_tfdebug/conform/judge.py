@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_tfdebug.check_record import CheckRecord
-from pytest_tfdebug.conformance_verdict import PromiseVerdict
+from pytest_tfdebug.check_record import CheckRecord, PromiseVerdict
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
+from pytest_tfdebug.options import CONFORMANCE
 from pytest_tfdebug.parity.record.check import culprit_record
 from pytest_tfdebug.publish.note import note, raised, wants_details
 from pytest_tfdebug.running import RUNNING
+from pytest_tfdebug.workers import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -102,7 +103,7 @@ def tell(verdict: PromiseVerdict, error: ConformanceError | None = None) -> None
     item = RUNNING.item
     if item is None:
         return
-    item.user_properties.append(verdict.to_property())
+    item.user_properties.append((CONFORMANCE, as_text(verdict)))
     if verdict.state == "does not apply":
         return
     headline = f"{verdict.model}, {verdict.promise}: {verdict.state}" + (f" ({verdict.text})" if verdict.text else "")

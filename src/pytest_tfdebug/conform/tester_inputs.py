@@ -15,7 +15,7 @@ from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.calls.sequences import FRAMES
 from pytest_tfdebug.sweeping.inputs import special_ids
-from pytest_tfdebug.tracing.record.random_state import random_state_kept
+from pytest_tfdebug.tracing.record.state import random_state_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

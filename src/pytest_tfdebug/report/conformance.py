@@ -10,7 +10,7 @@ from pytest_tfdebug.errors import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_tfdebug.conformance_verdict import PromiseVerdict
+    from pytest_tfdebug.check_record import PromiseVerdict
 
 #: State of a verdict -> its cell; the worst state is last.
 _CELLS = {"does not apply": "-", "passes": "ok", "varies": "varies", "fails": "FAILS"}

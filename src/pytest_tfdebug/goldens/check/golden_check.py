@@ -8,12 +8,19 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.check_record import CheckRecord
-from pytest_tfdebug.errors import GoldenError, MissingGoldenError, ParityError
+from pytest_tfdebug.errors import (
+    CoverageWarning,
+    GoldenError,
+    InternalWarning,
+    MissingGoldenError,
+    NoiseWarning,
+    ParityError,
+    TFDebugWarning,
+)
 from pytest_tfdebug.goldens.check.held_model import compare_with
 from pytest_tfdebug.goldens.check.next_step import next_step
 from pytest_tfdebug.goldens.check.on_ranks import sharing_group
 from pytest_tfdebug.goldens.check.part import part_of
-from pytest_tfdebug.goldens.check.pass_warnings import warnings_of
 from pytest_tfdebug.goldens.session.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.golden_file import blind_spots, load
 from pytest_tfdebug.goldens.store.modes import missing
@@ -28,6 +35,8 @@ from pytest_tfdebug.tracing.record.ranks import present_group
 from pytest_tfdebug.tracing.record.selection import names_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pytest
     import torch
 
@@ -189,3 +198,19 @@ def read_golden(item: pytest.Item, place: GoldenPlace, root: str | None = None) 
 
 def _again(item: pytest.Item) -> str:
     return f"To record it again, run: pytest {quote(item.nodeid)} --tf-golden=update"
+
+
+def warnings_of(report: ParityReport, model: str) -> Iterator[TFDebugWarning]:
+    """Yield the warnings of a check of a model of this class that has passed."""
+    coverage = report.coverage
+    if not coverage.root:
+        yield CoverageWarning(
+            f"The output of {model} was not compared with its golden: no tensor of it has one to be held to.\n"
+            f"  {coverage.compared} of {coverage.expected} calls were compared.\n"
+            "Return tensors, or a tuple, dict or dataclass of them, or tell how to open what it returns with\n"
+            "torch.utils._pytree.register_pytree_node."
+        )
+    if report.noise:
+        yield NoiseWarning(f'{model}: {report.noise}\ntolerance="fp64" measures what rounding explains.')
+    if report.internal:
+        yield InternalWarning(f"{model}: {report.internal}")

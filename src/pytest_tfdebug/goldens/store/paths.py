@@ -13,6 +13,7 @@ from pytest_tfdebug.redaction import printable
 
 if TYPE_CHECKING:
     import pytest
+    import torch
 
 #: Characters that every file system takes; others become ``_`` and the name gets a hash, so that it stays unique.
 _UNSAFE = re.compile(r"[^\w\-\[\]=,+.@ ]")
@@ -85,3 +86,29 @@ def shown(path: Path | str, config: pytest.Config) -> str:
         with suppress(ValueError):  # it lies elsewhere
             path = Path(path).relative_to(config.invocation_params.dir)
     return printable(str(path))
+
+
+def variants(model: torch.nn.Module, chosen: str | None) -> tuple[str, ...]:
+    """Return the variants that may hold a model, the most special one first; the plain golden is tried after them.
+
+    Args:
+        model: The model under test.
+        chosen: What was asked for: ``device``, ``dtype`` or a name; None to take what is there for the model's device
+            and dtype.
+
+    Raises:
+        TFDebugError: If a name cannot stand in that of a file.
+    """
+    from pytest_tfdebug.tensors import dtype_name
+
+    tensors = [*model.parameters(), *model.buffers()]
+    device = tensors[0].device.type if tensors else "cpu"
+    dtype = next((dtype_name(tensor.dtype) for tensor in tensors if tensor.is_floating_point()), "float32")
+    if chosen is None:
+        return (f"{device}-{dtype}", device, dtype)
+    if not isinstance(chosen, str) or not is_file_name(chosen) or "@" in chosen:
+        raise TFDebugError(
+            f"variant={chosen!r} of a golden is not 'device', 'dtype' or a name of letters, digits and characters of "
+            "-_=,+."
+        )
+    return ({"device": device, "dtype": dtype}.get(chosen, chosen),)

@@ -15,7 +15,7 @@ import torch
 
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.records import Digest, Statistics, TensorRecord
-from pytest_tfdebug.tensors import dtype_name
+from pytest_tfdebug.tensors import dtype_name, storage_id
 from pytest_tfdebug.tracing.record.ranks import STACKED
 from pytest_tfdebug.tracing.values.digest import BUCKETS, EXACT_BUCKETS
 
@@ -210,8 +210,7 @@ def _sums_of(dtype: str) -> tuple[tuple[str, int], ...]:
 def _storable(tensor: torch.Tensor, owners: dict[int, str], name: str) -> torch.Tensor:
     """Return the tensor as safetensors takes it: on its own, contiguous storage; complex numbers as pairs."""
     dense = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor.resolve_neg()
-    pointer = dense.untyped_storage()._cdata  # noqa: SLF001 - identity without touching the (shared) data
     whole = dense.is_contiguous() and dense.numel() * dense.element_size() == dense.untyped_storage().nbytes()
-    if whole and owners.setdefault(pointer, name) == name:
+    if whole and owners.setdefault(storage_id(dense), name) == name:
         return dense
     return dense.contiguous().clone()

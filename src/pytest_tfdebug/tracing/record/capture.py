@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 
-from pytest_tfdebug.tensors import PLAIN, is_plain, readable, version
+from pytest_tfdebug.tensors import PLAIN, is_plain, readable, storage_id, version
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -44,21 +44,16 @@ def captured(tensor: torch.Tensor, owned: Collection[int] = ()) -> tuple[torch.T
     detached = tensor.detach()
     if _lazy_clone is not None and type(tensor) in PLAIN:
         try:
-            if not owned or _storage(tensor) not in owned:
+            if not owned or storage_id(tensor) not in owned:
                 return _lazy_clone(detached), True
         except RuntimeError:  # a storage that torch did not allocate: memory-mapped, shared, numpy's
             pass
     return detached.clone(), False
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    identity: int = tensor.untyped_storage()._cdata  # noqa: SLF001 - which does not touch the (shared) data
-    return identity
-
-
 def storages_of(tensors: Iterable[torch.Tensor]) -> set[int]:
     """Return the identities of the storages of tensors, for ``owned`` of :func:`captured`."""
-    return {_storage(tensor) for tensor in tensors if type(tensor) in PLAIN and is_plain(tensor)}
+    return {storage_id(tensor) for tensor in tensors if type(tensor) in PLAIN and is_plain(tensor)}
 
 
 def _own(values: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import random
+import sys
 import threading
 from contextlib import contextmanager
 from itertools import chain
@@ -14,7 +16,6 @@ from torch.nn.parameter import is_lazy
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.tensors import is_plain
-from pytest_tfdebug.tracing.record.random_state import random_state_kept
 from pytest_tfdebug.tracing.record.wrappers import wrapped_name
 
 if TYPE_CHECKING:
@@ -49,6 +50,22 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
     finally:
         if holder is None:
             _KEPT.pop(model, None)
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Put generators of random numbers back on leaving the block; NumPy's, and those of GPUs, if they are in use."""
+    python_state = random.getstate()
+    numpy = sys.modules.get("numpy")
+    numpy_state = numpy.random.get_state() if numpy is not None else None
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices):
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            if numpy is not None:
+                numpy.random.set_state(numpy_state)
 
 
 @contextmanager

@@ -19,12 +19,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from pytest_tfdebug.fingerprints import Fingerprint, Fingerprinter
-from pytest_tfdebug.tensors import dtype_name, is_plain, readable
+from pytest_tfdebug.tensors import dtype_name, is_plain, readable, storage_id
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.sites import MODULE_FILE, codes_of, is_library
 from pytest_tfdebug.tracing.record.wrappers import bare, named_modules, named_tensors
 from pytest_tfdebug.tracing.values.attributes import plain_attributes
-from pytest_tfdebug.tracing.values.tape import Ref, mapped, results_of
+from pytest_tfdebug.tracing.values.tape import Ref, geometry_of, mapped, results_of
 from pytest_tfdebug.values import Line, Value, Values
 
 if TYPE_CHECKING:
@@ -33,16 +33,13 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.record.leaves import Leaf
-    from pytest_tfdebug.tracing.values.tape import Tape
+    from pytest_tfdebug.tracing.values.tape import Geometry, Tape
     from pytest_tfdebug.values import Origin
 
 #: In-place operators that leave nothing of what was there.
 _OVERWRITES = frozenset({"copy_", "fill_", "zero_"})
 #: More frames than this between a line of a forward and an operator are a recursion.
 _MAX_FRAMES = 24
-
-
-_Geometry = tuple[int, tuple[int, ...], tuple[int, ...], torch.dtype]
 
 
 class _Made(NamedTuple):
@@ -62,7 +59,7 @@ class _Memory:
 
     def __init__(self, storage: StorageWeakRef) -> None:
         self.storage = storage
-        self.shown: dict[_Geometry, int] = {}
+        self.shown: dict[Geometry, int] = {}
         self.writers: list[int] = []
 
 
@@ -94,8 +91,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._own: dict[int, tuple[Origin, str]] = {}
         self._weights = named_tensors(model)  # kept, or what is read from a file would leave its address to others
         for name, tensor in reversed(self._weights):  # parameters, and the first name of each, come last
-            if _can_be_read(tensor):
-                self._own[_address(tensor)] = (
+            if is_plain(tensor):
+                self._own[storage_id(tensor)] = (
                     "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer",
                     name,
                 )
@@ -114,14 +111,14 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._table.inputs[call.index] = [
                 (leaf.path, self._read(leaf.tensor, ("input", leaf.path) if is_root else None))
                 for leaf in leaves
-                if _can_be_read(leaf.tensor)
+                if is_plain(leaf.tensor)
             ]
 
     def leave(self, call: Call, leaves: list[Leaf], _output: Any) -> None:  # noqa: ANN401
         self._pop(call)
         with _disable_current_modes():
             self._table.outputs[call.index] = [
-                (leaf.path, self._read(leaf.tensor)) for leaf in leaves if _can_be_read(leaf.tensor)
+                (leaf.path, self._read(leaf.tensor)) for leaf in leaves if is_plain(leaf.tensor)
             ]
 
     def fail(self, call: Call) -> None:
@@ -148,11 +145,11 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         producers = [
             self._read(tensor)
             for tensor in _tensors((*args, *kwargs.values()))
-            if _can_be_read(tensor) and (keeps or not any(tensor is other for other in written))
+            if is_plain(tensor) and (keeps or not any(tensor is other for other in written))
         ]
         given = self._given(args, kwargs, written)
         result = func(*args, **kwargs)
-        made = [tensor for tensor in (written or _tensors((result,))) if _can_be_read(tensor)]
+        made = [tensor for tensor in (written or _tensors((result,))) if is_plain(tensor)]
         if made:
             lines = self._lines()
             is_random = torch.Tag.nondeterministic_seeded in func.tags
@@ -171,7 +168,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return the arguments of an operator as a tape keeps them; empty where there is none."""
         if self._tape is None:
             return (), {}
-        readable = [tensor for tensor in written if _can_be_read(tensor)]
+        readable = [tensor for tensor in written if is_plain(tensor)]
         for tensor in readable:
             self._read(tensor)
         given = mapped((args, kwargs), lambda each: each if any(each is t for t in readable) else self._ref(each, each))
@@ -181,14 +178,14 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _ref(self, given: Any, otherwise: Any = None) -> Any:  # noqa: ANN401 - any argument
         """Return what stands for a tensor on a tape."""
-        return Ref(self._read(given)) if isinstance(given, torch.Tensor) and _can_be_read(given) else otherwise
+        return Ref(self._read(given)) if isinstance(given, torch.Tensor) and is_plain(given) else otherwise
 
     def _made(self, tensor: torch.Tensor, made: _Made) -> None:
         """Note a tensor that an operator gave."""
         memory = self._memory(tensor)
         is_view = memory is not None and not made.is_written
         if memory is None:
-            memory = self._memories[_address(tensor)] = _Memory(_weak(tensor))
+            memory = self._memories[storage_id(tensor)] = _Memory(_weak(tensor))
         index = self._add(tensor, "view" if is_view else "operator", made)
         if made.is_written:
             memory.shown.clear()
@@ -196,7 +193,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if tensor.numel() * tensor.element_size() >= tensor.untyped_storage().nbytes():
                 memory.writers.clear()
             memory.writers.append(index)
-        memory.shown[_geometry(tensor)] = index
+        memory.shown[geometry_of(tensor)] = index
         if self._tape is not None:
             self._tape.has(index, tensor)
 
@@ -227,10 +224,10 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _read(self, tensor: torch.Tensor, origin: tuple[Origin, str] | None = None) -> int:
         """Return the value that a tensor shows now."""
         memory = self._memory(tensor)
-        geometry = _geometry(tensor)
+        geometry = geometry_of(tensor)
         if memory is None:
-            memory = self._memories[_address(tensor)] = _Memory(_weak(tensor))
-            kind, name = origin or self._own.get(_address(tensor), ("constant", ""))
+            memory = self._memories[storage_id(tensor)] = _Memory(_weak(tensor))
+            kind, name = origin or self._own.get(storage_id(tensor), ("constant", ""))
             memory.shown[geometry] = self._add(tensor, kind, _Made("", (), ()), name)
             memory.writers.append(memory.shown[geometry])
             if self._tape is not None:
@@ -243,7 +240,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return memory.shown[geometry]
 
     def _memory(self, tensor: torch.Tensor) -> _Memory | None:
-        address = _address(tensor)
+        address = storage_id(tensor)
         memory = self._memories.get(address)
         if memory is not None and memory.storage.expired():  # type: ignore[no-untyped-call]
             del self._memories[address]
@@ -378,20 +375,8 @@ def _watched(
     operators.finish()
 
 
-def _address(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - torch's own key for a storage
-
-
 def _weak(tensor: torch.Tensor) -> StorageWeakRef:
     return StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
-
-
-def _geometry(tensor: torch.Tensor) -> _Geometry:
-    return int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
-
-
-def _can_be_read(tensor: torch.Tensor) -> bool:
-    return is_plain(tensor)
 
 
 def _tensors(values: Iterable[object]) -> list[torch.Tensor]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from pytest_tfdebug.tensors import storage_id
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -102,7 +104,7 @@ class Tape:
 
     def has(self, index: int, tensor: torch.Tensor) -> None:
         """Note what a value shows."""
-        key = _storage(tensor)
+        key = storage_id(tensor)
         if key not in self._shown:
             self._bytes += tensor.untyped_storage().nbytes()
             if self._bytes > _MOST:
@@ -115,7 +117,7 @@ class Tape:
     def views(self, index: int, tensor: torch.Tensor) -> None:
         """Note a value that shows what was written into its storage by way of other tensors."""
         if not self.is_full:
-            self._add(Step("", _seen, (Ref(self._image(tensor)), _geometry(tensor)), {}, (index,)))
+            self._add(Step("", _seen, (Ref(self._image(tensor)), geometry_of(tensor)), {}, (index,)))
         self.has(index, tensor)
 
     def ran(self, func: torch._ops.OpOverload, given: tuple[Any, Any], outs: Sequence[int | None]) -> None:
@@ -129,12 +131,12 @@ class Tape:
         if self.is_full:
             return {}
         images = list(dict.fromkeys(self._image(tensor) for tensor in tensors))
-        targets = {id(each): Target(images.index(self._image(each)), _geometry(each)) for each in tensors}
+        targets = {id(each): Target(images.index(self._image(each)), geometry_of(each)) for each in tensors}
         for tensor in tensors:
-            shown = self._shown[_storage(tensor)]
+            shown = self._shown[storage_id(tensor)]
             before = _flat(tensor).clone() if shown else tensor
             for index in shown:
-                self.tensors[index] = _seen(before, _geometry(self.tensors[index]))
+                self.tensors[index] = _seen(before, geometry_of(self.tensors[index]))
             shown.clear()
         return targets
 
@@ -164,20 +166,20 @@ class Tape:
 
     def _image(self, tensor: torch.Tensor) -> int:
         """Return the image of a tensor's storage as it is; the first is made of the first value in it."""
-        key = _storage(tensor)
+        key = storage_id(tensor)
         if key not in self._images:
             first = self._shown[key][0]
             base = self.tensors[first]
             image = self._new_image(base)
             size = base.untyped_storage().nbytes()
             if first in self.maker or base.numel() * base.element_size() >= size:  # else a part of what was there
-                laid = partial(_laid, geometry=_geometry(base), size=size)
+                laid = partial(_laid, geometry=geometry_of(base), size=size)
                 self._add(Step("", laid, (Ref(first),), {}, (image,)))
         return self._images[key]
 
     def _new_image(self, tensor: torch.Tensor) -> int:
         self._count += 1
-        key, image = _storage(tensor), -self._count
+        key, image = storage_id(tensor), -self._count
         self._images[key] = image
         self._shown[key].append(image)
         self.tensors[image] = _flat(tensor)
@@ -246,9 +248,6 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().as_strided((tensor.untyped_storage().nbytes() // tensor.element_size(),), (1,), 0)
 
 
-def _geometry(tensor: torch.Tensor) -> Geometry:
+def geometry_of(tensor: torch.Tensor) -> Geometry:
+    """Return how a tensor lies in its storage."""
     return Geometry(int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - torch's own key for a storage
