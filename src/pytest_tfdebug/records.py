@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -219,6 +219,15 @@ class Call:
     def name(self) -> str:
         """Module path, with the call index from the second call on: ``shared#1``."""
         return f"{self.path}#{self.call}" if self.call else self.path
+
+    def with_records(self, change: Callable[[TensorRecord, Direction], TensorRecord]) -> Call:
+        """Return the call with other records: of its inputs, of what it wrote, and of its outputs, in this order."""
+        return replace(
+            self,
+            inputs=tuple([change(record, "input") for record in self.inputs]),
+            writes=tuple([Write(change(record, "write"), before) for record, before in self.writes]),
+            outputs=None if self.outputs is None else tuple([change(record, "output") for record in self.outputs]),
+        )
 
     @property
     def called_at(self) -> SourceRange | None:

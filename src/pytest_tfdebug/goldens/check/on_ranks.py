@@ -14,14 +14,14 @@ import torch
 from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.store.fingerprint import hash_of
 from pytest_tfdebug.parity.pair.rename import renamed_tensors
-from pytest_tfdebug.records import Part, TensorRecord, Write
 from pytest_tfdebug.tracing.record.ranks import STACKED, held_here, present_group, within
 from pytest_tfdebug.tracing.record.wrappers import named_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_tfdebug.parity.pair.rename import Rename
+    from pytest_tfdebug.records import Part, TensorRecord
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.tracing.trace import Trace
 
@@ -167,7 +167,9 @@ def gathered(trace: Trace, group: Group) -> Trace:
             known[key] = _assembled(group.exchange(_HeldByRank(record.tensor, record.part)))
         tensor, placement = known[key]
         wholes.append(replace(record, tensor=tensor, shape=tuple(tensor.shape), part=None, placement=placement))
-    return _with_records(trace, iter(wholes))
+    found = iter(wholes)
+    calls = [call.with_records(lambda _record, _role: next(found)) for call in trace.calls]
+    return replace(trace, calls=calls, again=None)
 
 
 def _assembled(parts: Sequence[_HeldByRank]) -> tuple[torch.Tensor, str]:
@@ -189,17 +191,3 @@ def _assembled(parts: Sequence[_HeldByRank]) -> tuple[torch.Tensor, str]:
     if other:
         raise GoldenError(f"The ranks hold tensors of shapes {shapes}, which are no parts of one.")
     return torch.stack(tensors), STACKED
-
-
-def _with_records(trace: Trace, records: Iterator[TensorRecord]) -> Trace:
-    """Return a trace with other records, in the order in which it yields its own."""
-    calls = [
-        replace(
-            call,
-            inputs=tuple(next(records) for _ in call.inputs),
-            writes=tuple(Write(next(records), write.before) for write in call.writes),
-            outputs=None if call.outputs is None else tuple(next(records) for _ in call.outputs),
-        )
-        for call in trace.calls
-    ]
-    return replace(trace, calls=calls, again=None)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.records import TensorRecord, Write
+from pytest_tfdebug.records import TensorRecord
 from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.record.capture import SeenTensors, captured, storages_of
 from pytest_tfdebug.tracing.values.digest import digest_of, top_places
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.records import Call, Direction
     from pytest_tfdebug.tracing.record.leaves import Leaf
     from pytest_tfdebug.tracing.trace import Trace
 
@@ -88,7 +89,7 @@ def sampled(trace: Trace) -> Trace:
     samples = Samples()
     inner, results = dict[int, TensorRecord](), dict[int, TensorRecord]()
 
-    def reduced(record: TensorRecord, call: Call, role: str) -> TensorRecord:
+    def reduced(call: Call, record: TensorRecord, role: Direction) -> TensorRecord:
         key, is_root = id(record.held), call.parent is None
         if record.tensor is None:
             return record
@@ -101,13 +102,4 @@ def sampled(trace: Trace) -> Trace:
             kept = results[key]
         return replace(record, tensor=kept.tensor, digest=kept.digest, statistics=kept.statistics)
 
-    calls = [
-        replace(
-            call,
-            inputs=tuple(reduced(record, call, "input") for record in call.inputs),
-            outputs=None if call.outputs is None else tuple(reduced(each, call, "output") for each in call.outputs),
-            writes=tuple(Write(reduced(record, call, "write"), before) for record, before in call.writes),
-        )
-        for call in trace.calls
-    ]
-    return replace(trace, calls=calls)
+    return replace(trace, calls=[call.with_records(partial(reduced, call)) for call in trace.calls])
