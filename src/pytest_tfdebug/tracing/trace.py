@@ -101,6 +101,10 @@ class Trace:
             yield from (write.record for write in call.writes)
             yield from call.outputs or ()
 
+    def has_tensors(self) -> bool:
+        """Tell whether anything is kept of any tensor."""
+        return any(record.held is not None for record in self.records())
+
     def to_dataframe(self) -> pd.DataFrame:
         """Return a row for each call and leaf: path, class, call, direction, leaf, shape, dtype and statistics."""
         from pytest_tfdebug.report.rows import COLUMNS, table, trace_rows

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.parity.tensors.elements import axis_names, element_grid
-from pytest_tfdebug.tracing.record.recorder import Recorder
+from pytest_tfdebug.tracing.record.recorder import watched_forward
 from pytest_tfdebug.tracing.record.selection import Selection
-from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,8 +82,7 @@ def _made_again(model: torch.nn.Module, inputs: Inputs, call: Call, leaf: LeafCo
     keeper = _KeepOne(call, leaf)
     picked = Selection(include=(call.path,)) if call.parent is not None else Selection(level="layers")
     try:
-        with preserved(model), torch.no_grad(), Recorder(model, keeper, picked, keeper.wrote):
-            model(*inputs[0], **inputs[1])
+        watched_forward(model, keeper, picked, keeper.wrote, inputs)
     except Exception:  # noqa: BLE001 - a picture that cannot be made must not cost the report
         return None
     return keeper.kept

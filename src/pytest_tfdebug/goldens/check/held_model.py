@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from pytest_tfdebug.goldens.check.failing_elements import failing_elements
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
 from pytest_tfdebug.goldens.store.fingerprint import fingerprint
@@ -21,14 +19,15 @@ from pytest_tfdebug.parity.tensors.drift import assess
 from pytest_tfdebug.parity.values.value_culprit import NOT_AGAIN, Explained, explain
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.tracing.record.leaves import walk
-from pytest_tfdebug.tracing.record.recorder import Recorder
+from pytest_tfdebug.tracing.record.recorder import watched_forward
 from pytest_tfdebug.tracing.record.selection import modules_of, root_name, selection
-from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.values.rerun import Rerun
 from pytest_tfdebug.tracing.values.tape import Tape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import torch
 
     from pytest_tfdebug.goldens.check.port_call import PortCall
     from pytest_tfdebug.goldens.settings import CheckSettings
@@ -143,9 +142,9 @@ class _Forwards:
             group=self._group,
             rules=self._rules,
         )
-        recorder = Recorder(self._model, comparator, picked, comparator.wrote)
-        with preserved(self._model), torch.no_grad(), recorder:
-            output = recorder.run(self._method, *inputs)
+        output, recorder = watched_forward(
+            self._model, comparator, picked, comparator.wrote, inputs, method=self._method
+        )
         self.notes += [note for note in recorder.notes if note not in self.notes]
         compiled_away = unrecorded.union(recorder.unrecorded)
         if compiled_away != unrecorded:  # only the forward tells which modules a compiled function hides

@@ -50,7 +50,7 @@ def load(path: Path) -> TraceFile:
         GoldenError: If it cannot be read, or holds no tensor.
     """
     golden = read(path, Trace)
-    if not any(record.held is not None for record in golden.trace.records()):
+    if not golden.trace.has_tensors():
         raise GoldenError(f"{path} holds no tensor: a check against it would check nothing.")
     for key, kind in (("test", str), ("weights", dict), ("provenance", dict)):
         if not isinstance(golden.extra.get(key), kind):
@@ -94,7 +94,7 @@ def save(
             old one is then untouched.
         TFDebugError: If an input that is to be redacted does not exist, or the model cannot be run in float64.
     """
-    if not any(record.held is not None for record in trace.records()):
+    if not trace.has_tensors():
         raise GoldenError(f"The forward of {trace.model_class} showed no tensor: there is nothing to record in {path}.")
     kept = kept or Kept()
     extra: dict[str, Any] = {

@@ -20,6 +20,7 @@ from pytest_tfdebug.tracing.record.leaves import Leaf, walk, walk_inputs
 from pytest_tfdebug.tracing.record.selection import Selection, modules_of, root_name
 from pytest_tfdebug.tracing.record.signatures import method_of, parameters_of, positional_parameters
 from pytest_tfdebug.tracing.record.sites import codes_of, forward_source, is_inside_a_call, locate_call, source_of
+from pytest_tfdebug.tracing.record.state import preserved
 from pytest_tfdebug.tracing.record.wrappers import adapted_paths, bare, callers_of_forward, class_of, root_of
 
 if TYPE_CHECKING:
@@ -334,6 +335,21 @@ class Recorder:
                 self._consumer.fail(call)
             if call.path == path:
                 return
+
+
+def watched_forward(
+    model: torch.nn.Module,
+    consumer: Consumer,
+    selection: Selection,
+    on_write: OnWrite,
+    inputs: tuple[tuple[Any, ...], dict[str, Any]],
+    *,
+    method: str = "forward",
+) -> tuple[Any, Recorder]:
+    """Run one forward without gradients and tell a consumer of its calls; the model is left as it was."""
+    recorder = Recorder(model, consumer, selection, on_write)
+    with preserved(model), torch.no_grad(), recorder:
+        return recorder.run(method, *inputs), recorder
 
 
 class _Swapped:
