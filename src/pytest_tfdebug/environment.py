@@ -82,7 +82,7 @@ def environment(model: object = None, *, with_git: bool = False, with_driver: bo
     return Environment(
         python=platform.python_version(),
         torch=_version("torch"),
-        cuda=_build_cuda(torch),
+        cuda=None if torch is None else torch.version.cuda,
         transformers=_version("transformers"),
         safetensors=_version("safetensors"),
         huggingface_hub=_version("huggingface_hub"),
@@ -161,10 +161,6 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _build_cuda(torch: Any) -> str | None:  # noqa: ANN401 - the torch module, or None
-    return None if torch is None else torch.version.cuda
-
-
 @cache
 def _cpu() -> str:
     cpuinfo = Path("/proc/cpuinfo")
@@ -183,17 +179,11 @@ def _visible_gpus(torch: Any) -> list[str] | None:  # noqa: ANN401 - the torch m
 
 
 def _tf32(torch: Any) -> dict[str, bool | str]:  # noqa: ANN401 - the torch module
-    return {
-        "matmul_precision": torch.get_float32_matmul_precision(),
-        "cudnn": _cudnn_tf32(torch),
-    }
-
-
-def _cudnn_tf32(torch: Any) -> bool | str:  # noqa: ANN401 - the torch module
     try:
-        return bool(torch.backends.cudnn.allow_tf32)
+        cudnn: bool | str = bool(torch.backends.cudnn.allow_tf32)
     except RuntimeError:  # torch refuses to read the old flag after the new per-operator one was set
-        return str(torch.backends.cudnn.fp32_precision)
+        cudnn = str(torch.backends.cudnn.fp32_precision)
+    return {"matmul_precision": torch.get_float32_matmul_precision(), "cudnn": cudnn}
 
 
 def _deterministic(torch: Any) -> dict[str, bool | str]:  # noqa: ANN401 - the torch module

@@ -61,7 +61,8 @@ class _TestFile:
         file, whatever the root was; a golden elsewhere needs the very same node id.
         """
         file, _, test = recorded.partition("::")
-        is_same = file == self.nodeid or (is_beside and _is_end(file, self.nodeid))
+        one, other = f"/{file}", f"/{self.nodeid}"
+        is_same = one == other or (is_beside and (one.endswith(other) or other.endswith(one)))
         return is_same and test not in self.tests
 
     def names_function(self, recorded: str) -> bool:
@@ -190,8 +191,3 @@ def _devices() -> frozenset[str]:
     there = torch.accelerator.is_available()
     accelerator = torch.accelerator.current_accelerator() if there else None
     return frozenset({"cpu", *([accelerator.type] if accelerator is not None else [])})
-
-
-def _is_end(one: str, other: str) -> bool:
-    """Tell whether one of two paths is the end of the other."""
-    return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")

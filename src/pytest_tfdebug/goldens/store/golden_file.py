@@ -97,11 +97,12 @@ def save(
     if not trace.has_tensors():
         raise GoldenError(f"The forward of {trace.model_class} showed no tensor: there is nothing to record in {path}.")
     kept = kept or Kept()
+    marks = {"floors": kept.has_floors, "positions": kept.has_positions, "dtypes": [*kept.dtypes]}  # for the check
     extra: dict[str, Any] = {
         "test": redact(test),
         "weights": fingerprint(model) if weights is None else weights,
         "provenance": provenance(model),
-        "kept": {"store": kept.store, **_marks(kept)},
+        "kept": {"store": kept.store, **{mark: held for mark, held in marks.items() if held}},
     }
     new = redacted(trace, kept.redact)
     try:
@@ -122,16 +123,6 @@ def save(
         floors = measure_floors(new).lines()
     size = _write(path, new, extra, kept, tell)
     return Written("changed" if existed else "new", (*review, *_told(new, size), *floors), size)
-
-
-def _marks(kept: Kept) -> dict[str, bool | list[str]]:
-    """Return what a check has to know of a golden: which floors it has, and whether some positions were left out."""
-    marks: dict[str, bool | list[str]] = {
-        "floors": kept.has_floors,
-        "positions": kept.has_positions,
-        "dtypes": [*kept.dtypes],
-    }
-    return {mark: held for mark, held in marks.items() if held}
 
 
 def _write(path: Path, trace: Trace, extra: dict[str, Any], kept: Kept, tell: Callable[[str], None]) -> int:
