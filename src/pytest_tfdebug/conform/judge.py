@@ -29,21 +29,13 @@ Varies = dict[str, dict[str, str]]
 
 @dataclass(frozen=True)
 class PromiseFinding:
-    """What was found when a model was held to a promise.
+    """What was found when a model was held to a promise."""
 
-    Args:
-        failure: The report of a broken promise; empty if it holds.
-        absent: Why the promise does not apply, in a sentence; empty if it does.
-        culprit: Where it is broken; None if that is not known.
-        diagnosis: What is probably wrong, in a sentence.
-        note: What is worth saying although the promise holds.
-    """
-
-    failure: str = ""
-    absent: str = ""
-    culprit: Culprit | None = None
-    diagnosis: str = ""
-    note: str = ""
+    failure: str = ""  # the report of a broken promise; empty if it holds
+    absent: str = ""  # why the promise does not apply, in a sentence; empty if it does
+    culprit: Culprit | None = None  # where it is broken; None if that is not known
+    diagnosis: str = ""  # what is probably wrong, in a sentence
+    note: str = ""  # what is worth saying although the promise holds
 
     @classmethod
     def broken(

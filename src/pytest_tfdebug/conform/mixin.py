@@ -29,12 +29,9 @@ class ConformanceMixin:
 
     The inputs are those of the model tester, made anew with seeded random numbers, with the real tokens of each row
     side by side and no special token among them that does not stand in every row. Each model class is a sub-test.
-
-    Attributes:
-        conformance_varies: Promise -> class of the model -> why it varies by design.
     """
 
-    conformance_varies: ClassVar[Mapping[str, object]] = {}
+    conformance_varies: ClassVar[Mapping[str, object]] = {}  # promise -> class of the model -> why it varies by design
 
     def conformance_subjects(self) -> Iterator[Subject]:
         """Yield the models that the promises are asked of."""

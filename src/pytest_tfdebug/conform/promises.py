@@ -30,22 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Promise:
-    """One promise.
+    """One promise."""
 
-    Args:
-        name: Its name in ``varies=``, in the table and in the name of its test.
-        text: What is promised, as the end of "the model ...".
-        run: Checks it.
-        applies: Returns why it does not bind a model; empty if it does, or if only the check can tell.
-        has_other_shapes: The check repeats the call with other shapes. If the model raises then, the promise does not
-            apply: some models take images that belong to a whole batch. A model that raises in any other check breaks
-            the promise.
-    """
-
-    name: str
-    text: str
-    run: Callable[[Subject], PromiseFinding]
+    name: str  # its name in `varies=`, in the table and in the name of its test
+    text: str  # what is promised, as the end of "the model ..."
+    run: Callable[[Subject], PromiseFinding]  # checks it
+    # returns why it does not bind a model; empty if it does, or if only the check can tell
     applies: Callable[[Subject], str] = lambda _: ""
+    # the check repeats the call with other shapes. If the model raises then, the promise does not apply: some models
+    # take images that belong to a whole batch. A model that raises in any other check breaks the promise
     has_other_shapes: bool = False
 
     def find(self, subject: Subject) -> PromiseFinding:

@@ -22,16 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Subject:
-    """A model that is held to the promises.
+    """A model that is held to the promises."""
 
-    Args:
-        model_class: The class.
-        build: Makes a model of it; called with torch's random numbers seeded.
-        inputs: Keyword inputs of its forward, or a function of the model that makes them.
-    """
-
-    model_class: type
-    build: Callable[[], torch.nn.Module]
+    model_class: type  # the class
+    build: Callable[[], torch.nn.Module]  # makes a model of it; called with torch's random numbers seeded
+    # keyword inputs of its forward, or a function of the model that makes them
     inputs: Mapping[str, Any] | Callable[[torch.nn.Module], Mapping[str, Any]]
 
     @classmethod

@@ -32,19 +32,12 @@ MARKERS = ("padding_invariant", "invariant")
 
 @dataclass
 class _Observer:
-    """Collects the outermost calls of a test.
+    """Collects the outermost calls of a test."""
 
-    Args:
-        is_repeating: Whether the calls are to be made again; otherwise their masks are watched and no more.
-        at: The line that made the first call.
-        calls: The calls that can be made again.
-        refusals: Why the other calls cannot be made again.
-    """
-
-    is_repeating: bool
-    at: SourceRange | None = None
-    calls: list[ObservedCall] = field(default_factory=list)
-    refusals: list[str] = field(default_factory=list)
+    is_repeating: bool  # whether the calls are to be made again; otherwise their masks are watched and no more
+    at: SourceRange | None = None  # the line that made the first call
+    calls: list[ObservedCall] = field(default_factory=list)  # the calls that can be made again
+    refusals: list[str] = field(default_factory=list)  # why the other calls cannot be made again
 
     def __call__(
         self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[[], Any]
@@ -91,11 +84,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer) -> None:
-    """Check the calls of a test.
-
-    Raises:
-        InvarianceError: If an answer changes, with where the repro is if one was asked for.
-    """
+    """Check the calls of a test."""
     try:
         verdict = judge(name, settings, observer.calls, observer.refusals, is_marker=True)
     except InvarianceError as error:
@@ -113,11 +102,7 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
 
 
 def _requests(item: pytest.Item) -> dict[str, Settings]:
-    """Return the checks of calls that a test asks for; of several markers for one check the closest counts.
-
-    Raises:
-        pytest.UsageError: If a marker's arguments make no sense.
-    """
+    """Return the checks of calls that a test asks for; of several markers for one check the closest counts."""
     found: dict[str, Settings] = {}
     wrong = []
     for marker in item.iter_markers():

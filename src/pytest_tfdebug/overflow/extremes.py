@@ -32,12 +32,7 @@ def is_read_at_once(tensor: torch.Tensor) -> bool:
 
 
 class Reducer:
-    """The extremes of the tensors of one forward; a tensor that is met again unchanged is not read again.
-
-    Args:
-        settings: What values are held to: it decides when a mask has to be taken into account.
-        wants_abs_min: Also find each tensor's smallest absolute value.
-    """
+    """The extremes of the tensors of one forward; a tensor that is met again unchanged is not read again."""
 
     def __init__(self, settings: OverflowSettings, *, wants_abs_min: bool = False) -> None:
         self.skipped: Counter[str] = Counter()

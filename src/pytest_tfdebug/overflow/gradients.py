@@ -34,28 +34,15 @@ _NAMED = 5
 
 @dataclass(slots=True)
 class _Event:
-    """A gradient that came by.
+    """A gradient that came by."""
 
-    Args:
-        frame: The gradient, as the report lists it.
-        roles: What its tensor was in the forward; empty for a parameter.
-        ref: The gradient, for as long as it lives.
-    """
-
-    frame: Frame
-    roles: Roles
-    ref: weakref.ref[torch.Tensor]
+    frame: Frame  # the gradient, as the report lists it
+    roles: Roles  # what its tensor was in the forward; empty for a parameter
+    ref: weakref.ref[torch.Tensor]  # the gradient, for as long as it lives
 
 
 class Gradients:
-    """Hooks on tensors and parameters; gradients are judged at the end of each backward, in the order they came.
-
-    Args:
-        settings: What to watch for.
-        headroom: Keeps the largest values.
-        skipped: Counts the gradients that could not be looked at, by kind.
-        conclude: Called at the end of each backward, inside the call of ``backward``: it may raise.
-    """
+    """Hooks on tensors and parameters; gradients are judged at the end of each backward, in the order they came."""
 
     def __init__(
         self, settings: OverflowSettings, headroom: Headroom, skipped: Counter[str], conclude: Callable[[], None]

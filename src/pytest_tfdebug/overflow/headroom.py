@@ -20,15 +20,7 @@ TIGHTEST = 10
 
 
 class Headroom:
-    """The largest value of each module so far, and the tensor of each that is nearest to 0 as a whole.
-
-    Args:
-        settings: The limits.
-
-    Attributes:
-        first: The first tensor that left less headroom than was asked for.
-        is_complete: Whether the largest values are kept even if no headroom was asked for, for a page or a file.
-    """
+    """The largest value of each module so far, and the tensor of each that is nearest to 0 as a whole."""
 
     def __init__(self, settings: OverflowSettings) -> None:
         self._settings = settings

@@ -24,30 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Open:
-    """A call under way.
+    """A call under way."""
 
-    Args:
-        call: The call.
-        inputs: Frames of its inputs; the report lists them when the call ends.
-        children: Its child calls so far.
-        holds_ignored: A module inside it is ignored and gave values that are not finite.
-    """
-
-    call: Call
-    inputs: list[Frame]
-    children: list[Call] = field(default_factory=list)
-    holds_ignored: bool = False
+    call: Call  # the call
+    inputs: list[Frame]  # frames of its inputs; the report lists them when the call ends
+    children: list[Call] = field(default_factory=list)  # its child calls so far
+    holds_ignored: bool = False  # a module inside it is ignored and gave values that are not finite
 
 
 class Judge:
-    """Follows the calls of one outermost call.
-
-    Args:
-        history: The last frames, of earlier forwards too; grows at its end.
-        ignore: Globs of module paths that are not judged.
-        headroom: Keeps the largest values.
-        lists_only: Lists the frames of a forward that is traced instead of judged.
-    """
+    """Follows the calls of one outermost call."""
 
     def __init__(
         self, history: deque[Frame], ignore: tuple[str, ...], headroom: Headroom, *, lists_only: bool = False

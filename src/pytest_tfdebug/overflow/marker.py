@@ -37,11 +37,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 class _Calls:
-    """Keeps the line of the first call and, with ``--tf-repro``, the latest call, for the repro.
-
-    Args:
-        item: The test.
-    """
+    """Keeps the line of the first call and, with ``--tf-repro``, the latest call, for the repro."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item

@@ -28,16 +28,7 @@ if TYPE_CHECKING:
 
 
 class Pass:
-    """One outermost call under watch. On the CPU a fault is found as its call ends, with the tensors still in hand.
-
-    Args:
-        number: Number of the forward.
-        root: The outermost module.
-        settings: What to watch for.
-        history: The last frames of earlier forwards.
-        headroom: Keeps the largest values.
-        gradients: What follows the tensors into the backward, or None.
-    """
+    """One outermost call under watch. On the CPU a fault is found as its call ends, with the tensors still in hand."""
 
     def __init__(  # noqa: PLR0917 - made in one place
         self,

@@ -34,16 +34,7 @@ DATA_PARALLEL = (
 
 
 class ModelHooks:
-    """The consumer of one recorder: a :class:`Pass` for each outermost call of each thread. The watch takes it off.
-
-    Args:
-        watch: The watch that is told of the calls.
-        root: The model.
-        is_wanted: Whether to look at an outermost call that begins in the running thread.
-
-    Raises:
-        TFDebugError: If the model is one whose modules cannot be hooked.
-    """
+    """The consumer of one recorder: a :class:`Pass` for each outermost call of each thread. The watch takes it off."""
 
     def __init__(
         self, watch: Watch, root: torch.nn.Module, is_wanted: Callable[[ModelHooks], bool] = lambda _: True
@@ -100,10 +91,6 @@ class Roots:
     """Finds the hooks that watch an outermost call, and adds them where there are none.
 
     Models are held weakly: a test may build and drop as many as it likes.
-
-    Args:
-        watch: The watch that is told of the calls.
-        keep: Is given each outermost call before it is made, until something is wrong.
     """
 
     def __init__(self, watch: Watch, keep: Keep | None = None) -> None:

@@ -33,12 +33,7 @@ _NO_GRADIENT = "Call backward() on what the watched model gives, or leave gradie
 
 
 class Watch:
-    """Follows forwards, keeps the first fault and the largest values, and says what is wrong.
-
-    Args:
-        settings: What to watch for.
-        raises: Raise a fault at the end of the forward, or of the backward, in which it arose; otherwise keep it.
-    """
+    """Follows forwards, keeps the first fault and the largest values, and says what is wrong."""
 
     def __init__(self, settings: OverflowSettings, *, raises: bool) -> None:
         self.settings = settings

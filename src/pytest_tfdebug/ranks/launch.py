@@ -31,21 +31,13 @@ _LINES = 40
 
 @dataclass
 class Rank:
-    """One process.
+    """One process."""
 
-    Args:
-        number: Its rank.
-        folder: Where it and its log are.
-        process: The process; its standard input stays open until it may end.
-        result: What it did with the test; None until it has.
-        lost: Why there is no result; empty where there is one.
-    """
-
-    number: int
-    folder: Path
-    process: subprocess.Popen[bytes]
-    result: dict[str, Any] | None = None
-    lost: str = field(default="")
+    number: int  # its rank
+    folder: Path  # where it and its log are
+    process: subprocess.Popen[bytes]  # the process; its standard input stays open until it may end
+    result: dict[str, Any] | None = None  # what it did with the test; None until it has
+    lost: str = field(default="")  # why there is no result; empty where there is one
 
     @property
     def has_failed(self) -> bool:
@@ -97,12 +89,7 @@ class Rank:
 
 
 class Ranks:
-    """The processes of a test, from the first to the last line of a ``with`` block.
-
-    Args:
-        count: How many.
-        task: What each is told, as JSON values.
-    """
+    """The processes of a test, from the first to the last line of a ``with`` block."""
 
     def __init__(self, count: int, task: dict[str, Any]) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="tfdebug-ranks-"))

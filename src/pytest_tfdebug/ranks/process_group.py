@@ -10,17 +10,11 @@ import pytest
 
 
 class Launched(NamedTuple):
-    """What whoever started this process has told it.
+    """What whoever started this process has told it."""
 
-    Args:
-        rank: Number of this process.
-        world_size: Number of processes.
-        rendezvous: URL by which they find each other.
-    """
-
-    rank: int
-    world_size: int
-    rendezvous: str
+    rank: int  # number of this process
+    world_size: int  # number of processes
+    rendezvous: str  # URL by which they find each other
 
 
 #: Who this process is, in a process that was started for one test.

@@ -17,15 +17,10 @@ _FEWEST = 2
 
 
 class RanksSettings(NamedTuple):
-    """What the marker of a test asks for.
+    """What the marker of a test asks for."""
 
-    Args:
-        world_size: Number of ranks.
-        timeout: Seconds after which the test is ended.
-    """
-
-    world_size: int
-    timeout: float
+    world_size: int  # number of ranks
+    timeout: float  # seconds after which the test is ended
 
     @classmethod
     def of(cls, item: pytest.Item) -> Self | None:

@@ -40,12 +40,7 @@ _OFF: dict[str, Any] = {
 
 
 class Worker:
-    """The hooks of a rank.
-
-    Args:
-        folder: Where the task is, and the result is left.
-        rank: Number of this process.
-    """
+    """The hooks of a rank."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder, self._rank = folder, rank

@@ -47,12 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class RunSkipped:
-    """The hooks of one run.
-
-    Args:
-        config: The run's configuration.
-        mode: The value of ``--tf-run-skipped``.
-    """
+    """The hooks of one run."""
 
     def __init__(self, config: pytest.Config, mode: str) -> None:
         self._config, self._lifting = config, Lifting(mode)

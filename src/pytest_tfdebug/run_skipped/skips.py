@@ -39,21 +39,14 @@ _MACHINERY = frozenset({"unittest", "_pytest", "pluggy", "contextlib", "functool
 
 
 class Skip(NamedTuple):
-    """A skip in the source.
+    """A skip in the source."""
 
-    Args:
-        file: Its file.
-        line: The line to delete.
-        reason: Its reason as written.
-        kind: ``"unconditional"``, ``"conditional"``, or ``"environment"`` for what the machine or an option decides.
-        condition: What it depends on, or the name of the decorator that made it.
-    """
-
-    file: str
-    line: int
-    reason: str
+    file: str  # its file
+    line: int  # the line to delete
+    reason: str  # its reason as written
+    # `"unconditional"`, `"conditional"`, or `"environment"` for what the machine or an option decides
     kind: str = "unconditional"
-    condition: str = ""
+    condition: str = ""  # what it depends on, or the name of the decorator that made it
 
     @classmethod
     def on(cls, condition: str, file: str, line: int, reason: str) -> Skip:
@@ -81,15 +74,7 @@ class _CallingLine(NamedTuple):
 
 
 class Lifting:
-    """Which skips the running test meets, and whether they are lifted.
-
-    Args:
-        mode: The value of ``--tf-run-skipped``.
-
-    Attributes:
-        is_on: Whether a test is run without its skips.
-        met: The skips that the test has met so far.
-    """
+    """Which skips the running test meets, and whether they are lifted."""
 
     def __init__(self, mode: str) -> None:
         self.kinds, self.is_on = LIFTED[mode], False

@@ -26,17 +26,11 @@ _ALWAYS = frozenset(
 
 
 class WrittenMark(NamedTuple):
-    """Where a mark is written.
+    """Where a mark is written."""
 
-    Args:
-        line: Its line.
-        condition: Its condition as it stands there.
-        alias: The name that stands there, if the mark was made elsewhere.
-    """
-
-    line: int
-    condition: str = ""
-    alias: str = ""
+    line: int  # its line
+    condition: str = ""  # its condition as it stands there
+    alias: str = ""  # the name that stands there, if the mark was made elsewhere
 
 
 def definition(code: CodeType) -> Function | None:

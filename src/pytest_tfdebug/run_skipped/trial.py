@@ -22,20 +22,15 @@ _REPORTING = frozenset({"runner", "unittest", "skipping", "tmpdir"})
 
 
 class Row(NamedTuple):
-    """What became of a skipped test; plain values, so that a worker of pytest-xdist can send it.
+    """What became of a skipped test; plain values, so that a worker of pytest-xdist can send it."""
 
-    Args:
-        nodeid: The test.
-        outcome: ``"passes"``, ``"fails"``, ``"redundant"`` where a condition of its own skips the test all the same,
-            ``"empty"`` where deleting the skip leaves nothing to run, or ``"kept"`` where a skip was not lifted.
-        skips: The skips that were lifted; before them the one that was not.
-        text: The first line of a failure, the function that an empty override hides, the skip that remains, or why one
-            was not lifted.
-    """
-
-    nodeid: str
+    nodeid: str  # the test
+    # `"passes"`, `"fails"`, `"redundant"` where a condition of its own skips the test all the same, `"empty"` where
+    # deleting the skip leaves nothing to run, or `"kept"` where a skip was not lifted
     outcome: str
-    skips: tuple[Skip, ...]
+    skips: tuple[Skip, ...]  # the skips that were lifted; before them the one that was not
+    # the first line of a failure, the function that an empty override hides, the skip that remains, or why one was not
+    # lifted
     text: str = ""
 
 

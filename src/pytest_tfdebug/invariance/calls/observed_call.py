@@ -25,24 +25,17 @@ Leaves = dict[str, torch.Tensor]
 
 @dataclass(eq=False)
 class ObservedCall(KeptCall):
-    """One outermost forward of a test: the module, its inputs by name, its output and the state it ran in.
+    """One outermost forward of a test: the module, its inputs by name, its output and the state it ran in."""
 
-    Args:
-        output: Leaves of its output, as they were.
-        site: Where it was called, ``test_model.py:12``; empty where that is not known.
-        rng: State of torch's random number generators before the call, by device.
-        modes: Training flag of every submodule.
-        has_grad: Whether gradients were on: modules with a fast path take it only without them.
-        versions: Count of writes to every parameter, to see whether the weights have changed since.
-        own_names: What the forward calls an input, by the name that transformers gives it, where these differ.
-    """
-
-    output: Leaves = field(default_factory=dict)
-    site: str = ""
+    output: Leaves = field(default_factory=dict)  # leaves of its output, as they were
+    site: str = ""  # where it was called, `test_model.py:12`; empty where that is not known
+    # state of torch's random number generators before the call, by device
     rng: dict[str, torch.Tensor] = field(default_factory=dict)
-    modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)
-    has_grad: bool = False
+    modes: list[tuple[torch.nn.Module, bool]] = field(default_factory=list)  # training flag of every submodule
+    has_grad: bool = False  # whether gradients were on: modules with a fast path take it only without them
+    # count of writes to every parameter, to see whether the weights have changed since
     versions: list[int] = field(default_factory=list)
+    # what the forward calls an input, by the name that transformers gives it, where these differ
     own_names: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -102,11 +95,7 @@ class ObservedCall(KeptCall):
 def observe(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], proceed: Callable[[], Any]
 ) -> tuple[ObservedCall | str, Any]:
-    """Run a call and keep what is needed to make it again.
-
-    Returns:
-        The observed call, or why it cannot be made again, in a sentence; and the output.
-    """
+    """Run a call and keep what is needed to make it again."""
     __tracebackhide__ = True
     inputs = _named(model, args, kwargs)
     if isinstance(inputs, str):

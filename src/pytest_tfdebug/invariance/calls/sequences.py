@@ -19,21 +19,13 @@ Unit = Literal["tokens", "frames", "pixels"]
 
 @dataclass(frozen=True)
 class SequenceKind:
-    """One way in which sequences enter a forward.
+    """One way in which sequences enter a forward."""
 
-    Args:
-        name: ``encoder`` for the inputs of encoders and of decoder-only models, ``decoder``, ``frames``, ``pixels``.
-        mains: The inputs that carry it, in order of preference.
-        mask: The input that says which positions are real.
-        positions: The input that numbers them, or None.
-        unit: What is counted along it.
-    """
-
-    name: str
-    mains: tuple[str, ...]
-    mask: str
-    positions: str | None
-    unit: Unit
+    name: str  # `encoder` for the inputs of encoders and of decoder-only models, `decoder`, `frames`, `pixels`
+    mains: tuple[str, ...]  # the inputs that carry it, in order of preference
+    mask: str  # the input that says which positions are real
+    positions: str | None  # the input that numbers them, or None
+    unit: Unit  # what is counted along it
 
 
 FRAMES = SequenceKind("frames", ("input_features", "input_values"), "attention_mask", None, "frames")
@@ -81,32 +73,22 @@ IGNORED_LABEL = -100
 
 @dataclass(frozen=True)
 class InputSequence:
-    """A sequence of one call.
+    """A sequence of one call."""
 
-    Args:
-        kind: How it enters.
-        main: Name of the input that carries it.
-        axis: Its axis in the main input.
-        batch: Number of rows.
-        length: Its length, padding of the test's own included.
-        takes_mask: Whether the forward takes a mask for it.
-        mask: Real positions as the test gave them, ``(batch, length)``, bool; None without a mask. Where a row has
-            several sequences (the choices of an answer), each is a row here.
-        is_mask_inferred: The mask was not given and follows from the pad tokens at the ends of the rows.
-        aligned: Every input along it, with what to put at new positions.
-        beside: A sequence of the same length that is padded with it: the decoder's, of a model that lays its tokens
-            beside those of the encoder.
-    """
-
-    kind: SequenceKind
-    main: str
-    axis: int
-    batch: int
-    length: int
-    takes_mask: bool
+    kind: SequenceKind  # how it enters
+    main: str  # name of the input that carries it
+    axis: int  # its axis in the main input
+    batch: int  # number of rows
+    length: int  # its length, padding of the test's own included
+    takes_mask: bool  # whether the forward takes a mask for it
+    # real positions as the test gave them, `(batch, length)`, bool; None without a mask. Where a row has several
+    # sequences (the choices of an answer), each is a row here
     mask: torch.Tensor | None = None
-    is_mask_inferred: bool = False
+    is_mask_inferred: bool = False  # the mask was not given and follows from the pad tokens at the ends of the rows
+    # every input along it, with what to put at new positions
     aligned: Mapping[str, float] = field(default_factory=dict)
+    # a sequence of the same length that is padded with it: the decoder's, of a model that lays its tokens beside those
+    # of the encoder
     beside: InputSequence | None = None
 
     @property

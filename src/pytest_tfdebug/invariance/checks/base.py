@@ -46,27 +46,17 @@ COMMON = ("rtol", "atol", "inputs")
 
 @dataclass
 class Outcome:
-    """What a check of one call found.
+    """What a check of one call found."""
 
-    Args:
-        repeats: Number of forwards that were repeated and compared.
-        text: The report of the failure; empty when everything holds.
-        culprit: Where the failure arises; None where that is not known.
-        located: Both forwards that show it; None where they were not recorded.
-        diagnosis: What is probably wrong, in a sentence.
-        is_beyond: The float32 answer has values that the other dtype cannot hold: with other weights it need not.
-        skipped: What could not be repeated and why, in sentences.
-        notes: What is worth saying although everything holds, in sentences.
-    """
-
-    repeats: int = 0
-    text: CheckText | str = ""
-    culprit: Culprit | None = None
-    located: Located | None = None
-    diagnosis: str = ""
+    repeats: int = 0  # number of forwards that were repeated and compared
+    text: CheckText | str = ""  # the report of the failure; empty when everything holds
+    culprit: Culprit | None = None  # where the failure arises; None where that is not known
+    located: Located | None = None  # both forwards that show it; None where they were not recorded
+    diagnosis: str = ""  # what is probably wrong, in a sentence
+    # the float32 answer has values that the other dtype cannot hold: with other weights it need not
     is_beyond: bool = False
-    skipped: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # what could not be repeated and why, in sentences
+    notes: list[str] = field(default_factory=list)  # what is worth saying although everything holds, in sentences
 
     @property
     def failure(self) -> str:

@@ -65,15 +65,10 @@ def asked(
 
 
 class TestVerdict(NamedTuple):
-    """What a check of all the calls of a test comes to.
+    """What a check of all the calls of a test comes to."""
 
-    Args:
-        repeats: Number of forwards that were repeated and compared.
-        notes: What is worth saying although everything holds, in sentences, each once.
-    """
-
-    repeats: int
-    notes: tuple[str, ...]
+    repeats: int  # number of forwards that were repeated and compared
+    notes: tuple[str, ...]  # what is worth saying although everything holds, in sentences, each once
 
 
 def judge(

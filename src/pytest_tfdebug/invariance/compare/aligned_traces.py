@@ -33,18 +33,12 @@ _SOME = 256
 
 @dataclass
 class AlignedTraces:
-    """Two traces whose tensors have the same shapes.
+    """Two traces whose tensors have the same shapes."""
 
-    Args:
-        expected: The expected trace.
-        actual: The repeated one, at real tokens.
-        real: Number of real positions.
-        axes: Axes along the sequence by module path, call index, direction and leaf path.
-    """
-
-    expected: Trace
-    actual: Trace
-    real: int
+    expected: Trace  # the expected trace
+    actual: Trace  # the repeated one, at real tokens
+    real: int  # number of real positions
+    # axes along the sequence by module path, call index, direction and leaf path
     axes: dict[Key, tuple[int, ...]] = field(default_factory=dict)
 
     def axes_of(self, divergence: Divergence) -> tuple[int, ...]:
@@ -76,11 +70,7 @@ def tensor_of(trace: Trace, divergence: Divergence) -> torch.Tensor | None:
 def compare_traces(
     expected: Trace, actual: Trace, alignment: Alignment, tolerances: Tolerances
 ) -> tuple[AlignedTraces, Comparator]:
-    """Compare two traces at real tokens.
-
-    Returns:
-        Both traces as they were compared, and the comparator that has seen all their calls.
-    """
+    """Compare two traces at real tokens."""
     aligned = _Aligner(alignment, tolerances).align(expected, actual)
     comparator = start_comparison(aligned.expected, None, tolerances, modules=actual.modules, aliases=actual.aliases)
     comparator.replay(aligned.actual.calls)

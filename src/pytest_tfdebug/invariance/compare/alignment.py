@@ -20,39 +20,25 @@ if TYPE_CHECKING:
 
 
 class Aligned(NamedTuple):
-    """A tensor in the alignment of the expected one.
+    """A tensor in the alignment of the expected one."""
 
-    Args:
-        tensor: The real positions, in the expected shape.
-        axes: The axes along the sequence, in the expected shape; empty for a pooled tensor.
-        has_others: Whether axes that grew have positions beside the sequence's, which may stand before them.
-    """
-
-    tensor: torch.Tensor
-    axes: tuple[int, ...]
-    has_others: bool
+    tensor: torch.Tensor  # the real positions, in the expected shape
+    axes: tuple[int, ...]  # the axes along the sequence, in the expected shape; empty for a pooled tensor
+    has_others: bool  # whether axes that grew have positions beside the sequence's, which may stand before them
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Where the expected sequence lies in the actual one.
+    """Where the expected sequence lies in the actual one."""
 
-    Args:
-        real: Length of the expected sequence.
-        start: Number of positions before it.
-        total: Length of the actual sequence.
-        batch: Rows of the actual forward.
-        rows: Rows of the actual forward that the expected one has, in its order; None for the same rows.
-        mask: Real tokens of the expected sequence, ``(rows, real)``, bool; None when all are.
-        is_exact: Every pad adds one position; otherwise (frames, pixels) whatever grew is cut to its beginning.
-    """
-
-    real: int
-    start: int
-    total: int
-    batch: int
+    real: int  # length of the expected sequence
+    start: int  # number of positions before it
+    total: int  # length of the actual sequence
+    batch: int  # rows of the actual forward
+    # rows of the actual forward that the expected one has, in its order; None for the same rows
     rows: tuple[int, ...] | None = None
-    mask: torch.Tensor | None = None
+    mask: torch.Tensor | None = None  # real tokens of the expected sequence, `(rows, real)`, bool; None when all are
+    # every pad adds one position; otherwise (frames, pixels) whatever grew is cut to its beginning
     is_exact: bool = True
 
     @property

@@ -36,19 +36,12 @@ _AGREES = LeafComparison("output", "", "", (), "", None)
 
 @dataclass(frozen=True)
 class Mismatch:
-    """An output that changed.
+    """An output that changed."""
 
-    Args:
-        leaf: The comparison; its problem is ``values``.
-        is_at_pads: NaN at pad positions only, where the model promises finite numbers.
-        error: The exception that left the repeated call, as text; then there is no comparison.
-        place: Where it was raised; None where that is not known.
-    """
-
-    leaf: LeafComparison | None
-    is_at_pads: bool = False
-    error: str = ""
-    place: Culprit | None = None
+    leaf: LeafComparison | None  # the comparison; its problem is `values`
+    is_at_pads: bool = False  # NaN at pad positions only, where the model promises finite numbers
+    error: str = ""  # the exception that left the repeated call, as text; then there is no comparison
+    place: Culprit | None = None  # where it was raised; None where that is not known
 
     @property
     def path(self) -> str:
@@ -136,11 +129,7 @@ def lay(
     *,
     allows_nan: bool = True,
 ) -> tuple[Aligned, LeafComparison] | None:
-    """Lay a tensor beside the expected one: in the first way in which they agree, else in the likeliest.
-
-    Returns:
-        The tensor so laid, and the comparison at real tokens; None where there is no way.
-    """
+    """Lay a tensor beside the expected one: in the first way in which they agree, else in the likeliest."""
     tolerance = tolerances.of("", dtype_name(expected.dtype))
     likeliest = None
     for aligned in alignment.candidates(actual, expected):

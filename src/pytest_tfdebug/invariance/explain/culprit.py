@@ -30,46 +30,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Which real tokens differ.
+    """Which real tokens differ."""
 
-    Args:
-        row: Row of the first that does.
-        position: Its position among the row's real tokens, from 0.
-        differing: Number of positions at which some row differs.
-        real: Number of real positions.
-    """
-
-    row: int
-    position: int
-    differing: int
-    real: int
+    row: int  # row of the first that does
+    position: int  # its position among the row's real tokens, from 0
+    differing: int  # number of positions at which some row differs
+    real: int  # number of real positions
 
 
 @dataclass(frozen=True)
 class Located:
-    """Where two forwards part.
+    """Where two forwards part."""
 
-    Args:
-        culprit: The module or lines; None when no difference could be placed.
-        parity: The comparison of both traces; None when they could not be compared.
-        tokens: The first token of the culprit's tensor; None when the tensor has no token axis.
-        is_pooling: The culprit's inputs run along the sequence and its diverging tensor does not.
-        fault: What is wrong with the mask, when that is to blame.
-        reason: Why nothing could be placed.
-        has_good_mask: The culprit was given a mask that hides every pad.
-        traces: Both forwards at the real tokens; None where they could not be compared.
-        tolerances: The tolerance of every tensor.
-    """
-
-    culprit: Culprit | None
-    parity: ParityReport | None
-    tokens: Tokens | None = None
-    is_pooling: bool = False
-    fault: MaskFault | None = None
-    reason: str = ""
-    has_good_mask: bool = False
-    traces: AlignedTraces | None = None
-    tolerances: Tolerances = field(default_factory=Tolerances)
+    culprit: Culprit | None  # the module or lines; None when no difference could be placed
+    parity: ParityReport | None  # the comparison of both traces; None when they could not be compared
+    tokens: Tokens | None = None  # the first token of the culprit's tensor; None when the tensor has no token axis
+    is_pooling: bool = False  # the culprit's inputs run along the sequence and its diverging tensor does not
+    fault: MaskFault | None = None  # what is wrong with the mask, when that is to blame
+    reason: str = ""  # why nothing could be placed
+    has_good_mask: bool = False  # the culprit was given a mask that hides every pad
+    traces: AlignedTraces | None = None  # both forwards at the real tokens; None where they could not be compared
+    tolerances: Tolerances = field(default_factory=Tolerances)  # the tolerance of every tensor
 
     @property
     def divergence(self) -> Divergence | None:

@@ -25,25 +25,15 @@ _BESIDE = 0.5
 
 @dataclass(frozen=True)
 class Findings:
-    """All that is known about a leak.
+    """All that is known about a leak."""
 
-    Args:
-        sequence: The sequence that was padded.
-        experiments: What further repetitions showed.
-        located: Where the two forwards part.
-        is_at_pads: NaN at pad positions only.
-        module_classes: Classes of the culprit and of the modules inside it.
-        takes_positions: The forward takes position ids.
-        side: Side of the pads; empty where they are of several rows.
-    """
-
-    sequence: InputSequence
-    experiments: Experiments
-    located: Located
-    is_at_pads: bool = False
-    module_classes: tuple[str, ...] = ()
-    takes_positions: bool = True
-    side: str = ""
+    sequence: InputSequence  # the sequence that was padded
+    experiments: Experiments  # what further repetitions showed
+    located: Located  # where the two forwards part
+    is_at_pads: bool = False  # NaN at pad positions only
+    module_classes: tuple[str, ...] = ()  # classes of the culprit and of the modules inside it
+    takes_positions: bool = True  # the forward takes position ids
+    side: str = ""  # side of the pads; empty where they are of several rows
 
     @property
     def dtype(self) -> str:

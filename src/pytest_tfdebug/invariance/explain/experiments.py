@@ -27,63 +27,39 @@ _MOST_STEPS = 64
 
 @dataclass(frozen=True)
 class Leak:
-    """Padding that changed the answer.
+    """Padding that changed the answer."""
 
-    Args:
-        sequence: The sequence that was padded.
-        repetition: The repetition that shows it.
-        mismatch: The first output that changed.
-        has_positions: The repetition was given position ids built from the mask.
-    """
-
-    sequence: InputSequence
-    repetition: Repetition
-    mismatch: Mismatch
-    has_positions: bool
+    sequence: InputSequence  # the sequence that was padded
+    repetition: Repetition  # the repetition that shows it
+    mismatch: Mismatch  # the first output that changed
+    has_positions: bool  # the repetition was given position ids built from the mask
 
 
 @dataclass(frozen=True)
 class Experiments:
-    """What further repetitions showed.
+    """What further repetitions showed."""
 
-    Args:
-        failing: Numbers of pads that change the answer, ascending; empty for rows of a batch.
-        passing: Numbers of pads that do not.
-        content_matters: Other tokens at the pads change the answer; None where that was not tried.
-        mask_matters: Switching the mask on at the pads changes the answer; None where there is no mask.
-        positions_help: Position ids built from the mask make the answer right.
-        batch_matters: A row's answer depends on its batch without any change of padding.
-        pad_ids_help: Pad tokens at the positions that the test's mask hides make the answer right.
-        has_nan: The repeated output has NaN where the original has none.
-    """
-
-    failing: tuple[int, ...] = ()
-    passing: tuple[int, ...] = ()
-    content_matters: bool | None = None
+    failing: tuple[int, ...] = ()  # numbers of pads that change the answer, ascending; empty for rows of a batch
+    passing: tuple[int, ...] = ()  # numbers of pads that do not
+    content_matters: bool | None = None  # other tokens at the pads change the answer; None where that was not tried
+    # switching the mask on at the pads changes the answer; None where there is no mask
     mask_matters: bool | None = None
-    positions_help: bool = False
-    batch_matters: bool = False
-    pad_ids_help: bool = False
-    has_nan: bool = False
+    positions_help: bool = False  # position ids built from the mask make the answer right
+    batch_matters: bool = False  # a row's answer depends on its batch without any change of padding
+    pad_ids_help: bool = False  # pad tokens at the positions that the test's mask hides make the answer right
+    has_nan: bool = False  # the repeated output has NaN where the original has none
 
 
 @dataclass(frozen=True)
 class LeakRepeater:
-    """Repeats a leaking call in further ways, inside ``call.restored()``.
+    """Repeats a leaking call in further ways, inside ``call.restored()``."""
 
-    Args:
-        call: The call.
-        leak: The leak.
-        fails: Runs a repetition and tells whether it changes the answer; None where the model refuses it.
-        lengths: The numbers of pads to try.
-        filler: What to pad with.
-    """
-
-    call: ObservedCall
-    leak: Leak
+    call: ObservedCall  # the call
+    leak: Leak  # the leak
+    # runs a repetition and tells whether it changes the answer; None where the model refuses it
     fails: Callable[[Repetition], bool | None]
-    lengths: Sequence[int]
-    filler: str | int
+    lengths: Sequence[int]  # the numbers of pads to try
+    filler: str | int  # what to pad with
 
     def run(self) -> tuple[Experiments, Repetition]:
         """Return what the experiments showed, and the repetition with the fewest pads that leaks."""

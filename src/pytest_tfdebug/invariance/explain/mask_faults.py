@@ -24,15 +24,10 @@ _TORCH_NAME = "key_padding_mask"
 
 @dataclass(frozen=True)
 class MaskFault:
-    """A mask that does not mask.
+    """A mask that does not mask."""
 
-    Args:
-        culprit: The glue that dropped or made it.
-        sentence: What is wrong with the mask.
-    """
-
-    culprit: Culprit
-    sentence: str
+    culprit: Culprit  # the glue that dropped or made it
+    sentence: str  # what is wrong with the mask
 
 
 def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> MaskFault | None:

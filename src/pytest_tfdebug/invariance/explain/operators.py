@@ -26,15 +26,10 @@ _OPERATORS = frozenset(
 
 
 class Choice(NamedTuple):
-    """One choice.
+    """One choice."""
 
-    Args:
-        given: The tensor that it was made from.
-        chosen: Indices, truth values or whole numbers.
-    """
-
-    given: torch.Tensor
-    chosen: torch.Tensor
+    given: torch.Tensor  # the tensor that it was made from
+    chosen: torch.Tensor  # indices, truth values or whole numbers
 
 
 class Choices(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch
@@ -67,15 +62,7 @@ _LOWER = (torch.float16, torch.bfloat16)
 
 
 class RightKernels(TorchDispatchMode):
-    """Takes what an operator gives in float32, from what it is given and rounded once, where its own answer is far off.
-
-    Args:
-        error_of: Returns how far the second of two tensors is from the first.
-        bound: How far it may be.
-
-    Attributes:
-        wrong: Operator -> how far it was off at most, and the line that called it then.
-    """
+    """Takes what an operator gives in float32, from what it is given and rounded once, where its own answer is far off."""
 
     def __init__(self, error_of: Callable[[torch.Tensor, torch.Tensor], float], bound: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # of torch

@@ -92,19 +92,12 @@ def widened_trace(trace: Trace) -> Trace:
 
 
 class OwnError(NamedTuple):
-    """The error that one call adds.
+    """The error that one call adds."""
 
-    Args:
-        error: Relative L2 error; inf where the first values arise that are not finite.
-        item: The call.
-        gone: The call whose tensors show those values: this one, or the one that it calls with them.
-        direction: Whether they are in that call's inputs or outputs.
-    """
-
-    error: float
-    item: CallComparison
-    gone: CallComparison
-    direction: Literal["inputs", "outputs"] = "outputs"
+    error: float  # relative L2 error; inf where the first values arise that are not finite
+    item: CallComparison  # the call
+    gone: CallComparison  # the call whose tensors show those values: this one, or the one that it calls with them
+    direction: Literal["inputs", "outputs"] = "outputs"  # whether they are in that call's inputs or outputs
 
 
 def error_of(leaves: Sequence[LeafComparison]) -> float:

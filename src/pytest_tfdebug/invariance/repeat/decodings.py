@@ -37,27 +37,17 @@ _PLACEHOLDERS = tuple(f"{media}_token_{entry}" for media in ("image", "video", "
 
 @dataclass(frozen=True)
 class Decoding:
-    """A sequence to be decoded.
+    """A sequence to be decoded."""
 
-    Args:
-        label: What was done to it; empty for the call's own.
-        inputs: Inputs of the full forward.
-        real: Its real positions, ``(batch, length)``, bool.
-        sequence: The sequence as it is in the call.
-        cache: The input that carries its cache.
-        media: Inputs that do not run along it (pixels, frames, image sizes): for the prefill, as in ``generate``.
-        begun: Number of tokens up to the last that stands for a part of these inputs.
-        takes_places: Whether the forward takes the positions that a piece has in a cache.
-    """
-
-    label: str
-    inputs: dict[str, Any]
-    real: torch.Tensor
-    sequence: InputSequence
-    cache: str
+    label: str  # what was done to it; empty for the call's own
+    inputs: dict[str, Any]  # inputs of the full forward
+    real: torch.Tensor  # its real positions, `(batch, length)`, bool
+    sequence: InputSequence  # the sequence as it is in the call
+    cache: str  # the input that carries its cache
+    # inputs that do not run along it (pixels, frames, image sizes): for the prefill, as in `generate`
     media: tuple[str, ...] = ()
-    begun: int = 0
-    takes_places: bool = False
+    begun: int = 0  # number of tokens up to the last that stands for a part of these inputs
+    takes_places: bool = False  # whether the forward takes the positions that a piece has in a cache
 
     def plans(self) -> Iterator[tuple[str, list[int]]]:
         """Yield where to cut the sequence: prefill and single steps; chunks of a third."""

@@ -129,11 +129,7 @@ def padded(
     pads: tuple[int, int],
     filler: str | int = "pad",
 ) -> Inputs:
-    """Return the inputs of a call with pads before and after every row of one sequence.
-
-    Returns:
-        New inputs: the main one, its mask and every aligned one are longer by ``before + after``.
-    """
+    """Return the inputs of a call with pads before and after every row of one sequence."""
     main: torch.Tensor = inputs[sequence.main]
     before, after = pads
     if sequence.kind.unit == "pixels":

@@ -24,28 +24,17 @@ def _as_it_is(_: torch.nn.Module) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class Repetition:
-    """A call made again in another way, and how its tensors lie beside those of the expected call.
+    """A call made again in another way, and how its tensors lie beside those of the expected call."""
 
-    Args:
-        label: What was done, as in ``input_ids padded by 7 on the right``.
-        inputs: Named inputs of the repeated call.
-        alignment: Where the expected tensors lie in the actual ones.
-        expected_inputs: Named inputs of the expected call.
-        recorded: Which of the two calls the test has made, so that its output is known; empty for neither.
-        pads: Number of pads.
-        side: Side of the pads; empty without any.
-        model: The model of the repeated call; None for that of the expected one.
-        within: What the model of either call is changed by: the expected one, the repeated one.
-        diagnosis: What is probably wrong where the answers differ.
-    """
-
-    label: str
-    inputs: dict[str, Any]
-    alignment: Alignment
-    expected_inputs: dict[str, Any]
+    label: str  # what was done, as in `input_ids padded by 7 on the right`
+    inputs: dict[str, Any]  # named inputs of the repeated call
+    alignment: Alignment  # where the expected tensors lie in the actual ones
+    expected_inputs: dict[str, Any]  # named inputs of the expected call
+    # which of the two calls the test has made, so that its output is known; empty for neither
     recorded: Literal["expected", "actual", ""] = "expected"
-    pads: int = 0
-    side: Literal["left", "right", ""] = ""
-    model: torch.nn.Module | None = None
+    pads: int = 0  # number of pads
+    side: Literal["left", "right", ""] = ""  # side of the pads; empty without any
+    model: torch.nn.Module | None = None  # the model of the repeated call; None for that of the expected one
+    # what the model of either call is changed by: the expected one, the repeated one
     within: tuple[Within, Within] = (_as_it_is, _as_it_is)
-    diagnosis: str = ""
+    diagnosis: str = ""  # what is probably wrong where the answers differ

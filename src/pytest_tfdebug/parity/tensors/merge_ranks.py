@@ -28,13 +28,7 @@ _MINOR = 0.01
 
 
 def merge_ranks(own: Compared, tolerances: Tolerances, exchange: Exchange) -> Compared:
-    """Return what all ranks found; every rank must ask.
-
-    Args:
-        own: What this rank found.
-        tolerances: What is allowed.
-        exchange: Gives what each rank gives, in their order.
-    """
+    """Return what all ranks found; every rank must ask."""
     told: list[tuple[list[CallComparison], dict[str, str]]] = exchange(
         (own.calls, own.own_paths), dict(_on_every_rank(own.expected))
     )
@@ -133,12 +127,7 @@ def _to_blame(parts: dict[int, PartDigest], expected: TensorRecord, tolerance: T
 
 
 def on_ranks(culprit: Culprit, count: int) -> Culprit:
-    """Return a culprit with the ranks on which it shows.
-
-    Args:
-        culprit: The culprit.
-        count: Number of ranks.
-    """
+    """Return a culprit with the ranks on which it shows."""
     leaf = None if culprit.divergence is None else culprit.divergence.comparison
     if leaf is None or not leaf.ranks:
         return culprit
