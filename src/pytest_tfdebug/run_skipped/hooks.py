@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _OUTPUT = "tf_run_skipped"
-#: How the progress of a run shows what became of a test.
-_LETTERS = {"passes": ".", "fails": "F", "redundant": "r", "empty": "e", "kept": "s"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,11 +92,9 @@ class RunSkipped:
             terminal.ensure_newline()
             terminal.write_line(f"tfdebug: {len(items)} skipped, run once more without the skips")
         for item, following in zip_longest(items, items[1:]):
-            row = try_test(item, self._skipped[item], self._lifting, partial(self._run, following=following))
-            self._rows.append(row)
+            run = partial(self._run, following=following)
+            self._rows.append(try_test(item, self._skipped[item], self._lifting, run))
             del self._skipped[item]
-            if terminal is not None:
-                terminal.write(_LETTERS[row.outcome], flush=True)
         _tear_down(session, None)
         return result
 

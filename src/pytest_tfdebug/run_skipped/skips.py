@@ -1,8 +1,8 @@
-"""The skips that a test meets, and which of them are lifted.
+"""The skips that a test meets, where each is written, and which of them are lifted.
 
 During a run, functions that do the same and know where they are called replace ``unittest.skip``, ``skipIf`` and
-``skipUnless``, ``TestCase.skipTest`` and ``pytest.skip``. When a test is run once more, they do nothing for the skips
-that the run's mode lifts.
+``skipUnless``, ``TestCase.skipTest``, ``pytest.skip`` and the marks ``skip`` and ``skipif``. When a test is run once
+more, the functions do nothing for the skips that the run's mode lifts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import pytest
 from pytest_tfdebug.run_skipped import source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
-#: Attribute of functions and classes with the skips that ``unittest``'s decorators gave them.
+#: Attribute of functions and classes with the skips that decorators gave them, each with its mark if it is one.
 _CARRIED = "__tf_skips__"
 _WRAPPER = "skip_wrapper"
+_MARKS = ("skip", "skipif")
 #: What each mode lifts.
 LIFTED = {"unconditional": frozenset({"unconditional"}), "all": frozenset({"unconditional", "conditional"})}
 #: A condition with one of these asks for a machine, a library or an option, which no edit of the test provides.
@@ -41,11 +42,10 @@ _MACHINERY = frozenset({"unittest", "_pytest", "pluggy", "contextlib", "functool
 class Skip(NamedTuple):
     """A skip in the source."""
 
-    file: str  # its file
+    file: str
     line: int  # the line to delete
-    reason: str  # its reason as written
-    # `"unconditional"`, `"conditional"`, or `"environment"` for what the machine or an option decides
-    kind: str = "unconditional"
+    reason: str  # as written
+    kind: str = "unconditional"  # or "conditional", or "environment" for what the machine or an option decides
     condition: str = ""  # what it depends on, or the name of the decorator that made it
 
     @classmethod
@@ -77,8 +77,10 @@ class Lifting:
     """Which skips the running test meets, and whether they are lifted."""
 
     def __init__(self, mode: str) -> None:
-        self.kinds, self.is_on = LIFTED[mode], False
-        self.met: list[Skip] = []
+        self.kinds = LIFTED[mode]
+        self.is_on = False  # whether a test is run without its skips
+        self.met: list[Skip] = []  # the skips that the test has met so far
+        self._written: dict[int, tuple[pytest.Mark, _CallingLine]] = {}  # where each mark was made, by its id
 
     def passes(self, skip: Skip) -> bool:
         """Note a skip, and tell whether it is lifted."""
@@ -92,6 +94,9 @@ class Lifting:
         patch.setattr(unittest, "skip", skip)
         patch.setattr(unittest.TestCase, "skipTest", self._skip_test(unittest.TestCase.skipTest))
         patch.setattr(pytest, "skip", self._pytest_skip(pytest.skip))
+        patch.setattr(pytest.MarkDecorator, "__call__", self._mark_call(pytest.MarkDecorator.__call__))
+        for name in _MARKS:
+            patch.setattr(pytest.MarkGenerator, name, property(self._mark_made(name)), raising=False)
 
     def _decorator(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def skip(reason: Any) -> Any:  # noqa: ANN401 - a reason, or the function of a bare decorator
@@ -111,7 +116,7 @@ class Lifting:
     def _mark(self, test_item: Any, decorate: Callable[..., Any], skip: Skip) -> Any:  # noqa: ANN401 - as it came
         """Skip a function or class as ``unittest`` does, except a function whose skip is lifted."""
         if isinstance(test_item, type):
-            setattr(test_item, _CARRIED, (skip, *vars(test_item).get(_CARRIED, ())))
+            _carry(test_item, None, skip)
             return decorate(test_item)
         skipping = decorate(test_item)
 
@@ -119,8 +124,48 @@ class Lifting:
         def skip_wrapper(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever a test takes
             return (test_item if self.passes(skip) else skipping)(*args, **kwargs)
 
-        vars(skip_wrapper).update({_CARRIED: (skip, *getattr(test_item, _CARRIED, ())), "__wrapped__": test_item})
+        vars(skip_wrapper)["__wrapped__"] = test_item
+        _carry(skip_wrapper, None, skip)
         return skip_wrapper
+
+    def _mark_made(self, name: str) -> Callable[[Any], pytest.MarkDecorator]:
+        def made(generator: Any) -> pytest.MarkDecorator:  # noqa: ANN401 - pytest.mark
+            decorator: pytest.MarkDecorator = generator.__getattr__(name)
+            self._written[id(decorator.mark)] = decorator.mark, _CallingLine.of(sys._getframe(1))  # noqa: SLF001 - likewise
+            return decorator
+
+        return made
+
+    def _mark_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Note where a mark is given to a function or class, and that a mark with arguments is the one without them."""
+
+        @functools.wraps(original)
+        def call(decorator: pytest.MarkDecorator, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as a mark does
+            made, mark = original(decorator, *args, **kwargs), decorator.mark
+            if mark.name in _MARKS:
+                _, written = self._written.get(id(mark), (mark, None))
+                applied = _CallingLine.of(sys._getframe(1))  # noqa: SLF001 - likewise
+                if not isinstance(made, pytest.MarkDecorator):
+                    _carry(made, mark, _declared(written, applied, _reason(mark), mark.name))
+                elif written is not None:
+                    self._written[id(made.mark)] = made.mark, written
+            return made
+
+        return call
+
+    def of_mark(self, item: pytest.Item, mark: pytest.Mark) -> Skip:
+        """Return the skip of a mark, that of ``pytestmark`` or a parameter where no decorator gave it."""
+        owners = [getattr(item, "function", None), *getattr(getattr(item, "cls", None), "__mro__", ())]
+        pairs: Iterator[tuple[pytest.Mark, Skip]] = (
+            pair for owner in owners if owner is not None for pair in vars(owner).get(_CARRIED, ())
+        )
+        given = next((skip for carrier, skip in pairs if carrier is mark), None)
+        if given is not None:
+            return given
+        _, written = self._written.get(id(mark), (mark, None))
+        if written is None or _is_in_function(written):
+            return Skip(str(item.path), 0, _reason(mark), "environment", "added by a hook")
+        return _declared(written, written, _reason(mark), mark.name)
 
     def _skip_test(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -142,11 +187,25 @@ class Lifting:
         return skip
 
 
+def _carry(owner: Any, mark: pytest.Mark | None, skip: Skip) -> None:  # noqa: ANN401 - a function or a class
+    setattr(owner, _CARRIED, ((mark, skip), *vars(owner).get(_CARRIED, ())))
+
+
 def carried(owner: Any) -> tuple[Skip, ...]:  # noqa: ANN401 - a function or a class
     """Return the skips that decorators of ``unittest`` gave a function, or a class and its bases."""
-    if isinstance(owner, type):
-        return tuple(skip for base in owner.__mro__ for skip in vars(base).get(_CARRIED, ()))
-    return tuple(getattr(owner, _CARRIED, ()))
+    owners = owner.__mro__ if isinstance(owner, type) else (owner,)
+    return tuple(skip for each in owners for mark, skip in getattr(each, "__dict__", {}).get(_CARRIED, ()) if not mark)
+
+
+def held_marks(item: pytest.Item) -> Iterator[pytest.Mark]:
+    """Yield the ``skip`` and ``skipif`` marks of a test whose condition holds."""
+    from _pytest.skipping import evaluate_condition
+
+    yield from item.iter_markers("skip")
+    for mark in item.iter_markers("skipif"):
+        conditions = (mark.kwargs["condition"],) if "condition" in mark.kwargs else mark.args
+        if not conditions or any(evaluate_condition(item, mark, condition)[0] for condition in conditions):
+            yield mark
 
 
 def without_skips(function: Any) -> Any:  # noqa: ANN401 - a function
@@ -156,14 +215,25 @@ def without_skips(function: Any) -> Any:  # noqa: ANN401 - a function
     return function
 
 
-def _declared(made: _CallingLine, applied: _CallingLine, reason: str, name: str) -> Skip:
-    """Return the skip of a decorator: one that a function makes (``slow``, ``require_gpu``) is the environment's."""
+def _reason(mark: pytest.Mark) -> str:
+    return str(mark.kwargs.get("reason") or (mark.args[0] if mark.args and mark.name == "skip" else ""))
+
+
+def _declared(made: _CallingLine | None, applied: _CallingLine, reason: str, name: str) -> Skip:
+    """Return the skip of a decorator: what another line or function decides (``slow``, ``needs_gpu``) is not lifted."""
     for site in (made, applied):
-        if site.code.co_flags & inspect.CO_OPTIMIZED:  # as only a function has
+        if site is not None and _is_in_function(site):
             return Skip(site.code.co_filename, site.line, reason, "environment", site.code.co_name)
-    condition = source.condition_at(made.code.co_filename, made.line, {name}) or name if name else ""
-    here = made if made.code is applied.code else applied
-    return Skip.on(condition, here.code.co_filename, here.line, reason)
+    place = applied.code.co_filename, applied.line
+    if name in {"", "skip"}:
+        return Skip(*place, reason)
+    if made != applied:
+        return Skip(*place, reason, "environment", source.decorator_at(*place))
+    return Skip.on(source.condition_at(*place, {name}) or name, *place, reason)
+
+
+def _is_in_function(site: _CallingLine) -> bool:
+    return bool(site.code.co_flags & inspect.CO_OPTIMIZED)  # as only a function has
 
 
 def _in_body(frame: FrameType, reason: str) -> Skip:
@@ -173,9 +243,7 @@ def _in_body(frame: FrameType, reason: str) -> Skip:
     while caller is not None and not _is_machinery(caller):
         found = source.guards(caller.f_code, caller.f_lineno)
         conditions[:0] = [f"{caller.f_code.co_name}()"] if found is None else found
-        if caller.f_code.co_name.startswith(
-            _ENTRIES
-        ):  # a wrapper around it, such as one that runs it again, decides nothing
+        if caller.f_code.co_name.startswith(_ENTRIES):  # what wraps it, to run it again, decides nothing
             break
         caller = caller.f_back
     plain = [condition for condition in conditions if not condition.startswith(("for ", "async for "))]

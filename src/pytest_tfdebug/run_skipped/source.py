@@ -1,17 +1,15 @@
-"""What the source says of a test: whether its body does anything, what a skip depends on, where a mark stands."""
+"""What the source says of a test: whether its body does anything, what a skip depends on."""
 
 from __future__ import annotations
 
 import ast
 import tokenize
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from types import CodeType
-
-    import pytest
 
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -25,14 +23,6 @@ _ALWAYS = frozenset(
 )
 
 
-class WrittenMark(NamedTuple):
-    """Where a mark is written."""
-
-    line: int  # its line
-    condition: str = ""  # its condition as it stands there
-    alias: str = ""  # the name that stands there, if the mark was made elsewhere
-
-
 def definition(code: CodeType) -> Function | None:
     """Return the ``def`` of a function; None where its source cannot be read."""
     found = _definitions(code.co_filename).get((code.co_name, code.co_firstlineno))
@@ -42,7 +32,7 @@ def definition(code: CodeType) -> Function | None:
 @cache
 def _definitions(file: str) -> dict[tuple[str, int], Function | ast.ClassDef]:
     """Return every function and class of a file by its name and first line, that of its first decorator."""
-    nodes = (node for node in ast.walk(module_definition(file)) if isinstance(node, _DEFINITIONS))
+    nodes = (node for node in ast.walk(_module(file)) if isinstance(node, _DEFINITIONS))
     return {(node.name, (node.decorator_list[0] if node.decorator_list else node).lineno): node for node in nodes}
 
 
@@ -50,12 +40,6 @@ def lines_of(code: CodeType) -> range:
     """Return the lines of a function, decorators included."""
     function = definition(code)
     return range(0) if function is None else range(code.co_firstlineno, (function.end_lineno or 0) + 1)
-
-
-def class_definition(cls: type, file: str) -> ast.ClassDef | None:
-    """Return the ``class`` of a class; None where its source cannot be read."""
-    nodes = (node for node in _definitions(file).values() if isinstance(node, ast.ClassDef))
-    return next((node for node in nodes if node.name == cls.__name__), None)
 
 
 def does_nothing(code: CodeType) -> bool:
@@ -100,47 +84,15 @@ def _text(node: ast.AST, block: list[ast.AST], line: int) -> str:
 
 def condition_at(file: str, line: int, names: Iterable[str]) -> str:
     """Return the condition of the call of one of these names that begins on a line; empty where there is none."""
-    for node in ast.walk(module_definition(file)):
-        if isinstance(node, ast.Call) and node.lineno == line and _last_name(node) in names:
-            return _condition(node)
-    return ""
+    calls = (node for node in ast.walk(_module(file)) if isinstance(node, ast.Call) and node.lineno == line)
+    found = (ast.unparse(node.args[0]) for node in calls if node.args and _last_name(node) in names)
+    return next(found, "")
 
 
-def mark_in(body: ast.AST | None, mark: pytest.Mark, namespace: Mapping[str, object]) -> WrittenMark | None:
-    """Return where a module, class or function is given a mark; None where it is not found."""
-    if body is None:
-        return None
-    calls = {}
-    found: list[tuple[ast.AST, WrittenMark]] = []
-    for place in _places_of_marks(body):
-        for node in ast.walk(place):
-            if isinstance(node, ast.Call):
-                calls[node.func] = node
-            if isinstance(node, ast.Attribute) and node.attr == mark.name and _last_name(node.value) == "mark":
-                call = calls.get(node)
-                found.append((call or place, WrittenMark(node.lineno, _condition(call))))
-            elif isinstance(node, ast.Name) and getattr(namespace.get(node.id), "mark", None) is mark:
-                return WrittenMark(node.lineno, alias=node.id)
-    reason = mark.kwargs.get("reason") or next(iter(mark.args), None)
-    said = [written for call, written in found if any(_is_constant(node, reason) for node in ast.walk(call))]
-    return next(iter(said or [written for _, written in found]), None)
-
-
-def _places_of_marks(body: ast.AST) -> Iterator[ast.expr]:
-    """Yield each decorator, and each item of ``pytestmark``."""
-    yield from getattr(body, "decorator_list", ())
-    for statement in () if isinstance(body, (ast.FunctionDef, ast.AsyncFunctionDef)) else getattr(body, "body", ()):
-        targets = statement.targets if isinstance(statement, ast.Assign) else ()
-        if any(getattr(target, "id", "") == "pytestmark" for target in targets):
-            yield from getattr(statement.value, "elts", [statement.value])
-
-
-def _is_constant(node: ast.AST, value: object) -> bool:
-    return value is not None and isinstance(node, ast.Constant) and node.value == value
-
-
-def _condition(call: ast.Call | None) -> str:
-    return "" if call is None or not call.args else ast.unparse(call.args[0])
+def decorator_at(file: str, line: int) -> str:
+    """Return the decorator that begins on a line, as it stands there."""
+    found = (each for node in _definitions(file).values() for each in node.decorator_list if each.lineno == line)
+    return next(map(ast.unparse, found), "")
 
 
 def _last_name(node: ast.AST) -> str:
@@ -150,7 +102,7 @@ def _last_name(node: ast.AST) -> str:
 
 
 @cache
-def module_definition(file: str) -> ast.Module:
+def _module(file: str) -> ast.Module:
     """Return the syntax of a file; empty where it cannot be read."""
     try:
         with tokenize.open(file) as stream:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pytest_tfdebug.run_skipped import source
-from pytest_tfdebug.run_skipped.marks import holder_of, marks_of
-from pytest_tfdebug.run_skipped.skips import Skip, carried, without_skips
+from pytest_tfdebug.run_skipped.skips import Skip, carried, held_marks, without_skips
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
     from pytest_tfdebug.run_skipped.skips import Lifting
 
@@ -24,34 +23,41 @@ _REPORTING = frozenset({"runner", "unittest", "skipping", "tmpdir"})
 class Row(NamedTuple):
     """What became of a skipped test; plain values, so that a worker of pytest-xdist can send it."""
 
-    nodeid: str  # the test
-    # `"passes"`, `"fails"`, `"redundant"` where a condition of its own skips the test all the same, `"empty"` where
-    # deleting the skip leaves nothing to run, or `"kept"` where a skip was not lifted
+    nodeid: str
+    # "passes", "fails", "redundant" where a condition of its own skips the test all the same, "empty" where deleting
+    # the skip leaves nothing to run, or "kept" where a skip was not lifted
     outcome: str
-    skips: tuple[Skip, ...]  # the skips that were lifted; before them the one that was not
-    # the first line of a failure, the function that an empty override hides, the skip that remains, or why one was not
-    # lifted
+    skips: tuple[Skip, ...]  # those that were lifted; before them the one that was not
+    # the first line of a failure, the function that an empty override hides, the skip that remains, or why one was kept
     text: str = ""
+
+
+class Noted(NamedTuple):
+    """How a test was skipped: the reason that pytest gave, and the skips that it met."""
+
+    reason: str
+    met: tuple[Skip, ...]
 
 
 class Quiet:
     """The hooks during a trial: nothing is logged, and only pytest itself makes the reports."""
 
     def __init__(self, hooks: Any, manager: pytest.PytestPluginManager) -> None:  # noqa: ANN401 - pluggy's relay
-        self._hooks, self._manager = hooks, manager
+        plugins = manager.list_name_plugin()
+        others = [plugin for name, plugin in plugins if plugin and name not in _REPORTING]
+        self._hooks = hooks
         self.reports: list[pytest.TestReport] = []
+        self.pytest_runtest_makereport = manager.subset_hook_caller("pytest_runtest_makereport", others)
+        self.pytest_warning_recorded = SimpleNamespace(call_historic=lambda **_: None)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep a report, such as that of a subtest."""
+        self.reports.append(report)
+
+    def pytest_exception_interact(self, **_: object) -> None:
+        """Open no debugger."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a hook
-        if name == "pytest_runtest_logreport":
-            return lambda report: self.reports.append(report)  # noqa: PLW0108 - it is called by keyword
-        if name == "pytest_exception_interact":
-            return lambda **_: None
-        if name == "pytest_warning_recorded":
-            return SimpleNamespace(call_historic=lambda **_: None)
-        if name == "pytest_runtest_makereport":
-            plugins = self._manager.list_name_plugin()
-            others = [plugin for known, plugin in plugins if plugin and known not in _REPORTING]
-            return self._manager.subset_hook_caller(name, others)
         return getattr(self._hooks, name)
 
 
@@ -64,14 +70,7 @@ def try_test(item: pytest.Item, noted: Noted, lifting: Lifting, run: Callable[[p
         try:
             return trial.prepare(patch) or trial.run(patch, run)
         except Exception as error:  # noqa: BLE001 - whatever a test does to pytest, the run has gone well
-            return Row(item.nodeid, "fails", trial.shown(), f"{type(error).__name__}: {error}".partition("\n")[0])
-
-
-class Noted(NamedTuple):
-    """How a test was skipped: the reason that pytest gave, and the skips that it met."""
-
-    reason: str
-    met: tuple[Skip, ...]
+            return trial.row("fails", f"{type(error).__name__}: {error}".partition("\n")[0])
 
 
 class _Attempt:
@@ -83,40 +82,46 @@ class _Attempt:
 
     def prepare(self, patch: pytest.MonkeyPatch) -> Row | None:
         """Take the skips away; return the row of a test that cannot be run, None where it can."""
-        holder, name = holder_of(self._item), self._item.originalname
+        holder, name = self._item.cls or self._item.module, self._item.originalname
         written = getattr(holder, name)
         blocked = self._declare(written)
-        is_own = self._is_own(written) or without_skips(written) is None
-        function = _first_that_does_something(holder, name) if is_own else written
-        if blocked is None and not self._skips:
-            blocked = self._kept(Skip("", 0, self._noted.reason), "inside")
-        elif blocked is None and function is None:
-            blocked = Row(self._item.nodeid, "empty", self.shown())
+        function = _first_that_does_something(holder, name) if self._is_own(written) else written
         if blocked is not None:
             return blocked
+        if not self._skips:
+            return self._kept(Skip("", 0, self._noted.reason), "inside")
+        if function is None:
+            return self.row("empty")
+        return self._clear(patch, holder, written, function)
+
+    def _clear(self, patch: pytest.MonkeyPatch, holder: Any, written: Any, function: Any) -> Row | None:  # noqa: ANN401 - functions and their owner
+        """Let the item find a function without its skips; return the row of one that has a skip which is not lifted."""
+        item, name, blocked = self._item, self._item.originalname, None
         is_behind = _innermost(function) is not _innermost(written)
-        if is_behind:
-            owner = next(base for base in holder.__mro__ if vars(base).get(name) is function)
-            self._behind = f"{owner.__name__}.{name}"
         bare = without_skips(function)  # a coroutine function has to be seen as one
         if bare is not written:
             patch.setattr(holder, name, bare)
         if is_behind:
-            patch.setattr(self._item, "own_markers", list(getattr(function, "pytestmark", ())))
+            owner = next(base for base in holder.__mro__ if vars(base).get(name) is function)
+            self._behind = f"{owner.__name__}.{name}"
+            patch.setattr(item, "own_markers", list(getattr(function, "pytestmark", ())))
             blocked = self._declare(function)
-        self._renew(name, is_other=is_behind)
-        for owner in (bare, self._item.cls):
+        for kept in ("_obj", "_instance"):  # what an item keeps of its function once it has run
+            vars(item).pop(kept, None)
+        if is_behind and not self._is_test_case and not hasattr(item, "callspec"):  # it may ask for other fixtures
+            asked = item.session._fixturemanager.getfixtureinfo(item, bare, item.cls)  # noqa: SLF001 - no public way
+            self._item = pytest.Function.from_parent(item.parent, name=item.name, fixtureinfo=asked)
+        for owner in (bare, item.cls):
             if getattr(owner, "__unittest_skip__", False):
                 patch.setattr(owner, "__unittest_skip__", False)
-        lifted = [marked.mark for marked in marks_of(self._item)]
+        lifted = list(map(id, held_marks(self._item)))
         for node in self._item.listchain():
-            kept = [mark for mark in node.own_markers if not any(mark is each for each in lifted)]
-            patch.setattr(node, "own_markers", kept)
+            patch.setattr(node, "own_markers", [mark for mark in node.own_markers if id(mark) not in lifted])
         return blocked
 
     def _declare(self, function: Any) -> Row | None:  # noqa: ANN401 - a test function
         """Note the skips that decorators and marks give the test; return the first that is not lifted."""
-        self._skips += [marked.skip for marked in marks_of(self._item)]
+        self._skips += [self._lifting.of_mark(self._item, mark) for mark in held_marks(self._item)]
         for owner in (function, self._item.cls) if self._is_test_case else (function,):
             if getattr(owner, "__unittest_skip__", False):
                 self._skips += carried(owner) or [Skip("", 0, self._noted.reason, "environment", "set by hand")]
@@ -126,19 +131,10 @@ class _Attempt:
     def _is_own(self, function: Any) -> bool:  # noqa: ANN401 - a test function
         """Tell whether a test itself has one of the skips, and not only its class, module or set-up."""
         inner = _innermost(function)
-        if not inspect.isfunction(inner):
-            return False
+        if without_skips(function) is None or not inspect.isfunction(inner):
+            return without_skips(function) is None
         lines = source.lines_of(inner.__code__)
         return any(skip.file == inner.__code__.co_filename and skip.line in lines for skip in self._skips)
-
-    def _renew(self, name: str, *, is_other: bool) -> None:
-        """Make the item look its function up again; another function may ask for other fixtures."""
-        item = self._item
-        for kept in ("_obj", "_instance"):  # what an item keeps of its function once it has run
-            vars(item).pop(kept, None)
-        if is_other and not self._is_test_case and not hasattr(item, "callspec"):
-            asked = item.session._fixturemanager.getfixtureinfo(item, getattr(item.cls, name), item.cls)  # noqa: SLF001 - no public way
-            self._item = pytest.Function.from_parent(item.parent, name=item.name, fixtureinfo=asked)
 
     def run(self, patch: pytest.MonkeyPatch, run: Callable[[pytest.Item], Any]) -> Row:
         """Run the test and say what became of it."""
@@ -149,29 +145,32 @@ class _Attempt:
         patch.setattr(self._lifting, "is_on", True)
         met.clear()
         made = run(self._item)
-        reports = [*quiet.reports, *made]
         self._skips += [skip for skip in met if skip.kind in self._lifting.kinds]
+        reports = [*quiet.reports, *made]
         failed = next((each for each in reports if each.failed or (each.skipped and hasattr(each, "wasxfail"))), None)
         if failed is not None:
-            return Row(self._item.nodeid, "fails", self.shown(), _first_line(failed))
+            return self.row("fails", _first_line(failed))
         skipped = next((report for report in made if report.skipped), None)
         if skipped is None:
-            return Row(self._item.nodeid, "passes", self.shown(), self._behind)
+            return self.row("passes", self._behind)
         if not met or met[-1].kind in self._lifting.kinds:
             return self._kept(Skip("", 0, reason_of(skipped)), "inside")
         if met[-1].kind != "conditional":
             return self._kept(met[-1], met[-1].kind)
-        (left,) = self.shown([met[-1]])
-        return Row(self._item.nodeid, "redundant", self.shown(), f"{left.file}:{left.line}: {left.reason}")
+        (left,) = self._shown([met[-1]])
+        return self.row("redundant", f"{left.file}:{left.line}: {left.reason}")
 
-    def shown(self, skips: Sequence[Skip] = ()) -> tuple[Skip, ...]:
-        """Return each skip once, with its file relative to the root of the run."""
-        root = self._item.config.rootpath
-        return tuple(dict.fromkeys(skip.seen_from(root) for skip in skips or self._skips))
+    def row(self, outcome: str, text: str = "") -> Row:
+        """Return what became of the test."""
+        return Row(self._item.nodeid, outcome, self._shown(self._skips), text)
 
     def _kept(self, skip: Skip, why: str) -> Row:
         others = [each for each in self._skips if each.kind in self._lifting.kinds]
-        return Row(self._item.nodeid, "kept", self.shown([skip, *others]), why)
+        return Row(self._item.nodeid, "kept", self._shown([skip, *others]), why)
+
+    def _shown(self, skips: Iterable[Skip]) -> tuple[Skip, ...]:
+        """Return each skip once, with its file relative to the root of the run."""
+        return tuple(dict.fromkeys(skip.seen_from(self._item.config.rootpath) for skip in skips))
 
 
 def _first_that_does_something(holder: Any, name: str) -> Any:  # noqa: ANN401 - a class or a module
