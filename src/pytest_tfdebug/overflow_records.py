@@ -17,28 +17,18 @@ FaultKind = Literal["module", "excused", "glue", "inputs", "parameter", "gradien
 
 @dataclass(slots=True)
 class Extremes:
-    """Smallest and largest element of one tensor; both NaN when any element is.
+    """Smallest and largest element of one tensor; both NaN when any element is."""
 
-    Args:
-        dtype: Name without the ``torch.`` prefix, ``"float16"``.
-        low: Smallest element.
-        high: Largest element.
-        abs_min: Smallest absolute value; None where nobody asked.
-        is_mask: The tensor is named as a mask or a bias: -inf in it is no fault.
-        is_exempt: The tensor came out of an ignored module with values that are not finite.
-        rests: The extremes without the elements that a mask hides, one for each way to read the masks; empty where no
-            mask bears on the tensor.
-        note: What a reader has to know beside the numbers; empty most often.
-    """
-
-    dtype: str
-    low: float
-    high: float
-    abs_min: float | None = None
-    is_mask: bool = False
-    is_exempt: bool = False
+    dtype: str  # name without the `torch.` prefix, `"float16"`
+    low: float  # smallest element
+    high: float  # largest element
+    abs_min: float | None = None  # smallest absolute value; None where nobody asked
+    is_mask: bool = False  # the tensor is named as a mask or a bias: -inf in it is no fault
+    is_exempt: bool = False  # the tensor came out of an ignored module with values that are not finite
+    # the extremes without the elements that a mask hides, one for each way to read the masks; empty where no mask bears
+    # on the tensor
     rests: list[Extremes] = field(default_factory=list)
-    note: str = ""
+    note: str = ""  # what a reader has to know beside the numbers; empty most often
 
     @property
     def abs_max(self) -> float:
@@ -63,95 +53,56 @@ class Extremes:
 
 @dataclass(slots=True)
 class Frame:
-    """One tensor of one call, as the report lists it.
+    """One tensor of one call, as the report lists it."""
 
-    Args:
-        forward: Number of the forward, from 0.
-        path: Module path; the root's class name for the root.
-        class_name: The module's class.
-        direction: What the tensor is to the module.
-        leaf: Leaf path in the inputs or outputs; name of a parameter; text given to ``detect_overflow``.
-        extremes: Its values; shared by the frames of one tensor.
-    """
-
-    forward: int
-    path: str
-    class_name: str
-    direction: FrameDirection
-    leaf: str
-    extremes: Extremes
+    forward: int  # number of the forward, from 0
+    path: str  # module path; the root's class name for the root
+    class_name: str  # the module's class
+    direction: FrameDirection  # what the tensor is to the module
+    leaf: str  # leaf path in the inputs or outputs; name of a parameter; text given to `detect_overflow`
+    extremes: Extremes  # its values; shared by the frames of one tensor
 
 
 class Details(NamedTuple):
-    """The culprit tensor, looked at closely.
+    """The culprit tensor, looked at closely."""
 
-    Args:
-        nans: Number of nan elements.
-        infs: Number of +inf and -inf elements.
-        total: Elements in all.
-        first: Index of the first element that is not finite.
-        abs_min: Smallest absolute value among the finite elements; NaN when there is none.
-        abs_max: Largest likewise.
-    """
-
-    nans: int
-    infs: int
-    total: int
-    first: tuple[int, ...]
-    abs_min: float
-    abs_max: float
+    nans: int  # number of nan elements
+    infs: int  # number of +inf and -inf elements
+    total: int  # elements in all
+    first: tuple[int, ...]  # index of the first element that is not finite
+    abs_min: float  # smallest absolute value among the finite elements; NaN when there is none
+    abs_max: float  # largest likewise
 
 
 @dataclass(slots=True)
 class Fault:
-    """Where the first non-finite value of a forward or backward arose.
+    """Where the first non-finite value of a forward or backward arose."""
 
-    Args:
-        frame: The first tensor that is not finite.
-        kind: ``module``: the output of a module with finite inputs that called no other; ``excused``: likewise, but a
-            mask or ``ignore`` excused an input that is not finite; ``glue``: it arose in the code of ``owner`` between
-            or after its children's calls; ``inputs``: the model was given it; ``parameter``: a weight holds it;
-            ``gradient``: it arose in the backward; ``loss``: likewise, before it came to the output of any module;
-            ``probe``: ``detect_overflow`` saw it first.
-        owner: Module path of the module whose code is meant.
-        owner_class: Its class.
-        source: Lines to look at; None where there is no source.
-        frames: The last frames, the culprit's at the end.
-        details: The culprit tensor; None when it was gone by the time the values were read back.
-        facts: Further observations, in sentences.
-        hints: What may be behind it, in sentences.
-        called_at: Lines of the caller that called the module; None for a root.
-    """
-
-    frame: Frame
+    frame: Frame  # the first tensor that is not finite
+    # `module`: the output of a module with finite inputs that called no other; `excused`: likewise, but a mask or
+    # `ignore` excused an input that is not finite; `glue`: it arose in the code of `owner` between or after its
+    # children's calls; `inputs`: the model was given it; `parameter`: a weight holds it; `gradient`: it arose in the
+    # backward; `loss`: likewise, before it came to the output of any module; `probe`: `detect_overflow` saw it first
     kind: FaultKind
-    owner: str
-    owner_class: str
-    source: SourceRange | None = None
-    frames: tuple[Frame, ...] = ()
-    details: Details | None = None
-    facts: list[str] = field(default_factory=list)
-    hints: list[str] = field(default_factory=list)
-    called_at: SourceRange | None = None
+    owner: str  # module path of the module whose code is meant
+    owner_class: str  # its class
+    source: SourceRange | None = None  # lines to look at; None where there is no source
+    frames: tuple[Frame, ...] = ()  # the last frames, the culprit's at the end
+    details: Details | None = None  # the culprit tensor; None when it was gone by the time the values were read back
+    facts: list[str] = field(default_factory=list)  # further observations, in sentences
+    hints: list[str] = field(default_factory=list)  # what may be behind it, in sentences
+    called_at: SourceRange | None = None  # lines of the caller that called the module; None for a root
 
 
 class Tight(NamedTuple):
-    """How close one module comes to an end of a dtype's range.
+    """How close one module comes to an end of a dtype's range."""
 
-    Args:
-        frame: The tensor that comes closest.
-        value: Its largest absolute value, or the square of it.
-        limit: Largest (or smallest normal) number of the dtype.
-        dtype: The dtype's name.
-        is_square: The value is a square: what a norm computes before its mean.
-        source: Lines of the module, or of its caller where it has no source; None where there are none either.
-    """
-
-    frame: Frame
-    value: float
-    limit: float
-    dtype: str
-    is_square: bool = False
+    frame: Frame  # the tensor that comes closest
+    value: float  # its largest absolute value, or the square of it
+    limit: float  # largest (or smallest normal) number of the dtype
+    dtype: str  # the dtype's name
+    is_square: bool = False  # the value is a square: what a norm computes before its mean
+    # lines of the module, or of its caller where it has no source; None where there are none either
     source: SourceRange | None = None
 
     @property

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from pytest_tfdebug import ActivationOverflowError, overflow_guard
-from pytest_tfdebug.overflow.hidden_scores import has_masked_row
+from pytest_tfdebug.overflow.extremes import has_masked_row
 from pytest_tfdebug.report.overflow import place as tensor_place
 from pytest_tfdebug.tracing.record.mask_names import is_mask_input, is_mask_name
 

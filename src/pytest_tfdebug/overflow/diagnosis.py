@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.overflow.hidden_scores import has_masked_row
+from pytest_tfdebug.overflow.extremes import has_masked_row
 from pytest_tfdebug.overflow.settings import largest
 from pytest_tfdebug.overflow_records import Details
 
@@ -64,9 +64,8 @@ def details(tensor: torch.Tensor) -> Details:
 
 def weight_facts(module: torch.nn.Module) -> Iterator[str]:
     """Yield a sentence for each parameter and buffer of a module itself that is not finite."""
-    parameters = [("parameter", name, tensor) for name, tensor in module.named_parameters(recurse=False)]
-    buffers = [("buffer", name, tensor) for name, tensor in module.named_buffers(recurse=False)]
-    for kind, name, tensor in (*parameters, *buffers):
+    own = (("parameter", module.named_parameters(recurse=False)), ("buffer", module.named_buffers(recurse=False)))
+    for kind, name, tensor in ((kind, *pair) for kind, pairs in own for pair in pairs):
         if tensor.is_meta or not (tensor.is_floating_point() or tensor.is_complex()):
             continue
         try:

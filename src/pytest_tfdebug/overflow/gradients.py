@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -74,9 +75,7 @@ class Gradients:
             return
         roles: Roles = [(frame, call)]
         self._followed[id(tensor)] = (weakref.ref(tensor), roles)
-        tensor.register_hook(
-            lambda gradient: self._see(lambda extremes: _gradient_frame(roles[0][0], extremes), roles, gradient)
-        )  # type: ignore[no-untyped-call]
+        tensor.register_hook(lambda gradient: self._see(frame, roles, gradient))  # type: ignore[no-untyped-call]
 
     def follow_parameters(self, root: torch.nn.Module) -> None:
         """Watch the gradients of a model's parameters; those that are watched already stay as they are."""
@@ -87,8 +86,8 @@ class Gradients:
                 if not parameter.requires_grad or (known is not None and known() is parameter):
                     continue
                 self._parameters[id(parameter)] = weakref.ref(parameter)
-                owner = (path or root_name, type(module).__name__, name)
-                self._handles.append(parameter.register_post_accumulate_grad_hook(self._parameter_hook(*owner)))  # type: ignore[no-untyped-call]
+                frame = Frame(0, path or root_name, type(module).__name__, "gradient", name, Extremes("", 0.0, 0.0))
+                self._handles.append(parameter.register_post_accumulate_grad_hook(partial(self._see_grad, frame)))  # type: ignore[no-untyped-call]
 
     def settle(self) -> None:
         """Judge the gradients that came since the last time."""
@@ -119,24 +118,17 @@ class Gradients:
         while self._handles:
             self._handles.pop().remove()
 
-    def _parameter_hook(self, path: str, class_name: str, name: str) -> Callable[[torch.Tensor], None]:
-        def hook(parameter: torch.Tensor) -> None:
-            if parameter.grad is not None:
-                self._see(
-                    lambda extremes: Frame(self.forward, path, class_name, "gradient", name, extremes),
-                    [],
-                    parameter.grad,
-                )
+    def _see_grad(self, frame: Frame, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            self._see(replace(frame, forward=self.forward), [], parameter.grad)
 
-        return hook
-
-    def _see(self, frame_of: Callable[[Extremes], Frame], roles: Roles, gradient: torch.Tensor) -> None:
+    def _see(self, of: Frame, roles: Roles, gradient: torch.Tensor) -> None:
         if self._is_removed or self.fault is not None:
             return
         extremes = self._reducer.extremes(gradient, [])
         if extremes is None:
             return
-        frame = frame_of(extremes)
+        frame = _gradient_frame(of, extremes)
         self._events.append(_Event(frame, roles, weakref.ref(gradient)))
         if self._details is None and not self._reducer.is_waiting and self._is_bad(frame):
             self._details = details(gradient)
@@ -173,7 +165,7 @@ class Gradients:
 
 
 def _gradient_frame(frame: Frame, extremes: Extremes) -> Frame:
-    leaf = f"{frame.direction}{frame.leaf}"
+    leaf = frame.leaf if frame.direction == "gradient" else f"{frame.direction}{frame.leaf}"
     return Frame(frame.forward, frame.path, frame.class_name, "gradient", leaf, extremes)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.check_record import CheckRecord, HeadroomRecord
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.overflow.settings import largest
+from pytest_tfdebug.overflow_records import Tight
 from pytest_tfdebug.records import CulpritRecord
 from pytest_tfdebug.report.overflow import WHERE, tensor_of
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.errors import CheckError
     from pytest_tfdebug.overflow.watch import Watch
-    from pytest_tfdebug.overflow_records import Fault, Tight
+    from pytest_tfdebug.overflow_records import Fault
     from pytest_tfdebug.records import SourceRange
 
 
@@ -48,16 +50,8 @@ def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | 
     if fault is not None:
         told = f"The first value that is not finite arose in {WHERE[fault.kind]}."
         tensor = f"{tensor_of(fault.frame)} of {fault.frame.path}, forward {fault.frame.forward}"
-        return CulpritRecord(
-            fault.owner,
-            fault.kind,
-            fault.source,
-            told,
-            fault.owner_class,
-            tensor=tensor,
-            figures=_figures(fault),
-            certain=True,
-        )
+        where = fault.owner, fault.kind, fault.source, told, fault.owner_class
+        return CulpritRecord(*where, tensor=tensor, figures=_figures(fault), certain=True)
     if not tightest:
         return None
     closest = tightest[0]
@@ -74,22 +68,13 @@ def _figures(fault: Fault) -> tuple[str, ...]:
 
 def _headroom(fault: Fault | None, kept: Sequence[Tight], watch: Watch) -> tuple[HeadroomRecord, ...]:
     """Return the modules in the order in which they ran, the last one the culprit's where there is a fault."""
-    rows = [
-        HeadroomRecord(
-            tight.frame.path,
-            tight.frame.class_name,
-            tensor_of(tight.frame),
-            tight.frame.forward,
-            tight.value,
-            tight.limit,
-            tight.dtype,
-            tight.is_square,
-            fault is None and tight is watch.headroom.first,
-        )
-        for tight in kept
-    ]
-    if fault is not None:
-        frame, dtype = fault.frame, watch.settings.target(fault.frame.extremes.dtype)
-        at = frame.path, frame.class_name, tensor_of(frame), frame.forward
-        rows.append(HeadroomRecord(*at, float("inf"), largest(dtype), dtype, is_culprit=True))
-    return tuple(rows)
+
+    def row(tight: Tight, *, is_culprit: bool) -> HeadroomRecord:
+        at = tight.frame.path, tight.frame.class_name, tensor_of(tight.frame), tight.frame.forward
+        return HeadroomRecord(*at, tight.value, tight.limit, tight.dtype, tight.is_square, is_culprit)
+
+    rows = tuple(row(tight, is_culprit=fault is None and tight is watch.headroom.first) for tight in kept)
+    if fault is None:
+        return rows
+    dtype = watch.settings.target(fault.frame.extremes.dtype)
+    return (*rows, row(Tight(fault.frame, inf, largest(dtype), dtype), is_culprit=True))

@@ -35,20 +35,7 @@ def _wrong_glob(glob: str) -> str:
 
 @dataclass(frozen=True)
 class OverflowSettings(Arguments):
-    """What to watch for and how much to tell.
-
-    Args:
-        frames: Length of the report's list of frames.
-        dtype: The dtype that values have to fit, ``"float16"``; None for the dtype of each tensor.
-        headroom: Factor by which the largest absolute value seen must stay below the dtype's largest number. None
-            checks a given ``dtype`` with factor 1, and nothing without one.
-        underflow: Factor by which the largest absolute value of each tensor must stay above the dtype's smallest normal
-            number: below it, with factor 1, every element of the tensor is subnormal or flushed to 0. None is off.
-        gradients: Watch gradients too.
-        ignore: Globs over module paths whose inputs and outputs are not judged.
-        trace_batches: Numbers of the forwards whose frames are printed instead of judged.
-        abort_after_batch: Number of the forward after which to stop.
-    """
+    """What to watch for and how much to tell: the arguments of :func:`pytest_tfdebug.overflow_guard`."""
 
     frames: int = argument(40, lambda value: is_whole_number(value, 1), "a number of lines, 1 or more")
     dtype: str | None = argument(
