@@ -12,7 +12,7 @@ from pytest_tfdebug.goldens.session.session import GoldenSession
 from pytest_tfdebug.goldens.store.modes import RECORDING, golden_mode
 from pytest_tfdebug.goldens.store.paths import variants
 from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.repeat.repetition import Repetition
+from pytest_tfdebug.invariance.repeat.inputs import Repetition
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.running import RUNNING

@@ -10,7 +10,7 @@ import torch
 from pytest_tfdebug.conform.judge import PromiseFinding
 from pytest_tfdebug.errors import listed
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
-from pytest_tfdebug.invariance.explain.operators import Choices, first_other
+from pytest_tfdebug.invariance.explain.rounding import Choices, first_other
 from pytest_tfdebug.records import Culprit
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.record.leaves import walk
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.conform.subject import Subject
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
-    from pytest_tfdebug.invariance.explain.operators import Choice
+    from pytest_tfdebug.invariance.explain.rounding import Choice
 
     Answer = tuple[Leaves, list[Choice]]
 

@@ -13,8 +13,8 @@ import pytest
 
 from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.errors import CleanLoadError
-from pytest_tfdebug.invariance.calls.loads import Load, recorded, told_keys, without
 from pytest_tfdebug.invariance.checks.registry import CLEAN_LOAD, asked
+from pytest_tfdebug.invariance.checks.save_load import Load, recorded, told_keys, without
 from pytest_tfdebug.publish.note import note, raised
 from pytest_tfdebug.report.check_text import CheckText, next_step
 from pytest_tfdebug.triage import text
@@ -23,13 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from pytest_tfdebug.check_record import LoadRecord
-    from pytest_tfdebug.records import SourceRange
 
 _ADVICE = (
     "Load it with the class that saved it, or allow keys with @pytest.mark.invariant(\"clean_load\", allow=['regex'])."
 )
-
-
 _NOTHING = (
     "invariant('clean_load') checked nothing: no transformers model was loaded with from_pretrained in this test or "
     "its fixtures.\n"
@@ -75,7 +72,7 @@ class Hooks:
                 load._replace(record=without(load.record, allowed)) for load in (*self._loads, *self._of_fixtures(item))
             ]
             unclean = [load for load in dict.fromkeys(loads) if not load.is_clean]
-            error = _error(loads, unclean)
+            error = CleanLoadError(_NOTHING) if not loads else CleanLoadError(_text(unclean)) if unclean else None
             note(item, _record(item.nodeid, loads, "" if error is None else str(error)))
             if error is not None:
                 raise raised(item, error, unclean[0].at if unclean else None)
@@ -103,15 +100,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Hooks(), "tfdebug-clean-load")
 
 
-def _error(loads: list[Load], unclean: list[Load]) -> CleanLoadError | None:
-    """Return the failure of a test that loaded nothing, or weights that do not fit; None if all loads are clean."""
-    if not loads:
-        return CleanLoadError(_NOTHING)
-    if unclean:
-        return CleanLoadError(_text([load.record for load in unclean], unclean[0].at))
-    return None
-
-
 def _record(test: str, loads: list[Load], failure: str) -> CheckRecord:
     """Return a check of loads as pages and files hold it."""
     kept = tuple(load.record for load in dict.fromkeys(loads))
@@ -123,9 +111,9 @@ def _record(test: str, loads: list[Load], failure: str) -> CheckRecord:
     )
 
 
-def _text(unclean: Sequence[LoadRecord], at: SourceRange | None) -> CheckText:
+def _text(unclean: Sequence[Load]) -> CheckText:
     """Return the text on loads that are not clean; its first line names the first load."""
-    first, *others = unclean
+    (first, *others), at = [load.record for load in unclean], unclean[0].at
     where = f"{PurePath(at.file).name}:{at.first} in " if at is not None else ""
     return CheckText(
         f"{where}{first.model}: is not clean: {_counts(first)} weights",

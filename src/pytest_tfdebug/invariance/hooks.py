@@ -86,7 +86,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer) -> None:
     """Check the calls of a test."""
     try:
-        verdict = judge(name, settings, observer.calls, observer.refusals, is_marker=True)
+        outcome = judge(name, settings, observer.calls, observer.refusals, is_marker=True)
     except InvarianceError as error:
         note(item, failed_record(item.nodeid, name, error, observer.at, in_detail=wants_details(item.config)))
         call = error.call
@@ -95,8 +95,8 @@ def _judge(item: pytest.Item, name: str, settings: Settings, observer: _Observer
             raise
         text = f"{error}\n{told}" if error.text is None else error.text.with_repro(told)
         raise InvarianceError(text, error.culprit, outcome=error.outcome) from None
-    note(item, passed_record(item.nodeid, name, verdict, observer.calls, observer.at))
-    for text in verdict.notes:
+    note(item, passed_record(item.nodeid, name, outcome, observer.calls, observer.at))
+    for text in outcome.notes:
         item.add_report_section("call", title(name), text)
         item.user_properties.append((NOTE, text))
 

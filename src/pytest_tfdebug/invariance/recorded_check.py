@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.errors import InvarianceError
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.checks.base import Outcome
-    from pytest_tfdebug.invariance.checks.registry import TestVerdict
     from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
     from pytest_tfdebug.invariance.explain.culprit import Located
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
@@ -33,15 +32,12 @@ _MODULES, _TOKENS = 200, 256
 
 
 def passed_record(
-    test: str, name: str, verdict: TestVerdict, calls: Sequence[ObservedCall], at: SourceRange | None
+    test: str, name: str, outcome: Outcome, calls: Sequence[ObservedCall], at: SourceRange | None
 ) -> CheckRecord:
     """Return the record of a check that found nothing."""
-    models = ", ".join(dict.fromkeys(class_of(call) for call in calls))
-    again = f"{models}: {counted(verdict.repeats, 'forward')} made again, with the same answer."
-    told = verdict.notes[0] if verdict.notes else again
-    return CheckRecord(
-        test, _kind(name), "passed", told, model=models, at=at, repeats=verdict.repeats, notes=verdict.notes
-    )
+    models, notes = ", ".join(dict.fromkeys(map(class_of, calls))), tuple(outcome.notes)
+    told = notes[0] if notes else f"{models}: {counted(outcome.repeats, 'forward')} made again, with the same answer."
+    return CheckRecord(test, _kind(name), "passed", told, model=models, at=at, repeats=outcome.repeats, notes=notes)
 
 
 def failed_record(

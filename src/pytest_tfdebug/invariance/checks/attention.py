@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
-from pytest_tfdebug.invariance.repeat.repetition import Repetition
+from pytest_tfdebug.invariance.repeat.inputs import Repetition
 from pytest_tfdebug.redaction import redact
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.checks.settings import Settings
     from pytest_tfdebug.invariance.explain.rounding import Answer
-    from pytest_tfdebug.invariance.repeat.repetition import Repetition
+    from pytest_tfdebug.invariance.repeat.inputs import Repetition
     from pytest_tfdebug.records import Culprit
     from pytest_tfdebug.report.check_text import CheckText
 
@@ -46,7 +46,7 @@ COMMON = ("rtol", "atol", "inputs")
 
 @dataclass
 class Outcome:
-    """What a check of one call found."""
+    """What a check of one call, or of all calls of a test, found."""
 
     repeats: int = 0  # number of forwards that were repeated and compared
     text: CheckText | str = ""  # the report of the failure; empty when everything holds
@@ -65,29 +65,17 @@ class Outcome:
 
 
 class Check:
-    """One check of one observed call.
+    """One check of one observed call."""
 
-    Args:
-        call: The call.
-        settings: What the marker or function was given.
-        rounding: Relative L2 error below which a difference is measured in float64, for it may come from rounding.
-
-    Attributes:
-        options: Which settings it takes.
-        needs: What a call must be like to be repeated, for the message of a test that makes no such call.
-        verdict: What a failure says of the model, "depends on its batch".
-        randomness: What is said of a model that gives another answer each time.
-    """
-
-    options: ClassVar[tuple[str, ...]] = COMMON
-    needs: ClassVar[str]
-    verdict: ClassVar[str]
+    options: ClassVar[tuple[str, ...]] = COMMON  # which settings it takes
+    needs: ClassVar[str]  # what a call must be like to be repeated, for a test that makes no such call
+    verdict: ClassVar[str]  # what a failure says of the model, "depends on its batch"
     randomness: ClassVar[str] = "draws random numbers that change its answer"
 
     def __init__(self, call: ObservedCall, settings: Settings, rounding: float = _SMALL) -> None:
         self.call = call
         self.settings = settings
-        self.rounding = rounding
+        self.rounding = rounding  # relative L2 error below which a difference is measured in float64
         self.model: Any = model_traits.unwrapped(call.model)
         self.tolerances = settings.tolerances()
         self.outcome = Outcome()

@@ -9,8 +9,7 @@ import torch
 
 from pytest_tfdebug.invariance.calls.sequences import main_input
 from pytest_tfdebug.invariance.checks.base import Check
-from pytest_tfdebug.invariance.repeat.inputs import has_shares, rows_of, rows_with_shares
-from pytest_tfdebug.invariance.repeat.repetition import Repetition
+from pytest_tfdebug.invariance.repeat.inputs import Repetition, has_shares, rows_of, rows_with_shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

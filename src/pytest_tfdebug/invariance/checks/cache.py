@@ -16,8 +16,7 @@ from pytest_tfdebug.invariance.checks.base import Check
 from pytest_tfdebug.invariance.compare.alignment import Alignment
 from pytest_tfdebug.invariance.compare.outputs import first_mismatch
 from pytest_tfdebug.invariance.repeat.decodings import CACHES, decodings
-from pytest_tfdebug.invariance.repeat.inputs import with_positions
-from pytest_tfdebug.invariance.repeat.repetition import Repetition
+from pytest_tfdebug.invariance.repeat.inputs import Repetition, with_positions
 from pytest_tfdebug.tracing.record.leaves import walk
 
 if TYPE_CHECKING:

@@ -13,9 +13,11 @@ from pytest_tfdebug.invariance.checks.settings import BOUNDS
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces
 from pytest_tfdebug.invariance.compare.outputs import is_in_cache
 from pytest_tfdebug.invariance.explain.culprit import recorded
-from pytest_tfdebug.invariance.explain.operators import Choices, RightKernels, first_other
 from pytest_tfdebug.invariance.explain.rounding import (
+    Choices,
+    RightKernels,
     error_of,
+    first_other,
     in_dtype,
     own_errors,
     relative_error,
@@ -135,9 +137,8 @@ class DtypeCheck(Check):
             other = actual.get(path)
             if other is None or not tensor.is_floating_point() or is_in_cache(path) or other.shape != tensor.shape:
                 continue
-            aligned = next(iter(self.unpadded.candidates(other, tensor)), None)
-            axes = aligned.axes if aligned else ()
-            errors[path] = relative_error(self.unpadded.blank(tensor, axes), self.unpadded.blank(other, axes))
+            axes = next((aligned.axes for aligned in self.unpadded.candidates(other, tensor)), ())
+            errors[path] = relative_error(*(self.unpadded.blank(each, axes) for each in (tensor, other)))
         return errors
 
     def _worst_modules(self, lower: torch.nn.Module, inputs: dict[str, Any], dtype: str) -> Iterator[str]:
@@ -157,25 +158,16 @@ class DtypeCheck(Check):
             told = f"It adds most of the error: {numbers}."
             self.outcome.culprit = Culprit(item.call.path, "module", source, told, item.call.class_name)
             yield f"  Worst module: {name}{f', {source}' if source else ''}: {numbers}"
-            yield from _underflow(_largest(calls.get((item.call.path, item.call.call)), "outputs"), dtype)
-            if own.error == inf:
-                at = own.gone.call
-                yield from self._overflow(_largest(calls.get((at.path, at.call)), own.direction), at.name, dtype)
-
-    def _overflow(self, largest: float, name: str, dtype: str) -> Iterator[str]:
-        """Yield a line on a float32 value that is too large for a dtype, and keep it as the diagnosis."""
-        most = torch.finfo(getattr(torch, dtype)).max
-        if isfinite(largest) and largest > _NEAR * most:
-            told = f"values overflow at {name!r}: they reach {largest:.3g} in float32, and {dtype} ends at {most:.3g}"
-            self.outcome.diagnosis, self.outcome.is_beyond = f"{told}.", True
-            yield f"    {told[0].upper()}{told[1:]}."
-
-
-def _underflow(largest: float, dtype: str) -> Iterator[str]:
-    """Yield a line on a float32 output that is too small for a dtype."""
-    smallest = torch.finfo(getattr(torch, dtype)).tiny
-    if 0 < largest < smallest:
-        yield f"    Its output underflows: it is at most {largest:.2e}, and {dtype} is exact down to {smallest:.2e}."
+            limits = torch.finfo(getattr(torch, dtype))
+            largest = _largest(calls.get((item.call.path, item.call.call)), "outputs")
+            if 0 < largest < limits.tiny:
+                yield f"    Its output underflows: {largest:.2e} at most, and {dtype} is exact to {limits.tiny:.2e}."
+            at = own.gone.call
+            largest = _largest(calls.get((at.path, at.call)), own.direction)
+            if own.error == inf and _NEAR * limits.max < largest < inf:
+                told = f"values overflow at {at.name!r}: {largest:.3g} in float32, {dtype} ends at {limits.max:.3g}."
+                self.outcome.diagnosis, self.outcome.is_beyond = told, True
+                yield f"    {told[0].upper()}{told[1:]}"
 
 
 def _largest(call: Call | None, direction: str) -> float:

@@ -10,8 +10,7 @@ from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences, together
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
 from pytest_tfdebug.invariance.explain.culprit import locate
-from pytest_tfdebug.invariance.explain.diagnosis import Findings, diagnose, observations
-from pytest_tfdebug.invariance.explain.experiments import Leak, LeakRepeater
+from pytest_tfdebug.invariance.explain.diagnosis import Leak, LeakRepeater, diagnose, observations
 from pytest_tfdebug.invariance.repeat.inputs import can_take_positions, numbered, without_pads
 from pytest_tfdebug.invariance.repeat.padding_variants import pad_lengths, padded_alike, ragged, rows_alone, sides
 from pytest_tfdebug.report.invariance import render_pads
@@ -19,14 +18,11 @@ from pytest_tfdebug.report.invariance import render_pads
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
-
     from pytest_tfdebug.invariance.calls.observed_call import Leaves, ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
     from pytest_tfdebug.invariance.checks.settings import Settings
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
-    from pytest_tfdebug.invariance.repeat.repetition import Repetition
-    from pytest_tfdebug.records import Culprit
+    from pytest_tfdebug.invariance.repeat.inputs import Repetition
 
 
 class PaddingCheck(Check):
@@ -164,24 +160,13 @@ class PaddingCheck(Check):
             self._refused.discard(sequence.name)
             return self._run(sequence, made) is not None or (None if sequence.name in self._refused else False)
 
-        found, smallest = LeakRepeater(call, leak, changes, lengths, settings.filler).run()
+        found = LeakRepeater(call, leak, changes, lengths, settings.filler).run()
+        made = found.smallest
         length = sequence.length if sequence.is_exact or leak.mismatch.error else 0
-        pads = list(render_pads(smallest.side, found.failing, found.passing, sequence.kind.unit, length))
+        pads = list(render_pads(made.side, found.failing, found.passing, sequence.kind.unit, length))
         if leak.mismatch.error:
-            self.report(smallest.label, leak.mismatch, pads=pads)
+            self.report(made.label, leak.mismatch, pads=pads)
             return
-        located = locate(call, smallest, self.tolerances, is_padded=True)
-        classes = _classes(call.model, located.culprit)
-        takes = sequence.kind.positions in call.parameters
-        findings = Findings(sequence, found, located, leak.mismatch.is_at_pads, classes, takes, smallest.side)
-        observed = observations(findings)
-        self.report(smallest.label, leak.mismatch, located, diagnose(findings), pads=pads, observed=observed)
-
-
-def _classes(model: torch.nn.Module, culprit: Culprit | None) -> tuple[str, ...]:
-    """Return the classes of the culprit and its direct children; a root's are not its own."""
-    if culprit is None:
-        return ()
-    module = dict(model.named_modules()).get(culprit.path)
-    children = [] if module is None or culprit.kind == "glue" else list(module.children())
-    return (culprit.class_name, *(type(child).__name__ for child in children))
+        found = replace(found, located=locate(call, made, self.tolerances, is_padded=True))
+        told = {"diagnosis": diagnose(found), "observed": observations(found)}
+        self.report(made.label, leak.mismatch, found.located, pads=pads, **told)

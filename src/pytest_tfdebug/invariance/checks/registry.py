@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.errors import InvarianceError, TFDebugError
 from pytest_tfdebug.invariance.checks.attention import AttentionCheck
+from pytest_tfdebug.invariance.checks.base import Outcome
 from pytest_tfdebug.invariance.checks.batch import BatchCheck
 from pytest_tfdebug.invariance.checks.cache import CacheCheck
 from pytest_tfdebug.invariance.checks.dtype import DtypeCheck
@@ -64,17 +65,10 @@ def asked(
     return {str(name): settings for name in names}
 
 
-class TestVerdict(NamedTuple):
-    """What a check of all the calls of a test comes to."""
-
-    repeats: int  # number of forwards that were repeated and compared
-    notes: tuple[str, ...]  # what is worth saying although everything holds, in sentences, each once
-
-
 def judge(
     name: str, settings: Settings, calls: Sequence[ObservedCall], refusals: Sequence[str], *, is_marker: bool
-) -> TestVerdict:
-    """Check every call.
+) -> Outcome:
+    """Check every call, and return what that comes to.
 
     Raises:
         InvarianceError: If the answer of a call changes, nothing could be repeated, or ``inputs=`` names an input that
@@ -84,17 +78,17 @@ def judge(
     unknown = _unknown(names, calls)
     if unknown:
         raise InvarianceError(f"{title(name)}: {unknown}")
-    repeats, notes, skipped = 0, [], list(refusals)
+    whole = Outcome(skipped=list(refusals))
     for call in calls:
         outcome = CHECKS[name].run(call.under_names(names), settings)
         if outcome.text:
             raise InvarianceError(outcome.text, outcome.culprit, call, outcome)
-        repeats += outcome.repeats
-        notes.extend(outcome.notes)
-        skipped.extend(outcome.skipped)
-    if not repeats:
-        raise InvarianceError("\n".join(_nothing(name, skipped, is_marker=is_marker)))
-    return TestVerdict(repeats, tuple(dict.fromkeys(notes)))
+        whole.repeats += outcome.repeats
+        whole.notes += [told for told in outcome.notes if told not in whole.notes]
+        whole.skipped += outcome.skipped
+    if not whole.repeats:
+        raise InvarianceError("\n".join(_nothing(name, whole.skipped, is_marker=is_marker)))
+    return whole
 
 
 def _unknown(names: Mapping[str, str], calls: Sequence[ObservedCall]) -> str:

@@ -1,8 +1,8 @@
-"""Trace both forwards and find where they part: module or lines, and the first token."""
+"""Trace both forwards and find where they part: module or lines, first token, mask that lets pads through."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
@@ -11,21 +11,141 @@ import torch
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.invariance.calls.model_traits import unwrapped
 from pytest_tfdebug.invariance.compare.aligned_traces import compare_traces, off_by, tensor_of
-from pytest_tfdebug.invariance.explain.mask_faults import MaskFault, hides_pads, mask_fault
 from pytest_tfdebug.parity.compare import conclude, ended
 from pytest_tfdebug.parity.tensors.tolerance import Tolerances
 from pytest_tfdebug.records import Culprit, SourceRange
+from pytest_tfdebug.tracing.record.mask_names import input_name, is_mask
 from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.trace import Trace, record
+from pytest_tfdebug.tracing.values.glue import glue_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.compare.aligned_traces import AlignedTraces
-    from pytest_tfdebug.invariance.repeat.repetition import Repetition
+    from pytest_tfdebug.invariance.compare.alignment import Alignment
+    from pytest_tfdebug.invariance.repeat.inputs import Repetition
     from pytest_tfdebug.parity.result import ParityReport
-    from pytest_tfdebug.records import Divergence, Kind, TensorRecord
+    from pytest_tfdebug.records import Call, Divergence, Kind, TensorRecord
+
+#: An additive mask above this leaves a score of ordinary size more weight than exp(-88), the smallest float32.
+WEAK = -88.0
+#: A boolean mask of this name hides where it is True, in torch.nn.MultiheadAttention and the layers made of it.
+_TORCH_NAME = "key_padding_mask"
+
+
+@dataclass(frozen=True)
+class MaskFault:
+    """A mask that does not mask."""
+
+    culprit: Culprit  # the glue that dropped or made it
+    sentence: str  # what is wrong with the mask
+
+
+def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> MaskFault | None:
+    """Return what is wrong with the mask that the culprit was given, or None when the culprit had a good one.
+
+    A culprit that attends with the mask it is given is not to blame for the mask: the forward that made the mask is,
+    or the one that had it and did not pass it on.
+    """
+    call = culprit_call(trace, culprit)
+    if call is None or call.parent is None:
+        return None
+    own = mask_of_call(call)
+    if own is not None:
+        return _made_badly(trace, culprit, call, own, alignment)
+    return _dropped(trace, culprit, call, alignment) if any(map(is_mask, call.parameters)) else None
+
+
+def _made_badly(
+    trace: Trace, culprit: Culprit, call: Call, own: TensorRecord, alignment: Alignment
+) -> MaskFault | None:
+    """Blame the forward that made a mask which lets pads through, and not those that were given such a mask."""
+    described = told = _describe_fault(own, alignment)
+    while told and call.parent is not None:
+        described, holder = told, trace.calls[call.parent]
+        held = mask_of_call(holder)
+        told = "" if held is None else _describe_fault(held, alignment)
+        call = holder if told else call
+    if not described or call.parent is None:
+        return None
+    maker = trace.calls[call.parent]
+    return MaskFault(_blame(trace, maker, call, culprit, "makes the mask"), described)
+
+
+def _dropped(trace: Trace, culprit: Culprit, call: Call, alignment: Alignment) -> MaskFault | None:
+    """Blame the nearest forward that had a good mask and did not pass it on."""
+    below = call
+    while below.parent is not None:
+        holder = trace.calls[below.parent]
+        held = mask_of_call(holder)
+        if held is not None and not _describe_fault(held, alignment):
+            told = f"{call.name!r} takes a mask and was given none, although {holder.name!r} had one"
+            return MaskFault(_blame(trace, holder, below, culprit, "does not pass its mask on"), told)
+        below = holder
+    return None
+
+
+def culprit_call(trace: Trace, culprit: Culprit) -> Call | None:
+    """Return the culprit's call in a trace."""
+    divergence = culprit.divergence
+    if divergence is None:
+        return None
+    call = next((call for call in trace if (call.path, call.call) == (divergence.path, divergence.call)), None)
+    while call is not None and call.path != culprit.path:
+        call = None if call.parent is None else trace.calls[call.parent]
+    return call
+
+
+def mask_of_call(call: Call) -> TensorRecord | None:
+    """Return the mask among a call's inputs, under its parameter's name; None when the call was given none."""
+    for item in call.inputs:
+        name = input_name(item.leaf, call.parameters)
+        if is_mask(name) and item.tensor is not None and item.tensor.dim() >= 2:  # noqa: PLR2004 - (batch, length)
+            return replace(item, leaf=name)
+    return None
+
+
+def _describe_fault(record: TensorRecord, alignment: Alignment) -> str:
+    """Return what lets pads through in a mask, empty when nothing does or the mask is not over these positions."""
+    mask = record.tensor
+    assert mask is not None  # noqa: S101 - mask_of_call asked
+    if mask.shape[-1] != alignment.total or not alignment.pads:
+        return ""
+    if alignment.rows is not None and mask.shape[0] == alignment.batch:
+        mask = mask[list(alignment.rows)]
+    end = alignment.start + alignment.real
+    at_pads = torch.cat([mask[..., : alignment.start], mask[..., end:]], dim=-1)
+    if mask.dim() >= 3 and mask.shape[-2] == alignment.total:  # noqa: PLR2004 - queries of real tokens
+        at_pads = at_pads[..., alignment.start : end, :]
+    if not at_pads.numel():
+        return ""
+    if mask.dtype is torch.bool or (mask.dim() == 2 and bool((mask >= 0).all())):  # noqa: PLR2004
+        is_torchs = mask.dtype is torch.bool and _TORCH_NAME in record.leaf
+        shown = int(((at_pads == 0) if is_torchs else (at_pads != 0)).sum())
+        where = f"{shown} pad position{'s' * (shown != 1)}"
+        told = f"{_TORCH_NAME} is False at {where}, and only True hides" if is_torchs else f"mask is on at {where}"
+        return f"its {told}" if shown else ""
+    highest = float(at_pads.max())
+    if highest <= WEAK:
+        return ""
+    if highest < 0:
+        return f"its additive mask only reaches {highest:.4g}: not large enough for {record.dtype}, pads keep weight"
+    return f"its additive mask is {highest:.4g} at pads: they are attended to like real tokens"
+
+
+def _blame(trace: Trace, maker: Call, below: Call, first: Culprit, what: str) -> Culprit:
+    siblings = [call for call in trace if call.parent == maker.index and call.index < below.index]
+    return Culprit(
+        maker.path,
+        "glue",
+        glue_lines(maker, siblings[-1] if siblings else None, below),
+        f"The first tensor to change belongs to {first.path!r} ({first.class_name}); the forward of "
+        f"{maker.class_name} {what}, before its call of {below.name!r}.",
+        maker.class_name,
+        divergence=first.divergence,
+    )
 
 
 @dataclass(frozen=True)
@@ -48,7 +168,6 @@ class Located:
     is_pooling: bool = False  # the culprit's inputs run along the sequence and its diverging tensor does not
     fault: MaskFault | None = None  # what is wrong with the mask, when that is to blame
     reason: str = ""  # why nothing could be placed
-    has_good_mask: bool = False  # the culprit was given a mask that hides every pad
     traces: AlignedTraces | None = None  # both forwards at the real tokens; None where they could not be compared
     tolerances: Tolerances = field(default_factory=Tolerances)  # the tolerance of every tensor
 
@@ -79,10 +198,7 @@ def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *
     culprit = nan or (fault.culprit if fault else parity.culprit)
     tokens = _tokens(aligned, parity.culprit.divergence, tolerances)
     is_pooling = _is_pooling(aligned, parity.culprit)
-    has_good_mask = is_padded and hides_pads(actual, parity.culprit, repetition.alignment)
-    return Located(
-        culprit, parity, tokens, is_pooling, fault, has_good_mask=has_good_mask, traces=aligned, tolerances=tolerances
-    )
+    return Located(culprit, parity, tokens, is_pooling, fault, traces=aligned, tolerances=tolerances)
 
 
 def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Trace:

@@ -1,14 +1,19 @@
-"""How far two answers are apart, and whether rounding explains it: in float64, in a lower dtype, call by call."""
+"""How far two answers are apart, and what explains it: rounding, another choice, or a kernel of torch."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import inf, isnan
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from pytest_tfdebug.invariance.compare.outputs import first_mismatch
+from pytest_tfdebug.publish.note import calling_line
+from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.values.float64 import in_float64
 
 if TYPE_CHECKING:
@@ -17,21 +22,18 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.invariance.calls.observed_call import Leaves
     from pytest_tfdebug.invariance.compare.outputs import Mismatch
-    from pytest_tfdebug.invariance.repeat.repetition import Repetition
+    from pytest_tfdebug.invariance.repeat.inputs import Repetition
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
     from pytest_tfdebug.records import CallComparison, LeafComparison, TensorRecord
     from pytest_tfdebug.tracing.trace import Trace
 
     #: What gives one of two answers: named inputs and a model -> its output.
     Answer = Callable[[Mapping[str, Any], torch.nn.Module], Leaves]
+    from collections.abc import Callable
 
 
 def mismatches_in_float64(
-    model: torch.nn.Module,
-    made: Repetition,
-    answers: tuple[Answer, Answer],
-    allowed: Sequence[Tolerances],
-    **how: bool,
+    model: torch.nn.Module, made: Repetition, answers: tuple[Answer, Answer], allowed: Sequence[Tolerances], **how: bool
 ) -> list[Mismatch | None] | None:
     """Compare both answers of a repetition in float64; None for a model that does not run in it."""
     inputs = made.expected_inputs, made.inputs
@@ -138,3 +140,90 @@ def _is_gone(leaves: Sequence[LeafComparison]) -> bool:
     """Tell whether a tensor has inf or NaN that it does not have in float32."""
     metrics = [leaf.metrics for leaf in leaves if leaf.metrics is not None]
     return any(m.non_finite_actual > m.non_finite_expected for m in metrics)
+
+
+_OPERATORS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("argmax", "argmin", "max", "min", "topk", "sort", "argsort", "nonzero", "multinomial"),
+        *("bucketize", "searchsorted", "round", "floor", "ceil", "eq", "gt", "ge", "lt", "le"),
+    )
+)
+
+
+class Choice(NamedTuple):
+    """One choice."""
+
+    given: torch.Tensor  # the tensor that it was made from
+    chosen: torch.Tensor  # indices, truth values or whole numbers
+
+
+class Choices(TorchDispatchMode):  # type: ignore[no-untyped-call] # of torch
+    """Collects the choices that are made of floating-point numbers inside it, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # of torch
+        self.made: list[Choice] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        """Run an operator and keep what it chose."""
+        result = func(*args, **(kwargs or {}))
+        if func._schema.name in _OPERATORS and args[0].is_floating_point():  # noqa: SLF001 - torch's only name for it
+            chosen = [leaf.tensor for leaf in walk(result)][-1]  # topk and max give values, and then indices
+            if func._schema.name != "aten::max" or not chosen.is_floating_point():  # noqa: SLF001
+                self.made.append(Choice(args[0].detach().clone(), chosen.detach().clone()))
+        return result
+
+
+def first_other(expected: Sequence[Choice], actual: Sequence[Choice]) -> tuple[Choice, Choice] | None:
+    """Return the first choice that differs, as each side made it; None where all are the same."""
+    for one, other in zip(expected, actual, strict=False):
+        if one.chosen.shape != other.chosen.shape or not torch.equal(one.chosen.double(), other.chosen.double()):
+            return one, other
+    return None
+
+
+#: What a kernel of lower precision may round.
+_LOWER = (torch.float16, torch.bfloat16)
+
+
+class RightKernels(TorchDispatchMode):
+    """Takes what an operator gives in float32 from the same numbers, rounded once, where its own answer is far off."""
+
+    def __init__(self, error_of: Callable[[torch.Tensor, torch.Tensor], float], bound: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # of torch
+        self._error_of, self._bound = error_of, bound
+        self.wrong: dict[str, tuple[float, str]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        leaves, form = tree_flatten(func(*args, **(kwargs or {})))
+        places = [place for place, leaf in enumerate(leaves) if getattr(leaf, "dtype", None) in _LOWER]
+        if places and _only_computes(func):
+            widen = partial(tree_map, _widened)
+            exact, _ = tree_flatten(func(*widen(args), **widen(kwargs or {})))
+            for place in places:
+                rounded = exact[place].to(leaves[place].dtype)
+                error = self._error_of(rounded, leaves[place])
+                if not error <= self._bound:
+                    known = self.wrong.get(str(func), (0.0, ""))
+                    self.wrong[str(func)] = max(known, (error, str(calling_line() or "")))
+                    leaves[place] = rounded
+        return tree_unflatten(leaves, form)
+
+    def __str__(self) -> str:
+        """The operators, the one that is furthest off first."""
+        ranked = sorted(self.wrong.items(), key=lambda item: -item[1][0])
+        return ", ".join(
+            f"{name}{f' ({line})' if line else ''} is off by {error:.3g}" for name, (error, line) in ranked
+        )
+
+
+def _only_computes(func: Any) -> bool:  # noqa: ANN401 - an operator
+    """Tell whether an operator gives the same each time, in tensors of its own, and changes none."""
+    schema = func._schema  # noqa: SLF001
+    is_random = torch.Tag.nondeterministic_seeded in func.tags
+    return not (schema.is_mutable or is_random or any(each.alias_info is not None for each in schema.returns))
+
+
+def _widened(value: Any) -> Any:  # noqa: ANN401 - an argument of an operator
+    return in_dtype(value, torch.float32) if isinstance(value, torch.Tensor) and value.dtype in _LOWER else value

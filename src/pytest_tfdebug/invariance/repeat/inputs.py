@@ -1,9 +1,10 @@
-"""The inputs of a call in another form: some rows, a part of a sequence, position ids, pads. New tensors throughout."""
+"""A call made again in another way: with some rows, a part of a sequence, position ids, pads."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.nn.functional import pad
@@ -12,11 +13,38 @@ from pytest_tfdebug.invariance.calls import model_traits
 from pytest_tfdebug.invariance.calls.sequences import IGNORED_LABEL, KEEPS_END, LENGTHS, POINTERS, mask_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from pytest_tfdebug.invariance.calls.observed_call import ObservedCall
     from pytest_tfdebug.invariance.calls.sequences import InputSequence
-    from pytest_tfdebug.invariance.repeat.repetition import Repetition
+    from pytest_tfdebug.invariance.compare.alignment import Alignment
+
+    #: Changes a model for the length of a block.
+    Within = Callable[[torch.nn.Module], AbstractContextManager[object]]
+
+
+def _as_it_is(_: torch.nn.Module) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """A call made again in another way, and how its tensors lie beside those of the expected call."""
+
+    label: str  # what was done, as in `input_ids padded by 7 on the right`
+    inputs: dict[str, Any]  # named inputs of the repeated call
+    alignment: Alignment  # where the expected tensors lie in the actual ones
+    expected_inputs: dict[str, Any]  # named inputs of the expected call
+    # which of the two calls the test has made, so that its output is known; empty for neither
+    recorded: Literal["expected", "actual", ""] = "expected"
+    pads: int = 0  # number of pads
+    side: Literal["left", "right", ""] = ""  # side of the pads; empty without any
+    model: torch.nn.Module | None = None  # the model of the repeated call; None for that of the expected one
+    # what the model of either call is changed by: the expected one, the repeated one
+    within: tuple[Within, Within] = (_as_it_is, _as_it_is)
+    diagnosis: str = ""  # what is probably wrong where the answers differ
+
 
 #: Seed of the random filler: the same content in every run.
 _SEED = 20261121
