@@ -68,7 +68,7 @@ class OverflowGuard:
                 if found is not None:
                     raise self._watch.error(found)
             elif self._watch.fault is not None and not isinstance(error, ActivationOverflowError):
-                vars(error)["__notes__"] = [*getattr(error, "__notes__", ()), self._watch.report()]
+                vars(error)["__notes__"] = [*getattr(error, "__notes__", ()), str(self._watch.verdict())]
         finally:
             self._watch.close()
 

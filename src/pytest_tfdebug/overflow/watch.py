@@ -136,10 +136,6 @@ class Watch:
             return underflow_text(self.headroom.faintest(), settings.underflow or 1.0, remarks)
         return None
 
-    def report(self) -> str:
-        """Return the report of the fault; empty without one."""
-        return "" if self.fault is None else str(fault_text(self.fault, self._remarks()))
-
     def reset(self) -> None:
         """Forget the fault."""
         self.fault = None

@@ -35,55 +35,27 @@ WEAK = -88.0
 _TORCH_NAME = "key_padding_mask"
 
 
-@dataclass(frozen=True)
-class MaskFault:
-    """A mask that does not mask."""
-
-    culprit: Culprit  # the glue that dropped or made it
-    sentence: str  # what is wrong with the mask
-
-
-def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> MaskFault | None:
-    """Return what is wrong with the mask that the culprit was given, or None when the culprit had a good one.
+def mask_fault(trace: Trace, culprit: Culprit, alignment: Alignment) -> tuple[Culprit, str] | None:
+    """Return who is to blame for the culprit's mask and what is wrong with it, or None when it had a good one.
 
     A culprit that attends with the mask it is given is not to blame for the mask: the forward that made the mask is,
-    or the one that had it and did not pass it on.
+    or the nearest one that had a good mask and did not pass it on.
     """
-    call = culprit_call(trace, culprit)
-    if call is None or call.parent is None:
+    call = below = culprit_call(trace, culprit)
+    own = None if call is None else mask_of_call(call)
+    told = "" if own is None else _describe_fault(own, alignment)
+    if call is None or (not told if own is not None else not any(map(is_mask, call.parameters))):
         return None
-    own = mask_of_call(call)
-    if own is not None:
-        return _made_badly(trace, culprit, call, own, alignment)
-    return _dropped(trace, culprit, call, alignment) if any(map(is_mask, call.parameters)) else None
-
-
-def _made_badly(
-    trace: Trace, culprit: Culprit, call: Call, own: TensorRecord, alignment: Alignment
-) -> MaskFault | None:
-    """Blame the forward that made a mask which lets pads through, and not those that were given such a mask."""
-    described = told = _describe_fault(own, alignment)
-    while told and call.parent is not None:
-        described, holder = told, trace.calls[call.parent]
-        held = mask_of_call(holder)
-        told = "" if held is None else _describe_fault(held, alignment)
-        call = holder if told else call
-    if not described or call.parent is None:
-        return None
-    maker = trace.calls[call.parent]
-    return MaskFault(_blame(trace, maker, call, culprit, "makes the mask"), described)
-
-
-def _dropped(trace: Trace, culprit: Culprit, call: Call, alignment: Alignment) -> MaskFault | None:
-    """Blame the nearest forward that had a good mask and did not pass it on."""
-    below = call
-    while below.parent is not None:
+    while below is not None and below.parent is not None:
         holder = trace.calls[below.parent]
         held = mask_of_call(holder)
-        if held is not None and not _describe_fault(held, alignment):
+        described = "" if held is None else _describe_fault(held, alignment)
+        if own is not None and not described:
+            return _blame(trace, holder, below, culprit, "makes the mask"), told
+        if own is None and held is not None and not described:
             told = f"{call.name!r} takes a mask and was given none, although {holder.name!r} had one"
-            return MaskFault(_blame(trace, holder, below, culprit, "does not pass its mask on"), told)
-        below = holder
+            return _blame(trace, holder, below, culprit, "does not pass its mask on"), told
+        told, below = described, holder
     return None
 
 
@@ -166,7 +138,7 @@ class Located:
     parity: ParityReport | None  # the comparison of both traces; None when they could not be compared
     tokens: Tokens | None = None  # the first token of the culprit's tensor; None when the tensor has no token axis
     is_pooling: bool = False  # the culprit's inputs run along the sequence and its diverging tensor does not
-    fault: MaskFault | None = None  # what is wrong with the mask, when that is to blame
+    fault: str = ""  # what is wrong with the mask, when that is to blame
     reason: str = ""  # why nothing could be placed
     traces: AlignedTraces | None = None  # both forwards at the real tokens; None where they could not be compared
     tolerances: Tolerances = field(default_factory=Tolerances)  # the tolerance of every tensor
@@ -195,10 +167,10 @@ def locate(call: ObservedCall, repetition: Repetition, tolerances: Tolerances, *
         told = "every module agrees at the real tokens: the difference is in what the root makes of its inputs"
         return Located(nan, None, reason="" if nan else told, traces=aligned, tolerances=tolerances)
     fault = mask_fault(actual, parity.culprit, repetition.alignment) if is_padded and not nan else None
-    culprit = nan or (fault.culprit if fault else parity.culprit)
+    culprit, told = fault or (nan or parity.culprit, "")
     tokens = _tokens(aligned, parity.culprit.divergence, tolerances)
     is_pooling = _is_pooling(aligned, parity.culprit)
-    return Located(culprit, parity, tokens, is_pooling, fault, traces=aligned, tolerances=tolerances)
+    return Located(culprit, parity, tokens, is_pooling, told, traces=aligned, tolerances=tolerances)
 
 
 def recorded(call: ObservedCall, inputs: Mapping[str, Any], model: torch.nn.Module | None = None) -> Trace:

@@ -153,10 +153,10 @@ RULES: tuple[tuple[Callable[[Findings], object], str], ...] = (
 
 def diagnose(findings: Findings) -> str:
     """Return what is probably wrong, in a sentence."""
-    sequence, fault = findings.leak.sequence, findings.located.fault if findings.located else None
+    sequence, fault = findings.leak.sequence, findings.located.fault if findings.located else ""
     words = {"mask": sequence.kind.mask, "positions": sequence.kind.positions, "unit": sequence.kind.unit}
     told = next(told for applies, told in RULES if applies(findings))
-    return told.format(**words, main=sequence.main, path=findings.divergence[0], fault=fault.sentence if fault else "")
+    return told.format(**words, main=sequence.main, path=findings.divergence[0], fault=fault)
 
 
 def observations(findings: Findings) -> str:

@@ -26,23 +26,13 @@ _DISTRIBUTED = torch.distributed.is_available()
 
 
 class Group(NamedTuple):
-    """The processes of this forward.
+    """The processes of this forward."""
 
-    Args:
-        rank: Number of this one.
-        world_size: How many.
-    """
-
-    rank: int
-    world_size: int
+    rank: int  # number of this one
+    world_size: int  # how many
 
     def exchange(self, value: Any, shared: Mapping[Any, object] = MappingProxyType({})) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
-        """Return what each rank gives, in their order; every rank must ask.
-
-        Args:
-            value: What this rank gives.
-            shared: What every rank has by itself, by name: of these objects only the name is sent.
-        """
+        """Return what each rank gives, in their order; every rank must ask. Of what is shared only the name is sent."""
         packed = io.BytesIO()
         _Pickler(packed, shared).dump(value)
         found: list[Any] = [None] * self.world_size
