@@ -252,6 +252,7 @@ class LoadRecord:
 
     model: str
     source: str
+    at: SourceRange | None = None  # the line of the call
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
     mismatched: tuple[str, ...] = ()

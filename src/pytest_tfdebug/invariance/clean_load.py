@@ -14,7 +14,7 @@ import pytest
 from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.errors import CleanLoadError
 from pytest_tfdebug.invariance.checks.registry import CLEAN_LOAD, asked
-from pytest_tfdebug.invariance.checks.save_load import Load, recorded, told_keys, without
+from pytest_tfdebug.invariance.checks.save_load import recorded, told_keys, without
 from pytest_tfdebug.publish.note import note, raised
 from pytest_tfdebug.report.check_text import CheckText, next_step
 from pytest_tfdebug.triage import text
@@ -38,8 +38,8 @@ class Hooks:
     """The hooks of one run."""
 
     def __init__(self) -> None:
-        self._loads: list[Load] = []
-        self._by_fixture: dict[tuple[str, str], list[Load]] = {}
+        self._loads: list[LoadRecord] = []
+        self._by_fixture: dict[tuple[str, str], list[LoadRecord]] = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
@@ -68,17 +68,16 @@ class Hooks:
         result = yield
         allowed = _allowed(item)
         if allowed is not None:
-            loads = [
-                load._replace(record=without(load.record, allowed)) for load in (*self._loads, *self._of_fixtures(item))
-            ]
-            unclean = [load for load in dict.fromkeys(loads) if not load.is_clean]
+            seen = (*self._loads, *self._of_fixtures(item))
+            loads = tuple(dict.fromkeys(without(load, allowed) for load in seen))
+            unclean = [load for load in loads if told_keys(load)]
             error = CleanLoadError(_NOTHING) if not loads else CleanLoadError(_text(unclean)) if unclean else None
             note(item, _record(item.nodeid, loads, "" if error is None else str(error)))
             if error is not None:
                 raise raised(item, error, unclean[0].at if unclean else None)
         return result
 
-    def _of_fixtures(self, item: pytest.Item) -> list[Load]:
+    def _of_fixtures(self, item: pytest.Item) -> list[LoadRecord]:
         names = getattr(item, "fixturenames", ())
         return [
             load
@@ -100,21 +99,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Hooks(), "tfdebug-clean-load")
 
 
-def _record(test: str, loads: list[Load], failure: str) -> CheckRecord:
+def _record(test: str, loads: tuple[LoadRecord, ...], failure: str) -> CheckRecord:
     """Return a check of loads as pages and files hold it."""
-    kept = tuple(load.record for load in dict.fromkeys(loads))
-    models = ", ".join(dict.fromkeys(load.record.model for load in loads))
+    models = ", ".join(dict.fromkeys(load.model for load in loads))
     passed = f"{models} loaded clean: every weight went where it belongs."
     headline = failure.partition("\n")[0] or passed
     return CheckRecord(
-        test, CLEAN_LOAD, "failed" if failure else "passed", headline, model=models, text=failure, loads=kept
+        test, CLEAN_LOAD, "failed" if failure else "passed", headline, model=models, text=failure, loads=loads
     )
 
 
-def _text(unclean: Sequence[Load]) -> CheckText:
+def _text(unclean: Sequence[LoadRecord]) -> CheckText:
     """Return the text on loads that are not clean; its first line names the first load."""
-    (first, *others), at = [load.record for load in unclean], unclean[0].at
-    where = f"{PurePath(at.file).name}:{at.first} in " if at is not None else ""
+    first, *others = unclean
+    where = f"{PurePath(first.at.file).name}:{first.at.first} in " if first.at is not None else ""
     return CheckText(
         f"{where}{first.model}: is not clean: {_counts(first)} weights",
         why=(f"{_sentence(first)}.",),

@@ -8,7 +8,7 @@ import tempfile
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,22 +31,10 @@ _KINDS = {
 }
 
 
-class Load(NamedTuple):
-    """One call of ``from_pretrained``: what did not fit, and the line of the call."""
-
-    record: LoadRecord
-    at: SourceRange | None
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether every weight of the checkpoint went into the model and every weight of the model came from it."""
-        return not told_keys(self.record)
-
-
-def load_record(model: str, source: str, info: Mapping[str, Any]) -> LoadRecord:
+def load_record(model: str, source: str, info: Mapping[str, Any], at: SourceRange | None = None) -> LoadRecord:
     """Return what did not fit by ``from_pretrained(output_loading_info=True)``, mismatched weights with both shapes."""
     lists = (tuple(sorted(map(_named, info.get(name) or ()))) for name, _ in _KINDS.values())
-    return LoadRecord(model, source, *lists)
+    return LoadRecord(model, source, at, *lists)
 
 
 def without(record: LoadRecord, allowed: tuple[str, ...]) -> LoadRecord:
@@ -55,7 +43,7 @@ def without(record: LoadRecord, allowed: tuple[str, ...]) -> LoadRecord:
         tuple(key for key in getattr(record, name) if not any(re.search(pattern, key) for pattern in allowed))
         for name in _KINDS
     )
-    return LoadRecord(record.model, record.source, *lists)
+    return LoadRecord(record.model, record.source, record.at, *lists)
 
 
 def told_keys(record: LoadRecord) -> list[str]:
@@ -73,7 +61,7 @@ def _named(entry: str | tuple[str, Any, Any]) -> str:
 
 
 @contextmanager
-def recorded(loads: list[Load]) -> Iterator[None]:
+def recorded(loads: list[LoadRecord]) -> Iterator[None]:
     """Append to a list what every ``PreTrainedModel.from_pretrained`` loads in the block."""
     cls = import_module("transformers.modeling_utils").PreTrainedModel
     original = vars(cls)["from_pretrained"]
@@ -84,7 +72,7 @@ def recorded(loads: list[Load]) -> Iterator[None]:
         is_asked = kwargs.pop("output_loading_info", False)
         model, info = original.__func__(kind, *args, output_loading_info=True, **kwargs)
         source = args[0] if args else kwargs.get("pretrained_model_name_or_path")
-        loads.append(Load(load_record(kind.__name__, str(source), info), calling_line()))
+        loads.append(load_record(kind.__name__, str(source), info, calling_line()))
         return (model, info) if is_asked else model
 
     cls.from_pretrained = classmethod(from_pretrained)
