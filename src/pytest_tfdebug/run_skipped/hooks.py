@@ -18,11 +18,13 @@ from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import leaving
 from pytest_tfdebug.run_skipped.listing import listing
 from pytest_tfdebug.run_skipped.skips import Lifting
-from pytest_tfdebug.run_skipped.trial import Noted, Row, reason_of, try_test
+from pytest_tfdebug.run_skipped.trial import Row, reason_of, try_test
 from pytest_tfdebug.workers import hand_over, handed_over
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from pytest_tfdebug.run_skipped.skips import Skip
 
 _OUTPUT = "tf_run_skipped"
 
@@ -49,7 +51,7 @@ class RunSkipped:
 
     def __init__(self, config: pytest.Config, mode: str) -> None:
         self._config, self._lifting = config, Lifting(mode)
-        self._skipped: dict[pytest.Item, Noted] = {}
+        self._skipped: dict[pytest.Item, tuple[str, list[Skip]]] = {}
         self._rows: list[Row] = []
         self._lost: list[str] = []
         self._reports: list[pytest.TestReport] = []
@@ -77,7 +79,7 @@ class RunSkipped:
         if call.when == "teardown":
             self._lifting.met.clear()
         elif report.skipped and not hasattr(report, "wasxfail"):
-            self._skipped[item] = Noted(reason_of(report), tuple(self._lifting.met))
+            self._skipped[item] = reason_of(report), self._lifting.met[-1:]
         else:  # such as a test of which only a part was skipped
             self._skipped.pop(item, None)
         return report
@@ -93,7 +95,7 @@ class RunSkipped:
             terminal.write_line(f"tfdebug: {len(items)} skipped, run once more without the skips")
         for item, following in zip_longest(items, items[1:]):
             run = partial(self._run, following=following)
-            self._rows.append(try_test(item, self._skipped[item], self._lifting, run))
+            self._rows.append(try_test(item, *self._skipped[item], self._lifting, run))
             del self._skipped[item]
         _tear_down(session, None)
         return result

@@ -32,13 +32,6 @@ class Row(NamedTuple):
     text: str = ""
 
 
-class Noted(NamedTuple):
-    """How a test was skipped: the reason that pytest gave, and the skips that it met."""
-
-    reason: str
-    met: tuple[Skip, ...]
-
-
 class Quiet:
     """The hooks during a trial: nothing is logged, and only pytest itself makes the reports."""
 
@@ -61,12 +54,14 @@ class Quiet:
         return getattr(self._hooks, name)
 
 
-def try_test(item: pytest.Item, noted: Noted, lifting: Lifting, run: Callable[[pytest.Item], Any]) -> Row:
-    """Run a test that was skipped without its skips."""
+def try_test(
+    item: pytest.Item, reason: str, met: list[Skip], lifting: Lifting, run: Callable[[pytest.Item], Any]
+) -> Row:
+    """Run a test that was skipped, for a reason that pytest gave, by the skips that it met."""
     if not isinstance(item, pytest.Function):  # such as a doctest
-        return Row(item.nodeid, "kept", (Skip("", 0, noted.reason),), "inside")
+        return Row(item.nodeid, "kept", (Skip("", 0, reason),), "inside")
     with pytest.MonkeyPatch.context() as patch:
-        trial = _Attempt(item, noted, lifting)
+        trial = _Attempt(item, reason, met, lifting)
         try:
             return trial.prepare(patch) or trial.run(patch, run)
         except Exception as error:  # noqa: BLE001 - whatever a test does to pytest, the run has gone well
@@ -74,9 +69,8 @@ def try_test(item: pytest.Item, noted: Noted, lifting: Lifting, run: Callable[[p
 
 
 class _Attempt:
-    def __init__(self, item: pytest.Function, noted: Noted, lifting: Lifting) -> None:
-        self._item, self._noted, self._lifting = item, noted, lifting
-        self._skips: list[Skip] = list(noted.met[-1:])
+    def __init__(self, item: pytest.Function, reason: str, met: list[Skip], lifting: Lifting) -> None:
+        self._item, self._reason, self._skips, self._lifting = item, reason, met, lifting
         self._is_test_case = hasattr(item.cls, "countTestCases")
         self._behind = ""
 
@@ -89,7 +83,7 @@ class _Attempt:
         if blocked is not None:
             return blocked
         if not self._skips:
-            return self._kept(Skip("", 0, self._noted.reason), "inside")
+            return self._kept(Skip("", 0, self._reason), "inside")
         if function is None:
             return self.row("empty")
         return self._clear(patch, holder, written, function)
@@ -124,7 +118,7 @@ class _Attempt:
         self._skips += [self._lifting.of_mark(self._item, mark) for mark in held_marks(self._item)]
         for owner in (function, self._item.cls) if self._is_test_case else (function,):
             if getattr(owner, "__unittest_skip__", False):
-                self._skips += carried(owner) or [Skip("", 0, self._noted.reason, "environment", "set by hand")]
+                self._skips += carried(owner) or [Skip("", 0, self._reason, "environment", "set by hand")]
         blocking = next((skip for skip in self._skips if skip.kind not in self._lifting.kinds), None)
         return None if blocking is None else self._kept(blocking, blocking.kind)
 
