@@ -92,14 +92,14 @@ class _Attempt:
         """Let the item find a function without its skips; return the row of one that has a skip which is not lifted."""
         item, name, blocked = self._item, self._item.originalname, None
         is_behind = _innermost(function) is not _innermost(written)
-        bare = without_skips(function)  # a coroutine function has to be seen as one
-        if bare is not written:
-            patch.setattr(holder, name, bare)
         if is_behind:
             owner = next(base for base in holder.__mro__ if vars(base).get(name) is function)
             self._behind = f"{owner.__name__}.{name}"
             patch.setattr(item, "own_markers", list(getattr(function, "pytestmark", ())))
             blocked = self._declare(function)
+        bare = without_skips(function)  # a coroutine function has to be seen as one
+        if bare is not written:
+            patch.setattr(holder, name, bare)
         for kept in ("_obj", "_instance"):  # what an item keeps of its function once it has run
             vars(item).pop(kept, None)
         if is_behind and not self._is_test_case and not hasattr(item, "callspec"):  # it may ask for other fixtures
