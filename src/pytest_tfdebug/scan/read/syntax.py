@@ -134,6 +134,8 @@ def source(node: Any) -> str:
 @cache
 def dotted(node: Any) -> str:
     """Return ``a.b.c`` for a name or attributes of one, and nothing for any other node."""
+    if type(node) is cst.Name:
+        return "" if node.value in _CONSTANTS else str(node.value)
     parts: list[str] = []
     while isinstance(node, cst.Attribute):
         parts.append(node.attr.value)

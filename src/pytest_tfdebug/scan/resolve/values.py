@@ -168,10 +168,15 @@ def _unary(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
 
 def _and_or(evaluator: Evaluator, node: Any, scope: Scope) -> Any:
     """Return what decides an ``and`` (its first false value) or ``or`` (its first true one)."""
-    values = [evaluator.value(item, scope) for item in syntax.operands(node)]
-    known = [value for value in values if not isinstance(value, Unknown)]
     decides = isinstance(node.operator, cst.Or)
-    return next((each for each in known if bool(each) is decides), UNKNOWN if len(known) < len(values) else values[-1])
+    unknown, value = False, UNKNOWN
+    for item in syntax.operands(node):
+        value = evaluator.value(item, scope)
+        if isinstance(value, Unknown):
+            unknown = True
+        elif bool(value) is decides:
+            return value
+    return UNKNOWN if unknown else value
 
 
 def _items(evaluator: Evaluator, node: Any, scope: Scope) -> Any:

@@ -296,7 +296,7 @@ class Runner:
         symbol = self._workspace.resolve(scope.file, dotted)
         if isinstance(symbol, Found) and isinstance(symbol.binding, BoundFunction):
             return self._function_may(symbol.file, symbol.binding)
-        is_skip = isinstance(symbol, External) and symbol.name in SKIP_CALLS | _IMPORT_OR_SKIP
+        is_skip = isinstance(symbol, External) and (symbol.name in SKIP_CALLS or symbol.name in _IMPORT_OR_SKIP)
         return is_skip or self._is_skip_error(dotted, scope)
 
     def _function_may(self, file: File, function: BoundFunction) -> bool:
