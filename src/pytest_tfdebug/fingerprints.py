@@ -8,7 +8,6 @@ for each axis, sees the order along that axis and tells a permutation from equal
 from __future__ import annotations
 
 import math
-from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -21,6 +20,8 @@ _HUGE_INTEGER = 2.0**62
 _PIECE = 1 << 18
 #: Elsewhere, so that what they take beside the tensor is bounded.
 _PIECE_OF_DEVICE = 1 << 24
+#: An axis times its columns whose weights are kept; those of a longer one take as much memory as the tensor.
+_LONGEST = 1 << 21
 #: Dtypes whose extremes torch finds without widening them.
 _REDUCIBLE = (torch.float32, torch.float64)
 #: Numbers of one fingerprint.
@@ -71,7 +72,7 @@ class Fingerprinter:
     def __init__(self) -> None:
         self._buffers: dict[torch.device, torch.Tensor] = {}
         self._rooms: dict[tuple[torch.Size, torch.device], _Room] = {}
-        self._weights: dict[tuple[int, int, torch.device], torch.Tensor] = {}
+        self._weights: dict[tuple[int, int, torch.device, int, int], torch.Tensor] = {}
 
     def of(self, tensor: torch.Tensor, same_as: Fingerprint | None = None) -> Fingerprint:
         """Return the fingerprint of a tensor.
@@ -85,24 +86,40 @@ class Fingerprinter:
         if not count:
             return Fingerprint(0, *sums.moments(0.0))
         lengths = [length for length in values.shape if length > 1]
-        means = self._of_rows(values.reshape(-1, lengths[-1] if lengths else 1), sums)
-        for columns, length in enumerate(lengths[-2::-1], 2):
-            means = means.reshape(-1, length * columns) @ self._weighting(length, columns, means.device).T
-        mean, *along = means.tolist()[0]
+        mean, *along = self._means(values.reshape(lengths or 1), sums).tolist()
         return Fingerprint(count, *sums.moments(mean * count), tuple(zip(lengths, along, strict=False)))
 
-    def _of_rows(self, rows: torch.Tensor, sums: _Sums) -> torch.Tensor:
+    def _means(self, values: torch.Tensor, sums: _Sums) -> torch.Tensor:
+        """Return the mean of a tensor, and the weighted one along each axis; a large one is taken apart."""
+        most, length, device = _PIECE if values.is_cpu else _PIECE_OF_DEVICE, len(values), values.device
+        if values.dim() == 1 or values.numel() <= most:
+            return self._of_each(values[None], sums, most)[0]
+        found, first = torch.zeros(values.dim() + 1, dtype=torch.float64, device=device), 0
+        for piece in values.split(max(1, most * length // values.numel())):
+            is_large = piece.numel() > most
+            means = self._means(piece[0], sums) if is_large else self._of_each(piece, sums, most).flatten()
+            found += self._weighting(length, values.dim(), device, first, len(piece)) @ means
+            first += len(piece)
+        return found
+
+    def _of_each(self, tensors: torch.Tensor, sums: _Sums, most: int) -> torch.Tensor:
+        """Return a row of means for each of some tensors."""
+        *lengths, last = tensors.shape[1:]
+        means = self._of_rows(tensors.reshape(-1, last), sums, most)
+        for columns, length in enumerate(reversed(lengths), 2):
+            means = means.reshape(-1, length * columns) @ self._weighting(length, columns, means.device).T
+        return means
+
+    def _of_rows(self, rows: torch.Tensor, sums: _Sums, most: int) -> torch.Tensor:
         """Return two columns: the mean of each row, and the weighted one."""
-        width = rows.shape[1]
-        weights = self._weighting(width, 1, rows.device)
-        most = _PIECE if rows.is_cpu else _PIECE_OF_DEVICE
-        if rows.numel() <= most:
-            return sums.add(rows, self._room(rows), weights)
-        parts = []
-        for some in torch.split(rows, max(1, most // width)):
-            pieces = zip(torch.split(some, most, 1), torch.split(weights, most, 1), strict=True)
-            parts.append(reduce(torch.add, (sums.add(piece, self._room(piece), each) for piece, each in pieces)))
-        return torch.cat(parts)
+        found, first = None, 0
+        for piece in rows.split(most, 1):
+            weights = self._weighting(rows.shape[1], 1, rows.device, first, piece.shape[1])
+            some = sums.add(piece, self._room(piece), weights)
+            found, first = some if found is None else found + some, first + piece.shape[1]
+        if found is None:
+            raise ValueError("there are no columns")
+        return found
 
     def _room(self, piece: torch.Tensor) -> _Room:
         """Return room for a piece; memory that is taken anew each time would cost more than all else."""
@@ -119,18 +136,27 @@ class Fingerprinter:
             room = self._rooms[key] = _Room(flat.view(piece.shape), flat, spare)
         return room
 
-    def _weighting(self, length: int, columns: int, device: torch.device) -> torch.Tensor:
-        """Return the matrix that takes the mean of each column along an axis, and of the first a weighted one, too."""
-        key = length, columns, device
-        if key not in self._weights:
-            places = torch.arange(1, length + 1, dtype=torch.float64, device=device)
-            matrix = torch.zeros(columns + 1, length, columns, dtype=torch.float64, device=device)
-            matrix[0, :, 0] = 1 / length
-            matrix[1, :, 0] = torch.cos(places * places * 0.7390851332151607) / math.sqrt(length)
-            for column in range(1, columns):
-                matrix[column + 1, :, column] = 1 / length
-            self._weights[key] = matrix.reshape(columns + 1, -1)
-        return self._weights[key]
+    def _weighting(
+        self, length: int, columns: int, device: torch.device, first: int = 0, count: int | None = None
+    ) -> torch.Tensor:
+        """Return the matrix that takes the mean of each column along an axis, and of the first a weighted one, too.
+
+        It has columns for ``count`` places of the axis from ``first`` on.
+        """
+        count = length if count is None else count
+        key = length, columns, device, first, count
+        if key in self._weights:
+            return self._weights[key]
+        places = torch.arange(first + 1, first + count + 1, dtype=torch.float64, device=device)
+        matrix = torch.zeros(columns + 1, count, columns, dtype=torch.float64, device=device)
+        matrix[0, :, 0] = 1 / length
+        matrix[1, :, 0] = torch.cos(places * places * 0.7390851332151607) / math.sqrt(length)
+        for column in range(1, columns):
+            matrix[column + 1, :, column] = 1 / length
+        found = matrix.reshape(columns + 1, -1)
+        if length * columns <= _LONGEST:
+            self._weights[key] = found
+        return found
 
 
 class _Room(NamedTuple):

@@ -99,3 +99,14 @@ def test_widening_keeps_float32_and_float64_as_they_are():
     for dtype in (torch.float32, torch.float64):
         tensor = torch.ones(2, dtype=dtype)
         assert widen(tensor) is tensor
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64], ids=str)
+def test_what_is_summarized_in_pieces_has_the_numbers_of_the_whole(monkeypatch, dtype):
+    tensor = (torch.randn(7, 31, generator=torch.Generator().manual_seed(0)) * 3 + 5).to(dtype)
+    (whole,) = statistics([tensor])
+
+    monkeypatch.setattr("pytest_tfdebug.tracing.values.statistics._PIECE", 10)
+    (found,) = statistics([tensor.T])
+
+    assert found == pytest.approx(whole, rel=1e-5)

@@ -141,9 +141,9 @@ def _float_sums(
 
 def _exact_sums(flat: torch.Tensor) -> torch.Tensor:
     sums = torch.zeros(EXACT_BUCKETS, dtype=torch.int64, device=flat.device)
-    for start, piece in _pieces(flat.to(torch.int64), EXACT_BUCKETS):
-        factors = _factors(start // EXACT_BUCKETS + len(piece))[start // EXACT_BUCKETS :].to(flat.device)
-        sums += (piece * factors[:, None]).sum(0)
+    for start, piece in _pieces(flat, EXACT_BUCKETS):
+        factors = _factors(start // EXACT_BUCKETS, len(piece)).to(flat.device)
+        sums += (piece.to(torch.int64) * factors[:, None]).sum(0)
     return sums
 
 
@@ -182,17 +182,19 @@ def row_signs(count: int) -> torch.Tensor:
 
 @lru_cache(maxsize=2)
 def _all_signs(count: int) -> torch.Tensor:
-    return torch.from_numpy(1 - 2 * (_scrambled(0, count) >> np.uint64(63)).astype(np.int8))
+    drawn = (_scrambled(0, min(_PIECE, count - first), first) for first in range(0, count, _PIECE))
+    return torch.from_numpy(np.concatenate([1 - 2 * (some >> np.uint64(63)).astype(np.int8) for some in drawn]))
 
 
-def _factors(count: int) -> torch.Tensor:
-    return torch.from_numpy((_scrambled(0, count) | np.uint64(1)).astype(np.int64))
+def _factors(first: int, count: int) -> torch.Tensor:
+    return torch.from_numpy((_scrambled(0, count, first) | np.uint64(1)).astype(np.int64))
 
 
-def _scrambled(seed: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return the first numbers of SplitMix64 (Steele, Lea, Flood 2014), which no version of a library changes."""
+def _scrambled(seed: int, count: int, first: int = 0) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """Return numbers of SplitMix64 (Steele, Lea, Flood 2014), which no version of a library changes."""
     with np.errstate(over="ignore"):
-        state = np.uint64(seed & _MASK) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        steps = np.arange(first + 1, first + count + 1, dtype=np.uint64)
+        state = np.uint64(seed & _MASK) + steps * np.uint64(0x9E3779B97F4A7C15)
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         scrambled: np.ndarray[tuple[int], np.dtype[np.uint64]] = state ^ (state >> np.uint64(31))
