@@ -79,6 +79,8 @@ def test_the_value_of_another_variable_stays(monkeypatch, name, value, text):
         "test_modeling_llama.py::LlamaModelTest::test_eager_matches_sdpa_inference_00_fp16_pad_left_sdpa_kernels",
         "Wav2Vec2ConformerForXVector, test_Qwen2_5OmniThinkerForConditionalGeneration, cp311-manylinux_2_17_x86_64",
         "models--bert/snapshots/2b7ae12f4c0d9e8f1a3b5c7d9e0f1a2b3c4d5e6f, job-123e4567-e89b-12d3-a456-426614174000",
+        "tensor([0x9f8e7d6c, 0x1234abcd]), run 9f8e7d6c5b4a39281706f5e4d3c2b1a0 of 3",
+        "python -p no:cacheprovider -u train.py, conda.sh, model-00001-of-00002.safetensors, https://h/x?wide",
         "bypass=always, pin_memory_device=cuda, class_token=first, spin: up",
     ],
 )

@@ -53,7 +53,11 @@ _OPTION = re.compile(r"(?<![\w-])(--?(?P<name>[A-Za-z][\w-]*)\s+)(?P<value>'[^']
 
 #: What is asked of an address: no value of it is shown, for nobody knows which of them lets one in.
 _QUERY = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,20}:/{1,3}[^\s'\"<>?#]{1,1000}\?)([^\s'\"<>#]+)")
+#: The value of each of its parts, and a part that is long and has no name.
+_ASKED = re.compile(r"(?<==)[^&]+|(?:(?<=^)|(?<=&))[^=&]{16,}(?=&|$)")
 _HOST = r"(?=[A-Za-z0-9\[])"
+#: What stands behind an option: in quotes or as a word.
+_ARGUMENT = r"""(?:'[^'\r\n]+'|"[^"\r\n]+"|[^\s'"]+)"""
 #: Forms that are secret whatever stands before them.
 _FORMS = tuple(
     (re.compile(pattern), replacement)
@@ -86,13 +90,21 @@ _FORMS = tuple(
         (r"(https?:/{1,2}api\.telegram\.org/bot)[^/\s]+", r"\1***"),
         (r"(?i)\b(bearer(?:\s+|%20))[A-Za-z0-9._~+/=-]{8,}", r"\1***"),
         (r"(?i)\b(basic\s+)(?=\S*[\d=])[A-Za-z0-9+/]{8,}={0,2}", r"\1***"),
-        (r"(?<![\w.-])(?:-u|--user)(?:\s+|=)(?:'[^':]+:[^']*'|\"[^\":]+:[^\"]*\"|[^\s:'\"]+:\S+)", r"-u ***"),
+        (
+            r"(?<![\w.-])(-u|-U|--(?:proxy-)?user)(?:\s+|=)(?:'[^':]+:[^']*'|\"[^\":]+:[^\"]*\"|[^\s:'\"]+:\S+)",
+            r"\1 ***",
+        ),
         (r"\beyJ[\w-]{6,}(?:\.[\w-]*){1,4}", MASK),  # a JSON Web Token
         (r"\b(hf|api_org)_(?!\w*_)[A-Za-z0-9]{10,}", r"\1_***"),  # and not hf_transfer_enabled
         (r"\b(SK|AC|dapi)[0-9a-f]{32}\b|\bAGE-SECRET-KEY-1[A-Z0-9]+", MASK),
         (r"(?s)(Private-Lines:\s*\d+).*?(?=Private-MAC|\Z)", r"\1 ***\n"),  # a key of PuTTY
         (r"(?i)(\bPrivate-MAC:\s*)\w+", r"\1***"),
-        (r"(?i)(\b(?:mysql\w*|mariadb\w*)\b[^\r\n]{0,200}?\s-p)(?!\s)[^\s'\"]+", r"\1***"),
+        # passwords of commands, behind options of one letter
+        (rf"(?i)(\b(?:mysql\w*|mariadb\w*)\b[^\r\n]{{0,200}}?\s-p){_ARGUMENT}", r"\1***"),
+        (rf"(?i)(\bsshpass\s+-p\s*|\bredis-cli\b[^\r\n]{{0,200}}?\s-a\s+){_ARGUMENT}", r"\1***"),
+        (r"(?i)(\bwandb\s+login\s+(?:--\w+\s+)*)[0-9a-f]{40}\b", r"\1***"),
+        (r"""(['"]username['"]:\s*['"][^'"]*['"],\s*['"]key['"]:\s*['"])[^'"]+""", r"\1***"),  # kaggle.json
+        (r"(?i)(\bconda\.[^\s/'\"]+/t/)[^\s/'\"]+", r"\1***"),
     )
 )
 
@@ -133,10 +145,10 @@ def _without(values: Sequence[str], text: str) -> str:
             text = text.replace(value, MASK) if len(value) >= _LONG else re.sub(_whole(value), MASK, text)
     if _PLAIN.fullmatch(text):
         return text
+    text = _QUERY.sub(lambda found: found[1] + _ASKED.sub(MASK, found[2]), text)
     for pattern, replacement in _FORMS:
         text = pattern.sub(replacement, text)
-    text = without_tokens(_QUERY.sub(lambda found: found[1] + re.sub(r"(?<==)[^&]+", MASK, found[2]), text))
-    text = _OPTION.sub(_masked_option, text)
+    text = _OPTION.sub(_masked_option, without_tokens(text))
     return _without_named(text)
 
 
