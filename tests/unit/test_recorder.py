@@ -540,3 +540,36 @@ def test_the_end_of_a_path_suggests_the_whole():
 
     with pytest.raises(KeyError, match=r"'layers\.1': .*Did you mean 'model\.layers\.1'\?"):
         trace(Outer(), torch.ones(1, 2))["layers.1"]
+
+
+def test_a_list_in_itself_is_recorded_once(tmp_path):
+    class Model(nn.Linear):
+        def forward(self, held):
+            held = [super().forward(held[0])]
+            held.append(held)
+            return held
+
+    given = [torch.ones(4)]
+    given.append(given)
+    recorded = trace(Model(4, 4), given)
+    recorded.save(tmp_path / "it.safetensors")
+
+    assert [record.leaf for record in recorded.calls[0].inputs] == ["[0][0]"]
+    assert [record.leaf for record in Trace.load(tmp_path / "it.safetensors").calls[0].outputs] == ["[0]"]
+
+
+def test_modules_in_modules_beyond_the_limit_of_python_are_told():
+    model = nn.Linear(2, 2)
+    for _ in range(900):
+        model = nn.Sequential(model)
+
+    with pytest.raises(TFDebugError, match=r"Allow more: sys\.setrecursionlimit"):
+        trace(model, torch.ones(2))
+
+
+def test_whole_numbers_beyond_int64_are_compared():
+    one, other = (torch.tensor([number, 1], dtype=torch.uint64) for number in (2**63 + 5, 2**63 + 7))
+
+    report = pytest_tfdebug.compare(trace(nn.Identity(), one), trace(nn.Identity(), other))
+
+    assert "Greatest absolute difference: 2 " in str(report)

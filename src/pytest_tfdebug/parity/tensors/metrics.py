@@ -221,8 +221,8 @@ def _measure_wide_integers(expected: torch.Tensor, actual: torch.Tensor) -> tupl
         mismatched += int(differ.sum())
         if position is None and mismatched:
             place = int(differ.int().argmax())
-            position, size = seen + place, float(abs(int(a[place]) - int(e[place])))
-            relative = size / abs(int(e[place]))
+            position, size = seen + place, float(abs(a[place].item() - e[place].item()))
+            relative = size / abs(e[place].item())
         seen += e.numel()
     index = index_of(position or 0, tuple(expected.shape))
     rmse = size * math.sqrt(mismatched / seen)

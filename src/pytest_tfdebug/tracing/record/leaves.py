@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Opener: TypeAlias = "Callable[[Any], Iterator[tuple[str, object]]]"
 
 #: Deeper nesting than this is not meant to be looked into.
-_MAX_DEPTH = 24
+MAX_DEPTH = 24
 #: Classes of values that hold no tensor.
 ATOMS = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, torch.Size)
 
@@ -81,7 +81,7 @@ def _collect(value: object, path: str, found: list[Leaf], within: list[int], int
     if isinstance(value, ATOMS):
         return
     open_up = opener(cast("type", type(value)))
-    if open_up is None or len(within) == _MAX_DEPTH or id(value) in within:
+    if open_up is None or len(within) == MAX_DEPTH or id(value) in within:
         return
     if not into_caches and is_cache(value):
         return

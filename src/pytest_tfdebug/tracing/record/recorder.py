@@ -143,6 +143,12 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._remove()
+        if isinstance(error, RecursionError):
+            raise TFDebugError(
+                f"{self.root_name} calls deeper than Python's limit of {sys.getrecursionlimit():,} frames while its "
+                "modules are watched: each module called inside another takes a frame or two more.\n"
+                f"Allow more: sys.setrecursionlimit({3 * sys.getrecursionlimit()})"
+            ) from error
 
     def _remove(self) -> None:
         while self._handles:

@@ -18,7 +18,7 @@ import torch
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.redaction.names import is_secret
 from pytest_tfdebug.redaction.tokens import MASK
-from pytest_tfdebug.tracing.record.leaves import is_cache, is_registered, opener
+from pytest_tfdebug.tracing.record.leaves import MAX_DEPTH, is_cache, is_registered, opener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,22 +37,26 @@ def skeleton(value: object, leaves: list[Leaf]) -> Any:  # noqa: ANN401
     return _bare(value, positions)
 
 
-def _bare(value: object, positions: dict[int, int]) -> Any:  # noqa: ANN401
+def _bare(value: object, positions: dict[int, int], within: tuple[int, ...] = ()) -> Any:  # noqa: ANN401
+    """Return a value without its tensors; what holds itself, or is nested too deep for a leaf, is ``...``."""
     if isinstance(value, torch.Tensor):
         return {"leaf": positions[id(value)]} if id(value) in positions else "Tensor"
     if value is None or type(value) in _NUMBERS:
         return repr(value)
+    if id(value) in within or len(within) == MAX_DEPTH:
+        return "..."
+    within = (*within, id(value))
     if isinstance(value, (list, tuple)):
-        return [_bare(child, positions) for child in value]
+        return [_bare(child, positions, within) for child in value]
     items = _items(value)
     if items is not None:
-        return {"items": {name: _named(name, child, positions) for name, child in items.items()}}
+        return {"items": {name: _named(name, child, positions, within) for name, child in items.items()}}
     return _ADDRESS.sub("object at 0xXXXXXXXX", safe(_text(value)))
 
 
-def _named(name: str, value: object, positions: dict[int, int]) -> Any:  # noqa: ANN401
+def _named(name: str, value: object, positions: dict[int, int], within: tuple[int, ...]) -> Any:  # noqa: ANN401
     is_hidden = isinstance(value, str) and is_secret(name, value)
-    return repr(MASK) if is_hidden else _bare(value, positions)
+    return repr(MASK) if is_hidden else _bare(value, positions, within)
 
 
 @lru_cache(maxsize=4096)  # the same few texts are handed from layer to layer
