@@ -2,11 +2,12 @@
 
 import html
 import json
+import re
 import sys
 
 import pytest
 
-from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, SourceText, read_checks
+from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, SourceText, TokenGrid, ValueRecord, read_checks
 from pytest_tfdebug.page import main
 from pytest_tfdebug.records import CulpritRecord, SourceRange
 from pytest_tfdebug.report.annotations import annotation
@@ -41,6 +42,34 @@ def test_what_could_end_a_script_is_escaped():
 
     assert evil not in render_check(check)
     assert evil not in render_index([card(check)], RUN)
+
+
+def test_promises_are_one_matrix():
+    kept = {"check": "conformance", "model": "Bert", "status": "passed"}
+    cards = [card(record(**kept, name="Bert padding")), card(record(**{**kept, "status": "failed"}, name="Bert cache"))]
+
+    page = render_index(cards, RUN)
+
+    assert re.findall(r'<th scope="col">(\w+)</th>', page) == ["model", "padding", "cache"]
+    assert re.findall(r'aria-label="(\w+: \w+)"', page) == ["padding: passed", "cache: failed"]
+
+
+def test_values_that_are_the_same_stand_in_one_row():
+    values = [
+        ValueRecord(i, "add", "", "m", None, "", (2,), "float32", (), "same", p) for i, p in ((1, 5), (2, None), (3, 7))
+    ]
+    theirs = [
+        ValueRecord(i, "add", "", "m", None, "", (2,), "float32", (), "same", p) for i, p in ((5, 1), (6, None), (7, 3))
+    ]
+    forward = ForwardRecord(values=tuple(values), reference_values=tuple(theirs))
+
+    rows = re.findall(r"<tr.*?</tr>", render_check(record(forward=forward)), re.DOTALL)
+
+    assert [re.findall(r'id="(\w+)"', row) for row in rows[1:]] == [["v1", "r5"], ["v2"], ["r6"], ["v3", "r7"]]
+
+
+def test_a_page_has_no_empty_map_of_tokens():
+    assert 'id="tokens"' not in render_check(record(tokens=TokenGrid((), 0, 1, ())))
 
 
 def test_the_index_shows_the_command_as_it_is_typed():

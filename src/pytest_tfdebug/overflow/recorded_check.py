@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.check_record import CheckRecord, HeadroomRecord
+from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, HeadroomRecord
 from pytest_tfdebug.errors import counted
 from pytest_tfdebug.overflow.settings import largest
 from pytest_tfdebug.overflow_records import Tight
+from pytest_tfdebug.parity.text.source_text import source_text
 from pytest_tfdebug.records import CulpritRecord
 from pytest_tfdebug.report.overflow import WHERE, tensor_of
 
@@ -31,6 +32,8 @@ def overflow_record(
     told = f"{counted(watch.forwards, 'forward')}, {watch.tensors} tensors: every value is finite."
     if closest is not None:
         told += f" The least headroom for {closest.dtype} is {closest.ratio:.3g}, at {closest.frame.path}."
+    culprit = _culprit(fault, watch.headroom.tightest()) if error is not None else None
+    source = source_text(culprit.source, None) if culprit is not None else None
     return CheckRecord(
         test,
         "overflow_free",
@@ -38,10 +41,11 @@ def overflow_record(
         told if error is None else error.answer,
         model=", ".join(dict.fromkeys(type(root).__name__ for root in watch.roots)),
         at=at,
-        culprit=_culprit(fault, watch.headroom.tightest()) if error is not None else None,
+        culprit=culprit,
         tensors=watch.tensors,
         notes=tuple(watch.notes),
         text=str(error) if error is not None and in_detail else "",
+        forward=ForwardRecord(sources=(source, None)) if in_detail and source is not None else None,
         headroom=_headroom(fault, kept, watch) if in_detail else (),
     )
 
@@ -57,7 +61,7 @@ def _culprit(fault: Fault | None, tightest: Sequence[Tight]) -> CulpritRecord | 
     closest = tightest[0]
     what = "The square of its input" if closest.is_square else f"Its {tensor_of(closest.frame)}"
     told = f"{what} reaches {closest.value:.3g}, and {closest.dtype} ends at {closest.limit:.3g}."
-    return CulpritRecord(closest.frame.path, "headroom", None, told, closest.frame.class_name, certain=True)
+    return CulpritRecord(closest.frame.path, "headroom", closest.source, told, closest.frame.class_name, certain=True)
 
 
 def _figures(fault: Fault) -> tuple[str, ...]:

@@ -90,6 +90,12 @@ class ParityReport:
     def __str__(self) -> str:
         return self.to_text()
 
+    def _repr_html_(self) -> str:
+        from pytest_tfdebug.parity.record.forward import forward_record
+        from pytest_tfdebug.report.page.notebook import comparison_html
+
+        return comparison_html(self.check_text(), forward_record(self))
+
     def to_text(self, *, verbose: bool = False) -> str:
         """Return the report: culprit first, why, what to type next, facts, drift.
 

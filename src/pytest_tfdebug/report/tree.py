@@ -19,19 +19,20 @@ def render_tree(calls: Iterable[Call], notes: Iterable[str] = ()) -> Iterator[st
     for call in calls:
         above = "" if call.parent is None else f"{calls[call.parent].path}."
         name = call.name.removeprefix(above)
-        yield f"{'  ' * call.depth}{name} ({call.class_name}){_result(call)}"
+        yield f"{'  ' * call.depth}{name} ({call.class_name}) {told_of(call)}".rstrip()
     for note in notes:
         yield f"Note: {note}"
 
 
-def _result(call: Call) -> str:
+def told_of(call: Call) -> str:
+    """Return what became of a call: its outputs, or that there are none."""
     if call.error is not None:
-        return f" raised {call.error}"
+        return f"raised {call.error}"
     if call.outputs is None:
-        return " did not return"
+        return "did not return"
     shown = ", ".join(_tensor(record) for record in call.outputs[:_SHOWN])
     more = f", and {len(call.outputs) - _SHOWN} more" if len(call.outputs) > _SHOWN else ""
-    return f" -> {shown}{more}" if shown else ""
+    return f"-> {shown}{more}" if shown else ""
 
 
 def _tensor(record: TensorRecord) -> str:

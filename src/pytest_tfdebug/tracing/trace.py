@@ -94,6 +94,12 @@ class Trace:
         self._summarize()
         return "\n".join(render_tree(self.calls, self.notes))
 
+    def _repr_html_(self) -> str:
+        from pytest_tfdebug.report.page.notebook import trace_html
+
+        self._summarize()
+        return trace_html(repr(self), self.calls, self.notes)
+
     def records(self) -> Iterator[TensorRecord]:
         """Yield every recorded tensor, call by call: inputs, what was written into caches, outputs."""
         for call in self.calls:

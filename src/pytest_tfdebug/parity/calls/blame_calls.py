@@ -140,7 +140,7 @@ def _blame_own(tree: CallTree, fault: FailingTensor) -> Culprit:
     adapted = told_adapters(tree, item)
     if adapted:
         call = item.call
-        source = call.source or call.called_at
+        source = tree.lines_of(call)
         why = "What it is given agrees, and what it gives does not."
         return Culprit(
             call.path, "module", source, why, call.class_name, divergence=divergence, certain=True, wrong=adapted
@@ -156,7 +156,7 @@ def _blame_own(tree: CallTree, fault: FailingTensor) -> Culprit:
     return Culprit(
         call.path,
         "module",
-        call.source or call.called_at,
+        tree.lines_of(call),
         f"{told} and {made} does not, and it calls no other module: "
         f"the fault is in the code, attributes or parameters of this {call.class_name}.",
         call.class_name,

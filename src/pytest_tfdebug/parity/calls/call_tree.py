@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.calls.arguments import returns_less
+from pytest_tfdebug.tracing.record.sites import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_tfdebug.parity.tensors.comparator import Compared
-    from pytest_tfdebug.records import Call, CallComparison, LeafComparison
+    from pytest_tfdebug.records import Call, CallComparison, LeafComparison, SourceRange
 
 #: Relative L2 difference of outputs that were computed from the same.
 _NEAR = 1e-3
@@ -53,6 +54,11 @@ class CallTree:
         while item is not None:
             yield item
             item = self.parent(item)
+
+    def lines_of(self, call: Call) -> SourceRange | None:
+        """Return the lines of a call's own forward, or those that made it: of the container, where torch's code did."""
+        places = (call.source, *(item.call.called_at for item in self.around(call.index)))
+        return next((place for place in places if place is not None and not is_library(place.file)), None)
 
     def agrees(self, item: CallComparison) -> bool:
         """Tell whether all that a call returned is what is expected, and what was written into caches inside it.

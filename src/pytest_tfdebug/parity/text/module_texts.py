@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.parity.text.source_text import on_disk
 from pytest_tfdebug.parity.text.text_differences import aligned, source_file, text_differences
 from pytest_tfdebug.records import SourceRange
 
@@ -46,12 +45,15 @@ class ModuleTexts:
     def reading(self, attribute: str, lines: SourceRange) -> list[SourceRange]:
         """Return the statements of some lines, and of the functions that they use, that read an attribute."""
         name = self.own.around(lines)
-        reached = self.own.reached(name, lines) if name and lines.file == self.own.path else ()
+        reached = self.own.reached(name, lines) if name else ()
         return [each for used, part, _ in reached for each in self.own.reading(attribute, used, part)]
 
     def statements(self, lines: SourceRange) -> SourceRange:
         """Return some lines of the port without the parameters and the docstring of their function."""
-        body = self.own.body(self.own.around(lines))
+        name = self.own.around(lines)
+        if not name:
+            return lines
+        body = self.own.body(name)
         return SourceRange(lines.file, max(lines.first, body.first), lines.last)
 
     def beside(self, lines: SourceRange) -> SourceRange | None:
@@ -62,7 +64,7 @@ class ModuleTexts:
 
     def here(self, lines: SourceRange) -> SourceRange | None:
         """Return the port's lines that stand for some of the reference's; None where it has none."""
-        name = self.reference.around(lines) if on_disk(lines.file) == self.reference.path else ""
+        name = self.reference.around(lines)
         turned = ModuleTexts(self.reference, self.own, self.counterpart, self.forward)
         return turned.beside(lines) if name else None
 

@@ -85,7 +85,9 @@ class SourceFile:
         return name in self._functions
 
     def around(self, lines: SourceRange) -> str:
-        """Return the name of the innermost function around some lines; empty where there is none."""
+        """Return the name of the innermost function around some lines; empty where this file has none."""
+        if on_disk(lines.file) != self.path:
+            return ""
         around = [name for name, node in self._functions.items() if node.lineno <= lines.last <= (node.end_lineno or 0)]
         return max(around, key=lambda name: self._functions[name].lineno, default="")
 

@@ -122,6 +122,8 @@ class Counterparts:
     def alike_elsewhere(self, value: Value, depth: int = 1) -> Iterator[Value]:
         """Yield values that a line gave in other places of this forward, and that lead to right results.
 
+        An empty one, of an expert that no token goes to, is right whatever the line does.
+
         Args:
             value: The value that it gave here.
             depth: How many of the value's lines must be the same, the innermost first.
@@ -131,6 +133,7 @@ class Counterparts:
                 other.operator == value.operator
                 and other.lines[:depth] == value.lines[:depth]
                 and other.index != value.index
+                and other.print.elements
                 and not self.port.leads_to(other.index, self.port_open.open)
             ):
                 yield other

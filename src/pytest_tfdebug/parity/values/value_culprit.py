@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.parity.values.blame_values import find_fault
 from pytest_tfdebug.parity.values.forward_pair import ForwardPair
 from pytest_tfdebug.records import Culprit, SourceRange
+from pytest_tfdebug.tracing.record.sites import is_library
 from pytest_tfdebug.tracing.values.slicing import statement_lines
 from pytest_tfdebug.values import Line
 
@@ -226,7 +227,9 @@ def _line_in(side: Side, value: Value, call: Call, own: list[Line], depth: int) 
     """Return the line of a call's own forward, or of a function that it calls, by which a value came about."""
     if value.call != call.index:
         child = side.child_towards(call, value.call)
-        site = (child.inner_site or child.site) if child is not None else None
+        around = side.around(child.index) if child is not None else ()  # a container of torch is called by the user
+        sites = (each.inner_site or each.site for each in around)
+        site = next((site for site in sites if site is not None and not is_library(site.file)), None)
         if site is not None:
             return Line(site.file, site.line, site.function.rpartition(".")[2], site.line, site.end_line, site.code)
     return own[min(depth, len(own) - 1)] if own else None

@@ -30,20 +30,21 @@ def assets() -> Iterator[tuple[str, str]]:
 
 def render_index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any], *, has_scan: bool = False) -> str:
     """Return the index of a run."""
-    return _page("index.html", root="", cards=cards, run=run, index=view.index(cards, run), has_scan=has_scan)
+    return fill_template("index.html", root="", cards=cards, run=run, index=view.index(cards, run), has_scan=has_scan)
 
 
 def render_check(check: CheckRecord) -> str:
     """Return the page of one check of ``--tf-json``."""
-    return _page("check.html", root="../", check=check, card=view.card(check), view=view.page(check))
+    return fill_template("check.html", root="../", check=check, card=view.card(check), view=view.page(check))
 
 
 def render_scan(scan: Mapping[str, Any]) -> str:
     """Return the page of a report of the scanner: models by tests."""
-    return _page("scan.html", root="", scan=view.scan(scan))
+    return fill_template("scan.html", root="", scan=view.scan(scan))
 
 
-def _page(template: str, **values: Any) -> str:  # noqa: ANN401 - whatever a template shows
+def fill_template(template: str, **values: Any) -> str:  # noqa: ANN401 - whatever a template shows
+    """Return a template with values in it, all of them escaped."""
     return _environment().get_template(template).render(**values)
 
 

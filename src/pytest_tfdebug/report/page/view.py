@@ -12,9 +12,9 @@ from pytest_tfdebug.report.page.markdown import issue
 from pytest_tfdebug.report.parity import rename_argument
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.check_record import CallRecord, CheckRecord, HeadroomRecord, SourceText
+    from pytest_tfdebug.check_record import CallRecord, CheckRecord, HeadroomRecord, SourceText, ValueRecord
 
 #: Name of a check -> its name on a page.
 KINDS = {
@@ -31,7 +31,7 @@ KINDS = {
     "sweep": "Sweep",
 }
 #: Name of a check -> titles of its sides: the one under test, and the one that it is held to.
-_SIDES = {"parity": ("Here", "Reference"), "padding_invariant": ("Padded", "As the test called it")}
+_SIDES = {"parity": ("Here", "Reference"), "padding_invariant": ("Padded", "As the test called it"), "overflow_free": ("Here", "")}
 _OTHER_SIDES = ("Made again", "As the test called it")
 #: List of models in a scanner's report -> the state of its models on the page; a later list overrides an earlier one.
 _LISTS = {
@@ -44,7 +44,7 @@ _LISTS = {
     "models_vanished": "vanished",
 }
 #: What the index shows of a check as it is.
-_SHOWN_AS_THEY_ARE = ("test", "status", "model", "headline", "culprit", "coverage", "worst", "repeats")
+_SHOWN_AS_THEY_ARE = ("test", "status", "model", "headline", "culprit", "coverage", "worst", "repeats", "name")
 #: Calls as columns: a page of 5,000 calls stays small.
 _COLUMNS = ("path", "class_name", "call", "parent", "ended", "state", "share", "max_abs", "allowed", "relative_l2")
 
@@ -70,10 +70,20 @@ def index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[st
     return {
         "failed": states["failed"],
         "passed": states["passed"],
+        "promises": _promises(cards),
         "kinds": sorted(Counter(each["kind"] for each in cards).items()),
         "command": shlex.join(run["command"]),
         "environment": environment,
     }
+
+
+def _promises(cards: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the card of each promise by its model and its name."""
+    found: dict[str, dict[str, Any]] = {}
+    for each in cards:
+        if each["kind"] == KINDS["conformance"]:
+            found.setdefault(each["model"], {})[each["name"].rpartition(" ")[2]] = each
+    return found
 
 
 def page(check: CheckRecord) -> dict[str, Any]:
@@ -87,20 +97,37 @@ def page(check: CheckRecord) -> dict[str, Any]:
         "rename": rename_argument(check.rename),
         "issue": issue(check, command),
         "codes": [_code(source) for source in forward.sources],
-        "near": values,
+        "near": list(_side_by_side(*values)),
         "shown": [[row.index for row in rows] for rows in values],
         "has_values": any(values),
         "headroom": [_headroom(row) for row in check.headroom],
         "data": {
             "measure": forward.measure,
             "culprit": forward.culprit,
-            "own": _columns(forward.own) if check.forward else None,
+            "own": _columns(forward.own) if forward.own else None,
             "reference": _columns(forward.reference),
             "pairs": [[pair.own, pair.reference, pair.by] for pair in forward.pairs],
             "elements": forward.elements,
             "tokens": check.tokens,
         },
     }
+
+
+def _side_by_side(
+    own: Sequence[ValueRecord], reference: Sequence[ValueRecord]
+) -> Iterator[tuple[ValueRecord | None, ValueRecord | None]]:
+    """Yield the values of both sides row by row: one beside its partner, the others between them in their order."""
+    places = {row.index: place for place, row in enumerate(reference)}
+    at = 0
+    for row in own:
+        place = places.get(row.partner, -1) if row.partner is not None else -1
+        if place >= at:
+            yield from ((None, between) for between in reference[at:place])
+            at = place + 1
+            yield row, reference[place]
+        else:
+            yield row, None
+    yield from ((None, rest) for rest in reference[at:])
 
 
 def _columns(calls: Sequence[CallRecord]) -> dict[str, list[Any]]:
@@ -135,10 +162,10 @@ def _headroom(row: HeadroomRecord) -> dict[str, Any]:
     """Return a module with its headroom, and the share of the range that it uses as the length of a bar."""
     used = row.value / row.limit if row.limit else 1.0
     ratio = row.limit / row.value if row.value else float("inf")
-    return {"row": row, "ratio": ratio, "used": _on_log_scale(used), "fits": ratio > 1}
+    return {"row": row, "ratio": ratio, "used": on_log_scale(used), "fits": ratio > 1}
 
 
-def _on_log_scale(used: float) -> float:
+def on_log_scale(used: float) -> float:
     """Return a share of a range as a length from 0 to 1 on a logarithmic scale that begins at 1e-6."""
     decades = 6.0
     return 1.0 if not isfinite(used) else min(1.0, max(0.0, 1 + log10(max(used, 1e-30)) / decades))
