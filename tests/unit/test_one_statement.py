@@ -152,7 +152,7 @@ def test_a_step_that_is_missing_is_the_references_line_at_the_statement_where_it
 
     assert line_of(culprit.source) == "return x.tanh()"
     assert line_of(culprit.reference) == "x = x * self.table"
-    assert "leaves out" in culprit.explanation or "goes on without" in culprit.explanation
+    assert "leaves out" in culprit.explanation or "skips a step" in culprit.explanation
 
 
 def test_an_attribute_that_the_wrong_lines_read_is_told_with_both_values(port_with):
