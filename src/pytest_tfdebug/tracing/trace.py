@@ -16,6 +16,7 @@ from pytest_tfdebug.records import Write
 from pytest_tfdebug.tensors import tensor_record
 from pytest_tfdebug.tracing.file.samples import Samples
 from pytest_tfdebug.tracing.record.capture import Captures
+from pytest_tfdebug.tracing.record.given_inputs import refuse_unknown_inputs
 from pytest_tfdebug.tracing.record.ranks import record_here
 from pytest_tfdebug.tracing.record.recorder import Recorder
 from pytest_tfdebug.tracing.record.selection import Level, Selection, selection
@@ -75,6 +76,7 @@ class Trace:
         Raises:
             KeyError: If there is no such call.
         """
+        __tracebackhide__ = True
         path, _, number = name.partition("#")
         canonical = next((own for own, others in self.aliases.items() if path in others), path)
         for call in self.calls:
@@ -276,10 +278,12 @@ def trace(
         The trace.
 
     Raises:
-        TFDebugError: If ``model`` is not a module, has no such method, or a glob matches nothing.
+        TFDebugError: If ``model`` is not a module, has no such method, takes no such input, or a glob matches nothing.
     """
     own = {"include": include, "exclude": exclude, "level": level, "method": () if method == "forward" else method}
     check_model(model, own, "trace")
+    if method == "forward":
+        refuse_unknown_inputs(model, kwargs, own)
     return recorded_forward(model, args, kwargs, selection(include, exclude, level), method=method)
 
 

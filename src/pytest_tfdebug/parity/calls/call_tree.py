@@ -58,7 +58,8 @@ class CallTree:
     def lines_of(self, call: Call) -> SourceRange | None:
         """Return the lines of a call's own forward, or those that made it: of the container, where torch's code did."""
         places = (call.source, *(item.call.called_at for item in self.around(call.index)))
-        return next((place for place in places if place is not None and not is_library(place.file)), None)
+        known = [place for place in places if place is not None]
+        return next((place for place in known if not is_library(place.file)), known[0] if known else None)
 
     def agrees(self, item: CallComparison) -> bool:
         """Tell whether all that a call returned is what is expected, and what was written into caches inside it.

@@ -228,8 +228,8 @@ def _line_in(side: Side, value: Value, call: Call, own: list[Line], depth: int) 
     if value.call != call.index:
         child = side.child_towards(call, value.call)
         around = side.around(child.index) if child is not None else ()  # a container of torch is called by the user
-        sites = (each.inner_site or each.site for each in around)
-        site = next((site for site in sites if site is not None and not is_library(site.file)), None)
+        sites = [site for each in around if (site := each.inner_site or each.site) is not None]
+        site = next((site for site in sites if not is_library(site.file)), sites[0] if sites else None)
         if site is not None:
             return Line(site.file, site.line, site.function.rpartition(".")[2], site.line, site.end_line, site.code)
     return own[min(depth, len(own) - 1)] if own else None

@@ -23,7 +23,7 @@ _TOP = 1e3
 
 
 @dataclass
-class Branch:
+class ShownCall:
     """A call in the tree, with those inside it."""
 
     name: str
@@ -31,7 +31,7 @@ class Branch:
     told: str
     state: str = ""
     is_culprit: bool = False
-    inside: list[Branch] = field(default_factory=list)
+    inside: list[ShownCall] = field(default_factory=list)
 
     @property
     def leads_on(self) -> bool:
@@ -42,7 +42,11 @@ class Branch:
 def trace_html(title: str, calls: Sequence[Call], notes: Iterable[str]) -> str:
     """Return a trace: its tree, with what raised or is not finite marked."""
     rows = (
-        (call.index, call.parent, Branch(call.name, call.class_name, told_of(call), "differs" if _fails(call) else ""))
+        (
+            call.index,
+            call.parent,
+            ShownCall(call.name, call.class_name, told_of(call), "differs" if _fails(call) else ""),
+        )
         for call in calls[:_MOST]
     )
     left_out = len(calls[_MOST:])
@@ -57,7 +61,7 @@ def comparison_html(text: CheckText, forward: ForwardRecord) -> str:
         (
             call.index,
             call.parent,
-            Branch(_name(call), call.class_name, _share(call), call.state, call.index == forward.culprit),
+            ShownCall(_name(call), call.class_name, _share(call), call.state, call.index == forward.culprit),
         )
         for call in forward.own[:_MOST]
     )
@@ -73,9 +77,9 @@ def comparison_html(text: CheckText, forward: ForwardRecord) -> str:
     )
 
 
-def _tree(rows: Iterable[tuple[int, int | None, Branch]]) -> list[Branch]:
+def _tree(rows: Iterable[tuple[int, int | None, ShownCall]]) -> list[ShownCall]:
     """Return the outermost calls, each with those inside it."""
-    known: dict[int | None, list[Branch]] = {None: []}
+    known: dict[int | None, list[ShownCall]] = {None: []}
     for index, parent, branch in rows:
         known[index] = branch.inside
         known[parent].append(branch)

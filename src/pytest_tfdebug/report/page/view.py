@@ -31,7 +31,11 @@ KINDS = {
     "sweep": "Sweep",
 }
 #: Name of a check -> titles of its sides: the one under test, and the one that it is held to.
-_SIDES = {"parity": ("Here", "Reference"), "padding_invariant": ("Padded", "As the test called it"), "overflow_free": ("Here", "")}
+_SIDES = {
+    "parity": ("Here", "Reference"),
+    "padding_invariant": ("Padded", "As the test called it"),
+    "overflow_free": ("Here", ""),
+}
 _OTHER_SIDES = ("Made again", "As the test called it")
 #: List of models in a scanner's report -> the state of its models on the page; a later list overrides an earlier one.
 _LISTS = {
