@@ -95,7 +95,7 @@ class Fingerprinter:
         if values.dim() == 1 or values.numel() <= most:
             return self._of_each(values[None], sums, most)[0]
         found, first = torch.zeros(values.dim() + 1, dtype=torch.float64, device=device), 0
-        for piece in values.split(max(1, most * length // values.numel())):
+        for piece in torch.split(values, max(1, most * length // values.numel())):
             is_large = piece.numel() > most
             means = self._means(piece[0], sums) if is_large else self._of_each(piece, sums, most).flatten()
             found += self._weighting(length, values.dim(), device, first, len(piece)) @ means
@@ -113,7 +113,7 @@ class Fingerprinter:
     def _of_rows(self, rows: torch.Tensor, sums: _Sums, most: int) -> torch.Tensor:
         """Return two columns: the mean of each row, and the weighted one."""
         found, first = None, 0
-        for piece in rows.split(most, 1):
+        for piece in torch.split(rows, most, 1):
             weights = self._weighting(rows.shape[1], 1, rows.device, first, piece.shape[1])
             some = sums.add(piece, self._room(piece), weights)
             found, first = some if found is None else found + some, first + piece.shape[1]

@@ -81,7 +81,7 @@ def _of_piece(wide: torch.Tensor) -> torch.Tensor:
 
 
 def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
-    return (tensor,) if tensor.numel() <= _PIECE else tensor.reshape(-1).split(_PIECE)
+    return (tensor,) if tensor.numel() <= _PIECE else torch.split(tensor.reshape(-1), _PIECE)
 
 
 def _finish(tensor: torch.Tensor, row: list[float]) -> Statistics:
