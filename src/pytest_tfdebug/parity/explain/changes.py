@@ -16,7 +16,7 @@ from pytest_tfdebug.parity.explain.transforms import ACTIVATIONS, transforms
 from pytest_tfdebug.tracing.values.tape import Ref, Target, results_of, written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from pytest_tfdebug.parity.explain.forward import Forward
     from pytest_tfdebug.parity.explain.replay import Edit, Given, Run
@@ -205,6 +205,13 @@ def _sizes(at: At) -> Iterator[Change]:
             yield at.change(3, text, partial(_viewed, swapped, axis), "sizes", axis)
 
 
+def scaled(at: At, factors: Iterable[float]) -> Iterator[Change]:
+    """The result times a number: a scale that no table of usual numbers has, such as ``1 / sqrt(3 * head_size)``."""
+    for factor in sorted(factors) if not at.is_write else ():
+        text = f"its {at.step.operator} times {factor:.6g}"
+        yield at.change(2.2, text, partial(_times, factor), "scaled", factor)
+
+
 # --- operators
 
 
@@ -334,6 +341,11 @@ def _with_value(path: _Path, other: int, run: Run, step: Step, given: Given) -> 
 def _plus(other: int, run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
     first, *rest = results_of(step.run(*given[0], **given[1]))
     return [first + run.now(other), *rest]
+
+
+def _times(factor: float, _run: Run, step: Step, given: Given) -> Any:  # noqa: ANN401
+    first, *rest = results_of(step.run(*given[0], **given[1]))
+    return [first * factor, *rest]
 
 
 def _only(other: int, run: Run, step: Step, _given: Given) -> Any:  # noqa: ANN401

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.explain.proof import Live, prove
 from pytest_tfdebug.parity.values.finding import Finding
+from pytest_tfdebug.parity.values.matching import reordered_axes
 from pytest_tfdebug.parity.values.value_culprit import AGREE, culprit_of, line_of, lines_of
 from pytest_tfdebug.tracing.values.slicing import is_statement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pytest_tfdebug.parity.explain.changes import Change
     from pytest_tfdebug.parity.explain.proof import Proof, Trial
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: What is wrong in these ways needs no line to be plain.
 _PLAIN = ("not-called", "extra-call", "weights")
+#: What changes the order of axes: where a call does this with what it is given, the order is its own.
+_REORDERING = frozenset({"permute", "transpose"})
 #: Changes that are told where several cannot be told apart.
 _TOLD = 2
 
@@ -59,11 +62,23 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
         return replace(look, culprit=replace(named, proved=told))
     if any(not mend.places for mend in proof.mends):  # loaded into each other's place, or used in it: nothing tells
         return replace(look, culprit=replace(named, certain=False, proved=told))
+    places = [place for place in places if not _is_right(place.finding.values[0], pair)]
+    if not places:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
+        return replace(look, culprit=replace(named, certain=False, proved=told))
     culprits = tuple(
         replace(culprit_of(place.finding, pair), source=place.lines, certain=is_certain, proved=told)
         for place in places
     )
     return replace(look, culprit=culprits[0], finding=places[0].finding, proved=culprits)
+
+
+def _is_right(value: Value, pair: ForwardPair) -> bool:
+    """Tell whether the reference computes a value of the port as well, in the same order of elements."""
+    fingerprint = value.print
+    if value.is_moved or "float" not in value.dtype or fingerprint.is_constant:
+        return False
+    near = (pair.reference.values[each].print for each in pair.matches.within(value.index, AGREE))
+    return any(not reordered_axes(fingerprint, other) for other in near)
 
 
 class _Place(NamedTuple):
@@ -185,7 +200,7 @@ def _call_to_blame(side: Side, change: Change, value: Value) -> Call:
         call = side.calls[change.call]
         return call if change.kind == "activation" or call.parent is None else side.calls[call.parent]
     call = side.call_of(value)
-    shown = _handed_on(side, change.operand) if change.operand is not None else ()
+    shown = _handed_on(side, change.operand, but=_REORDERING) if change.operand is not None else ()
     made = _shown_by(side, value.index) if change.kind == "added" else ()
     is_choice = change.other is not None and side.is_within(side.values[change.other].call, call)
     is_given = not is_choice and not _leaves(side.table.inputs, call).isdisjoint(shown)
@@ -208,11 +223,11 @@ def _leaves(leaves: Mapping[int, Sequence[tuple[str, int]]], call: Call) -> set[
     return {index for _, index in leaves.get(call.index, ())}
 
 
-def _handed_on(side: Side, index: int) -> Iterator[int]:
-    """Yield a value and those that it shows in another form."""
+def _handed_on(side: Side, index: int, *, but: Collection[str] = ()) -> Iterator[int]:
+    """Yield a value and those that it shows in another form, as long as none of some operators made it."""
     yield index
     value = side.values[index]
-    while value.is_moved and len(value.producers) == 1:
+    while value.is_moved and len(value.producers) == 1 and value.operator not in but:
         value = side.values[value.producers[0]]
         yield value.index
 

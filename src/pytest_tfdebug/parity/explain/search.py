@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from pytest_tfdebug.fingerprints import Fingerprinter, distance
+from pytest_tfdebug.fingerprints import Fingerprint, Fingerprinter, distance
 from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls, exchanged_weights
-from pytest_tfdebug.parity.explain.changes import At, Change, changes_at
+from pytest_tfdebug.parity.explain.changes import At, Change, changes_at, scaled
 from pytest_tfdebug.parity.values.matching import reordered_axes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pytest_tfdebug.fingerprints import Fingerprint
     from pytest_tfdebug.parity.explain.forward import Forward
     from pytest_tfdebug.parity.explain.replay import Edit
     from pytest_tfdebug.parity.values.matching import Matches
@@ -233,7 +232,29 @@ class Search:
                 yield [*like.values()]
 
     def _changes_at(self, place: int, far: float = 0.0) -> Iterator[Change]:
-        return changes_at(At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), far))
+        at = At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), far)
+        return itertools.chain(changes_at(at), scaled(at, self._factors(place)))
+
+    def _factors(self, place: int) -> set[float]:
+        """Return by which factors what a step gives differs from values that only the other side computes."""
+        found = set()
+        for own in (self.forward.side.values[out].print for out in self.forward.outs_of(place)):
+            for value, is_missing in zip(self.others, self._is_missing, strict=True):
+                other = value.print
+                if not is_missing or not own.rms or not self._tells(other):
+                    continue
+                factor = other.rms / own.rms
+                has_shape = math.isclose(own.size * factor, other.size, rel_tol=_NEAR)
+                if has_shape and not math.isclose(factor, 1, rel_tol=_NEAR):
+                    mean, size, rms, third, fourth, low, high = (number * factor for number in own.moments)
+                    if (
+                        distance(
+                            Fingerprint(own.elements, own.finite, mean, size, rms, third, fourth, low, high), other
+                        )
+                        <= self.same
+                    ):
+                        found.add(float(f"{factor:.6g}"))
+        return found
 
     def _reach(self, change: Change, *, is_all: bool) -> tuple[int | None, int, int]:
         """Return the first expected value that a change leads to, how many it leads to, and how many foreign ones."""
