@@ -84,7 +84,8 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
         more = (reference.ancestors(upto) & is_open | ({end} if found.factor else set())) - shown
         found.steps[strength] = sorted(more)
         shown |= more
-    found.before = _before(reference, arrays, found, good)
+    found.before, turned = _before(reference, arrays, found, good)
+    found.steps["statement"] = sorted({*turned, *found.steps["statement"]})
     return found
 
 
@@ -187,12 +188,14 @@ def _latest(reference: ReferenceValues, places: Sequence[int], arrays: Sequence[
     return bound if at == end else max(at, bound)
 
 
-def _before(reference: ReferenceValues, arrays: Sequence[Array], found: Interval, good: set[int]) -> list[int]:
-    """Return values before an interval that only seem right.
+def _before(
+    reference: ReferenceValues, arrays: Sequence[Array], found: Interval, good: set[int]
+) -> tuple[list[int], list[int]]:
+    """Return values before an interval that only seem right, and those whose array stands in another order.
 
-    Some are inferred from what was computed of them, and a norm hides a wrong scale; others only move elements, or
-    stand in another order than their array, as far back as an array that has the same numbers along each axis: a wrong
-    layout hides there.
+    Some are inferred from what was computed of them, and a norm hides a wrong scale; others only move elements, as far
+    back as an array that has the same numbers along each axis: a wrong layout hides there. An order that is not the
+    reference's is a convention where what comes of it is right, and here it is not.
     """
     direct = {index for array in arrays for index in array.partners}
     whole = [(array, index) for array in arrays if array.how == "value" for index in array.partners]
@@ -212,7 +215,8 @@ def _before(reference: ReferenceValues, arrays: Sequence[Array], found: Interval
             continue
         seen.add(value.index)
         todo += [made for made in value.producers if made in good]
-    return sorted(index for index in seen if reference.at(index).lines)
+    shown = sorted(index for index in seen if reference.at(index).lines)
+    return [index for index in shown if index not in turned], [index for index in shown if index in turned]
 
 
 def _has_its_axes(array: Array, value: Value) -> bool:
