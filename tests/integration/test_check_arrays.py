@@ -44,6 +44,22 @@ def test_a_golden_is_recorded_then_held_then_names_what_differs(pytester):
     )
 
 
+def test_the_change_of_the_reference_that_gives_the_arrays_is_proved(pytester):
+    pytester.makepyfile(test_runtime=TEST.replace("SCALE", "1.0"))
+    pytester.runpytest_inprocess("--tf-golden=update")
+    pytester.makepyfile(test_runtime=TEST.replace("SCALE", "1.0").replace("gelu(", "silu("))
+
+    wrong = pytester.runpytest_inprocess()
+
+    wrong.assert_outcomes(failed=1)
+    wrong.stdout.fnmatch_lines(
+        [
+            "*1 (GELU): 'inner' is the first array that differs*",
+            "*Proved: the reference gives every output of this*silu*",
+        ]
+    )
+
+
 def test_inputs_without_a_reference_are_refused(pytester):
     pytester.makepyfile("def test_it(tf_golden):\n    tf_golden.check_arrays({}, 1)")
 

@@ -83,6 +83,29 @@ def test_the_report_begins_with_the_lines_of_the_reference_and_the_label(golden,
     assert "Without partner: layer0.after_attention, layer0.mlp_in," in str(report)
 
 
+@pytest.mark.parametrize(
+    ("bug", "change", "line"),
+    [
+        ("epsilon", "with eps 0.001 instead of 1e-05 at modeling_llama.py:", "rsqrt(variance"),
+        ("skipped", "left out at modeling_llama.py:", "residual + hidden_states"),
+    ],
+)
+def test_a_live_reference_proves_the_change_that_gives_the_arrays(reference, computed, bug, change, line):
+    report = compare(trace(reference, input_ids=IDS, use_cache=False), computed(numpy_llama.with_bug(bug)))
+
+    assert report.culprit.proved.startswith("Proved: the reference gives every output of this with ")
+    assert change in report.culprit.proved
+    assert line in texts(report, "proved")[0]
+
+
+def test_an_order_that_is_not_the_references_is_in_the_interval_where_what_comes_of_it_is_wrong(golden, computed):
+    report = compare(golden, computed(numpy_llama.with_bug("heads")))
+
+    assert report.first.label == "layer0.attended"
+    assert "attn_output.reshape(*input_shape, -1)" in texts(report, "statement")[0]
+    assert any("attn_output.transpose(1, 2)" in text for text in texts(report, "before"))
+
+
 def test_the_logits_of_the_last_token_are_held_to_the_same_crop(golden, computed):
     report = compare(golden, computed(last_only=True))
 

@@ -98,6 +98,7 @@ TYPES: dict[str, dict[str, Any]] = {
     "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 32, "moe_layer_start_index": 1},
     "glm4_moe_lite": {**_DEEPSEEK},
     "olmo3": {"sliding_window": 4},
+    "internlm3": {"head_dim": 16},
 }
 QUIET = [*TYPES][:33]
 IDS = torch.arange(1, 13)[None] * 7 % 99
@@ -121,13 +122,17 @@ def reference(kind: str, **more: Any) -> PreTrainedModel:  # noqa: ANN401 - of a
 
 
 def mlx_config(model: PreTrainedModel) -> dict[str, Any]:
-    """Return a model's configuration as mlx-lm reads it: with ``rope_theta`` at the top level too."""
-    config: dict[str, Any] = model.config.to_dict()
-    for key, value in (config.get("rope_parameters") or {}).items():
-        if key != "rope_type" and not isinstance(value, dict):
+    """Return a model's configuration as transformers 4 writes it and mlx-lm reads it: rotary parameters at the top."""
+    config: dict[str, Any] = {"num_hidden_layers": model.config.num_hidden_layers, **model.config.to_dict()}
+    rope = config.get("rope_parameters") or {}
+    if "full_attention" in rope:  # one for each kind of layer
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+    for key, value in rope.items():
+        if key != "rope_type":
             config.setdefault(key, value)
-    if isinstance(config.get("rope_parameters"), dict) and config["rope_parameters"].get("rope_type") == "default":
-        config["rope_scaling"] = None
+    if rope:
+        config["rope_scaling"] = None if rope["rope_type"] == "default" else {**rope, "type": rope["rope_type"]}
     return config
 
 

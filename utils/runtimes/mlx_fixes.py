@@ -35,6 +35,9 @@ _LONGROPE = {
     "short_factor": _FACTORS,
     "long_factor": _FACTORS,
 }
+_PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+_SCALED = {"sliding_attention": _PLAIN, "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}}
+_DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
 _GEMMA2 = {"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 64}
 _MAMBA2 = {
     "hybrid_override_pattern": "M-",
@@ -59,6 +62,11 @@ FIXES = (
     Fix("9020453e", "soft capping", "gemma2", _GEMMA2, r"softcap|tanh"),
     Fix("6ddfdda1", "clamp of the time step", "nemotron_h", _MAMBA2, r"dt|clamp|softplus|time_step"),
     Fix("1dc5de4f", "a mask of truth values", "gemma2", _GEMMA2, r"mask|softmax"),
+    Fix("cff94b7f", "partial rotary", "glm4", {}, _ROTARY),
+    Fix("6fd60d3e", "windows of one token too many", "gemma3_text", {}, r"mask"),
+    Fix("c27c94a0", "multiplier of tied logits", "falcon_h1", {"tie_word_embeddings": True}, r"lm_head|logits"),
+    Fix("b343a055", "scaled rotary in windows", "gemma3_text", {"rope_parameters": _SCALED}, _ROTARY),
+    Fix("13425df6", "dynamic rotary", "internlm3", {"rope_parameters": _DYNAMIC}, _ROTARY),
     Fix("743f4f77", "rotary of olmo3's layers", "olmo3", {"num_hidden_layers": 4}, _ROTARY),
 )
 

@@ -170,15 +170,16 @@ class GoldenChecks:
 
         Arrays are found among the reference's values by what they are, whatever they are called and however they lie:
         fused, split, permuted, cropped. The answer is the lines of the reference between the last of its values that
-        is among the arrays and the first that is not.
+        is among the arrays and the first that is not. With ``reference=`` a failed check also tries changes of the
+        reference, and says which one gives the arrays' outputs.
 
         Args:
             arrays: ``(label, array)`` pairs, a dict (also nested), an ``.npz`` or safetensors file, or a directory of
                 dumps, in the order of computation; whatever NumPy or DLPack takes, bfloat16 included. Intermediate
                 values narrow the answer; the outputs must be among them.
             *args: Positional inputs of the reference.
-            reference: The model to record under ``--tf-golden=update`` or ``missing``, or a function that builds it.
-                Without one the golden of a ``check`` of this test is read.
+            reference: The model to record under ``--tf-golden=update`` or ``missing``, or a function that builds it; it
+                is run again only where the check fails. Without one the golden of a ``check`` of this test is read.
             name: Tells several goldens of one test apart.
             tolerance: Of the outputs: a pair ``(rtol, atol)``, or ``{dtype name: (rtol, atol)}``.
             dtypes: ``("bfloat16",)``: dtypes in half precision that the runtime computes in. A recording runs the
@@ -197,7 +198,8 @@ class GoldenChecks:
 
         __tracebackhide__ = True
         place = self._reference_golden(args, kwargs, reference, name, dtypes=dtypes)
-        return check_arrays(self._item, place, arrays, tolerance=tolerance)
+        again = None if reference is None else lambda: Rerun(recorded_model(reference), args, kwargs)
+        return check_arrays(self._item, place, arrays, tolerance=tolerance, again=again)
 
     def _blind_spots(self, model: torch.nn.Module, called: PortCall) -> tuple[BlindRecord, ...]:  # noqa: ARG002
         """Return which fields of a model's configuration a golden of this call cannot see, as far as that is known."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _STATEMENTS, _CODE = 8, 3
 #: Strength -> what is said of its lines.
 _TOLD = {
+    "proved": "reference, does what the arrays do once this is changed:",
     "before": "before that, only inferred or only moved (a norm hides a scale, a permutation keeps the numbers):",
     "statement": "reference, does what no array shows:",
     "module": "or later, up to where the reference's next module hands on a tensor of this size:",

@@ -10,12 +10,15 @@ from pytest_tfdebug.goldens.check.golden_check import read_golden
 from pytest_tfdebug.goldens.session.session import GoldenOutcome, GoldenSession
 from pytest_tfdebug.goldens.store.modes import missing
 from pytest_tfdebug.goldens.store.paths import shown
+from pytest_tfdebug.parity.arrays.hold import hold_arrays
 from pytest_tfdebug.parity.arrays.logprobs import hold_logprobs
-from pytest_tfdebug.parity.compare import compare
 from pytest_tfdebug.parity.record.check import parity_record
+from pytest_tfdebug.parity.tensors.tolerance import read_tolerance
 from pytest_tfdebug.publish.note import calling_line, note
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
     from pytest_tfdebug.goldens.store.place import GoldenPlace
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.tensors.tolerance import ToleranceGiven
     from pytest_tfdebug.runtimes.given import Arrays
     from pytest_tfdebug.tracing.file.codec import TraceFile
+    from pytest_tfdebug.tracing.values.rerun import Rerun
 
 #: Leaf paths of the reference's logits: a field, an entry, or all that it returns.
 _LOGITS = (".logits", "['logits']", "", "[0]")
@@ -35,12 +39,13 @@ def check_arrays(
     arrays: Arrays,
     *,
     tolerance: ToleranceGiven | None,
+    again: Callable[[], Rerun] | None = None,
 ) -> ParityReport:
     """Hold arrays to a golden; see :meth:`pytest_tfdebug.Goldens.check_arrays`."""
     __tracebackhide__ = True
     golden = _golden(item, place)
     shown_path = shown(str(place), item.config)
-    found = compare(golden.trace, arrays, tolerance=tolerance or "dtype")
+    found = hold_arrays(golden.trace, arrays, read_tolerance(tolerance or "dtype"), again)
     report = replace(
         found,
         subject="The arrays differ from their golden",

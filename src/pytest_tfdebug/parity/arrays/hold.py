@@ -9,6 +9,7 @@ from pytest_tfdebug.fingerprints import Fingerprinter
 from pytest_tfdebug.parity.arrays.interval import find_interval, vouched
 from pytest_tfdebug.parity.arrays.outputs import Output
 from pytest_tfdebug.parity.arrays.pairing import Array, pair
+from pytest_tfdebug.parity.arrays.proof import prove
 from pytest_tfdebug.parity.arrays.reference import ReferenceValues
 from pytest_tfdebug.parity.arrays.result import ArraysReport, report_of
 from pytest_tfdebug.runtimes.given import labelled
@@ -16,6 +17,8 @@ from pytest_tfdebug.tracing.values.half_precision import HalfPrecision, add_floo
 from pytest_tfdebug.tracing.values.rerun import Rerun
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
@@ -23,13 +26,16 @@ if TYPE_CHECKING:
     from pytest_tfdebug.values import Values
 
 
-def hold_arrays(expected: Trace, arrays: object, tolerances: Tolerances) -> ArraysReport:
+def hold_arrays(
+    expected: Trace, arrays: object, tolerances: Tolerances, again: Callable[[], Rerun] | None = None
+) -> ArraysReport:
     """Hold arrays of any runtime to a recorded forward, without names.
 
     Args:
         expected: Trace or golden of the reference.
         arrays: See :func:`pytest_tfdebug.runtimes.given.labelled`; they are read one at a time.
         tolerances: What is allowed of the outputs' elements.
+        again: Returns the reference's forward, to be run with changes where the arrays differ; None for its own.
 
     Raises:
         TFDebugError: If there is no array, or the reference's values are not known.
@@ -51,7 +57,9 @@ def hold_arrays(expected: Trace, arrays: object, tolerances: Tolerances) -> Arra
     pair(reference, held)
     wrong = _compare(reference, held, outputs, tolerances)
     interval = find_interval(reference, held, wrong)
-    return report_of(reference, held, outputs, interval)
+    run = again() if interval is not None and again is not None else expected.again
+    proof = prove(reference, held, outputs, run) if interval is not None and isinstance(run, Rerun) else None
+    return report_of(reference, held, outputs, interval, proof)
 
 
 _PRINTS = Fingerprinter()

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _ROUNDING, _AS_NEAR = 0.4, 4.0
 #: The same in half precision: before a fault, a runtime and the reference round alike.
 _HALF_NEAR = 2.0
-#: Moments of tensors that are multiples of one another agree as far as this.
-_EQUAL = 4e-6
 #: A wrong array is a form of a value that is no farther than this, and this many times nearer than the first open one.
 _SIMILAR, _NEARER = 0.1, 3.0
 #: How closely the place is known: a statement or leaf module; up to where modules hand on a tensor of that size; up to
@@ -85,6 +83,7 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
         found.steps[strength] = sorted(more)
         shown |= more
     found.before, turned = _before(reference, arrays, found, good)
+    found.before = sorted({*found.before, *_passed(reference, arrays, found)})
     found.steps["statement"] = sorted({*turned, *found.steps["statement"]})
     return found
 
@@ -106,7 +105,7 @@ def _ends(
         i for i in places if found.bound <= i <= latest and reference.can_be(i, array.print.elements, array.dtype)
     ]
     found.bound = _likeliest(reference, of_size, array)
-    multiples = reference.multiples(array.print, _EQUAL)
+    multiples = reference.multiples(array.print, array.dtype)
     if multiples:
         found.bound = next((i for i in multiples if i in places), min(multiples))
         found.factor = multiples[found.bound]
@@ -199,7 +198,7 @@ def _before(
     """
     direct = {index for array in arrays for index in array.partners}
     whole = [(array, index) for array in arrays if array.how == "value" for index in array.partners]
-    ordered = {index for array, index in whole if _is_in_order(array, reference.at(index))}
+    ordered = {index for array, index in whole if _is_in_order(array, reference, index)}
     turned = {index for array, index in whole if _has_its_axes(array, reference.at(index))} - ordered
     shown = found.steps["statement"]
     calls = {reference.at(index).call for index in shown}
@@ -219,13 +218,31 @@ def _before(
     return [index for index in shown if index not in turned], [index for index in shown if index in turned]
 
 
+def _passed(reference: ReferenceValues, arrays: Sequence[Array], found: Interval) -> set[int]:
+    """Return values that arrays before an interval are a wrong form of, though what comes of these arrays is right."""
+    after, forms = -1, set[int]()
+    for array in arrays if found.first is None else arrays[: arrays.index(found.first)]:
+        after = min(array.partners, default=after)
+        if array.is_open:
+            forms |= reference.multiples(array.print, array.dtype).keys() or _nearest(reference, array, after)
+    return forms
+
+
+def _nearest(reference: ReferenceValues, array: Array, after: int) -> set[int]:
+    """Return the value after another one that an array is nearest to, if that is near."""
+    values = (
+        i for i in sorted(reference.computed) if i > after and reference.can_be(i, array.print.elements, array.dtype)
+    )
+    found = min(((distance(array.print, reference.at(i).print), i) for i in values), default=(_SIMILAR, 0))
+    return {found[1]} if found[0] < _SIMILAR else set()
+
+
 def _has_its_axes(array: Array, value: Value) -> bool:
     return sorted(length for length, _ in array.print.axes) == sorted(length for length, _ in value.print.axes)
 
 
-def _is_in_order(array: Array, value: Value) -> bool:
+def _is_in_order(array: Array, reference: ReferenceValues, index: int) -> bool:
     """Tell whether an array has the axes of a value, and the same numbers along each."""
-    mine, theirs = array.print.axes, value.print.axes
-    return [length for length, _ in mine] == [length for length, _ in theirs] and has_same_order(
-        array.print, value.print
-    )
+    value, rounding = reference.at(index), float(reference.within(array.dtype)[index].max())
+    lengths = [[length for length, _ in print_.axes] for print_ in (array.print, value.print)]
+    return lengths[0] == lengths[1] and has_same_order(array.print, value.print, rounding)

@@ -33,8 +33,8 @@ FEW = 4
 _SIBLINGS, _TURNS = 12, 300
 #: Fingerprints of the same elements differ by less: sums in another order.
 _EQUAL = 1e-6
-#: A factor that is nearer to 1 is rounding.
-_NO_FACTOR = 1e-5
+#: A factor that is nearer to 1 than so many times what is allowed is rounding.
+_NO_FACTOR = 2.5
 #: Origins of what was there before the forward.
 _GIVEN = frozenset({"parameter", "buffer", "input", "constant"})
 
@@ -116,17 +116,19 @@ class ReferenceValues:
         shares, found = (differences / within[near]).max(axis=1), differences.max(axis=1)
         return tuple(near[shares <= 1].tolist()), float(found.min()), float(shares.min())
 
-    def multiples(self, held: Fingerprint, tolerance: float) -> dict[int, float]:
-        """Return the values of its size that an array is a multiple of, and the factor."""
+    def multiples(self, held: Fingerprint, dtype: str) -> dict[int, float]:
+        """Return the values of its size that an array of some dtype is a multiple of, and the factor."""
         found: dict[int, float] = {}
         near = np.flatnonzero(self._says & (self.counts == held.elements) & (self._finite == held.finite))
         if len(near) and held.rms:
             theirs = self._moments[near] / self._moments[near, 2:3]
+            within = 2 * self.within(dtype)[near]  # a product is rounded once more
             for sign in (1.0, -1.0):
-                distances = distances_from(_signed(np.array(held.moments) / held.rms, sign), theirs)
+                differences = differences_from(_signed(np.array(held.moments) / held.rms, sign), theirs)
                 factors = sign * held.rms / self._moments[near, 2]
-                found |= {int(near[k]): float(factors[k]) for k in np.flatnonzero(distances <= tolerance)}
-        return {index: factor for index, factor in found.items() if abs(factor - 1) > _NO_FACTOR}
+                is_one = (differences <= within).all(axis=1) & (np.abs(factors - 1) > _NO_FACTOR * within[:, 2])
+                found |= {int(near[k]): float(factors[k]) for k in np.flatnonzero(is_one)}
+        return found
 
     def is_weight(self, held: Fingerprint, tolerance: float) -> bool:
         """Tell whether an array is a parameter of the reference, or its transpose."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.parity.result import ParityReport
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.arrays.interval import Interval
     from pytest_tfdebug.parity.arrays.outputs import Output
     from pytest_tfdebug.parity.arrays.pairing import Array
+    from pytest_tfdebug.parity.arrays.proof import ArraysProof
     from pytest_tfdebug.parity.arrays.reference import ReferenceValues
     from pytest_tfdebug.records import Kind, LeafComparison
     from pytest_tfdebug.report.check_text import CheckText
@@ -44,7 +45,7 @@ class IntervalStep:
     """Lines of the reference that may be done otherwise.
 
     Args:
-        strength: How closely that is known: ``"before"``, ``"statement"``, ``"module"`` or ``"latest"``.
+        strength: How closely that is known: ``"proved"``, ``"before"``, ``"statement"``, ``"module"`` or ``"latest"``.
         statements: The statements, in the order of computation, those of constants (masks, positions) last.
     """
 
@@ -108,7 +109,11 @@ class ArraysReport(ParityReport):
 
 
 def report_of(
-    reference: ReferenceValues, arrays: list[Array], outputs: list[Output], interval: Interval | None
+    reference: ReferenceValues,
+    arrays: list[Array],
+    outputs: list[Output],
+    interval: Interval | None,
+    proof: ArraysProof | None = None,
 ) -> ArraysReport:
     """Return the report of a judgement.
 
@@ -117,6 +122,7 @@ def report_of(
         arrays: The paired arrays.
         outputs: The reference's outputs, compared.
         interval: Where the arrays leave the reference; None where nothing is open.
+        proof: The change of the reference that gives the arrays, where one was found.
     """
     compared = [(output.comparison, output.crop) for output in outputs if output.comparison is not None]
     culprit, steps = None, []
@@ -128,6 +134,15 @@ def report_of(
             if found
         ]
         culprit = _culprit(reference, interval)
+        if proof is not None:
+            call, lines = proof.call, proof.lines or culprit.reference
+            if lines is not None:
+                code = lines.code or text_of(lines.file, lines.first, lines.last)
+                lines = SourceRange(lines.file, lines.first, lines.last, code)
+                steps.insert(0, IntervalStep("proved", (ReferenceStatement(lines),)))
+            culprit = replace(
+                culprit, path=call.path, class_name=call.class_name, reference=lines, proved=f"Proved: {proof.told}."
+            )
     calls = {call.index for call in reference.side.table.calls}
     seen = {reference.at(index).call for array in arrays for index in array.partners}
     return ArraysReport(

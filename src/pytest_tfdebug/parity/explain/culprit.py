@@ -54,7 +54,8 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
 
 def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -> Explained:
     """Return what values say with what a proof says."""
-    places = _places(proof, pair, named)
+    known = pair.back.known if proof.is_reverse else pair.weights.known
+    places = places_of(proof, known, named.path, pair.reference)
     told, is_certain = sentence(proof, places), len({place.finding.call.path for place in places}) == 1
     if proof.is_reverse:
         return replace(look, culprit=_of_reference(named, places, told, is_certain=is_certain))
@@ -81,7 +82,7 @@ def _is_right(value: Value, pair: ForwardPair) -> bool:
     return any(not reordered_axes(fingerprint, other) for other in near)
 
 
-class _Place(NamedTuple):
+class ProofPlace(NamedTuple):
     """Changes of one line that mend a forward.
 
     Args:
@@ -95,19 +96,25 @@ class _Place(NamedTuple):
     lines: SourceRange | None
 
 
-def _places(proof: Proof, pair: ForwardPair, named: Culprit) -> list[_Place]:
-    """Return the places that a proof names, those in a module that is named already first."""
-    known = pair.back.known if proof.is_reverse else pair.weights.known
-    found: dict[object, _Place] = {}
+def places_of(proof: Proof, known: frozenset[str], named: str, reference: Side | None = None) -> list[ProofPlace]:
+    """Return the places that a proof names, those in a module that is named already first.
+
+    Args:
+        proof: The proof.
+        known: Names of parameters that the other side has under any name.
+        named: Path of the module that is named.
+        reference: The reference, where the port was changed.
+    """
+    found: dict[object, ProofPlace] = {}
     for mend in proof.mends:
-        finding = _finding(proof, mend, known, pair)
+        finding = _finding(proof, mend, known, reference)
         line = line_of(proof.forward.side, finding.values[0], finding.call)
         lines = None if line is None else lines_of(line)
-        found.setdefault((lines, finding.weights), _Place([], finding, lines)).mends.append(mend)
-    return sorted(found.values(), key=lambda place: place.finding.call.path != named.path)
+        found.setdefault((lines, finding.weights), ProofPlace([], finding, lines)).mends.append(mend)
+    return sorted(found.values(), key=lambda place: place.finding.call.path != named)
 
 
-def _of_reference(named: Culprit, places: Sequence[_Place], told: str, *, is_certain: bool) -> Culprit:
+def _of_reference(named: Culprit, places: Sequence[ProofPlace], told: str, *, is_certain: bool) -> Culprit:
     """Return a culprit with the lines of the reference that are proved to be done otherwise in the port."""
     place = places[0]
     is_there = named.path == place.finding.call.path or (
@@ -141,7 +148,7 @@ def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
     return replace(named, proved=told.proved, reference=told.reference or named.reference)
 
 
-def sentence(proof: Proof, places: Sequence[_Place]) -> str:
+def sentence(proof: Proof, places: Sequence[ProofPlace]) -> str:
     """Return what mends a forward: "with eps 1e-06 instead of 1e-05 at my_bert.py:88 every output agrees"."""
     more = f" (and {len(places) - _TOLD} other ways)" if len(places) > _TOLD else ""
     told = ", or with ".join(_told(place) for place in places[:_TOLD]) + more
@@ -150,13 +157,13 @@ def sentence(proof: Proof, places: Sequence[_Place]) -> str:
     return f"with {told} every output agrees"
 
 
-def _told(place: _Place) -> str:
+def _told(place: ProofPlace) -> str:
     lines, count = place.lines, len(place.mends[0].places)
     where = f" at {PurePath(lines.file).name}:{lines.first}" if lines is not None else ""
     return f"{_numbers(place)}{where}{f' ({count} times)' if count > 1 else ''}"
 
 
-def _numbers(place: _Place) -> str:
+def _numbers(place: ProofPlace) -> str:
     """Return what a change is, with all numbers that mend the forward: "eps 1e-12 or eps 0 instead of 1"."""
     first = place.mends[0].change
     if first.kind != "number":
@@ -167,14 +174,14 @@ def _numbers(place: _Place) -> str:
     return f"{' or '.join(dict.fromkeys([new, *alike]))} instead of {old}"
 
 
-def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair) -> Finding:
+def _finding(proof: Proof, mend: Mend, known: frozenset[str], reference: Side | None) -> Finding:
     """Return what a change says: of a weight that the other side has nowhere, that the weight is wrong.
 
     Args:
         proof: What mends a forward.
         mend: The change.
         known: Names of parameters that the other side has under any name.
-        pair: Both forwards.
+        reference: The reference, where the port was changed.
     """
     side, change = proof.forward.side, mend.change
     if not mend.places:
@@ -186,8 +193,10 @@ def _finding(proof: Proof, mend: Mend, known: frozenset[str], pair: ForwardPair)
     name = side.parameter(change.operand) if change.kind == "form" and change.operand is not None else ""
     if name and name not in known:
         return Finding("weights", side.call_of(value), [value], None, None, (name,))
-    reached = None if proof.is_reverse or mend.reached is None else pair.reference.values[mend.reached]
-    around = None if reached is None else pair.reference.call_of(reached)
+    if proof.is_reverse or mend.reached is None or reference is None:
+        return Finding("proved", _call_to_blame(side, change, value), [value], None, None)
+    reached = reference.values[mend.reached]
+    around = reference.call_of(reached)
     return Finding("proved", _call_to_blame(side, change, value), [value], reached, around)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: How long a failed check is explained.
 SECONDS = 5.0
 #: Up to which share of the time changes up to which cost are tried: of the port, of the reference, and so on.
-_PHASES = ((0.25, 1.8), (0.45, 1.8), (0.6, 2.6), (0.75, 2.6), (0.9, math.inf), (1.0, math.inf))
+PHASES = ((0.25, 1.8), (0.45, 1.8), (0.6, 2.6), (0.75, 2.6), (0.9, math.inf), (1.0, math.inf))
 #: Distance from which on a value is open for the search.
 _OPEN = 4e-6
 
@@ -90,7 +90,7 @@ def prove(pair: ForwardPair, results: Sequence[tuple[int, int]], trial: Trial) -
     turned = [(theirs, mine) for mine, theirs in results]
     searches = [_search(port, reference, results), _search(reference, port, turned)]
     is_one = None in searches
-    for place, (share, most) in enumerate(_PHASES):
+    for place, (share, most) in enumerate(PHASES):
         search = searches[place % 2]
         mends = [] if search is None else search.run(most, budget, 1.0 if is_one else share)
         if search is not None and mends:

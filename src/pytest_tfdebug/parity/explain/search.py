@@ -105,6 +105,7 @@ class Search:
         back: Which of the values of the other side this one has too.
         opened: The open values of this forward.
         expected: What its outputs are held to.
+        foreign: What a value counts that the other side has not: less than 1 where not all of these are known.
     """
 
     forward: Forward
@@ -113,6 +114,7 @@ class Search:
     back: Matches
     opened: OpenValues
     expected: Sequence[Expected]
+    foreign: float = 1.0
     _prints: Fingerprinter = field(default_factory=Fingerprinter)
 
     def __post_init__(self) -> None:
@@ -256,10 +258,10 @@ class Search:
                         found.add(float(f"{factor:.6g}"))
         return found
 
-    def _reach(self, change: Change, *, is_all: bool) -> tuple[int | None, int, int]:
+    def _reach(self, change: Change, *, is_all: bool) -> tuple[int | None, int, float]:
         """Return the first expected value that a change leads to, how many it leads to, and how many foreign ones."""
         first: list[int] = []
-        foreign = 0
+        foreign = 0.0
 
         def look(index: int, tensor: torch.Tensor) -> bool:
             nonlocal foreign
@@ -270,7 +272,7 @@ class Search:
             if found is not None and self._is_missing[found]:
                 first.append(found)
                 return not is_all or len(first) + foreign > _LOOKED_AT
-            foreign += found is None or not self._is_known[index]
+            foreign += self.foreign * (found is None or not self._is_known[index])
             return foreign + len(first) > _LOOKED_AT
 
         try:

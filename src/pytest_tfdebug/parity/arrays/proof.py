@@ -1,0 +1,84 @@
+"""The change of the reference after which it gives what the arrays are: the cause, in a port whose code is unseen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_tfdebug.parity.arrays.interval import vouched
+from pytest_tfdebug.parity.arrays.reference import TOLERANCE
+from pytest_tfdebug.parity.explain.culprit import places_of, sentence
+from pytest_tfdebug.parity.explain.forward import Forward
+from pytest_tfdebug.parity.explain.proof import PHASES, SECONDS, Proof
+from pytest_tfdebug.parity.explain.search import Budget, Expected, Search
+from pytest_tfdebug.parity.values.matching import Matches
+from pytest_tfdebug.parity.values.open_values import OpenValues
+from pytest_tfdebug.parity.values.value_graph import Side
+from pytest_tfdebug.tracing.values.tape import Tape
+from pytest_tfdebug.values import Value, Values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_tfdebug.parity.arrays.outputs import Output
+    from pytest_tfdebug.parity.arrays.pairing import Array
+    from pytest_tfdebug.parity.arrays.reference import ReferenceValues
+    from pytest_tfdebug.records import Call, SourceRange
+    from pytest_tfdebug.tracing.values.rerun import Rerun
+
+
+class ArraysProof(NamedTuple):
+    """A change of the reference that was tried, and after which it gives what the arrays are.
+
+    Args:
+        told: The change, in a sentence.
+        call: The call whose code does it.
+        lines: The lines that are changed; None where there are none.
+    """
+
+    told: str
+    call: Call
+    lines: SourceRange | None
+
+
+def prove(
+    reference: ReferenceValues, arrays: Sequence[Array], outputs: Sequence[Output], again: Rerun
+) -> ArraysProof | None:
+    """Search for the change of one place of the reference that gives the arrays' outputs.
+
+    Args:
+        reference: The reference.
+        arrays: The paired arrays.
+        outputs: Its outputs, compared.
+        again: Its forward, to be run with changes.
+
+    Returns:
+        The proof; None where no change is found, or the forward is not the one that was recorded.
+    """
+    held = [(output, output.array) for output in outputs if output.array is not None and not output.crop]
+    tape = Tape()
+    table = again.values([output.record.tensor for output in outputs], tape=tape) if held else None
+    if table is None or [it.operator for it in table.values] != [it.operator for it in reference.values]:
+        return None
+    mine, others = Side(table), Side(Values([_as_value(*each) for each in enumerate(arrays)]))
+    matches, known = Matches(mine, others), frozenset(table.parameters)
+    expected = [Expected(output.value, arrays[at].print, output.candidates[at]) for output, at in held]
+    wrong = {output.value for output in outputs if not output.agrees}
+    opened = OpenValues(
+        *(mine, matches, TOLERANCE, [each.output for each in expected]),
+        known=known,
+        right=vouched(reference, arrays, wrong),
+    )
+    forward = Forward(mine, tape)
+    share = min(1.0, len(arrays) / sum(value.origin == "operator" for value in mine.values))
+    search = Search(forward, matches, others.values, Matches(others, mine), opened, expected, share)
+    budget = Budget(SECONDS)
+    mends = next(filter(None, (search.run(most, budget, share) for share, most in PHASES)), None)
+    if mends is None:
+        return None
+    proof = Proof(forward, tuple(mends), is_reverse=True)
+    places = places_of(proof, known, "")
+    return ArraysProof(sentence(proof, places), places[0].finding.call, places[0].lines)
+
+
+def _as_value(place: int, array: Array) -> Value:
+    return Value(place, "", "input", array.label, None, (), (), array.shape, array.dtype, array.print)
