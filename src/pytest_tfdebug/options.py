@@ -274,11 +274,7 @@ def _value(config: pytest.Config, flag: Flag) -> Any:  # noqa: ANN401 - a flag's
 
 
 def _ini(config: pytest.Config, key: str, separator: str | None) -> Any:  # noqa: ANN401 - text or None
-    """Return an ini value; a list, as pyproject.toml can hold, as text.
-
-    Raises:
-        pytest.UsageError: If it is a list and the key takes one value.
-    """
+    """Return an ini value; a list, as pyproject.toml can hold, as text."""
     value = config.getini(key)
     if not isinstance(value, list):
         return value

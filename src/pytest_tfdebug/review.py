@@ -116,11 +116,7 @@ def _told(pair: _OldAndNew) -> Iterator[str]:
 
 
 def _git(*arguments: str) -> bytes:
-    """Return what a command of git writes.
-
-    Raises:
-        _NoRevisionError: If there is no git, or it fails.
-    """
+    """Return what a command of git writes."""
     try:
         return git(".", *arguments)
     except GitError as error:

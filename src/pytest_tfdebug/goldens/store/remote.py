@@ -82,11 +82,7 @@ class RemoteDirectory:
         return self._cache / folder / base / _version(self._listing(name).get(base, {}))
 
     def _download(self, name: str, temporary: Path) -> None:
-        """Fetch a golden; once more where fewer or more bytes came than the server says that it has.
-
-        Raises:
-            GoldenError: If that happens twice.
-        """
+        """Fetch a golden; once more where fewer or more bytes came than the server says that it has."""
         size = self._listing(name).get(name.rpartition("/")[2], {}).get("size")
         for _ in range(2):
             self._files.get_file(self._at(name), temporary)

@@ -91,14 +91,7 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
 def _ends(
     reference: ReferenceValues, found: Interval, arrays: Sequence[Array], places: Sequence[int]
 ) -> dict[Strength, int]:
-    """Settle which value the first array stands for, and return up to which value each strength goes.
-
-    Args:
-        reference: The reference.
-        found: The interval, whose bound is the first value of that size; it becomes the likeliest.
-        arrays: The first array and those after it.
-        places: The open values.
-    """
+    """Settle which value the first array stands for, and return up to which value each strength goes."""
     array = arrays[0]
     latest = _latest(reference, places, arrays, found.bound)
     of_size = [

@@ -175,14 +175,7 @@ def _numbers(place: ProofPlace) -> str:
 
 
 def _finding(proof: Proof, mend: Mend, known: frozenset[str], reference: Side | None) -> Finding:
-    """Return what a change says: of a weight that the other side has nowhere, that the weight is wrong.
-
-    Args:
-        proof: What mends a forward.
-        mend: The change.
-        known: Names of parameters that the other side has under any name.
-        reference: The reference, where the port was changed.
-    """
+    """Return what a change says: of a weight that the other side has nowhere, that the weight is wrong."""
     side, change = proof.forward.side, mend.change
     if not mend.places:
         values = [side.values[index] for index in change.instead or ()]

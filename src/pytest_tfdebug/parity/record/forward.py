@@ -63,13 +63,7 @@ def _paired_by(item: CallComparison, suggested: dict[str, str]) -> PairedBy:
 
 
 def _own_calls(report: ParityReport, shares: dict[int, float | None], *, is_by_values: bool) -> tuple[CallRecord, ...]:
-    """Return the calls of the forward under test.
-
-    Args:
-        report: The comparison.
-        shares: Of the calls that no name pairs, how far their output is from the reference's.
-        is_by_values: Whether that is what ``share`` tells.
-    """
+    """Return the calls of the forward under test."""
     found = []
     for ended, item in enumerate(as_they_ended(report.calls)):
         call, leaf = item.call, decisive(item.made)

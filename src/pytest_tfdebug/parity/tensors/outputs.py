@@ -301,11 +301,7 @@ def _with(record: TensorRecord, tensor: torch.Tensor) -> TensorRecord:
 
 
 def _assembled(parts: list[tuple[str, TensorRecord]], expected: TensorRecord) -> TensorRecord:
-    """Return the output that some parts are pieces of.
-
-    Raises:
-        TFDebugError: If a part does not fit in its place, or they are not the whole.
-    """
+    """Return the output that some parts are pieces of."""
     told = f"outputs=: the parts of {shown(expected.leaf)!r}"
     first = parts[0][1]
     assert first.tensor is not None  # noqa: S101 - what a forward has just returned

@@ -267,12 +267,7 @@ class _AtTolerance:
         return self._of_code("replaced", first, other)
 
     def _reordered(self, first: Value, *, is_pure: bool) -> Finding | None:
-        """Blame what brought the elements of an operand into another order, its numbers being right.
-
-        Args:
-            first: What was computed from it.
-            is_pure: Whether nothing but the order of its operands can make it differ.
-        """
+        """Blame what brought the elements of an operand into another order, its numbers being right."""
         pair = self._counterparts
         for made in first.producers:
             begin = self._order.reordered_since(made, is_pure=is_pure)
@@ -361,14 +356,7 @@ class _AtTolerance:
     def _blame_weights(
         self, weights: tuple[str, ...], value: Value, other: Value | None = None, *, is_at_parameter: bool = False
     ) -> Finding:
-        """Blame parameters.
-
-        Args:
-            weights: Their names.
-            value: What was computed with them.
-            other: The reference's value that it is held to.
-            is_at_parameter: Whether the call that uses the first of them is to blame, and not that of the value.
-        """
+        """Blame parameters."""
         call = self._calls.user_of_parameter(weights[0], value) if is_at_parameter else self._port.call_of(value)
         return self._counterparts.found("weights", call, [value], other, weights=weights)
 

@@ -82,12 +82,7 @@ class CallCounterparts:
         return found
 
     def _calls_alike(self, value: Value, used: dict[str, int]) -> list[int]:
-        """Return the reference's calls that computed a value of the port, or used its parameter.
-
-        Args:
-            value: The port's value.
-            used: The call that uses each parameter of the reference.
-        """
+        """Return the reference's calls that computed a value of the port, or used its parameter."""
         pair = self._counterparts
         if value.origin == "parameter":
             return [used[name] for name in pair.weights.partners.get(value.name, ()) if name in used]

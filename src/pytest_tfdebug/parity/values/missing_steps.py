@@ -141,14 +141,7 @@ class MissingSteps:
         return call
 
     def _between(self, source: Value, first: Value, origin: Value, other: Value) -> list[Value]:
-        """Return the port's values between which a step of the reference is missing.
-
-        Args:
-            source: What the port goes on with.
-            first: What it computes from that.
-            origin: The reference's step.
-            other: What the reference computes from that.
-        """
+        """Return the port's values between which a step of the reference is missing."""
         line = origin.lines[-1:]
         if any(made.lines[-1:] == line for made in self._counterparts.reference.computed_operands(origin)):
             return [source]

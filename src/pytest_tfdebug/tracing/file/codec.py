@@ -109,11 +109,7 @@ def shown_size(size: int) -> str:
 
 @contextmanager
 def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let nothing be written that would not be read.
-
-    Raises:
-        GoldenError: If a part of the file is larger than is read.
-    """
+    """Let nothing be written that would not be read."""
     try:
         yield
     except TooLargeError as error:
