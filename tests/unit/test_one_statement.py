@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pytest_tfdebug import compare, trace
+from pytest_tfdebug.parity.explain import proof
 from pytest_tfdebug.tracing.trace import Trace
 
 REFERENCE = dedent("""\
@@ -168,6 +169,32 @@ def test_an_attribute_that_nothing_reads_is_not_told(port_with):
 
     assert "note" not in culprit.explanation
     assert line_of(culprit.source) == "scores = scores - mask"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("k = k * angle.cos() + turned(k)", "k = k * angle.cos() - turned(k)", "with add instead of sub at port.py:"),
+        ("weights @ v", "weights @ v * 0.37", "with mul left out at port.py:"),
+    ],
+)
+def test_a_change_that_mends_the_port_outranks_other_statements_that_differ(made, monkeypatch, old, new, sentence):
+    monkeypatch.setattr(proof, "SECONDS", 120.0)
+    own = [
+        ("q @ k.transpose(-2, -1) * scale", "torch.matmul(q * scale, k.mT)"),
+        ("self.o = (nn.Linear(size, size) for _ in range(4))", "self.o = [nn.Linear(size, size) for _ in range(4)]"),
+        ("first, second = x.chunk(2, dim=-1)", "first, second = x[..., :2], x[..., 2:]"),
+        ("torch.cat((sign * second, first), dim=-1)", "torch.cat((second * sign, first), -1)"),
+    ]
+    text = REFERENCE
+    for before, after in [*own, (old, new)]:
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    culprit = compare(trace(made("reference", REFERENCE), X), trace(made("port", text), X)).culprit
+
+    assert culprit.certain
+    assert sentence in culprit.proved
+    assert new in line_of(culprit.source)
 
 
 def test_of_two_statements_that_differ_the_one_that_computes_the_right_value_is_not_named(port_with):

@@ -98,6 +98,28 @@ def test_nothing_is_proved_of_what_no_edit_makes(architecture, weight):
     assert "Proved" not in str(report)
 
 
+def test_a_scale_that_no_table_has_is_solved_for():
+    class Scaled(torch.nn.Module):
+        def __init__(self, scale):
+            super().__init__()
+            self.up, self.down, self.scale = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), scale
+
+        def forward(self, x):
+            return self.down((self.up(x) * self.scale).tanh())
+
+    class Divided(Scaled):
+        def forward(self, x):
+            return self.down((self.up(x) / self.scale).tanh())
+
+    torch.manual_seed(0)
+    right, wrong, x = Scaled(0.37), Divided(1.91), torch.randn(5, 8)
+    wrong.load_state_dict(right.state_dict())
+
+    culprit = pytest_tfdebug.compare(pytest_tfdebug.trace(right, x), pytest_tfdebug.trace(wrong, x)).culprit
+
+    assert f"with its div times {0.37 * 1.91:.6g} at test_proof.py:" in culprit.proved
+
+
 def test_a_search_that_raises_costs_nothing(monkeypatch):
     def raising(*_given):
         raise MemoryError
