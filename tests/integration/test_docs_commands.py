@@ -27,6 +27,7 @@ WALKED = {
     "README": [0],
     "big-models": [],
     "float16": [0, 1],
+    "from-assert-close": [],
     "guard-a-model": [0, 0, 1],
     "input-names": [],
     "padding": [0, 1],

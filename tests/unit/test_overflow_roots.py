@@ -38,7 +38,7 @@ def test_a_part_of_a_known_model_keeps_its_path():
             model(torch.zeros(2, 4))
             model[1][1](ONES)
 
-    assert "< [0] 1.1: Divides: output has infs" in watch_of(body).report()
+    assert "< [0] 1.1: Divides: output has infs" in str(watch_of(body).verdict())
 
 
 def test_modules_that_a_model_adds_between_its_forwards_are_watched():
@@ -49,7 +49,7 @@ def test_modules_that_a_model_adds_between_its_forwards_are_watched():
         model.append(Spoils())
         model(ONES)
 
-    assert "< [1] 1: Spoils: output has infs" in watch_of(body).report()
+    assert "< [1] 1: Spoils: output has infs" in str(watch_of(body).verdict())
 
 
 def test_a_call_is_seen_once_whatever_else_is_hooked():
@@ -84,4 +84,4 @@ def test_inference_mode_is_watched():
         with torch.inference_mode():
             nn.Sequential(nn.Linear(4, 4), Spoils())(ONES)
 
-    assert "< [0] 1: Spoils: output has infs" in watch_of(body).report()
+    assert "< [0] 1: Spoils: output has infs" in str(watch_of(body).verdict())
