@@ -1,4 +1,4 @@
-"""Files of 100 MB that are made to be slow: each is refused or read within seconds, and less than 1 GB of memory."""
+"""Files of 100 MB that are made to be slow: each is refused or read in little time, and less than 1 GB of memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import resource
 import struct
 import time
 import zlib
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-#: Processor seconds and kilobytes that reading a file may take.
-SECONDS, KILOBYTES = 5.0, 1_000_000
+#: How many times as long as a plain read of 100 MB, with their checksum, reading a file may take; and kilobytes.
+SLOWER, KILOBYTES = 100, 1_000_000
 _BYTES = 100_000_000
 #: JSON that makes much of few bytes, and skips as a report has them, by what is repeated.
 _JSON = {"lists": "[]", "objects": '{"a":1}', "texts": '"Ā"', "numbers": "0.1"}
@@ -36,15 +37,16 @@ _REPORT = (
 
 def play_large(folder: Path, size: int = _BYTES) -> tuple[int, list[str]]:
     """Read files of so many bytes, and return their number and what took too long or too much."""
-    tried, problems = 0, []
+    tried, problems, plain = 0, [], folder / "plain"
+    plain.write_bytes(bytes(_BYTES))
     for name, read in _files(folder, size):
         tried += 1
-        problems += [f"{name}: {problem}" for problem in _measured(read)]
+        problems += [f"{name}: {problem}" for problem in _measured(read, plain)]
     return tried, problems
 
 
-def _measured(read: Callable[[], object]) -> list[str]:
-    """Read a file in a process of its own."""
+def _measured(read: Callable[[], object], plain: Path) -> list[str]:
+    """Read a file in a process of its own, and a plain one after it."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
@@ -58,7 +60,10 @@ def _measured(read: Callable[[], object]) -> list[str]:
             problem = f"{type(error).__name__}: {error}"[:200]
         seconds = time.process_time() - started
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        os.write(theirs, json.dumps([seconds, grown, problem]).encode())
+        started = time.process_time()
+        sha256(plain.read_bytes())
+        slower = seconds / (time.process_time() - started)
+        os.write(theirs, json.dumps([slower, grown, problem]).encode())
         os._exit(0)
     os.close(theirs)
     with os.fdopen(ours) as answer:
@@ -66,9 +71,9 @@ def _measured(read: Callable[[], object]) -> list[str]:
     os.waitpid(child, 0)
     if not text:
         return ["the process died"]
-    seconds, grown, problem = json.loads(text)
+    slower, grown, problem = json.loads(text)
     problems = [problem] if problem else []
-    problems += [f"it took {seconds:.1f} s"] if seconds > SECONDS else []
+    problems += [f"it took {slower:.0f} times as long as a plain read"] if slower > SLOWER else []
     return problems + ([f"it took {grown // 1000:,} MB"] if grown > KILOBYTES else [])
 
 
