@@ -227,8 +227,10 @@ class _StatementSearch:
         Numbers, flags and masks are not known to be, nor is the order of elements.
         """
         pair = self._look.pair
-        values = [] if pair is None or difference.is_left_out else self._values_of(difference, pair)
-        return bool(values) and all(_is_known(value, pair.matches.distance(value.index)) for value in values if pair)
+        if pair is None or difference.is_left_out:
+            return False
+        values = self._values_of(difference, pair)
+        return bool(values) and all(_is_known(value, pair.matches.distance(value.index)) for value in values)
 
     def _leads_to_seen(self, difference: TextDifference) -> bool:
         """Tell whether the value that is wrong was computed from what a statement computed, if that is any value."""

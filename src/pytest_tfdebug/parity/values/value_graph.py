@@ -56,13 +56,6 @@ class Side:
         """Return the innermost call that computed a value; the root for what was there before."""
         return self.calls[value.call] if value.call is not None else self.root
 
-    def handed_on(self, call: Call) -> set[int]:
-        """Return the values that a call was given and returned."""
-        given, returned = (
-            {i for _, i in leaves.get(call.index, ())} for leaves in (self.table.inputs, self.table.outputs)
-        )
-        return given & returned
-
     def around(self, index: int | None) -> Iterator[Call]:
         """Yield a call and those that enclose it, innermost first."""
         while index is not None:
