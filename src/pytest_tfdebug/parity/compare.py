@@ -130,14 +130,7 @@ def _is_trace(given: object) -> bool:
 
 
 def explained(expected: Trace, actual: Trace, *, fails: bool | None, seconds: float | None = None) -> Explained | None:
-    """Return what the values of two forwards say, each made once more; None where one cannot be made as it was.
-
-    Args:
-        expected: Trace of the reference.
-        actual: Trace of the port.
-        fails: Whether the roots' outputs differ; None where that is not known.
-        seconds: How long changes of the port are tried to prove what is wrong; None for five seconds, 0 for none.
-    """
+    """Return what the values of two forwards say, each made once more; None where one cannot be made as it was."""
     tables, live = [], []
     for recorded in (expected, actual):
         outputs = [record.tensor for call in recorded.calls[:1] for record in call.outputs or ()]
@@ -191,18 +184,7 @@ def start_comparison(
     group: Group | None = None,
     rules: OutputRules | None = None,
 ) -> Comparator:
-    """Return a comparator that holds a forward to a trace, to be fed by a recorder or a replay.
-
-    Args:
-        expected: Trace or golden.
-        rename: Port path -> reference path.
-        allowed: The tolerances.
-        modules: Module paths of the model under test, called or not.
-        aliases: Other paths of its shared modules.
-        unrecorded: Those of its module paths that are not recorded.
-        group: The ranks that make the forward, where it is one of several.
-        rules: What a user says of the model's outputs.
-    """
+    """Return a comparator that holds a forward to a trace, to be fed by a recorder or a replay."""
     to_expected = renamer(rename)
     expected = replace(
         expected, calls=RecordedModules(modules, aliases, unrecorded, to_expected).common(expected.calls)
@@ -220,23 +202,15 @@ def coverage_of(trace: Trace) -> RecordedModules:
 
 @dataclass(frozen=True)
 class Ended:
-    """A comparison whose forward has ended.
+    """A comparison whose forward has ended."""
 
-    Args:
-        judged: What calls say.
-        suspect: What they say if values jump where names do not pair; None where values need not be asked for that.
-        notes: What could not be seen.
-        internal: What becomes of a difference that changes no output.
-        world_size: How many ranks made the forward.
-        look: What values say, where they were asked.
-    """
-
-    judged: Judged
+    judged: Judged  # what calls say
+    # what they say if values jump where names do not pair; None where values need not be asked for that
     suspect: Judged | None = None
-    notes: tuple[str, ...] = ()
-    internal: Internal = "fail"
-    world_size: int = 1
-    look: Explained | None = None
+    notes: tuple[str, ...] = ()  # what could not be seen
+    internal: Internal = "fail"  # what becomes of a difference that changes no output
+    world_size: int = 1  # how many ranks made the forward
+    look: Explained | None = None  # what values say, where they were asked
 
     @property
     def asks(self) -> bool:
@@ -260,13 +234,7 @@ class Ended:
 
 
 def ended(comparator: Comparator, notes: tuple[str, ...] = (), *, internal: Internal = "fail") -> Ended:
-    """Return a comparison whose forward has ended; on several ranks, every one must ask.
-
-    Args:
-        comparator: What was fed with the forward.
-        notes: What could not be seen.
-        internal: What becomes of a difference that changes no output.
-    """
+    """Return a comparison whose forward has ended; on several ranks, every one must ask."""
 
     def judged(found: Compared) -> Judged:
         return judge(found, is_tolerated=internal == "warn" and is_equal_outside(found))
@@ -284,16 +252,7 @@ def ended(comparator: Comparator, notes: tuple[str, ...] = (), *, internal: Inte
 def conclude(
     found: Ended, tried: Mapping[str, str] = MappingProxyType({}), renamed: Compared | None = None
 ) -> ParityReport:
-    """Return the report of a comparison.
-
-    Args:
-        found: The comparison, with what values say where it asks for that.
-        tried: Rules for ``rename=`` under which it was made once more.
-        renamed: What was found under these; None where that could not be done.
-
-    Raises:
-        TFDebugError: If no tensor was compared.
-    """
+    """Return the report of a comparison."""
     look, internal = found.look, found.internal
     decided = decide(found.judged, look, tried, renamed)
     verdict, compared = decided.verdict, decided.compared

@@ -26,47 +26,28 @@ _NAMED = 0.5
 
 @dataclass(frozen=True)
 class Judged:
-    """What the calls of two forwards say, and whether values have to say more.
+    """What the calls of two forwards say, and whether values have to say more."""
 
-    Args:
-        compared: The calls, side by side.
-        verdict: What they say.
-        fails: Whether the roots' outputs differ; None where these could not be laid side by side.
-        is_named: Whether the two sides are the same code, under the same names.
-        asks: Whether values have to be asked.
-    """
-
-    compared: Compared
-    verdict: Verdict
-    fails: bool | None
-    is_named: bool
-    asks: bool
+    compared: Compared  # the calls, side by side
+    verdict: Verdict  # what they say
+    fails: bool | None  # whether the roots' outputs differ; None where these could not be laid side by side
+    is_named: bool  # whether the two sides are the same code, under the same names
+    asks: bool  # whether values have to be asked
 
 
 @dataclass
 class Decided:
-    """A verdict, and what it was reached on.
+    """A verdict, and what it was reached on."""
 
-    Args:
-        verdict: Who is to blame.
-        compared: The calls, side by side.
-        rules: Rules for ``rename=`` under which the two sides turned out to be the same code.
-        look: What values say, where they decided.
-    """
-
-    verdict: Verdict
-    compared: Compared
+    verdict: Verdict  # who is to blame
+    compared: Compared  # the calls, side by side
+    # rules for ``rename=`` under which the two sides turned out to be the same code
     rules: dict[str, str] = field(default_factory=dict)
-    look: Explained | None = None
+    look: Explained | None = None  # what values say, where they decided
 
 
 def judge(compared: Compared, *, is_tolerated: bool = False) -> Judged:
-    """Return what calls say: they decide where the two sides are the same code, and values everywhere else.
-
-    Args:
-        compared: The calls, side by side.
-        is_tolerated: Whether what differs is a note anyway: no forward is made again for its line.
-    """
+    """Return what calls say: they decide where the two sides are the same code, and values everywhere else."""
     verdict, fails, has_names = judge_calls(compared), outputs_fail(compared), is_named(compared)
     is_open = (verdict.culprit is not None and not is_tolerated) if has_names else fails is not False
     return Judged(compared, verdict, fails, has_names, asks=is_open and not _is_plain(verdict))
@@ -89,12 +70,6 @@ def decide(
     """Return the verdict of a comparison.
 
     Where names pair, under the given names or under names that were found, values say which of a culprit's lines it is.
-
-    Args:
-        judged: What calls say.
-        look: What values say; None where they were not asked, or could not be.
-        rules: Names that were tried.
-        renamed: The calls, side by side under these; None where that could not be done.
     """
     verdict, compared, fails = judged.verdict, judged.compared, judged.fails
     if not judged.asks:

@@ -21,15 +21,7 @@ _TENSOR, _OBJECT = "a tensor", "an object"
 
 
 def other_arguments(item: CallComparison, *, is_strict: bool = False) -> dict[str, tuple[str, str]]:
-    """Return the arguments, no tensors, in which a call differs from the expected one of the same class.
-
-    Args:
-        item: The two calls.
-        is_strict: Count every difference: False for None, and a number or flag that one side is not given.
-
-    Returns:
-        What was given and what is expected, by the argument's name.
-    """
+    """Return the arguments, no tensors, in which a call differs from the expected one of the same class."""
     if item.expected is None or not item.is_of_one_class:
         return {}
     own, theirs = arguments(item.call), arguments(item.expected)

@@ -49,19 +49,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Verdict:
-    """What a comparison comes to.
+    """What a comparison comes to."""
 
-    Args:
-        divergences: Tensors outside tolerance in the order in which they were computed; empty when all is well.
-        culprit: Where the first of them arose.
-        notes: Differences that changed no output, in sentences.
-        is_compared: Whether values were compared where no tensors matched by name and shape.
-    """
-
+    # tensors outside tolerance in the order in which they were computed; empty when all is well
     divergences: list[Divergence] = field(default_factory=list)
-    culprit: Culprit | None = None
-    notes: list[str] = field(default_factory=list)
-    is_compared: bool = False
+    culprit: Culprit | None = None  # where the first of them arose
+    notes: list[str] = field(default_factory=list)  # differences that changed no output, in sentences
+    is_compared: bool = False  # whether values were compared where no tensors matched by name and shape
 
 
 def judge_calls(compared: Compared) -> Verdict:

@@ -79,11 +79,7 @@ def non_finite(compared: Compared) -> list[str]:
 
 
 def told_adapters(tree: CallTree, item: CallComparison) -> str:
-    """Say that one side of a call has an adapter of peft around its layer, in a sentence without its subject.
-
-    Returns:
-        The sentences; empty where both sides have one, or none.
-    """
+    """Say that one side of a call has an adapter of peft around its layer, in a sentence without its subject."""
     if item.expected is None:
         return ""
     here = any(adapted_layer(path) == item.call.path for path in tree.compared.own_paths.values())

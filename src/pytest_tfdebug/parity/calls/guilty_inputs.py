@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 class GuiltyInputs:
-    """Which inputs of a call can have made its outputs wrong: not those that calls which did right were given as well.
-
-    Args:
-        tree: The calls.
-        wrong: ``index`` of those that gave or wrote something else than is expected.
-    """
+    """Which inputs of a call can have made its outputs wrong: not those that right calls were given too."""
 
     def __init__(self, tree: CallTree, wrong: set[int]) -> None:
         around = {item.call.index for index in wrong for item in tree.around(index)}

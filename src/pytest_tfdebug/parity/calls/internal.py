@@ -19,21 +19,13 @@ _CHOICES = ("warn", "fail")
 
 
 def checked_internal(value: object) -> None:
-    """Refuse what is not an :data:`Internal`.
-
-    Raises:
-        TFDebugError: If it is none.
-    """
+    """Refuse what is not an :data:`Internal`."""
     if value not in _CHOICES:
         raise TFDebugError(f"internal={value!r} is not one of {', '.join(map(repr, _CHOICES))}.")
 
 
 def tolerate_internal(verdict: Verdict, compared: Compared) -> tuple[Verdict, str]:
-    """Let a comparison pass whose root outputs and writes to caches agree.
-
-    Returns:
-        The verdict, and what differs inside, in sentences; empty where the verdict is as it was.
-    """
+    """Let a comparison pass whose root outputs and writes to caches agree."""
     culprit = verdict.culprit
     if culprit is None or culprit.kind == "inputs" or not is_equal_outside(compared):
         return verdict, ""

@@ -31,19 +31,12 @@ _ENOUGH = 3
 
 
 class ErrorStep(NamedTuple):
-    """What a call, or the lines before it, made of a difference.
-
-    Args:
-        item: The call.
-        leaf: A tensor that it returned, or was given by the lines before it.
-        before: Greatest relative L2 of what that was computed from.
-        after: That of the tensor.
-    """
+    """What a call, or the lines before it, made of a difference."""
 
     item: CallComparison
-    leaf: LeafComparison
-    before: float
-    after: float
+    leaf: LeafComparison  # a tensor that it returned, or was given by the lines before it
+    before: float  # greatest relative L2 of what that was computed from
+    after: float  # that of the tensor
 
     @property
     def roundings(self) -> float:

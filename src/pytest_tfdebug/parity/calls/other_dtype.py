@@ -18,12 +18,7 @@ _FEWEST = 3
 
 
 def blame_dtype(tree: CallTree, first: Divergence) -> Culprit | None:
-    """Return a culprit that names the dtype, where most modules compute in another one; None where they do not.
-
-    Args:
-        tree: The compared calls.
-        first: The tensor that decides.
-    """
+    """Return a culprit that names the dtype, where most modules compute in another one; None where they do not."""
     if first.comparison.problem != "dtype":
         return None
     outputs = [leaf for item in tree.compared.calls for leaf in _of_innermost(tree, item)]

@@ -28,12 +28,7 @@ _MOST = 14
 
 
 def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change]:
-    """Yield changes of whole calls: left out, made twice, or another activation.
-
-    Args:
-        forward: Where they were made.
-        near: Steps; calls whose output comes of one of them are looked at.
-    """
+    """Yield changes of whole calls: left out, made twice, or another activation."""
     table = forward.side.table
     for call in table.calls:
         given, made = table.inputs.get(call.index, []), table.outputs.get(call.index, [])
@@ -53,12 +48,7 @@ def changes_of_calls(forward: Forward, near: Collection[int]) -> Iterator[Change
 
 
 def exchanged_weights(forward: Forward, near: Collection[int]) -> Iterator[Change]:
-    """Yield exchanges of two parameters of one shape that are used near each other.
-
-    Args:
-        forward: Where they are used.
-        near: Steps; what is near them is looked at.
-    """
+    """Yield exchanges of two parameters of one shape that are used near each other."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     paths = {forward.side.call_of(forward.side.values[out]).path for place in near for out in forward.outs_of(place)}
     around = {path.rpartition(".")[0].rpartition(".")[0] for path in paths} | {p.rpartition(".")[0] for p in paths}

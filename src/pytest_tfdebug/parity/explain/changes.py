@@ -56,31 +56,18 @@ _BACK = 12
 
 @dataclass(slots=True)
 class Change:
-    """A change of one operator.
+    """A change of one operator."""
 
-    Args:
-        cost: How unlikely it is: the least are tried first.
-        text: What is other then, "eps 1e-06 instead of 1e-05".
-        place: The step that it changes.
-        edit: What the step does then.
-        kind: What kind of change it is, "number".
-        key: What it does, in words that hold for the same line of another layer.
-        instead: Values that are given instead, where no step is changed.
-        operand: The value that is given in another form, or in whose place another is.
-        other: The value that is used instead or as well.
-        call: ``index`` of the call that is left out, made twice or made otherwise.
-    """
-
-    cost: float
-    text: str
-    place: int
-    edit: Edit
-    kind: str
-    key: Hashable
-    instead: dict[int, torch.Tensor] | None = None
-    operand: int | None = None
-    other: int | None = None
-    call: int | None = None
+    cost: float  # how unlikely it is: the least are tried first
+    text: str  # what is other then, "eps 1e-06 instead of 1e-05"
+    place: int  # the step that it changes
+    edit: Edit  # what the step does then
+    kind: str  # what kind of change it is, "number"
+    key: Hashable  # what it does, in words that hold for the same line of another layer
+    instead: dict[int, torch.Tensor] | None = None  # values that are given instead, where no step is changed
+    operand: int | None = None  # the value that is given in another form, or in whose place another is
+    other: int | None = None  # the value that is used instead or as well
+    call: int | None = None  # ``index`` of the call that is left out, made twice or made otherwise
 
     @property
     def edits(self) -> dict[int, Edit]:
@@ -89,21 +76,13 @@ class Change:
 
 
 class At(NamedTuple):
-    """An operator that may be changed.
+    """An operator that may be changed."""
 
-    Args:
-        forward: Where it ran.
-        place: Its place on the tape.
-        step: The operator.
-        scope: Values that it could have been given, the nearest first.
-        far: What is added to the cost of each change.
-    """
-
-    forward: Forward
-    place: int
+    forward: Forward  # where it ran
+    place: int  # its place on the tape
     step: Step
-    scope: Sequence[int]
-    far: float = 0.0
+    scope: Sequence[int]  # values that it could have been given, the nearest first
+    far: float = 0.0  # what is added to the cost of each change
 
     @property
     def operands(self) -> list[tuple[_Path, int]]:

@@ -33,12 +33,7 @@ _TOLD = 2
 
 
 def with_proof(look: Explained, trial: Trial) -> Explained:
-    """Return what values say of two forwards with a proof, where one can be had.
-
-    Args:
-        look: What they say.
-        trial: What is needed to run the port again with a change.
-    """
+    """Return what values say of two forwards with a proof, where one can be had."""
     if look.pair is None or look.culprit is None or look.culprit.kind == "random":
         return look
     pairs = look.pair.pair_results(AGREE)
@@ -83,28 +78,15 @@ def _is_right(value: Value, pair: ForwardPair) -> bool:
 
 
 class ProofPlace(NamedTuple):
-    """Changes of one line that mend a forward.
+    """Changes of one line that mend a forward."""
 
-    Args:
-        mends: The changes, the likeliest first.
-        finding: What the first says.
-        lines: The lines to blame; None where there are none.
-    """
-
-    mends: list[Mend]
-    finding: Finding
-    lines: SourceRange | None
+    mends: list[Mend]  # the changes, the likeliest first
+    finding: Finding  # what the first says
+    lines: SourceRange | None  # the lines to blame; None where there are none
 
 
 def places_of(proof: Proof, known: frozenset[str], named: str, reference: Side | None = None) -> list[ProofPlace]:
-    """Return the places that a proof names, those in a module that is named already first.
-
-    Args:
-        proof: The proof.
-        known: Names of parameters that the other side has under any name.
-        named: Path of the module that is named.
-        reference: The reference, where the port was changed.
-    """
+    """Return the places that a proof names, those in a module that is named already first."""
     found: dict[object, ProofPlace] = {}
     for mend in proof.mends:
         finding = _finding(proof, mend, known, reference)
@@ -124,12 +106,7 @@ def _of_reference(named: Culprit, places: Sequence[ProofPlace], told: str, *, is
 
 
 def in_place_of(named: Culprit | None, look: Explained) -> Culprit | None:
-    """Return who is to blame where calls name one, and a proof perhaps another or some lines of the same.
-
-    Args:
-        named: Whom calls name.
-        look: What values say.
-    """
+    """Return who is to blame where calls name one, and a proof perhaps another or some lines of the same."""
     told = look.culprit
     if named is None or told is None or not told.proved or named.kind in ("inputs", "dtype"):
         return named

@@ -20,12 +20,7 @@ _NEAR = 110
 
 
 class Forward:
-    """A forward that can be run again.
-
-    Args:
-        side: Its values.
-        tape: What ran.
-    """
+    """A forward that can be run again."""
 
     def __init__(self, side: Side, tape: Tape) -> None:
         self.side, self.tape, self.replay = side, tape, Replay(tape)

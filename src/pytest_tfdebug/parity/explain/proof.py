@@ -30,44 +30,27 @@ _OPEN = 4e-6
 
 
 class Live(NamedTuple):
-    """A forward that can be run again.
+    """A forward that can be run again."""
 
-    Args:
-        tape: What ran in it.
-        outputs: What it gave, with all elements, by leaf path, as far as that is known.
-    """
-
-    tape: Tape
-    outputs: Mapping[str, torch.Tensor]
+    tape: Tape  # what ran in it
+    outputs: Mapping[str, torch.Tensor]  # what it gave, with all elements, by leaf path, as far as that is known
 
 
 class Trial(NamedTuple):
-    """What a search needs beside the values of both forwards.
+    """What a search needs beside the values of both forwards."""
 
-    Args:
-        port: The forward under test.
-        reference: The one that it is held to; its tape is empty where it cannot be run.
-        seconds: How long to search; None for :data:`SECONDS`.
-    """
-
-    port: Live
-    reference: Live
-    seconds: float | None = None
+    port: Live  # the forward under test
+    reference: Live  # the one that it is held to; its tape is empty where it cannot be run
+    seconds: float | None = None  # how long to search; None for :data:`SECONDS`
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What makes the outputs of one forward those of the other.
+    """What makes the outputs of one forward those of the other."""
 
-    Args:
-        forward: The forward that was changed.
-        mends: The changes that do, and cannot be told apart, the most likely first.
-        is_reverse: Whether the reference was changed, until it gave what the port gives.
-    """
-
-    forward: Forward
-    mends: tuple[Mend, ...]
-    is_reverse: bool
+    forward: Forward  # the forward that was changed
+    mends: tuple[Mend, ...]  # the changes that do, and cannot be told apart, the most likely first
+    is_reverse: bool  # whether the reference was changed, until it gave what the port gives
 
 
 def prove(pair: ForwardPair, results: Sequence[tuple[int, int]], trial: Trial) -> Proof | None:
@@ -75,11 +58,6 @@ def prove(pair: ForwardPair, results: Sequence[tuple[int, int]], trial: Trial) -
 
     Where the reference can be run, for one of the reference, too, after which it gives what the port gives. The likely
     changes of both come first.
-
-    Args:
-        pair: Both forwards.
-        results: Outputs of the port, each with that of the reference that it is held to.
-        trial: What else the search needs.
     """
     seconds = SECONDS if trial.seconds is None else trial.seconds
     if not results or not seconds:

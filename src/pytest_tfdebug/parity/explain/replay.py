@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One run: the values that are others than recorded.
-
-    Args:
-        tape: What was recorded.
-        instead: Values that are given, whatever computes them.
-    """
+    """One run: the values that are others than recorded."""
 
     def __init__(self, tape: Tape, instead: Mapping[int, torch.Tensor]) -> None:
         self._recorded = tape.tensors
@@ -52,11 +47,7 @@ class Run:
 
 
 class Replay:
-    """A forward that can be run again with changes.
-
-    Args:
-        tape: What was recorded.
-    """
+    """A forward that can be run again with changes."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -71,13 +62,7 @@ class Replay:
         instead: Mapping[int, torch.Tensor] | None = None,
         is_enough: Callable[[int, torch.Tensor], bool] = lambda _index, _tensor: False,
     ) -> dict[int, torch.Tensor]:
-        """Run what depends on some changes, and return the values that are others then.
-
-        Args:
-            changes: What steps do instead, by their places on the tape.
-            instead: Values that are given instead of those that were computed.
-            is_enough: Told each new value as it comes; the run ends once it says so.
-        """
+        """Run what depends on some changes, and return the values that are others then."""
         instead = instead or {}
         run = Run(self.tape, instead)
         todo = sorted({*changes, *(user for index in instead for user in self._users.get(index, ()))})

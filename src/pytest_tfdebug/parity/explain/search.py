@@ -48,25 +48,15 @@ _BEYOND = 0.5
 
 
 class Expected(NamedTuple):
-    """What the outputs of a forward are held to.
+    """What the outputs of a forward are held to."""
 
-    Args:
-        output: The value that is returned.
-        print: What it should be.
-        tensor: The same with all of its elements; None where these are not known.
-    """
-
-    output: int
-    print: Fingerprint
-    tensor: torch.Tensor | None = None
+    output: int  # the value that is returned
+    print: Fingerprint  # what it should be
+    tensor: torch.Tensor | None = None  # the same with all of its elements; None where these are not known
 
 
 class Budget:
-    """Some seconds of work, which is what this thread computes: a machine with much else to do takes longer.
-
-    Args:
-        seconds: How many.
-    """
+    """Some seconds of work, which is what this thread computes: a machine with much else to do takes longer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._work, self._begun = seconds, time.thread_time(), time.monotonic()
@@ -79,41 +69,25 @@ class Budget:
 
 @dataclass(frozen=True)
 class Mend:
-    """A change after which every output agrees.
-
-    Args:
-        change: The change.
-        places: The steps that it was made at: the same in every layer.
-        residual: How far the outputs still are from what was expected.
-        reached: The first value of the other side that appeared.
-    """
+    """A change after which every output agrees."""
 
     change: Change
-    places: tuple[int, ...]
-    residual: float
-    reached: int | None
+    places: tuple[int, ...]  # the steps that it was made at: the same in every layer
+    residual: float  # how far the outputs still are from what was expected
+    reached: int | None  # the first value of the other side that appeared
 
 
 @dataclass
 class Search:
-    """The search in one forward.
+    """The search in one forward."""
 
-    Args:
-        forward: The forward that is changed.
-        matches: Which of its values the other side has too.
-        others: The values of the other side.
-        back: Which of the values of the other side this one has too.
-        opened: The open values of this forward.
-        expected: What its outputs are held to.
-        foreign: What a value counts that the other side has not: less than 1 where not all of these are known.
-    """
-
-    forward: Forward
-    matches: Matches
-    others: Sequence[Value]
-    back: Matches
-    opened: OpenValues
-    expected: Sequence[Expected]
+    forward: Forward  # the forward that is changed
+    matches: Matches  # which of its values the other side has too
+    others: Sequence[Value]  # the values of the other side
+    back: Matches  # which of the values of the other side this one has too
+    opened: OpenValues  # the open values of this forward
+    expected: Sequence[Expected]  # what its outputs are held to
+    # what a value counts that the other side has not: less than 1 where not all of these are known
     foreign: float = 1.0
     _prints: Fingerprinter = field(default_factory=Fingerprinter)
 
@@ -129,13 +103,7 @@ class Search:
         self._is_missing = [not self._has_partner(value, self.back, mine) for value in self.others]
 
     def run(self, most: float, budget: Budget, share: float) -> list[Mend]:
-        """Try on, and return the changes that mend every output and cannot be told apart, the most likely first.
-
-        Args:
-            most: The cost up to which changes are tried; further calls begin where this one ends.
-            budget: The time that there is.
-            share: How much of it may be spent when this ends.
-        """
+        """Try on, and return the changes that mend every output and cannot be told apart, the most likely first."""
         found: list[Mend] = []
         with torch.no_grad():
             if self._left is None:

@@ -36,26 +36,15 @@ _LARGEST_FREQUENCY = 1.2
 
 
 class Transform(NamedTuple):
-    """A change of one tensor.
+    """A change of one tensor."""
 
-    Args:
-        cost: How unlikely it is: the least are tried first.
-        text: What is done to the tensor, "in bfloat16".
-        form: Does it.
-    """
-
-    cost: float
-    text: str
+    cost: float  # how unlikely it is: the least are tried first
+    text: str  # what is done to the tensor, "in bfloat16"
     form: Form
 
 
 def transforms(tensor: torch.Tensor, *, is_given: bool) -> Iterator[Transform]:
-    """Yield what may be done to a tensor that keeps its shape.
-
-    Args:
-        tensor: As it was recorded.
-        is_given: Whether it was there before the forward, or was made of nothing.
-    """
+    """Yield what may be done to a tensor that keeps its shape."""
     if tensor.dtype == torch.bool:
         yield from _of_masks(tensor)
     elif not tensor.is_floating_point():

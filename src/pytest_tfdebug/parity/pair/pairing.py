@@ -36,13 +36,6 @@ class CallPairing:
     holds twice is paired within the calling module instead; of several calls by one module, those with the same
     arguments that are not tensors come first (a forward may make them in the order of a set), and of these the first
     that was given the same tensors: one side may leave one of them out, or make one more.
-
-    Args:
-        expected: The expected calls in order.
-        expected_aliases: Other paths of shared modules on the expected side.
-        actual_aliases: Likewise on the actual side.
-        rename: Actual path -> expected path.
-        modules: Paths of the modules of the actual side; a call of another path is one of its root.
     """
 
     def __init__(
@@ -70,12 +63,7 @@ class CallPairing:
         self._doubted: set[int] = set()
 
     def partner(self, call: Call, is_alike: Callable[[Call], bool] = lambda _expected: True) -> Call | None:
-        """Return the expected call of an actual call, or None; each expected call is given out once.
-
-        Args:
-            call: The actual call.
-            is_alike: Whether it was given the same tensors as an expected call; asked only where several are at hand.
-        """
+        """Return the expected call of an actual call, or None; each expected call is given out once."""
         found = self._candidates(call)
         free = [other for other in found if other.index not in self._used]
         doubted = [other for other in found if other.index in self._doubted]
@@ -137,12 +125,7 @@ def pair_inputs(
 
 
 def with_input_names(expected: Trace, names: Mapping[str, str]) -> Trace:
-    """Give the root inputs of a trace the names under which the other side takes them.
-
-    Args:
-        expected: Trace of the reference.
-        names: Name of an input of the port -> leaf path of the reference's, ``['input_ids']`` or ``[0]``.
-    """
+    """Give the root inputs of a trace the names under which the other side takes them."""
     if not names or not expected.calls:
         return expected
     root = expected.calls[0].path
@@ -171,11 +154,6 @@ def pair_outputs(
     with the same names in another order. One side may return the outputs of all layers and the other the last one
     alone: of those that have its shape, the first or the last stands beside it, whichever is nearer. Of several outputs
     on both sides those that are equal stand beside each other.
-
-    Args:
-        actual: The leaves of the call under test.
-        expected: Those of the call that it is held to.
-        apart: How far an actual leaf is from an expected one of the same shape.
     """
     if {leaf_key(record.leaf) for record in actual} & {leaf_key(record.leaf) for record in expected}:
         for own, other in _pair(actual, expected, (_by_path, _by_path)):
@@ -280,13 +258,7 @@ def _by_path(record: TensorRecord) -> str:
 
 
 def has_parameter(call: Call, leaf: str, other: Call) -> bool:
-    """Tell whether the forward of a call has the parameter that an input of another call was given to.
-
-    Args:
-        call: The call.
-        leaf: Leaf path of the input.
-        other: Whose input it is.
-    """
+    """Tell whether the forward of a call has the parameter that an input of another call was given to."""
     name = _NAME.match(_by_name(leaf, other.parameters))
     return not call.parameters or name is None or name[1] in call.parameters
 

@@ -18,19 +18,12 @@ _WILDCARDS = ("**", "*")
 
 
 class Rule(NamedTuple):
-    """One rule of ``rename=``.
+    """One rule of ``rename=``."""
 
-    Args:
-        weight: Of several rules that match, the one of the greatest weight wins.
-        source: Path or glob of the port.
-        target: Path of the reference, with the same wildcards or fewer.
-        pattern: The source, and what is below it, as a regular expression over dotted paths.
-    """
-
-    weight: tuple[int, int, int]
-    source: str
-    target: str
-    pattern: re.Pattern[str]
+    weight: tuple[int, int, int]  # of several rules that match, the one of the greatest weight wins
+    source: str  # path or glob of the port
+    target: str  # path of the reference, with the same wildcards or fewer
+    pattern: re.Pattern[str]  # the source, and what is below it, as a regular expression over dotted paths
 
     def apply(self, path: str) -> str | None:
         """Return the reference's path of a port's path; None where the rule does not match it."""
@@ -49,11 +42,7 @@ class Rule(NamedTuple):
 
 
 def rules_of(rename: Mapping[str, str]) -> list[Rule]:
-    """Return the rules of a table, the one that wins first.
-
-    Raises:
-        TFDebugError: If a rule is not a pair of globs, or has more ``*`` or ``**`` on the right than on the left.
-    """
+    """Return the rules of a table, the one that wins first."""
     rules = [_rule(source, target) for source, target in rename.items()]
     return sorted(rules, key=lambda rule: rule.weight, reverse=True)
 
@@ -64,12 +53,6 @@ def renamer(rename: Rename) -> Callable[[str], str]:
     A rule applies to a path and to everything below it; the rule of the empty path puts its target before every path.
     ``*`` stands for one part of a path (the text between two dots) and ``**`` for any number of them; each may be used
     as often on the right as on the left. Of several rules that apply the longest one wins.
-
-    Args:
-        rename: ``{"blocks.*.attn": "encoder.layer.*.attention.self"}``, a callable, or None for equal names.
-
-    Raises:
-        TFDebugError: If a rule makes no sense, or ``rename`` is of another kind.
 
     Examples:
         >>> to_reference = renamer({"blocks.*": "model.layers.*", "**.ff": "**.mlp"})

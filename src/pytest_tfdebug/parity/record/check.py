@@ -43,14 +43,7 @@ def compared(report: ParityReport) -> dict[str, Any]:
 
 
 def parity_record(test: str, report: ParityReport, *, in_detail: bool, **given: Any) -> CheckRecord:  # noqa: ANN401
-    """Return the record of a check against a golden.
-
-    Args:
-        test: Node id of the test.
-        report: What the comparison found.
-        in_detail: Whether somebody will look at both forwards.
-        given: What else the record holds: its name, the model, the golden.
-    """
+    """Return the record of a check against a golden."""
     return CheckRecord(
         test,
         "parity",

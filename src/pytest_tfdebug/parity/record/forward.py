@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 def forward_record(report: ParityReport, elements: ElementGrid | None = None) -> ForwardRecord:
-    """Return both forwards of a comparison.
-
-    Args:
-        report: The comparison.
-        elements: A tensor of it that differs, see :mod:`.elements`.
-    """
+    """Return both forwards of a comparison."""
     near = NearValues(report.explained) if report.explained is not None and report.explained.pair is not None else None
     paired = _pairs(report)
     by_values = paired_by_values(report, near) if near is not None else {}

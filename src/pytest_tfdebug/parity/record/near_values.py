@@ -26,11 +26,7 @@ _SHOWN = 40
 
 
 class NearValues:
-    """The values of two forwards near the one that is wrong.
-
-    Args:
-        explained: What values say of the two.
-    """
+    """The values of two forwards near the one that is wrong."""
 
     def __init__(self, explained: Explained) -> None:
         assert explained.pair is not None  # noqa: S101 - the caller has looked
@@ -62,15 +58,7 @@ class NearValues:
         return _around(self.pair.reference, self.pair.back_matches, self.is_open_there, self._reference)
 
     def shares(self, report: ParityReport, paired: dict[int, tuple[int, float]]) -> dict[int, float | None]:
-        """Return how far the output of each call is from the reference's, as a share of what counts as one.
-
-        Args:
-            report: The comparison, whose calls are asked for by their ``index`` where no name pairs them.
-            paired: What :func:`paired_by_values` gave.
-
-        Returns:
-            None for an output that nothing of the reference is like; a call that is right in another way is left out.
-        """
+        """Return how far the output of each call is from the reference's, as a share of what counts as one."""
         by_name = {(item.call.path, item.call.call): item for item in report.calls}
         found: dict[int, float | None] = {}
         for call in self.pair.port.table.calls:
@@ -86,12 +74,7 @@ class NearValues:
 
 
 def paired_by_values(report: ParityReport, near: NearValues) -> dict[int, tuple[int, float]]:
-    """Return which call of the reference gives the output of which call of the port.
-
-    Returns:
-        By the ``index`` of the port's call: that of the reference's, and the distance of the two fingerprints as a
-        share of the greatest at which they count as one.
-    """
+    """Return which call of the reference gives the output of which call of the port."""
     pair = near.pair
     own = {(item.call.path, item.call.call): item.call.index for item in report.calls}
     there = [*(item.expected for item in report.calls if item.expected is not None), *report.unpaired]

@@ -35,21 +35,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class Compared:
-    """Everything a comparison found, before a verdict.
+    """Everything a comparison found, before a verdict."""
 
-    Args:
-        calls: The actual calls in order, each beside its expected call.
-        expected: The expected calls in order.
-        unpaired_expected: Expected calls that the actual forward did not make.
-        own_paths: Expected module path -> path of the actual model's module that stands for it.
-        tensors: Number of tensors that were compared by value.
-    """
-
+    # the actual calls in order, each beside its expected call
     calls: list[CallComparison] = field(default_factory=list)
-    expected: list[Call] = field(default_factory=list)
-    unpaired_expected: list[Call] = field(default_factory=list)
+    expected: list[Call] = field(default_factory=list)  # the expected calls in order
+    unpaired_expected: list[Call] = field(default_factory=list)  # expected calls that the actual forward did not make
+    # expected module path -> path of the actual model's module that stands for it
     own_paths: dict[str, str] = field(default_factory=dict)
-    tensors: int = 0
+    tensors: int = 0  # number of tensors that were compared by value
 
 
 def tally(found: Compared) -> Compared:
@@ -62,16 +56,7 @@ def tally(found: Compared) -> Compared:
 
 
 class Comparator:
-    """The consumer that holds a forward to an expected trace.
-
-    Args:
-        expected: Trace or golden.
-        pairing: Which call stands beside which.
-        tolerances: What is allowed.
-        own_paths: Expected module path -> path of the actual model's module that stands for it.
-        group: The ranks that make the forward, where it is one of several.
-        rules: What a user says of the model's outputs.
-    """
+    """The consumer that holds a forward to an expected trace."""
 
     def __init__(
         self,

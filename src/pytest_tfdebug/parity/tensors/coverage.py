@@ -15,12 +15,6 @@ class RecordedModules:
     """The modules of one side that were recorded.
 
     A module that this side does not have is taken to be recorded if one of those beside it is.
-
-    Args:
-        modules: Its module paths, called or not.
-        aliases: Other paths of its shared modules.
-        unrecorded: Those of its module paths that ``include``, ``exclude`` or ``level`` left out.
-        rename: Its path -> path on the expected side.
     """
 
     def __init__(
@@ -44,11 +38,7 @@ class RecordedModules:
         return self._is_whole or self._recorded.get(path, _outer(path) in self._with_recorded)
 
     def among(self, names: Mapping[str, str]) -> set[str]:
-        """Return the modules of the other side that this one would have recorded.
-
-        Args:
-            names: Their paths -> their paths on the expected side.
-        """
+        """Return the modules of the other side that this one would have recorded."""
         return {path for path, name in names.items() if self.has(name)}
 
     def common(self, calls: list[Call], rename: Callable[[str], str] = str) -> list[Call]:

@@ -30,15 +30,10 @@ _LARGE = 1e4
 
 @dataclass(frozen=True)
 class Assessment:
-    """What the evidence speaks for.
+    """What the evidence speaks for."""
 
-    Args:
-        finding: ``drift``, ``regression`` or ``unclear``.
-        reason: Why, in a sentence.
-    """
-
-    finding: Finding
-    reason: str
+    finding: Finding  # ``drift``, ``regression`` or ``unclear``
+    reason: str  # why, in a sentence
 
     def __str__(self) -> str:
         if self.finding == "unclear":
@@ -48,13 +43,7 @@ class Assessment:
 
 
 def assess(report: ParityReport, changes: Sequence[str], wrong_weights: Sequence[str]) -> Assessment:
-    """Weigh the shape of the error and what has changed around the model since it was recorded.
-
-    Args:
-        report: A failed comparison.
-        changes: Differences between the recorded environment and the present one, ``torch 2.12.0 -> 2.13.0``.
-        wrong_weights: Parameters that are not the recorded ones.
-    """
+    """Weigh the shape of the error and what has changed around the model since it was recorded."""
     return _told_by_structure(report, wrong_weights) or _told_by_size(report, "; ".join(changes))
 
 

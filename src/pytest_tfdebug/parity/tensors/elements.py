@@ -27,15 +27,7 @@ def element_grid(
     tolerance: Tolerance,
     axes: Sequence[str] = (),
 ) -> ElementGrid | None:
-    """Return the elements of two tensors of one shape; None where they have none to show.
-
-    Args:
-        tensor: What to call it.
-        expected: The tensor that the other is held to.
-        actual: The tensor under test.
-        tolerance: What is allowed.
-        axes: A name for each axis.
-    """
+    """Return the elements of two tensors of one shape; None where they have none to show."""
     if expected.shape != actual.shape or not expected.numel() or expected.is_complex():
         return None
     names = tuple(axes) if len(axes) == expected.dim() else tuple(f"axis {place}" for place in range(expected.dim()))

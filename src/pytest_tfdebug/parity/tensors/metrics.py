@@ -40,17 +40,7 @@ def compare_leaf(
     expected: TensorRecord,
     tolerance: Tolerance,
 ) -> LeafComparison:
-    """Compare one tensor, on the device of the expected one.
-
-    Args:
-        direction: Input or output.
-        actual: The tensor under test; its leaf path is the one reported.
-        expected: The tensor it is held to.
-        tolerance: What is allowed.
-
-    Returns:
-        The comparison; ``problem`` is empty when they agree.
-    """
+    """Compare one tensor, on the device of the expected one."""
     problem: Problem = "shape" if actual.shape != expected.shape else "dtype" if actual.dtype != expected.dtype else ""
     metrics, is_measured = None, False
     if problem != "shape" and actual.held is not None and expected.held is not None:
@@ -105,17 +95,11 @@ def _measure(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance)
 
 @dataclass(frozen=True)
 class _Pair:
-    """Two tensors of one shape.
+    """Two tensors of one shape."""
 
-    Args:
-        expected: The one that the other is held to.
-        actual: The one under test.
-        has_holes: Take what is inf or nan in one of them for 0 in both.
-    """
-
-    expected: torch.Tensor
-    actual: torch.Tensor
-    has_holes: bool = False
+    expected: torch.Tensor  # the one that the other is held to
+    actual: torch.Tensor  # the one under test
+    has_holes: bool = False  # take what is inf or nan in one of them for 0 in both
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -178,12 +162,7 @@ class _Greatest:
 
 
 class _Differences:
-    """What is measured of the pieces of two tensors that differ, all finite.
-
-    Args:
-        atol: Absolute tolerance.
-        rtol: Relative tolerance.
-    """
+    """What is measured of the pieces of two tensors that differ, all finite."""
 
     def __init__(self, atol: float, rtol: float) -> None:
         self._tolerance = atol, rtol

@@ -33,19 +33,14 @@ _MOST_AXES = 6
 
 @dataclass(frozen=True, eq=False)
 class OutputRules:
-    """What a user says of the outputs.
+    """What a user says of the outputs."""
 
-    Args:
-        paths: Path of an output of the port -> path of the reference's output that it is, or is a part of; outputs of
-            the reference that are neither listed nor found are then left out. None to find all of them.
-        positions: Which positions of an output count: a mask of its leading axes (1 at real tokens), or an index. None
-            for all.
-        are_recorded: Whether the expected outputs hold zeros where positions do not count.
-    """
-
+    # path of an output of the port -> path of the reference's output that it is, or is a part of; outputs of the
+    # reference that are neither listed nor found are then left out. None to find all of them.
     paths: Mapping[str, str] | None = None
+    # which positions of an output count: a mask of its leading axes (1 at real tokens), or an index. None for all.
     positions: Any = None
-    are_recorded: bool = False
+    are_recorded: bool = False  # whether the expected outputs hold zeros where positions do not count
 
     def __post_init__(self) -> None:
         given = self.paths
@@ -79,11 +74,7 @@ class OutputRules:
         return counts
 
     def of_both(self, actual: TensorRecord, expected: TensorRecord) -> tuple[TensorRecord, TensorRecord]:
-        """Return two outputs of one shape with zeros where positions do not count.
-
-        Raises:
-            TFDebugError: If the golden keeps the expected one in part, with all its positions.
-        """
+        """Return two outputs of one shape with zeros where positions do not count."""
         if self._counts(expected.shape) is None or actual.tensor is None or actual.shape != expected.shape:
             return actual, expected
         actual = _with(actual, self.masked(actual.tensor))
@@ -117,18 +108,7 @@ def hold_outputs(
     *,
     is_strict: bool,
 ) -> tuple[LeafComparison, ...]:
-    """Return every output of the reference beside the port's: ``missing`` where none was compared.
-
-    Args:
-        actual: What the port returns.
-        expected: What its reference does.
-        compare: Compares two tensors.
-        rules: What a user says of them.
-        is_strict: Whether both are one class: where they have a name in common, names and shapes must be the same.
-
-    Raises:
-        TFDebugError: If ``outputs=`` names an output that there is not, or parts that are not the whole.
-    """
+    """Return every output of the reference beside the port's: ``missing`` where none was compared."""
     is_strict &= not {leaf_key(one.leaf) for one in actual}.isdisjoint(leaf_key(one.leaf) for one in expected)
     held = _SideBySide(list(actual), list(expected), compare, rules)
     if rules.paths is not None:

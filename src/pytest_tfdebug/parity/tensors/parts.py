@@ -75,13 +75,7 @@ def _digest(held: torch.Tensor, part: Part, expected: TensorRecord) -> PartDiges
 
 
 def put_together(parts: Sequence[PartDigest], form: LeafComparison, expected: TensorRecord) -> TensorRecord:
-    """Return a whole tensor from what the ranks have of its digest.
-
-    Args:
-        parts: One of each rank; ranks that hold the same part of it count once, unless they hold summands.
-        form: A comparison of it.
-        expected: What it is held to, whose range is taken for its own.
-    """
+    """Return a whole tensor from what the ranks have of its digest."""
     distinct = parts if parts[0].part.is_summand else list({each.part: each for each in parts}.values())
     first = distinct[0].digest
     elements, tops = (torch.zeros_like(each) for each in (first.elements, first.tops))

@@ -18,18 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_rules(rename: Rename, globs: Iterable[str], port: Collection[str], reference: Collection[str]) -> None:
-    """Refuse rules that match nothing.
-
-    Args:
-        rename: What ``rename=`` was given; a function is taken as it is.
-        globs: Those of ``tolerance=``.
-        port: Paths of the port's modules.
-        reference: Paths of the reference's.
-
-    Raises:
-        TFDebugError: If a glob, or the left side of a rule of ``rename``, matches no module of the port, or if
-            everything that such a rule names is missing from the reference.
-    """
+    """Refuse rules that match nothing."""
     for rule in rules_of(rename) if isinstance(rename, Mapping) else ():
         _check_rename(rule, port, reference)
     for glob in globs:

@@ -37,17 +37,7 @@ _STORED = 2.4e-7
 def measure_digest(
     expected: TensorRecord, actual: torch.Tensor, tolerance: Tolerance
 ) -> tuple[bool, Metrics | None] | None:
-    """Compare a tensor with the digest of another.
-
-    Args:
-        expected: What the digest is of.
-        actual: The tensor under test, of the same shape.
-        tolerance: What is allowed.
-
-    Returns:
-        Whether they agree, and by how much they differ, None where nothing differs in what was kept; None alone where
-        nothing can be compared.
-    """
+    """Compare a tensor with the digest of another."""
     kept = expected.digest
     if kept is None:
         return None
@@ -108,30 +98,19 @@ def measure_digests(
 
 
 class _Allowed(NamedTuple):
-    """What is allowed of the elements of each sum.
+    """What is allowed of the elements of each sum."""
 
-    Args:
-        largest: The most that is allowed of one of them.
-        norm: Root of the sum of the squares of what is allowed of each.
-    """
-
-    largest: torch.Tensor
-    norm: torch.Tensor
+    largest: torch.Tensor  # the most that is allowed of one of them
+    norm: torch.Tensor  # root of the sum of the squares of what is allowed of each
 
 
 @dataclass
 class _Elements:
-    """The kept elements of both sides, float64, the largest of the rows last.
+    """The kept elements of both sides, float64, the largest of the rows last."""
 
-    Args:
-        expected: The kept ones.
-        actual: Those of the tensor under test in the same places.
-        sampled: How many of them stand in seeded places.
-    """
-
-    expected: torch.Tensor
-    actual: torch.Tensor
-    sampled: int
+    expected: torch.Tensor  # the kept ones
+    actual: torch.Tensor  # those of the tensor under test in the same places
+    sampled: int  # how many of them stand in seeded places
 
     def torn(self) -> torch.Tensor:
         """Tell where inf or nan differ."""
@@ -146,14 +125,7 @@ class _Elements:
 
 
 class _Looked:
-    """Two digests that were made in the same way.
-
-    Args:
-        expected: The record that the first is of.
-        kept: The digest that the other is held to.
-        own: The one under test.
-        holes: inf and nan elements of the tensor under test.
-    """
+    """Two digests that were made in the same way."""
 
     def __init__(self, expected: TensorRecord, kept: Digest, own: Digest, holes: int) -> None:
         self._kept, self._own, self._expected, self._holes = kept, own, expected, holes
@@ -165,12 +137,7 @@ class _Looked:
         self._off = _apart(kept.sums, own.sums)
 
     def measure(self, tolerance: Tolerance, allowed: Callable[[float], _Allowed]) -> tuple[bool, Metrics]:
-        """Return whether the tensor agrees, and the metrics.
-
-        Args:
-            tolerance: What is allowed of elements.
-            allowed: Gives what is allowed of the elements of each sum, for an absolute tolerance.
-        """
+        """Return whether the tensor agrees, and the metrics."""
         norm_e = self._kept.norm
         atol = tolerance.absolute(norm_e / math.sqrt(self._total))
         size, torn = self._elements.differences(), self._elements.torn()
@@ -275,16 +242,9 @@ def _apart(theirs: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
 
 
 class _Beyond(NamedTuple):
-    """The sum that differs most, by what the elements that were not kept may come to.
+    """The sum that differs most, by what the elements that were not kept may come to."""
 
-    Args:
-        share: Its difference over what is allowed.
-        share_of_noise: Likewise where one element may leave its tolerance as far as rounding does.
-        size: Its difference: that of an element, where one differs alone.
-        allowed: What is allowed of the element of which most is.
-    """
-
-    share: float
-    share_of_noise: float
-    size: float
-    allowed: float
+    share: float  # its difference over what is allowed
+    share_of_noise: float  # likewise where one element may leave its tolerance as far as rounding does
+    size: float  # its difference: that of an element, where one differs alone
+    allowed: float  # what is allowed of the element of which most is

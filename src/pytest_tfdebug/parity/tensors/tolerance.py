@@ -14,24 +14,18 @@ from pytest_tfdebug.tracing.record.globs import checked, matches
 
 
 class Tolerance(NamedTuple):
-    """Elements agree when ``|actual - expected| <= atol + rtol * |expected|``.
-
-    Args:
-        rtol: Relative tolerance.
-        atol: Absolute tolerance, in the tensor's units.
-        scaled: Multiply ``atol`` by the root mean square of the expected tensor where that is above 1: a sum of large
-            numbers that ends near 0 carries the rounding of the large numbers.
-        noise: Relative L2 up to which a tensor whose elements stay within :data:`NOISE_REACH` times the allowed
-            difference is rounding all the same: in a deep model the largest of many elements leaves a tolerance that
-            was made for one operation. 0 for none.
-        least_scale: What takes the place of 1 in ``scaled``.
-    """
+    """Elements agree when ``|actual - expected| <= atol + rtol * |expected|``."""
 
     rtol: float
-    atol: float
+    atol: float  # absolute tolerance, in the tensor's units
+    # multiply ``atol`` by the root mean square of the expected tensor where that is above 1: a sum of large numbers
+    # that ends near 0 carries the rounding of the large numbers
     scaled: bool = False
+    # relative L2 up to which a tensor whose elements stay within :data:`NOISE_REACH` times the allowed difference is
+    # rounding all the same: in a deep model the largest of many elements leaves a tolerance that was made for one
+    # operation. 0 for none.
     noise: float = 0.0
-    least_scale: float = 1.0
+    least_scale: float = 1.0  # what takes the place of 1 in ``scaled``
 
     def times(self, share: float) -> Tolerance:
         """Return a share of what is allowed."""
@@ -74,12 +68,7 @@ _ONE_ROUNDING = 0.25
 
 
 def by_floor(floor: float, dtype: str) -> Tolerance:
-    """Return the tolerance of a tensor whose floor is known.
-
-    Args:
-        floor: Norm of its difference from float64, over its own.
-        dtype: Its dtype.
-    """
+    """Return the tolerance of a tensor whose floor is known."""
     share = FLOORS * max(floor, _ONE_ROUNDING * torch.finfo(getattr(torch, dtype)).eps)
     return Tolerance(share, share, scaled=True, noise=share, least_scale=0.0)
 
@@ -94,20 +83,13 @@ class Tolerances:
 
     The strongest first: ``rtol`` and ``atol``; an override whose glob matches the module path (the last that matches);
     an override of the dtype; the floor of the tensor, where it is asked for and known; the default of the dtype.
-
-    Args:
-        rtol: For every tensor of floating point.
-        atol: For every tensor of floating point.
-        overrides: Dtype name or module-path glob, with its tolerance.
-        weaker: What holds where none of these says anything, in place of the defaults.
-        by: Where the defaults come from.
     """
 
-    rtol: float | None = None
-    atol: float | None = None
-    overrides: tuple[tuple[str, Tolerance], ...] = ()
-    weaker: Tolerances | None = None
-    by: ToleranceBy = "dtype"
+    rtol: float | None = None  # for every tensor of floating point
+    atol: float | None = None  # for every tensor of floating point
+    overrides: tuple[tuple[str, Tolerance], ...] = ()  # dtype name or module-path glob, with its tolerance
+    weaker: Tolerances | None = None  # what holds where none of these says anything, in place of the defaults
+    by: ToleranceBy = "dtype"  # where the defaults come from
 
     @property
     def globs(self) -> tuple[str, ...]:
@@ -143,16 +125,7 @@ def tolerances(
     atol: float | None = None,
     overrides: Mapping[str, tuple[float, float]] | None = None,
 ) -> Tolerances:
-    """Check what a user gave and build the tolerances.
-
-    Args:
-        rtol: Relative tolerance of every tensor, or None for the defaults.
-        atol: Absolute tolerance likewise.
-        overrides: ``{dtype name or module-path glob: (rtol, atol)}``.
-
-    Raises:
-        TFDebugError: If a value is negative or not a number, or an override is not a pair or no glob.
-    """
+    """Check what a user gave and build the tolerances."""
     for name, value in (("rtol", rtol), ("atol", atol)):
         _check(name, value)
     pairs = []
@@ -166,15 +139,7 @@ def tolerances(
 
 
 def read_tolerance(given: object) -> Tolerances:
-    """Return what one ``tolerance=`` says.
-
-    Args:
-        given: ``"dtype"``, ``"fp64"``, a pair ``(rtol, atol)`` of every tensor, or ``{dtype name or module-path glob:
-            (rtol, atol)}``; None for nothing.
-
-    Raises:
-        TFDebugError: If it is none of these, a number is negative, or a glob makes no sense.
-    """
+    """Return what one ``tolerance=`` says."""
     if given is None:
         return Tolerances()
     if isinstance(given, str) and given in get_args(ToleranceBy):

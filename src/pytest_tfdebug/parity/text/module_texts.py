@@ -17,19 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModuleTexts:
-    """The files of two modules, and the functions in them that are their forwards.
+    """The files of two modules, and the functions in them that are their forwards."""
 
-    Args:
-        own: The port's file.
-        reference: The reference's file.
-        forward: Name of the port's forward in its file.
-        counterpart: Name of the reference's.
-    """
-
-    own: SourceFile
+    own: SourceFile  # the port's file
     reference: SourceFile
-    forward: str
-    counterpart: str
+    forward: str  # name of the port's forward in its file
+    counterpart: str  # name of the reference's
 
     def differences(self, lines: SourceRange) -> list[TextDifference]:
         """Return where some lines of the port, and the functions that they use, are not the reference's."""
@@ -88,12 +81,7 @@ class ModuleTexts:
 
 
 def texts_of(item: CallComparison, recorded: Values | None) -> ModuleTexts | None:
-    """Return the texts of a call and of its expected one; None where one cannot be read, or is not what was recorded.
-
-    Args:
-        item: The two calls.
-        recorded: The reference's values, which hold the text of their lines where they were read from a file.
-    """
+    """Return the texts of a call and of its expected one; None where one cannot be read, or is not as recorded."""
     if item.expected is None or item.call.source is None or item.expected.source is None:
         return None
     own, reference = source_file(item.call.source.file), source_file(item.expected.source.file)

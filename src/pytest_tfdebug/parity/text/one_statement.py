@@ -32,25 +32,12 @@ _NOTHING_NARROWS = "No value, text or attribute singles out one of these lines."
 
 
 def one_statement(named: Culprit, compared: Compared, look: Explained) -> Culprit:
-    """Return the culprit of the calls with the statement that is wrong, and with both sides' lines.
-
-    Args:
-        named: The culprit, with the range of its lines.
-        compared: The calls, side by side.
-        look: What values say.
-    """
+    """Return the culprit of the calls with the statement that is wrong, and with both sides' lines."""
     return named if named.source is None else _StatementSearch(named, named.source, compared, look).culprit()
 
 
 class _StatementSearch:
-    """The search for a statement within the lines of a culprit.
-
-    Args:
-        named: The culprit of the calls.
-        lines: Its lines.
-        compared: The calls, side by side.
-        look: What values say.
-    """
+    """The search for a statement within the lines of a culprit."""
 
     def __init__(self, named: Culprit, lines: SourceRange, compared: Compared, look: Explained) -> None:
         self._named, self._lines, self._look = named, lines, look

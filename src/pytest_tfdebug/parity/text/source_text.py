@@ -20,12 +20,7 @@ _UNKNOWN = 6
 
 
 def source_text(meant: SourceRange | None, around: SourceRange | None) -> SourceText | None:
-    """Return the text of some lines with what stands around them; None where nothing can be read.
-
-    Args:
-        meant: The lines.
-        around: Lines of the forward that holds them, or that stands for it where no line is meant.
-    """
+    """Return the text of some lines with what stands around them; None where nothing can be read."""
     if meant is None:
         return None if around is None else _piece(around.file, around.first, around.last, None)
     is_inside = around is not None and around.file == meant.file and around.first <= meant.first <= around.last

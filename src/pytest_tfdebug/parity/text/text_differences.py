@@ -25,20 +25,13 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class TextDifference(NamedTuple):
-    """Statements of a port that are not the reference's.
+    """Statements of a port that are not the reference's."""
 
-    Args:
-        own: The port's; where it has none, the one before which the reference's belong.
-        reference: The reference's, likewise.
-        function: Name of the port's function that holds them.
-        is_left_out: Whether the port has none.
-        callers: Statements that lead to the function from where the search began, innermost first.
-    """
-
-    own: SourceRange
-    reference: SourceRange
-    function: str
-    is_left_out: bool
+    own: SourceRange  # the port's; where it has none, the one before which the reference's belong
+    reference: SourceRange  # the reference's, likewise
+    function: str  # name of the port's function that holds them
+    is_left_out: bool  # whether the port has none
+    # statements that lead to the function from where the search began, innermost first
     callers: tuple[SourceRange, ...] = ()
 
 
@@ -52,12 +45,7 @@ class _Unit(NamedTuple):
 
 
 class SourceFile:
-    """A file of Python with its functions.
-
-    Args:
-        path: Where it is.
-        text: What it holds.
-    """
+    """A file of Python with its functions."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
@@ -197,15 +185,7 @@ def _meet(unit: _Unit, lines: SourceRange) -> bool:
 def text_differences(
     own: SourceFile, name: str, lines: SourceRange, reference: SourceFile, other: str
 ) -> Iterator[TextDifference]:
-    """Yield where some lines of a function are not the reference's, if the two functions are one otherwise.
-
-    Args:
-        own: The port's file.
-        name: The function.
-        lines: The lines of it that are meant.
-        reference: The reference's file.
-        other: Its function.
-    """
+    """Yield where some lines of a function are not the reference's, if the two functions are one otherwise."""
     mine, theirs = own.units(name), reference.units(other)
     matcher = _matcher(mine, theirs)
     changes = [places for tag, *places in matcher.get_opcodes() if tag != "equal"]

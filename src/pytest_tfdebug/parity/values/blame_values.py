@@ -33,13 +33,7 @@ _CLEAR = 30.0
 
 
 def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int]) -> Finding | None:
-    """Return what is wrong with a port, from the outputs that differ.
-
-    Args:
-        pair: The forwards of the port and of its reference.
-        results: Values that the port returns and that differ.
-        expected: Those of the reference that they are held to.
-    """
+    """Return what is wrong with a port, from the outputs that differ."""
     results, expected = list(results), list(expected)
     unused = _not_returned(pair, results, expected)
     if unused is not None and pair.port.live.isdisjoint(value.index for value in unused.values):
@@ -88,12 +82,7 @@ def _tolerances(pair: ForwardPair, results: list[int], expected: list[int]) -> l
 
 
 class _AtTolerance:
-    """The search at one tolerance.
-
-    Attributes:
-        first: The port's value to blame; None where none is open.
-        missing: The first values of the reference that the port never computes.
-    """
+    """The search at one tolerance."""
 
     def __init__(self, pair: ForwardPair, tolerance: float, results: Sequence[int], expected: Sequence[int]) -> None:
         self._counterparts = Counterparts(pair, tolerance, results, expected)

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 class CallCounterparts:
-    """Finds the calls that are to blame for values.
-
-    Args:
-        counterparts: The two forwards at one tolerance.
-    """
+    """Finds the calls that are to blame for values."""
 
     def __init__(self, counterparts: Counterparts) -> None:
         self._counterparts = counterparts
@@ -149,11 +145,6 @@ class CallCounterparts:
 
         A call that was given what is meant, and uses it where the reference uses something else, was given its
         arguments in the wrong order: its caller is to blame.
-
-        Args:
-            first: The value that was computed from the wrong operand.
-            meant: The port's values that the right operand is.
-            other: The reference's value that is computed from the right operand.
         """
         side = self._counterparts.port
         for call in side.around(first.call):

@@ -22,18 +22,7 @@ _FIRST = 0.5
 
 
 class Counterparts:
-    """The two forwards at one tolerance.
-
-    Args:
-        pair: The forwards.
-        tolerance: Distance up to which two values count as one.
-        results: Values that the port returns and that differ.
-        expected: Those of the reference that they are held to.
-
-    Attributes:
-        port_open: The open values of the port.
-        reference_open: Those of the reference.
-    """
+    """The two forwards at one tolerance."""
 
     def __init__(self, pair: ForwardPair, tolerance: float, results: Sequence[int], expected: Sequence[int]) -> None:
         self.port, self.reference = pair.port, pair.reference
@@ -123,10 +112,6 @@ class Counterparts:
         """Yield values that a line gave in other places of this forward, and that lead to right results.
 
         An empty one, of an expert that no token goes to, is right whatever the line does.
-
-        Args:
-            value: The value that it gave here.
-            depth: How many of the value's lines must be the same, the innermost first.
         """
         for other in map(self.port.values.__getitem__, self._explained):
             if (

@@ -20,17 +20,11 @@ ALL_LINES = 99
 
 
 class _Axes(NamedTuple):
-    """The axes of a value, by their lengths, beside those of the reference's.
+    """The axes of a value, by their lengths, beside those of the reference's."""
 
-    Args:
-        moved: Those along which the elements lie in another order.
-        shared: Those that both have.
-        merged: Those that are several axes in one elsewhere: how these lie in it is a matter of layout.
-    """
-
-    moved: frozenset[int]
-    shared: frozenset[int]
-    merged: frozenset[int]
+    moved: frozenset[int]  # those along which the elements lie in another order
+    shared: frozenset[int]  # those that both have
+    merged: frozenset[int]  # those that are several axes in one elsewhere: how these lie in it is a matter of layout
 
     def reordered(self, *, is_strict: bool) -> frozenset[int]:
         """Return the axes in another order, with those where this may be a layout if not strict."""
@@ -42,11 +36,7 @@ class _Axes(NamedTuple):
 
 
 class ElementOrder:
-    """The order of the elements of a port's values.
-
-    Args:
-        counterparts: The two forwards at one tolerance.
-    """
+    """The order of the elements of a port's values."""
 
     def __init__(self, counterparts: Counterparts) -> None:
         self._counterparts = counterparts
@@ -55,10 +45,6 @@ class ElementOrder:
         """Return the value since which the elements of an operand lie in another order than they should.
 
         Of several axes the last that changed: what changed before led to values that agree.
-
-        Args:
-            index: The operand.
-            is_pure: Whether nothing but the order of its operands can make the result differ.
         """
         for is_strict in (True, False) if is_pure else (True,):
             since = [

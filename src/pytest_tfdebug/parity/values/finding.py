@@ -15,22 +15,13 @@ Fault = Literal["replaced", "operand", "applied", "left-out", "order", "weights"
 
 @dataclass
 class Finding:
-    """What the values of two forwards say.
+    """What the values of two forwards say."""
 
-    Args:
-        fault: What is wrong.
-        call: The port's call that is to blame.
-        values: The port's values that are shown, the first alone if they lie too far apart; empty where it has none.
-        reference: The first value of the reference that the port never computes.
-        reference_call: The call of the reference that holds its line.
-        weights: Names of parameters that are wrong.
-        depth: Which of a value's lines is meant: 0 for the innermost, 1 for its caller's.
-    """
-
-    fault: Fault
-    call: Call
+    fault: Fault  # what is wrong
+    call: Call  # the port's call that is to blame
+    # the port's values that are shown, the first alone if they lie too far apart; empty where it has none
     values: list[Value]
-    reference: Value | None
-    reference_call: Call | None
-    weights: tuple[str, ...] = ()
-    depth: int = 0
+    reference: Value | None  # the first value of the reference that the port never computes
+    reference_call: Call | None  # the call of the reference that holds its line
+    weights: tuple[str, ...] = ()  # names of parameters that are wrong
+    depth: int = 0  # which of a value's lines is meant: 0 for the innermost, 1 for its caller's

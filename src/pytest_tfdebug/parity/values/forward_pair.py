@@ -17,32 +17,15 @@ if TYPE_CHECKING:
 
 
 class ResultPairs(NamedTuple):
-    """The outputs of the two roots, side by side.
+    """The outputs of the two roots, side by side."""
 
-    Args:
-        agreeing: Values that both return, whatever they are called.
-        differing: Values under one name, or of one form, that differ.
-        leftover: What only one side returns, with None for the other.
-    """
-
-    agreeing: list[tuple[int, int]]
-    differing: list[tuple[int, int]]
-    leftover: list[tuple[int | None, int | None]]
+    agreeing: list[tuple[int, int]]  # values that both return, whatever they are called
+    differing: list[tuple[int, int]]  # values under one name, or of one form, that differ
+    leftover: list[tuple[int | None, int | None]]  # what only one side returns, with None for the other
 
 
 class ForwardPair:
-    """The forwards of a port and of its reference.
-
-    Args:
-        port: The values of the forward under test.
-        reference: Those of the forward that it is held to.
-
-    Attributes:
-        weights: Partners of the port's parameters.
-        back: Partners of the reference's parameters.
-        matches: Partners of the port's values.
-        back_matches: Partners of the reference's values.
-    """
+    """The forwards of a port and of its reference."""
 
     def __init__(self, port: Values, reference: Values) -> None:
         self.port, self.reference = Side(port), Side(reference)
@@ -125,12 +108,7 @@ class ForwardPair:
         return {index for index, apart in self._joined.items() if apart <= tolerance}
 
     def wrong_weights(self, own: str, expected: str) -> dict[str, str]:
-        """Return the parameters of a module that are not those of the reference's module, and what is wrong with each.
-
-        Args:
-            own: Path of the port's module; empty for the root.
-            expected: Path of the reference's.
-        """
+        """Return the parameters of a module that are not those of the reference's module, and what is wrong."""
         theirs = self.reference.table.parameters
         found = {}
         for name, (fingerprint, shape) in self.port.table.parameters.items():

@@ -26,15 +26,10 @@ _ORDER = 1e-4
 
 
 class Partner(NamedTuple):
-    """A value of the other forward that has nearly the same fingerprint.
+    """A value of the other forward that has nearly the same fingerprint."""
 
-    Args:
-        distance: How far apart they are, see :func:`pytest_tfdebug.fingerprints.distance`.
-        place: Its index in the other table.
-    """
-
-    distance: float
-    place: int
+    distance: float  # how far apart they are, see :func:`pytest_tfdebug.fingerprints.distance`
+    place: int  # its index in the other table
 
 
 class Matches:
@@ -42,10 +37,6 @@ class Matches:
 
     Two that are one number throughout tell little: what comes from parameters is only such a value of as many elements.
     A product is no parameter: where it equals the bias, what was multiplied is all zeros.
-
-    Args:
-        own: The forward whose values are looked up.
-        other: The one that they are looked for in.
     """
 
     def __init__(self, own: Side, other: Side) -> None:

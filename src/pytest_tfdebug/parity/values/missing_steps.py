@@ -18,25 +18,13 @@ _SAME_STEP = 2.0
 
 
 class MissingSteps:
-    """Blames the calls and lines of a port that go on without a step.
-
-    Args:
-        counterparts: The two forwards at one tolerance.
-        calls: The pairs of their calls.
-    """
+    """Blames the calls and lines of a port that go on without a step."""
 
     def __init__(self, counterparts: Counterparts, calls: CallCounterparts) -> None:
         self._counterparts, self._calls = counterparts, calls
 
     def left_out(self, first: Value, other: Value, mine: list[int], absent: int) -> Finding:
-        """Blame what goes on without a value.
-
-        Args:
-            first: The port's value that was computed without it.
-            other: The reference's value that was computed from it.
-            mine: Operands of the port's value that the reference's has not.
-            absent: The reference's value that the port never computes.
-        """
+        """Blame what goes on without a value."""
         pair, port = self._counterparts, self._counterparts.port
         if mine:
             first, other, mine, absent = self._past_repeated(first, other, mine, absent)
@@ -102,11 +90,7 @@ class MissingSteps:
         return pair.found("left-out", call, [first], origin, reference_call=around)
 
     def never_computed(self, absent: Value) -> Finding:
-        """Blame what goes on without a value, where no value of the port is open.
-
-        Args:
-            absent: The reference's value that the port never computes.
-        """
+        """Blame what goes on without a value, where no value of the port is open."""
         pair, port = self._counterparts, self._counterparts.port
         before = [mine for made in absent.producers for mine in pair.back_matches.within(made, pair.tolerance)]
         shown = [port.values[max(before)]] if before else []

@@ -26,12 +26,7 @@ _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 def suggested_rules(pair: ForwardPair, named: Mapping[str, str]) -> dict[str, str]:
-    """Return rules for ``rename=`` that give a port's modules the names of the reference's.
-
-    Args:
-        pair: The two forwards.
-        named: Path of each of the port's modules -> the reference's path that it stands for already.
-    """
+    """Return rules for ``rename=`` that give a port's modules the names of the reference's."""
     partners = _by_parameters(pair)
     partners[pair.port.root.path] = pair.reference.root.path
     _add_by_calls(pair, partners)

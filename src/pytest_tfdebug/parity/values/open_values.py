@@ -25,16 +25,7 @@ FLOOR = 3e-7
 
 
 class OpenValues:
-    """The open values of one forward.
-
-    Args:
-        side: Its values.
-        matches: Their partners in the other forward.
-        tolerance: Distance up to which two values count as one.
-        results: The output values that differ.
-        known: Names of parameters that the other forward has under any name.
-        right: Values that are right though the other forward has none like them.
-    """
+    """The open values of one forward."""
 
     def __init__(
         self,
@@ -70,9 +61,6 @@ class OpenValues:
         What was there before the forward, or was made of nothing, is never wrong by itself: it is wrong where it is
         used. Constants (masks, positions, tables) are written in many ways: among values that come from parameters,
         they count as given.
-
-        Args:
-            among: Look among these values only, constants too.
         """
         counted = self.open & set(among) if among is not None else {i for i in self.open if self._side.weighted[i]}
         counted = counted or self.open

@@ -48,35 +48,19 @@ _TOLD: dict[str, tuple[str, str]] = {
 
 @dataclass
 class Explained:
-    """What values say of two forwards.
+    """What values say of two forwards."""
 
-    Args:
-        culprit: Who is to blame; None where every output that both return agrees, or nothing is known.
-        is_known: Whether the outputs of the two roots could be paired.
-        compared: Calls of the reference whose outputs the port computes too.
-        expected: Calls of the reference.
-        notes: What else was seen, in sentences.
-        finding: What the culprit was made from.
-        pair: The two forwards.
-        proved: Whom a proof names, the likeliest first: one for each line that mends the port.
-    """
-
-    culprit: Culprit | None
-    is_known: bool
-    compared: int
-    expected: int
-    notes: list[str] = field(default_factory=list)
-    finding: Finding | None = None
-    pair: ForwardPair | None = field(default=None, repr=False)
-    proved: tuple[Culprit, ...] = ()
+    culprit: Culprit | None  # who is to blame; None where every output that both return agrees, or nothing is known
+    is_known: bool  # whether the outputs of the two roots could be paired
+    compared: int  # calls of the reference whose outputs the port computes too
+    expected: int  # calls of the reference
+    notes: list[str] = field(default_factory=list)  # what else was seen, in sentences
+    finding: Finding | None = None  # what the culprit was made from
+    pair: ForwardPair | None = field(default=None, repr=False)  # the two forwards
+    proved: tuple[Culprit, ...] = ()  # whom a proof names, the likeliest first: one for each line that mends the port
 
     def wrong_weights(self, own: str, expected: str) -> dict[str, str]:
-        """Return the parameters of a module that are not those of its partner, and what is wrong with each.
-
-        Args:
-            own: Path of the port's module; empty for the root.
-            expected: Path of the reference's.
-        """
+        """Return the parameters of a module that are not those of its partner, and what is wrong with each."""
         return {} if self.pair is None else self.pair.wrong_weights(own, expected)
 
     @property
@@ -87,14 +71,7 @@ class Explained:
 
 
 def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> Explained:
-    """Hold the values of a forward to those of its reference.
-
-    Args:
-        expected: Values of the reference.
-        actual: Values of the forward under test.
-        fails: Whether the roots' outputs are known to differ, or to agree; None where they could not be laid side by
-            side by name.
-    """
+    """Hold the values of a forward to those of its reference."""
     pair = ForwardPair(actual, expected)
     pairs = pair.pair_results(AGREE)
     is_widened = expected.is_widened or actual.is_widened

@@ -13,18 +13,7 @@ if TYPE_CHECKING:
 
 
 class Side:
-    """One forward.
-
-    Args:
-        table: Its values.
-
-    Attributes:
-        values: Every value, in the order of computation.
-        calls: Its calls by their ``index``.
-        weighted: Of each value whether it comes from a parameter or an input of floating point.
-        users: The values that were computed from each value.
-        callers: ``index`` of the calls that made others.
-    """
+    """One forward."""
 
     def __init__(self, table: Values) -> None:
         self.table = table

@@ -30,22 +30,17 @@ Parameters: TypeAlias = "Mapping[str, tuple[Fingerprint, tuple[int, ...]]]"
 
 @dataclass
 class Weights:
-    """The pairs of parameters.
+    """The pairs of parameters."""
 
-    Args:
-        partners: Names of the other side's parameters with the same numbers, by own name; several for joined siblings
-            and for equal ones.
-        joined: Own names that stand for several of the other side, or are a part of one.
-        reordered: Own names whose numbers lie in another order along an axis, though the shape is the same.
-        transposed: Own names whose shape is the other side's reversed.
-        unknown: Own names that the other side has no counterpart for.
-    """
-
+    # names of the other side's parameters with the same numbers, by own name; several for joined siblings and for equal
+    # ones
     partners: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    # own names that stand for several of the other side, or are a part of one
     joined: set[str] = field(default_factory=set)
+    # own names whose numbers lie in another order along an axis, though the shape is the same
     reordered: set[str] = field(default_factory=set)
-    transposed: set[str] = field(default_factory=set)
-    unknown: set[str] = field(default_factory=set)
+    transposed: set[str] = field(default_factory=set)  # own names whose shape is the other side's reversed
+    unknown: set[str] = field(default_factory=set)  # own names that the other side has no counterpart for
 
     def is_misplaced(self, name: str) -> bool:
         """Tell whether a parameter lies in another order than those of the same name in other layers.
@@ -79,12 +74,7 @@ class Weights:
         return any(_starred(other) == _starred(name) for other in self.partners if other != name)
 
     def told(self, names: Sequence[str], expected: str = "") -> str:
-        """Say in sentences what is wrong with some parameters.
-
-        Args:
-            names: The parameters.
-            expected: The reference's parameter that the one should be, where that is known.
-        """
+        """Say in sentences what is wrong with some parameters."""
         return " ".join(self._told(name, expected) for name in names)
 
     def _told(self, name: str, expected: str) -> str:
@@ -109,9 +99,6 @@ class Weights:
         """Say in a sentence each how parameters are laid out otherwise than the reference's, in all layers alike.
 
         A bias that goes with its weight is not told.
-
-        Args:
-            blamed: Own names that are a fault and no convention.
         """
         told: dict[str, list[str]] = {}
         for name, partners in self.partners.items():
@@ -131,12 +118,7 @@ class Weights:
         yield from (sentence for sentence, names in told.items() if len(names) > 1 or "order" not in sentence)
 
     def unused(self, own: Collection[str], other: Collection[str]) -> Iterator[str]:
-        """Say in a sentence each which parameters change no output, in no layer, though the other side's do.
-
-        Args:
-            own: Names of the parameters that this side's outputs come from.
-            other: Those that the other side's come from.
-        """
+        """Say in a sentence each which parameters change no output, in no layer, though the other side's do."""
         alike = set(map(_starred, own))
         told = {_starred(name): partners[0] for name, partners in self.partners.items() if name not in self.joined}
         for name, partner in told.items():
@@ -150,13 +132,7 @@ class Weights:
 
 
 def pair_weights(own: Parameters, other: Parameters, *, is_cast: bool = False) -> Weights:
-    """Pair parameters by their fingerprints.
-
-    Args:
-        own: Fingerprint and shape of each parameter, by name.
-        other: Those of the other side.
-        is_cast: Whether one side holds them in a lower precision.
-    """
+    """Pair parameters by their fingerprints."""
     tolerance = _CAST if is_cast else _SAME
     found = Weights()
     by_count: dict[int, list[str]] = {}
