@@ -32,56 +32,32 @@ _LONGEST_NAME = 60
 
 @dataclass(frozen=True)
 class SourceText:
-    """A piece of source with the lines that are meant.
+    """A piece of source with the lines that are meant."""
 
-    Args:
-        file: Path of the file.
-        first: Number of the first line of ``text``.
-        text: The lines.
-        marked: The lines that are meant; None where the piece is shown for comparison alone.
-    """
-
-    file: str
-    first: int
+    file: str  # path of the file
+    first: int  # number of the first line of ``text``
     text: tuple[str, ...]
-    marked: SourceRange | None = None
+    marked: SourceRange | None = None  # the lines that are meant; None where the piece is shown for comparison alone
 
 
 @dataclass(frozen=True)
 class CallRecord:
-    """One call of a module.
+    """One call of a module."""
 
-    Args:
-        index: Its number; calls are listed as they began.
-        path: Module path.
-        class_name: The module's class.
-        call: Call index of the module, from 0.
-        parent: ``index`` of the enclosing call.
-        ended: Its place in the order in which calls ended.
-        state: What became of it.
-        share: Greatest difference over what is allowed there; None where it was not measured.
-        max_abs: Greatest absolute difference.
-        allowed: What is allowed there.
-        relative_l2: Norm of the difference over the norm of the expected tensor.
-        shape: Of the tensor that these are of.
-        dtype: Likewise.
-        source: Lines of its forward.
-    """
-
-    index: int
+    index: int  # its number; calls are listed as they began
     path: str
-    class_name: str
-    call: int
-    parent: int | None
-    ended: int
-    state: CallState
-    share: float | None = None
-    max_abs: float | None = None
-    allowed: float | None = None
-    relative_l2: float | None = None
-    shape: tuple[int, ...] = ()
+    class_name: str  # the module's class
+    call: int  # call index of the module, from 0
+    parent: int | None  # ``index`` of the enclosing call
+    ended: int  # its place in the order in which calls ended
+    state: CallState  # what became of it
+    share: float | None = None  # greatest difference over what is allowed there; None where it was not measured
+    max_abs: float | None = None  # greatest absolute difference
+    allowed: float | None = None  # what is allowed there
+    relative_l2: float | None = None  # norm of the difference over the norm of the expected tensor
+    shape: tuple[int, ...] = ()  # of the tensor that these are of
     dtype: str = ""
-    source: SourceRange | None = None
+    source: SourceRange | None = None  # lines of its forward
 
 
 @dataclass(frozen=True)
@@ -95,155 +71,89 @@ class CallPair:
 
 @dataclass(frozen=True)
 class ValueRecord:
-    """What one operator computed, near the culprit.
+    """What one operator computed, near the culprit."""
 
-    Args:
-        index: Its number on its side.
-        operator: The operator; empty for what was there before.
-        name: Of a parameter, buffer or input.
-        module: Module path of the call that computed it.
-        source: The line that asked for it.
-        code: The text of that line.
-        shape: Its shape.
-        dtype: Its dtype.
-        producers: Values that it was computed from, by ``index``.
-        state: Whether the other side has it.
-        partner: The other side's value that is the same, by ``index``.
-        is_culprit: The verdict names it.
-    """
-
-    index: int
-    operator: str
-    name: str
-    module: str
-    source: SourceRange | None
-    code: str
+    index: int  # its number on its side
+    operator: str  # the operator; empty for what was there before
+    name: str  # of a parameter, buffer or input
+    module: str  # module path of the call that computed it
+    source: SourceRange | None  # the line that asked for it
+    code: str  # the text of that line
     shape: tuple[int, ...]
     dtype: str
-    producers: tuple[int, ...]
-    state: ValueState
-    partner: int | None = None
-    is_culprit: bool = False
+    producers: tuple[int, ...]  # values that it was computed from, by ``index``
+    state: ValueState  # whether the other side has it
+    partner: int | None = None  # the other side's value that is the same, by ``index``
+    is_culprit: bool = False  # the verdict names it
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of elements between edges, one more than counts.
+    """Counts of elements between edges, one more than counts."""
 
-    Args:
-        edges: Where the bins begin and end, in the tensor's units, or their decimal logarithms.
-        expected: Elements of the expected tensor.
-        actual: Elements of the actual tensor.
-    """
-
-    edges: tuple[float, ...]
-    expected: tuple[int, ...]
-    actual: tuple[int, ...]
+    edges: tuple[float, ...]  # where the bins begin and end, in the tensor's units, or their decimal logarithms
+    expected: tuple[int, ...]  # elements of the expected tensor
+    actual: tuple[int, ...]  # elements of the actual tensor
 
 
 @dataclass(frozen=True)
 class ElementGrid:
-    """The elements of a tensor that differs, as a grid; of a large one the worst element of each block.
+    """The elements of a tensor that differs, as a grid; of a large one the worst element of each block."""
 
-    Args:
-        tensor: Which tensor this is.
-        shape: Its shape.
-        axes: A name for each axis, ``batch``.
-        rows: Number of rows of the grid: all axes but the last.
-        columns: Number of columns: the last axis.
-        block: Rows and columns of the tensor behind one cell.
-        expected: The elements, row by row.
-        actual: Likewise.
-        allowed: What was allowed at each.
-        histogram: Of all elements.
-        differences: Of the decimal logarithms of the absolute differences, those that are 0 left out.
-    """
-
-    tensor: str
+    tensor: str  # which tensor this is
     shape: tuple[int, ...]
-    axes: tuple[str, ...]
-    rows: int
-    columns: int
-    block: tuple[int, int]
-    expected: tuple[float, ...]
+    axes: tuple[str, ...]  # a name for each axis, ``batch``
+    rows: int  # number of rows of the grid: all axes but the last
+    columns: int  # number of columns: the last axis
+    block: tuple[int, int]  # rows and columns of the tensor behind one cell
+    expected: tuple[float, ...]  # the elements, row by row
     actual: tuple[float, ...]
-    allowed: tuple[float, ...]
-    histogram: Histogram | None = None
+    allowed: tuple[float, ...]  # what was allowed at each
+    histogram: Histogram | None = None  # of all elements
+    # of the decimal logarithms of the absolute differences, those that are 0 left out
     differences: Histogram | None = None
 
 
 @dataclass(frozen=True)
 class ForwardRecord:
-    """Two forwards side by side.
+    """Two forwards side by side."""
 
-    Args:
-        own: Calls of the forward under test.
-        reference: Calls of the one it is held to.
-        pairs: Which belong together.
-        measure: What ``share`` is a share of: the ``tolerance`` of elements, or that of ``fingerprints`` where names do
-            not pair.
-        culprit: ``index`` of the culprit's own call; None where it has none.
-        sources: The culprit's source, and the reference's.
-        values: Values around the culprit.
-        reference_values: Those of the reference.
-        elements: A tensor that differs.
-    """
-
-    own: tuple[CallRecord, ...] = ()
-    reference: tuple[CallRecord, ...] = ()
-    pairs: tuple[CallPair, ...] = ()
+    own: tuple[CallRecord, ...] = ()  # calls of the forward under test
+    reference: tuple[CallRecord, ...] = ()  # calls of the one it is held to
+    pairs: tuple[CallPair, ...] = ()  # which belong together
+    # what ``share`` is a share of: the ``tolerance`` of elements, or that of ``fingerprints`` where names do not pair
     measure: Literal["tolerance", "fingerprints"] = "tolerance"
-    culprit: int | None = None
-    sources: tuple[SourceText | None, SourceText | None] = (None, None)
-    values: tuple[ValueRecord, ...] = ()
-    reference_values: tuple[ValueRecord, ...] = ()
-    elements: ElementGrid | None = None
+    culprit: int | None = None  # ``index`` of the culprit's own call; None where it has none
+    sources: tuple[SourceText | None, SourceText | None] = (None, None)  # the culprit's source, and the reference's
+    values: tuple[ValueRecord, ...] = ()  # values around the culprit
+    reference_values: tuple[ValueRecord, ...] = ()  # those of the reference
+    elements: ElementGrid | None = None  # a tensor that differs
 
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """How far each token is off after each module, as a share of what is allowed.
+    """How far each token is off after each module, as a share of what is allowed."""
 
-    Args:
-        modules: Module paths, in the order in which their calls ended: the rows.
-        tokens: Number of positions without the pads, all rows of the batch side by side: the columns.
-        rows: Rows of the batch.
-        shares: Greatest difference over what is allowed, module by module.
-        block: Tokens behind one column.
-    """
-
-    modules: tuple[str, ...]
-    tokens: int
-    rows: int
-    shares: tuple[float, ...]
-    block: int = 1
+    modules: tuple[str, ...]  # module paths, in the order in which their calls ended: the rows
+    tokens: int  # number of positions without the pads, all rows of the batch side by side: the columns
+    rows: int  # rows of the batch
+    shares: tuple[float, ...]  # greatest difference over what is allowed, module by module
+    block: int = 1  # tokens behind one column
 
 
 @dataclass(frozen=True)
 class HeadroomRecord:
-    """How near the values of a module come to the end of a dtype's range.
-
-    Args:
-        path: Module path.
-        class_name: The module's class.
-        place: Which tensor, ``output[0]``.
-        forward: Number of the forward.
-        value: Its largest absolute value, or the square of it.
-        limit: Largest number of the dtype.
-        dtype: The dtype.
-        is_square: The value is a square, as a norm computes it.
-        is_culprit: The verdict names this tensor.
-    """
+    """How near the values of a module come to the end of a dtype's range."""
 
     path: str
-    class_name: str
-    place: str
-    forward: int
-    value: float
-    limit: float
+    class_name: str  # the module's class
+    place: str  # which tensor, ``output[0]``
+    forward: int  # number of the forward
+    value: float  # its largest absolute value, or the square of it
+    limit: float  # largest number of the dtype
     dtype: str
-    is_square: bool = False
-    is_culprit: bool = False
+    is_square: bool = False  # the value is a square, as a norm computes it
+    is_culprit: bool = False  # the verdict names this tensor
 
 
 @dataclass(frozen=True)
@@ -260,66 +170,39 @@ class LoadRecord:
 
 @dataclass(frozen=True)
 class BlindRecord:
-    """A field of a configuration that matters, and that inputs cannot see at its own value.
+    """A field of a configuration that matters, and that inputs cannot see at its own value."""
 
-    Args:
-        field: Name of the field: ``sliding_window``, ``text_config.hidden_act``.
-        own: Its value, as it is typed.
-        value: The value that shows it.
-        why: What a model computes with that does not read the field, and that gives the same.
-    """
-
-    field: str
-    own: str
-    value: str
-    why: str
+    field: str  # name of the field: ``sliding_window``, ``text_config.hidden_act``
+    own: str  # its value, as it is typed
+    value: str  # the value that shows it
+    why: str  # what a model computes with that does not read the field, and that gives the same
 
 
 @dataclass(frozen=True)
 class FieldRecord:
-    """A field of a configuration that was moved; see :class:`pytest_tfdebug.sweeping.result.FieldRow`.
+    """A field of a configuration that was moved; see :class:`pytest_tfdebug.sweeping.result.FieldRow`."""
 
-    Args:
-        field: Name of the field.
-        verdict: What became of it.
-        own: Its value, as text.
-        value: The value it was moved to.
-        reference_moved: How far the reference moved, relative to its output.
-        port_moved: How far the port moved; None where that is not known.
-        error: How far the port is from the reference at the new value.
-        note: What else is known.
-        known: Why it is known to fail.
-        culprit: The answer of the comparison at the new value, in a line.
-    """
-
-    field: str
-    verdict: str
-    own: str
-    value: str
-    reference_moved: float
-    port_moved: float | None
-    error: float | None
-    note: str
-    known: str
-    culprit: str
+    field: str  # name of the field
+    verdict: str  # what became of it
+    own: str  # its value, as text
+    value: str  # the value it was moved to
+    reference_moved: float  # how far the reference moved, relative to its output
+    port_moved: float | None  # how far the port moved; None where that is not known
+    error: float | None  # how far the port is from the reference at the new value
+    note: str  # what else is known
+    known: str  # why it is known to fail
+    culprit: str  # the answer of the comparison at the new value, in a line
 
 
 class PromiseVerdict(NamedTuple):
-    """A verdict on one model and one promise, as it travels with the report of its test.
+    """A verdict on one model and one promise, as it travels with the report of its test."""
 
-    Args:
-        model: Class of the model.
-        promise: Name of the promise.
-        state: ``varies``: by design, as declared.
-        text: Why it varies or does not apply, or the first line of the failure, or what is worth saying of a pass.
-        culprit: Module path of the culprit of a failure; empty where that is not known.
-    """
-
-    model: str
-    promise: str
-    state: Literal["passes", "varies", "does not apply", "fails"]
+    model: str  # class of the model
+    promise: str  # name of the promise
+    state: Literal["passes", "varies", "does not apply", "fails"]  # ``varies``: by design, as declared
+    # why it varies or does not apply, or the first line of the failure, or what is worth saying of a pass
     text: str = ""
-    culprit: str = ""
+    culprit: str = ""  # module path of the culprit of a failure; empty where that is not known
 
 
 @dataclass(frozen=True)

@@ -29,30 +29,19 @@ MOMENTS = 7
 
 
 class Fingerprint(NamedTuple):
-    """What is kept of a tensor's values.
+    """What is kept of a tensor's values."""
 
-    Args:
-        elements: Number of elements.
-        finite: Number of elements that are neither inf, nan nor larger than 1e30; for an int64, than half its largest.
-        mean: Mean of the finite elements.
-        size: Mean of their absolute values.
-        rms: Root of the mean of their squares.
-        third: Cube root of the mean of their cubes.
-        fourth: Fourth root of the mean of their fourth powers.
-        low: Smallest of them.
-        high: Largest of them.
-        axes: ``(length, number)`` for each axis longer than 1: the mean, weighted by a fixed weight for each place.
-    """
-
-    elements: int
+    elements: int  # number of elements
+    # number of elements that are neither inf, nan nor larger than 1e30; for an int64, than half its largest
     finite: int
-    mean: float
-    size: float
-    rms: float
-    third: float
-    fourth: float
-    low: float
-    high: float
+    mean: float  # mean of the finite elements
+    size: float  # mean of their absolute values
+    rms: float  # root of the mean of their squares
+    third: float  # cube root of the mean of their cubes
+    fourth: float  # fourth root of the mean of their fourth powers
+    low: float  # smallest of them
+    high: float  # largest of them
+    # ``(length, number)`` for each axis longer than 1: the mean, weighted by a fixed weight for each place
     axes: tuple[tuple[int, float], ...] = ()
 
     @property
@@ -75,12 +64,7 @@ class Fingerprinter:
         self._weights: dict[tuple[int, int, torch.device, int, int], torch.Tensor] = {}
 
     def of(self, tensor: torch.Tensor, same_as: Fingerprint | None = None) -> Fingerprint:
-        """Return the fingerprint of a tensor.
-
-        Args:
-            tensor: Any strided tensor; a complex one is read as pairs of numbers.
-            same_as: Fingerprint of a tensor that has the same elements, in another shape.
-        """
+        """Return the fingerprint of a tensor."""
         values = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).detach()
         count, sums = values.numel(), _Sums(same_as)
         if not count:

@@ -18,41 +18,24 @@ Kind = Literal["module", "glue", "not-called", "extra-call", "inputs", "dtype", 
 
 
 class Site(NamedTuple):
-    """A place in a function's source: the expression that called a module.
+    """A place in a function's source: the expression that called a module."""
 
-    Args:
-        file: Absolute path of the source file.
-        line: First line of the expression, from 1.
-        end_line: Last line of the expression.
-        function: Qualified name of the function.
-        first_line: First line of the function, its decorators included.
-        last_line: Last line of the function.
-        code: The text of the expression's lines, where it was recorded with them.
-    """
-
-    file: str
-    line: int
-    end_line: int
-    function: str
-    first_line: int
-    last_line: int
-    code: str = ""
+    file: str  # absolute path of the source file
+    line: int  # first line of the expression, from 1
+    end_line: int  # last line of the expression
+    function: str  # qualified name of the function
+    first_line: int  # first line of the function, its decorators included
+    last_line: int  # last line of the function
+    code: str = ""  # the text of the expression's lines, where it was recorded with them
 
 
 class SourceRange(msgspec.Struct, frozen=True, eq=False, omit_defaults=True):
-    """Lines of a file, both ends included; as text ``modeling_llama.py:212-219``.
+    """Lines of a file, both ends included; as text ``modeling_llama.py:212-219``."""
 
-    Args:
-        file: Path of the file; of a reference that was recorded elsewhere, as it is imported.
-        first: First line, from 1.
-        last: Last line.
-        code: The text of the lines, where it was recorded with them; empty where it can be read from the file.
-    """
-
-    file: str
-    first: int
+    file: str  # path of the file; of a reference that was recorded elsewhere, as it is imported
+    first: int  # first line, from 1
     last: int
-    code: str = ""
+    code: str = ""  # the text of the lines, where it was recorded with them; empty where it can be read from the file
 
     @property
     def numbers(self) -> str:
@@ -75,21 +58,13 @@ class SourceRange(msgspec.Struct, frozen=True, eq=False, omit_defaults=True):
 
 
 class Statistics(NamedTuple):
-    """Summary of one tensor; all NaN for an empty one.
-
-    Args:
-        min: Smallest element.
-        max: Largest element.
-        mean: Mean, in float64.
-        std: Standard deviation with Bessel's correction, as ``torch.Tensor.std``; NaN for one element.
-        non_finite: Number of inf and nan elements.
-    """
+    """Summary of one tensor; all NaN for an empty one."""
 
     min: float
     max: float
     mean: float
-    std: float
-    non_finite: int
+    std: float  # standard deviation with Bessel's correction, as ``torch.Tensor.std``; NaN for one element
+    non_finite: int  # number of inf and nan elements
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,64 +72,44 @@ class Digest:
     """What is kept of a tensor that is not kept whole; :mod:`pytest_tfdebug.tracing.values.digest` makes it.
 
     Complex numbers are pairs of elements here.
-
-    Args:
-        elements: Its elements at seeded places, in its dtype, ``(kept,)``.
-        sums: Sums of all its elements with seeded signs, ``(buckets,)``: a change of any element changes one.
-        norm: Root of the sum of the squares of its finite elements.
-        tops: The largest elements of its rows, in its dtype, ``(tops,)``; empty for most tensors.
-        top_places: Where these stand, in the order of the elements, int64.
     """
 
-    elements: Tensor
-    sums: Tensor
-    norm: float
-    tops: Tensor
-    top_places: Tensor
+    elements: Tensor  # its elements at seeded places, in its dtype, ``(kept,)``
+    sums: Tensor  # sums of all its elements with seeded signs, ``(buckets,)``: a change of any element changes one
+    norm: float  # root of the sum of the squares of its finite elements
+    tops: Tensor  # the largest elements of its rows, in its dtype, ``(tops,)``; empty for most tensors
+    top_places: Tensor  # where these stand, in the order of the elements, int64
 
 
 class Part(NamedTuple):
-    """Where what one rank holds lies in a whole tensor.
+    """Where what one rank holds lies in a whole tensor."""
 
-    Args:
-        shape: Shape of the whole.
-        start: Index of its first element there.
-        is_summand: Whether the whole is the sum of what the ranks hold in one place.
-    """
-
-    shape: tuple[int, ...]
-    start: tuple[int, ...]
-    is_summand: bool = False
+    shape: tuple[int, ...]  # shape of the whole
+    start: tuple[int, ...]  # index of its first element there
+    is_summand: bool = False  # whether the whole is the sum of what the ranks hold in one place
 
 
 @dataclass(slots=True)
 class TensorRecord:
-    """One leaf of a call's inputs or outputs.
+    """One leaf of a call's inputs or outputs."""
 
-    Args:
-        leaf: Leaf path: how to reach the tensor in the nested value; empty when the value is the tensor.
-        shape: Shape, in elements.
-        dtype: Name without the ``torch.`` prefix, ``"float32"``.
-        tensor: The values as they were when they were recorded; None when they cannot be kept (meta tensors), or a
-            golden holds a digest of them.
-        statistics: Known summary, or None until :func:`pytest_tfdebug.tracing.values.statistics.summarize` fills it.
-        digest: What is kept in place of the tensor.
-        floor: How far it is from what the same forward gives in float64: norm of the difference over that of the
-            tensor. None where it was not measured, or is no rounding.
-        part: Where it lies in a whole tensor that several ranks hold, if a ``DTensor`` says so.
-        placement: How a whole tensor lay on the ranks that it was recorded on: ``"Shard(1)"``, ``"Partial"``;
-            ``"ranks"`` where the parts of the ranks are stacked along axis 0, for nobody knows their axis. Empty for
-            one that each rank held, or one process.
-    """
-
-    leaf: str
-    shape: tuple[int, ...]
-    dtype: str
+    leaf: str  # leaf path: how to reach the tensor in the nested value; empty when the value is the tensor
+    shape: tuple[int, ...]  # shape, in elements
+    dtype: str  # name without the ``torch.`` prefix, ``"float32"``
+    # the values as they were when they were recorded; None when they cannot be kept (meta tensors), or a golden holds a
+    # digest of them
     tensor: Tensor | None = field(repr=False)
+    # known summary, or None until :func:`pytest_tfdebug.tracing.values.statistics.summarize` fills it
     statistics: Statistics | None = field(default=None, repr=False)
-    digest: Digest | None = field(default=None, repr=False)
+    digest: Digest | None = field(default=None, repr=False)  # what is kept in place of the tensor
+    # how far it is from what the same forward gives in float64: norm of the difference over that of the tensor. None
+    # where it was not measured, or is no rounding.
     floor: float | None = field(default=None, repr=False)
+    # where it lies in a whole tensor that several ranks hold, if a ``DTensor`` says so
     part: Part | None = field(default=None, repr=False)
+    # how a whole tensor lay on the ranks that it was recorded on: ``"Shard(1)"``, ``"Partial"``; ``"ranks"`` where the
+    # parts of the ranks are stacked along axis 0, for nobody knows their axis. Empty for one that each rank held, or
+    # one process.
     placement: str = ""
 
     @property
@@ -164,56 +119,33 @@ class TensorRecord:
 
 
 class Write(NamedTuple):
-    """A tensor that a call's own code wrote into a key-value or state cache that it was given.
+    """A tensor that a call's own code wrote into a key-value or state cache that it was given."""
 
-    Args:
-        record: The tensor as it was left; its leaf path begins with the cache's class.
-        before: ``index`` of the child call that began next, or None where there was none.
-    """
-
-    record: TensorRecord
-    before: int | None
+    record: TensorRecord  # the tensor as it was left; its leaf path begins with the cache's class
+    before: int | None  # ``index`` of the child call that began next, or None where there was none
 
 
 @dataclass(slots=True)
 class Call:
-    """One invocation of a module's forward; filled in as the forward proceeds.
+    """One invocation of a module's forward; filled in as the forward proceeds."""
 
-    Args:
-        index: Position in the trace, in the order in which the calls began.
-        path: Module path; the root's class name for the root.
-        class_name: The module's class.
-        call: Call index of this module, from 0.
-        parent: ``index`` of the enclosing call, or None for a root.
-        depth: Number of enclosing calls.
-        site: Where the parent's forward called it, or None.
-        inner_site: Where a helper method of the parent called it, when that is not the forward itself.
-        source: Lines of the module's own forward, or None where there is no source.
-        parameters: Names of the forward's positional parameters.
-        has_children: Whether the module has submodules, called or not.
-        inputs: Leaves of the positional and keyword inputs.
-        outputs: Leaves of the output; None while the forward has not returned.
-        skeleton: The nested inputs and outputs with leaves as ``{"leaf": n}`` and the rest as text.
-        writes: What it wrote into caches, in order.
-        error: Class name of the exception that left the forward, or None.
-    """
-
-    index: int
-    path: str
-    class_name: str
-    call: int
-    parent: int | None
-    depth: int
-    site: Site | None = None
-    inner_site: Site | None = None
-    source: SourceRange | None = None
-    parameters: tuple[str, ...] = ()
-    has_children: bool = False
-    inputs: tuple[TensorRecord, ...] = ()
-    outputs: tuple[TensorRecord, ...] | None = None
+    index: int  # position in the trace, in the order in which the calls began
+    path: str  # module path; the root's class name for the root
+    class_name: str  # the module's class
+    call: int  # call index of this module, from 0
+    parent: int | None  # ``index`` of the enclosing call, or None for a root
+    depth: int  # number of enclosing calls
+    site: Site | None = None  # where the parent's forward called it, or None
+    inner_site: Site | None = None  # where a helper method of the parent called it, when that is not the forward itself
+    source: SourceRange | None = None  # lines of the module's own forward, or None where there is no source
+    parameters: tuple[str, ...] = ()  # names of the forward's positional parameters
+    has_children: bool = False  # whether the module has submodules, called or not
+    inputs: tuple[TensorRecord, ...] = ()  # leaves of the positional and keyword inputs
+    outputs: tuple[TensorRecord, ...] | None = None  # leaves of the output; None while the forward has not returned
+    # the nested inputs and outputs with leaves as ``{"leaf": n}`` and the rest as text
     skeleton: dict[str, Any] = field(default_factory=dict)
-    writes: tuple[Write, ...] = ()
-    error: str | None = None
+    writes: tuple[Write, ...] = ()  # what it wrote into caches, in order
+    error: str | None = None  # class name of the exception that left the forward, or None
 
     @property
     def name(self) -> str:
@@ -237,37 +169,22 @@ class Call:
 
 
 class Metrics(NamedTuple):
-    """How far a tensor is from the one it is held to, over the elements that are finite in both.
+    """How far a tensor is from the one it is held to, over the elements that are finite in both."""
 
-    Args:
-        mismatched: Elements outside tolerance, and elements whose inf or nan differ.
-        total: Elements in all.
-        max_abs: Greatest absolute difference, in the tensor's units.
-        max_abs_index: Where it is.
-        allowed: Absolute difference that was allowed there, ``atol + rtol * |expected|``.
-        max_rel: Greatest relative difference, where the expected element is not 0.
-        max_rel_index: Where it is.
-        rmse: Root of the mean squared difference.
-        relative_l2: Norm of the difference over the norm of the expected tensor.
-        cosine: Cosine between the two tensors, flattened; information only, never a verdict.
-        non_finite_expected: inf and nan elements of the expected tensor.
-        non_finite_actual: inf and nan elements of the actual tensor.
-        sampled: Elements that were compared one by one, where the expected tensor is not kept whole: what is said of
-            all of them is then an estimate, and a greatest difference the greatest that was seen; 0 where all were.
-    """
-
-    mismatched: int
-    total: int
-    max_abs: float
-    max_abs_index: tuple[int, ...]
-    allowed: float
-    max_rel: float
-    max_rel_index: tuple[int, ...]
-    rmse: float
-    relative_l2: float
-    cosine: float
-    non_finite_expected: int
-    non_finite_actual: int
+    mismatched: int  # elements outside tolerance, and elements whose inf or nan differ
+    total: int  # elements in all
+    max_abs: float  # greatest absolute difference, in the tensor's units
+    max_abs_index: tuple[int, ...]  # where it is
+    allowed: float  # absolute difference that was allowed there, ``atol + rtol * |expected|``
+    max_rel: float  # greatest relative difference, where the expected element is not 0
+    max_rel_index: tuple[int, ...]  # where it is
+    rmse: float  # root of the mean squared difference
+    relative_l2: float  # norm of the difference over the norm of the expected tensor
+    cosine: float  # cosine between the two tensors, flattened; information only, never a verdict
+    non_finite_expected: int  # inf and nan elements of the expected tensor
+    non_finite_actual: int  # inf and nan elements of the actual tensor
+    # elements that were compared one by one, where the expected tensor is not kept whole: what is said of all of them
+    # is then an estimate, and a greatest difference the greatest that was seen; 0 where all were
     sampled: int = 0
 
 
@@ -281,66 +198,42 @@ FAILING: tuple[Problem, ...] = ("values", *FORMS)
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PartDigest:
-    """What one rank has of the digest of a whole tensor, for the ranks to put together.
+    """What one rank has of the digest of a whole tensor, for the ranks to put together."""
 
-    Args:
-        part: Where what it holds lies in the whole.
-        digest: The digest of the whole with zeros in the place of what other ranks hold.
-        owned: Which of the digest's elements it holds, then which of its tops, ``(kept + tops,)``.
-    """
-
-    part: Part
-    digest: Digest
-    owned: Tensor
+    part: Part  # where what it holds lies in the whole
+    digest: Digest  # the digest of the whole with zeros in the place of what other ranks hold
+    owned: Tensor  # which of the digest's elements it holds, then which of its tops, ``(kept + tops,)``
 
 
 @dataclass(frozen=True, slots=True)
 class LeafComparison:
-    """One tensor of the actual forward beside its expected tensor.
+    """One tensor of the actual forward beside its expected tensor."""
 
-    Args:
-        direction: Input or output of the call, or what it wrote into a cache.
-        leaf: Leaf path on the actual side (on the expected side when it is missing there).
-        problem: Empty when they agree.
-        shape: Shape on the actual side, or of the missing tensor.
-        dtype: Dtype likewise.
-        expected: The tensor it is held to; None for an extra leaf.
-        metrics: Differences; None when the tensors are equal bit by bit or cannot be subtracted.
-        is_measured: Whether their values were looked at: both sides have them, in one shape.
-        part: What this rank has to tell the others of it, where these must be heard before it can be judged.
-        ranks: The ranks on which they differ, of a forward on several.
-        is_summand: Whether the ranks hold parts of a sum that nothing has added up.
-        how: Of an output of the model: how it was found, or why it need not be; empty for one that is not
-            compared, None for any other tensor.
-    """
-
-    direction: Direction
-    leaf: str
-    problem: Problem
-    shape: tuple[int, ...]
+    direction: Direction  # input or output of the call, or what it wrote into a cache
+    leaf: str  # leaf path on the actual side (on the expected side when it is missing there)
+    problem: Problem  # empty when they agree
+    shape: tuple[int, ...]  # shape on the actual side, or of the missing tensor
     dtype: str
-    expected: TensorRecord | None = field(repr=False)
+    expected: TensorRecord | None = field(repr=False)  # the tensor it is held to; None for an extra leaf
+    # differences; None when the tensors are equal bit by bit or cannot be subtracted
     metrics: Metrics | None = field(default=None, repr=False)
-    is_measured: bool = False
+    is_measured: bool = False  # whether their values were looked at: both sides have them, in one shape
+    # what this rank has to tell the others of it, where these must be heard before it can be judged
     part: PartDigest | None = field(default=None, repr=False, compare=False)
-    ranks: tuple[int, ...] = ()
-    is_summand: bool = False
+    ranks: tuple[int, ...] = ()  # the ranks on which they differ, of a forward on several
+    is_summand: bool = False  # whether the ranks hold parts of a sum that nothing has added up
+    # of an output of the model: how it was found, or why it need not be; empty for one that is not compared, None for
+    # any other tensor
     how: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of the expected side was really compared.
+    """How much of the expected side was really compared."""
 
-    Args:
-        compared: Expected calls of which an output was compared by value.
-        expected: Expected calls that returned a tensor.
-        root: Whether the model's own output was compared.
-    """
-
-    compared: int
-    expected: int
-    root: bool
+    compared: int  # expected calls of which an output was compared by value
+    expected: int  # expected calls that returned a tensor
+    root: bool  # whether the model's own output was compared
 
     @property
     def share(self) -> float:
@@ -350,36 +243,23 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The tensor that agrees and comes closest to its tolerance.
+    """The tensor that agrees and comes closest to its tolerance."""
 
-    Args:
-        share: Its greatest absolute difference over what is allowed there; 0 where every tensor is equal.
-        path: Module path of its call, with the call index from the second call on.
-    """
-
-    share: float
-    path: str
+    share: float  # its greatest absolute difference over what is allowed there; 0 where every tensor is equal
+    path: str  # module path of its call, with the call index from the second call on
 
 
 @dataclass(slots=True)
 class CallComparison:
-    """One call of the actual forward beside its expected call.
+    """One call of the actual forward beside its expected call."""
 
-    Args:
-        call: The actual call, without its tensors.
-        expected: The expected call, or None when there is none.
-        inputs: Its input leaves.
-        outputs: Its output leaves.
-        writes: What it wrote into caches, and the ``index`` of its child call that began next; with ``missing`` ones.
-        is_handed_on: Whether a caller without an expected call gave it what it was itself given, unchanged.
-    """
-
-    call: Call
-    expected: Call | None = field(repr=False)
-    inputs: tuple[LeafComparison, ...] = field(default=(), repr=False)
-    outputs: tuple[LeafComparison, ...] = field(default=(), repr=False)
+    call: Call  # the actual call, without its tensors
+    expected: Call | None = field(repr=False)  # the expected call, or None when there is none
+    inputs: tuple[LeafComparison, ...] = field(default=(), repr=False)  # its input leaves
+    outputs: tuple[LeafComparison, ...] = field(default=(), repr=False)  # its output leaves
+    # what it wrote into caches, and the ``index`` of its child call that began next; with ``missing`` ones
     writes: tuple[tuple[LeafComparison, int | None], ...] = field(default=(), repr=False)
-    is_handed_on: bool = False
+    is_handed_on: bool = False  # whether a caller without an expected call gave it what it was itself given, unchanged
 
     @property
     def is_of_one_class(self) -> bool:
@@ -397,18 +277,11 @@ class CallComparison:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """A tensor of the actual trace outside tolerance of its expected tensor.
+    """A tensor of the actual trace outside tolerance of its expected tensor."""
 
-    Args:
-        path: Module path on the actual side.
-        class_name: The module's class.
-        call: Call index of the module.
-        comparison: The tensors.
-    """
-
-    path: str
-    class_name: str
-    call: int
+    path: str  # module path on the actual side
+    class_name: str  # the module's class
+    call: int  # call index of the module
     comparison: LeafComparison
 
     @property
@@ -429,41 +302,25 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class CulpritRecord:
-    """Who is to blame, as plain data: it holds no tensor.
+    """Who is to blame, as plain data: it holds no tensor."""
 
-    Args:
-        path: Module path; for ``not-called`` the path of the expected module.
-        kind: What is wrong: a :data:`Kind`, or of an overflow ``headroom`` or a ``FaultKind``.
-        source: Lines to look at; prints as ``file.py:first-last``. None where there is no source.
-        why: What was observed, in sentences; with ``wrong`` it is the explanation.
-        class_name: The module's class.
-        reference: Lines of the reference whose value the port never computes; None where there are none.
-        weights: Names of the parameters that are wrong, where the kind is ``weights``.
-        ranks: On which ranks of a forward on several it shows, ``"on rank 1 alone"``; empty for one process.
-        certain: Whether the place is verified, or was compared on all sides; otherwise it is a suspect.
-        proved: The change that mends it, in a sentence; empty where none was tried or none does.
-        function: Name of the function that holds ``source``, where the forward calls it; empty in the forward itself.
-        callers: The statements that lead to it from the forward, innermost first.
-        tensor: Which tensor shows it, ``output of 'model.layers.3'``; only in the record of a finished check.
-        figures: What is known of that tensor, in lines; likewise.
-        wrong: What the module does wrong, in a few words; empty where the kind says it.
-    """
-
-    path: str
-    kind: str
-    source: SourceRange | None
-    why: str
-    class_name: str
+    path: str  # module path; for ``not-called`` the path of the expected module
+    kind: str  # what is wrong: a :data:`Kind`, or of an overflow ``headroom`` or a ``FaultKind``
+    source: SourceRange | None  # lines to look at; prints as ``file.py:first-last``. None where there is no source.
+    why: str  # what was observed, in sentences; with ``wrong`` it is the explanation
+    class_name: str  # the module's class
+    # lines of the reference whose value the port never computes; None where there are none
     reference: SourceRange | None = None
-    weights: tuple[str, ...] = ()
-    ranks: str = ""
-    certain: bool = False
-    proved: str = ""
+    weights: tuple[str, ...] = ()  # names of the parameters that are wrong, where the kind is ``weights``
+    ranks: str = ""  # on which ranks of a forward on several it shows, ``"on rank 1 alone"``; empty for one process
+    certain: bool = False  # whether the place is verified, or was compared on all sides; otherwise it is a suspect
+    proved: str = ""  # the change that mends it, in a sentence; empty where none was tried or none does
+    # name of the function that holds ``source``, where the forward calls it; empty in the forward itself
     function: str = ""
-    callers: tuple[SourceRange, ...] = ()
-    tensor: str = ""
-    figures: tuple[str, ...] = ()
-    wrong: str = ""
+    callers: tuple[SourceRange, ...] = ()  # the statements that lead to it from the forward, innermost first
+    tensor: str = ""  # which tensor shows it, ``output of 'model.layers.3'``; only in the record of a finished check
+    figures: tuple[str, ...] = ()  # what is known of that tensor, in lines; likewise
+    wrong: str = ""  # what the module does wrong, in a few words; empty where the kind says it
 
     @property
     def explanation(self) -> str:

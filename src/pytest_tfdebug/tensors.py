@@ -39,13 +39,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def readable(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return a tensor with the same values that can be read element by element: the one reader of every kind of tensor.
-
-    Returns:
-        The tensor itself when it is plain. The dense form of a sparse tensor; what a quantized one stands for; all of a
-        ``DTensor``; a nested one padded with zeros; the bytes of a dtype that torch cannot compute with. None where
-        there are no values to read (meta and fake tensors, inside ``torch.vmap``), or no way to read them is known.
-    """
+    """Return a tensor with the same values that can be read element by element: every kind of tensor is read here."""
     if _functorch.is_batchedtensor(tensor) or tensor.is_meta:
         return None
     if is_plain(tensor):

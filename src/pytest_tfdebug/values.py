@@ -25,54 +25,32 @@ MOVES = frozenset(
 
 
 class Line(NamedTuple):
-    """A line of source under way.
+    """A line of source under way."""
 
-    Args:
-        file: Path of the file.
-        line: Its number, from 1.
-        function: Name of the function.
-        first: First line of its statement, where that was read from a file; 0 where it can be looked up.
-        last: Last line of its statement, likewise.
-        text: The statement, likewise.
-    """
-
-    file: str
-    line: int
-    function: str
-    first: int = 0
-    last: int = 0
-    text: str = ""
+    file: str  # path of the file
+    line: int  # its number, from 1
+    function: str  # name of the function
+    first: int = 0  # first line of its statement, where that was read from a file; 0 where it can be looked up
+    last: int = 0  # last line of its statement, likewise
+    text: str = ""  # the statement, likewise
 
 
 @dataclass(slots=True)
 class Value:
-    """A tensor that a forward computed, or started from.
+    """A tensor that a forward computed, or started from."""
 
-    Args:
-        index: Position in the table; producers have smaller ones.
-        operator: Name of the aten operator, ``mul``; empty for what was there before the forward.
-        origin: What it is.
-        name: Of a parameter, a buffer or an input of the root.
-        call: ``index`` of the innermost call that was under way; None outside of every call.
-        lines: The source lines that asked for it, innermost first, up to the forward of the nearest module.
-        producers: Values that it was computed from.
-        shape: Shape, in elements.
-        dtype: Name of the dtype.
-        print: Its fingerprint.
-        is_random: Whether the operator draws random numbers.
-    """
-
-    index: int
-    operator: str
-    origin: Origin
-    name: str
-    call: int | None
+    index: int  # position in the table; producers have smaller ones
+    operator: str  # name of the aten operator, ``mul``; empty for what was there before the forward
+    origin: Origin  # what it is
+    name: str  # of a parameter, a buffer or an input of the root
+    call: int | None  # ``index`` of the innermost call that was under way; None outside of every call
+    # the source lines that asked for it, innermost first, up to the forward of the nearest module
     lines: tuple[Line, ...]
-    producers: tuple[int, ...]
-    shape: tuple[int, ...]
-    dtype: str
+    producers: tuple[int, ...]  # values that it was computed from
+    shape: tuple[int, ...]  # shape, in elements
+    dtype: str  # name of the dtype
     print: Fingerprint = field(repr=False)
-    is_random: bool = False
+    is_random: bool = False  # whether the operator draws random numbers
 
     @property
     def is_moved(self) -> bool:
@@ -82,29 +60,23 @@ class Value:
 
 @dataclass
 class Values:
-    """The table of a forward's values.
+    """The table of a forward's values."""
 
-    Args:
-        values: Every value, in the order of computation.
-        calls: The calls of modules, without tensors, in the order in which they began.
-        inputs: Values that each call was given, by its ``index`` and the leaf path.
-        outputs: Values that it returned, likewise.
-        parameters: Fingerprint and shape of every parameter, by name.
-        is_widened: Whether the forward was made in float32, of a model in half precision.
-        modules: Every module path of the model, called or not, the root left out; empty where a file was read.
-        floors: Name of a dtype -> how far the moments of each value are from the same in a forward of that dtype, then
-            the norm of each result's difference over its own; 0 where unknown.
-        attributes: What each module holds that is no tensor, as text, by module path (empty for the root) and name.
-    """
-
-    values: list[Value] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)  # every value, in the order of computation
+    # the calls of modules, without tensors, in the order in which they began
     calls: list[Call] = field(default_factory=list)
+    # values that each call was given, by its ``index`` and the leaf path
     inputs: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
-    outputs: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    outputs: dict[int, list[tuple[str, int]]] = field(default_factory=dict)  # values that it returned, likewise
+    # fingerprint and shape of every parameter, by name
     parameters: dict[str, tuple[Fingerprint, tuple[int, ...]]] = field(default_factory=dict)
-    is_widened: bool = False
+    is_widened: bool = False  # whether the forward was made in float32, of a model in half precision
+    # every module path of the model, called or not, the root left out; empty where a file was read
     modules: tuple[str, ...] = ()
+    # name of a dtype -> how far the moments of each value are from the same in a forward of that dtype, then the norm
+    # of each result's difference over its own; 0 where unknown
     floors: dict[str, list[float]] = field(default_factory=dict)
+    # what each module holds that is no tensor, as text, by module path (empty for the root) and name
     attributes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property

@@ -47,11 +47,7 @@ class PromiseFinding:
 
 
 def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promises: Iterable[str]) -> Varies:
-    """Return the declared reasons, each under its promise and class.
-
-    Raises:
-        TFDebugError: If a promise or a class does not exist, or a reason is no text.
-    """
+    """Return the declared reasons, each under its promise and class."""
     classes, promises = list(classes), list(promises)
     found: Varies = {}
     for promise, given in (varies or {}).items():
@@ -68,11 +64,7 @@ def declared(varies: Mapping[str, object] | None, classes: Iterable[str], promis
 
 
 def judge(subject: Subject, promise: Promise, reason: str = "") -> PromiseVerdict:
-    """Hold a model to a promise.
-
-    Raises:
-        ConformanceError: If the model breaks the promise, or is declared to and does not.
-    """
+    """Hold a model to a promise."""
     finding, name = promise.find(subject), subject.name
     culprit = finding.culprit.path if finding.culprit is not None else ""
     if finding.absent:

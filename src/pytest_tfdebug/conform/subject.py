@@ -63,11 +63,7 @@ class Subject:
 
     @cached_property
     def call(self) -> ObservedCall:
-        """The model's plain call; with the weights that it is built with, where it raises with others.
-
-        Raises:
-            TFDebugError: If the model cannot be called with these inputs.
-        """
+        """The model's plain call; with the weights that it is built with, where it raises with others."""
         try:
             return self._call()
         except TFDebugError:

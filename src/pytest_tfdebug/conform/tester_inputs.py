@@ -32,11 +32,7 @@ _TABLE = 2
 
 
 def prepared(case: Any) -> Iterator[Subject]:  # noqa: ANN401 - a test class of transformers
-    """Yield a subject for each of ``all_model_classes``, with the inputs of the model tester.
-
-    Raises:
-        TFDebugError: If this is not a test class of a model.
-    """
+    """Yield a subject for each of ``all_model_classes``, with the inputs of the model tester."""
     tester = getattr(case, "model_tester", None)
     if tester is None or not hasattr(tester, "prepare_config_and_inputs_for_common"):
         raise TFDebugError(

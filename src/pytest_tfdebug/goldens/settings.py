@@ -37,53 +37,33 @@ MAX_SIZE = 100_000_000
 
 @dataclass(frozen=True)
 class Kept:
-    """What is kept of a forward that is recorded.
+    """What is kept of a forward that is recorded."""
 
-    Args:
-        store: A sample of each tensor, or every element.
-        max_size: Bytes above which it is not written.
-        redact: Names of string inputs whose text is left out; True for all of them.
-        has_floors: Whether the forward is made once more in float64, and the floor of each tensor kept.
-        dtypes: Dtypes in half precision that the forward is made in once more, for the floor of each value there.
-        has_positions: Whether the model's outputs are kept with zeros where their positions do not count.
-    """
-
-    store: Store = "values"
-    max_size: int | None = MAX_SIZE
-    redact: bool | tuple[str, ...] = ()
-    has_floors: bool = False
-    has_positions: bool = False
+    store: Store = "values"  # a sample of each tensor, or every element
+    max_size: int | None = MAX_SIZE  # bytes above which it is not written
+    redact: bool | tuple[str, ...] = ()  # names of string inputs whose text is left out; True for all of them
+    has_floors: bool = False  # whether the forward is made once more in float64, and the floor of each tensor kept
+    has_positions: bool = False  # whether the model's outputs are kept with zeros where their positions do not count
+    # dtypes in half precision that the forward is made in once more, for the floor of each value there
     dtypes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """The resolved settings of a check.
+    """The resolved settings of a check."""
 
-    Args:
-        tolerances: The tolerance of every tensor.
-        rename: Port path -> reference path.
-        include: Globs of (reference) module paths to record.
-        exclude: Globs to leave out.
-        level: Which modules to record.
-        internal: What becomes of equal outputs with differences inside.
-        kept: What is kept of a forward that is recorded.
-        rules: What is said of the model's outputs.
-        own_globs: Globs of the tolerances that the check or its marker gives: each must match a module.
-        ini_globs: Globs of the ini file's tolerances, which hold for other tests too.
-        explain_seconds: How long changes are tried after a failure, to prove what is wrong; None for five, 0 for none.
-    """
-
-    tolerances: Tolerances
-    rename: Rename
-    include: str | Iterable[str]
-    exclude: str | Iterable[str]
-    level: Level
-    internal: Internal = "warn"
-    kept: Kept = Kept()
-    rules: OutputRules = field(default_factory=OutputRules)
+    tolerances: Tolerances  # the tolerance of every tensor
+    rename: Rename  # port path -> reference path
+    include: str | Iterable[str]  # globs of (reference) module paths to record
+    exclude: str | Iterable[str]  # globs to leave out
+    level: Level  # which modules to record
+    internal: Internal = "warn"  # what becomes of equal outputs with differences inside
+    kept: Kept = Kept()  # what is kept of a forward that is recorded
+    rules: OutputRules = field(default_factory=OutputRules)  # what is said of the model's outputs
+    # globs of the tolerances that the check or its marker gives: each must match a module
     own_globs: tuple[str, ...] = ()
-    ini_globs: tuple[str, ...] = ()
+    ini_globs: tuple[str, ...] = ()  # globs of the ini file's tolerances, which hold for other tests too
+    # how long changes are tried after a failure, to prove what is wrong; None for five, 0 for none
     explain_seconds: float | None = None
 
 
@@ -96,12 +76,7 @@ def settle(
     ini_tolerance: str | None = None,
     ini_store: Mapping[str, str | None] | None = None,
 ) -> CheckSettings:
-    """Merge the arguments of a check (None: not given) with the test's marker and the texts of the ini file.
-
-    Raises:
-        pytest.UsageError: If the marker has positional or unknown arguments, or the ini text cannot be read.
-        TFDebugError: If an argument makes no sense.
-    """
+    """Merge the arguments of a check (None: not given) with the test's marker and the texts of the ini file."""
     texts = ini_store or {}
     defaults = {
         "internal": ini_internal or "warn",
@@ -146,11 +121,7 @@ def settle(
 
 
 def parse_size(text: object, name: str) -> int:
-    """Return the bytes that ``"1 MB"``, ``"64 kB"`` or a number stands for.
-
-    Raises:
-        TFDebugError: If it is no size; the message begins with ``name``.
-    """
+    """Return the bytes that ``"1 MB"``, ``"64 kB"`` or a number stands for."""
     found = _SIZE.fullmatch(str(text)) if isinstance(text, (str, int)) and not isinstance(text, bool) else None
     size = int(float(found[1]) * _UNITS[found[2].lower()]) if found else 0
     if size <= 0:
@@ -180,11 +151,7 @@ def _said_by(place: str) -> Iterator[None]:
 
 
 def parse_tolerances(text: str | None) -> dict[str, tuple[float, float]]:
-    """Read the ini key: a line ``float32: 1e-4 1e-5`` or ``**.lm_head: 1e-3 1e-3`` for each override.
-
-    Raises:
-        pytest.UsageError: If a line is not of this form, or its glob makes no sense.
-    """
+    """Read the ini key: a line ``float32: 1e-4 1e-5`` or ``**.lm_head: 1e-3 1e-3`` for each override."""
     found = {}
     for line in filter(None, map(str.strip, (text or "").splitlines())):
         key, _, numbers = line.rpartition(":")

@@ -160,16 +160,6 @@ def detect_overflow(tensor: torch.Tensor, text: str) -> bool:
     """Look at one tensor, wherever it is: print its range, and say whether it has an inf or a nan.
 
     Inside a forward that is being watched the tensor also becomes a line of the report's list of frames.
-
-    Args:
-        tensor: Any floating-point tensor.
-        text: What to call it, ``"after layer_norm"``.
-
-    Returns:
-        Whether some element is not finite; False for what has no range: integers, empty and meta tensors.
-
-    Raises:
-        TFDebugError: What was given is no tensor.
     """
     if not isinstance(tensor, torch.Tensor):
         raise TFDebugError(f"detect_overflow needs a tensor and got {type(tensor).__name__}.")

@@ -96,11 +96,7 @@ class Watch:
             raise BatchLimitError(f"Stopped after forward [{ended.number}], as abort_after_batch={limit} asks.")
 
     def conclude(self) -> None:
-        """Raise the fault, where this watch raises; the next forward is then watched afresh.
-
-        Raises:
-            ActivationOverflowError: With the report.
-        """
+        """Raise the fault, where this watch raises; the next forward is then watched afresh."""
         self.fault = self.fault or self._gradients.fault
         if self._raises and self.fault is not None:
             error = self.error(fault_text(self.fault, self._remarks()))

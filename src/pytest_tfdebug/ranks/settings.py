@@ -24,11 +24,7 @@ class RanksSettings(NamedTuple):
 
     @classmethod
     def of(cls, item: pytest.Item) -> Self | None:
-        """Return what the closest marker of a test asks for; None for a test without it.
-
-        Raises:
-            pytest.UsageError: If an argument makes no sense.
-        """
+        """Return what the closest marker of a test asks for; None for a test without it."""
         marker = item.get_closest_marker("tf_ranks")
         if marker is None:
             return None

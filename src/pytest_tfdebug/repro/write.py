@@ -45,11 +45,7 @@ sys.exit(pytest.main({arguments!r}))
 def write_repro(
     item: pytest.Item, what: str, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> str:
-    """Write the repro of a failed check, if repros are asked for.
-
-    Returns:
-        The lines that say how to run it, or why there is none; empty if nobody asked.
-    """
+    """Write the repro of a failed check, if repros are asked for."""
     root = Options.of(item.config).repro
     if not root:
         return ""

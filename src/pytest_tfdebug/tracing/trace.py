@@ -71,11 +71,7 @@ class Trace:
         return iter(self.calls)
 
     def __getitem__(self, name: str) -> Call:
-        """Return a call by module path, any of them for a shared module; ``path#1`` is the module's second call.
-
-        Raises:
-            KeyError: If there is no such call.
-        """
+        """Return a call by module path, any of them for a shared module; ``path#1`` is the module's second call."""
         __tracebackhide__ = True
         path, _, number = name.partition("#")
         canonical = next((own for own, others in self.aliases.items() if path in others), path)

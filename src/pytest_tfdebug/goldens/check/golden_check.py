@@ -50,26 +50,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class GoldenCheck:
-    """A model, and the golden that it is held to.
+    """A model, and the golden that it is held to."""
 
-    Args:
-        item: The running test.
-        model: The model under test.
-        place: Where the golden is.
-        name: Name of the golden, where the test has several.
-        settings: The settings of the check.
-        root: Path of the golden's module that the model is, where it is a part.
-        has_reference: Whether the golden is that of another model.
-    """
-
-    item: pytest.Item
-    model: torch.nn.Module
-    place: GoldenPlace
-    name: str | None
+    item: pytest.Item  # the running test
+    model: torch.nn.Module  # the model under test
+    place: GoldenPlace  # where the golden is
+    name: str | None  # name of the golden, where the test has several
     settings: CheckSettings
-    root: str | None = None
+    root: str | None = None  # path of the golden's module that the model is, where it is a part
     _: KW_ONLY
-    has_reference: bool
+    has_reference: bool  # whether the golden is that of another model
 
     @property
     def _is_explained(self) -> bool:
@@ -81,12 +71,7 @@ class GoldenCheck:
         return self.root is None and present_group() is None
 
     def run(self, called: PortCall) -> ParityReport:
-        """Hold the model to its golden.
-
-        Raises:
-            ParityError: If it diverges.
-            GoldenError: If the golden is missing, damaged, or without the floors that are asked for.
-        """
+        """Hold the model to its golden."""
         __tracebackhide__ = True
         config = self.item.config
         if not self.place.exists():

@@ -51,18 +51,7 @@ def compare_with(
     group: Group | None = None,
     progress: Callable[[], Progress | None] = lambda: None,
 ) -> ParityReport:
-    """Run a model and compare each tensor with its golden while the tensor is alive; explain a failure by a second run.
-
-    Args:
-        golden_file: The golden.
-        model: The model under test.
-        called: How it is called.
-        settings: The settings of the check.
-        is_explained: Whether to run the model again to explain a failure.
-        in_detail: Whether to run it again for the elements of the first tensor that differs.
-        group: The ranks that hold parts of it, where there are several.
-        progress: Starts to show the progress of the second run.
-    """
+    """Run a model and compare each tensor with its golden while it is alive; a second run explains a failure."""
     forwards = _Forwards(golden_file, model, called, settings, group)
     again = forwards.again
     comparator, output = forwards.held_under(settings.rename, (called.args, called.kwargs))
@@ -85,12 +74,7 @@ def compare_with(
 
 
 class _Forwards:
-    """Forwards of a model that are compared with its golden as they go.
-
-    Attributes:
-        again: Its inputs as they were before the first forward.
-        notes: What is to be known of the golden, of the call and of each forward.
-    """
+    """Forwards of a model that are compared with its golden as they go."""
 
     def __init__(
         self,

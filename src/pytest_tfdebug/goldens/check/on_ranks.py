@@ -73,12 +73,6 @@ def fingerprint_on_ranks(
 
     A plain tensor that differs from rank to rank may be a part of a whole along any axis. The hash in the golden tells
     which; without one, a tensor that may be a part of several wholes is left out.
-
-    Args:
-        model: The part of the model that this rank holds.
-        group: The ranks.
-        recorded: Fingerprint of the golden.
-        rename: Module path of the model -> module path of the golden.
     """
     held = _held(model)
     told = group.exchange({name: (hash_of(each.tensor), each.is_whole) for name, each in held.items()})
@@ -125,11 +119,7 @@ def _candidates(parts: Sequence[_HeldByRank]) -> list[torch.Tensor]:
 
 
 def sharded_too_often(model: torch.nn.Module, group: Group, name: str, shape: tuple[int, ...]) -> str:
-    """Say that a parameter was sharded again after it had been, as tied weights are under their second name.
-
-    Returns:
-        A sentence; empty where the ranks hold enough of it.
-    """
+    """Say that a parameter was sharded again after it had been, as tied weights are under their second name."""
     held = _held(model)[name]
     if held.part is not None or held.tensor.numel() * group.world_size >= prod(shape):
         return ""
@@ -140,11 +130,7 @@ def sharded_too_often(model: torch.nn.Module, group: Group, name: str, shape: tu
 
 
 def gathered(trace: Trace, group: Group) -> Trace:
-    """Return a trace with the whole tensors of all ranks.
-
-    Raises:
-        GoldenError: If the ranks did not make the same calls.
-    """
+    """Return a trace with the whole tensors of all ranks."""
     records = list(trace.records())
     outlines = group.exchange([(call.name, len(call.inputs), len(call.outputs or ())) for call in trace.calls])
     if any(outline != outlines[0] for outline in outlines):

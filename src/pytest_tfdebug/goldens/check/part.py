@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def part_of(golden: TraceFile, root: str) -> TraceFile:
-    """Return the golden of one module, as if that module had been the model.
-
-    Raises:
-        TFDebugError: If the golden has no call of it.
-    """
+    """Return the golden of one module, as if that module had been the model."""
     trace = golden.trace
     path = next((own for own, others in trace.aliases.items() if root in others), root)
     found = {call.index for call in trace.calls if call.path == path}

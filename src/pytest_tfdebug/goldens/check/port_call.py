@@ -23,24 +23,17 @@ _WIDTH = 160
 
 @dataclass(frozen=True)
 class PortCall:
-    """The inputs with which a port is called.
+    """The inputs with which a port is called."""
 
-    Args:
-        args: Its positional inputs.
-        kwargs: Its keyword inputs.
-        names: Name of an input of the port -> leaf path of the reference's input with the same values
-            (``['input_ids']``, or ``[0]`` for a positional one), where the names differ.
-        note: What was renamed or left out, in a sentence; empty where the port is called like its reference.
-        other: Names of the port's ids and of the reference's, where each has one tensor of ids and these differ.
-        method: What is called.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[Any, ...]  # its positional inputs
+    kwargs: dict[str, Any]  # its keyword inputs
+    # name of an input of the port -> leaf path of the reference's input with the same values (``['input_ids']``, or
+    # ``[0]`` for a positional one), where the names differ
     names: dict[str, str] = field(default_factory=dict)
-    note: str = ""
+    note: str = ""  # what was renamed or left out, in a sentence; empty where the port is called like its reference
+    # names of the port's ids and of the reference's, where each has one tensor of ids and these differ
     other: tuple[str, str] | None = None
-    method: str = "forward"
+    method: str = "forward"  # what is called
 
 
 def port_call(
@@ -55,16 +48,6 @@ def port_call(
     Without ``port_inputs`` the port takes what its reference takes. Inputs that its forward has no parameter for are
     given, in order, to the required parameters that nothing fills, where there are as many of these; flags and None
     are left out.
-
-    Args:
-        port: The implementation under test.
-        args: Positional inputs of the reference.
-        kwargs: Keyword inputs of the reference.
-        port_inputs: The port's own keyword inputs, or its positional ones.
-        method: What is called.
-
-    Raises:
-        TFDebugError: If the port's forward cannot be called with these; the message says what to type.
     """
     signature = _signature(port, method)
     if port_inputs is None:

@@ -45,12 +45,7 @@ def record(
     *,
     blind: Callable[[], tuple[BlindRecord, ...]] = tuple,
 ) -> None:
-    """Record a forward as a golden; write nothing where that would change nothing.
-
-    Raises:
-        GoldenError: If the forward showed no tensor or gives something else each time, or the file cannot be written.
-        TFDebugError: If the model cannot be run in float64, and floors are asked for.
-    """
+    """Record a forward as a golden; write nothing where that would change nothing."""
     __tracebackhide__ = True
     progress = Progress(item.config, item.nodeid)
     seen: set[str] = set()
@@ -100,11 +95,7 @@ def _warn_of_size(told: str, kept: Kept) -> None:
 
 
 def recorded_model(reference: torch.nn.Module | Callable[[], torch.nn.Module]) -> torch.nn.Module:
-    """Return the reference, whose forward is recorded.
-
-    Raises:
-        TFDebugError: If it is no model and builds none.
-    """
+    """Return the reference, whose forward is recorded."""
     if isinstance(reference, torch.nn.Module):
         return reference
     built = reference() if callable(reference) else reference

@@ -22,13 +22,7 @@ _TWINS: pytest.StashKey[frozenset[str]] = pytest.StashKey()
 
 
 class Collected:
-    """What this process's run has collected.
-
-    Attributes:
-        items: Every test, before any was left out.
-        seen: Test files that were read without an error, with their node ids.
-        broken: Test files of which a part could not be collected, or was skipped as a whole.
-    """
+    """What this process's run has collected."""
 
     def __init__(self) -> None:
         self.items: tuple[pytest.Item, ...] = ()

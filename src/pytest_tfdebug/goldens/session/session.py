@@ -39,33 +39,20 @@ _ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_T
 
 @dataclass(frozen=True)
 class GoldenOutcome:
-    """What became of one golden.
-
-    Args:
-        path: Its file.
-        test: Node id of the test.
-        status: ``new``, ``changed``, ``unchanged``, ``checked`` or ``failed``.
-        review: What changed, in lines.
-        note: How the port was called, where that is not how its reference is; a sentence.
-        compared: Calls of the golden that a check compared.
-        expected: Calls of the golden.
-        share: Greatest share of its tolerance that a tensor which agrees has used; None where no tensor was compared.
-        worst: Module path of that tensor.
-        outputs: How each output of the reference was compared.
-        blind: Fields of the reference's configuration that the golden cannot see.
-    """
+    """What became of one golden."""
 
     path: str
-    test: str
-    status: str
-    review: tuple[str, ...]
-    note: str = ""
-    compared: int = 0
-    expected: int = 0
+    test: str  # node id of the test
+    status: str  # ``new``, ``changed``, ``unchanged``, ``checked`` or ``failed``
+    review: tuple[str, ...]  # what changed, in lines
+    note: str = ""  # how the port was called, where that is not how its reference is; a sentence
+    compared: int = 0  # calls of the golden that a check compared
+    expected: int = 0  # calls of the golden
+    # greatest share of its tolerance that a tensor which agrees has used; None where no tensor was compared
     share: float | None = None
-    worst: str = ""
-    outputs: str = ""
-    blind: tuple[BlindRecord, ...] = ()
+    worst: str = ""  # module path of that tensor
+    outputs: str = ""  # how each output of the reference was compared
+    blind: tuple[BlindRecord, ...] = ()  # fields of the reference's configuration that the golden cannot see
 
 
 class WorkerPart(NamedTuple):
@@ -80,26 +67,18 @@ class WorkerPart(NamedTuple):
 
 @dataclass
 class GoldenSession:
-    """The goldens of this process's run, kept in ``config.stash``.
+    """The goldens of this process's run, kept in ``config.stash``."""
 
-    Args:
-        outcomes: What became of each golden, in the order of the tests.
-        claims: Golden file -> node id of the test that uses it.
-        unclaimed: Goldens whose test no longer exists, and what else no test uses.
-        clashes: Sentences about files that two tests use, and warnings that were asked to be errors.
-        pruned: Goldens that were deleted.
-        swept: Folders that were searched for files that killed runs had left.
-        environment: The environment in which a check failed first.
-        rules: Globs of the ini file's tolerances -> None where a check matched it, else a hint on it.
-    """
-
-    outcomes: list[GoldenOutcome] = field(default_factory=list)
-    claims: dict[str, str] = field(default_factory=dict)
+    outcomes: list[GoldenOutcome] = field(default_factory=list)  # what became of each golden, in the order of the tests
+    claims: dict[str, str] = field(default_factory=dict)  # golden file -> node id of the test that uses it
+    # goldens whose test no longer exists, and what else no test uses
     unclaimed: Unclaimed = field(default_factory=Unclaimed)
+    # sentences about files that two tests use, and warnings that were asked to be errors
     clashes: list[str] = field(default_factory=list)
-    pruned: list[str] = field(default_factory=list)
-    swept: set[Path] = field(default_factory=set)
-    environment: Environment | None = None
+    pruned: list[str] = field(default_factory=list)  # goldens that were deleted
+    swept: set[Path] = field(default_factory=set)  # folders that were searched for files that killed runs had left
+    environment: Environment | None = None  # the environment in which a check failed first
+    # globs of the ini file's tolerances -> None where a check matched it, else a hint on it
     rules: dict[str, str | None] = field(default_factory=dict)
     _owners: dict[str, str] = field(default_factory=dict)
     _remote: dict[str, RemoteDirectory] = field(default_factory=dict)
@@ -120,11 +99,7 @@ class GoldenSession:
         self.environment = self.environment or environment(model, with_git=True)
 
     def claim(self, path: str, test: str) -> None:
-        """Note that a test uses a file.
-
-        Raises:
-            GoldenError: If another test uses it.
-        """
+        """Note that a test uses a file."""
         owner = self._claim(path, test)
         if owner != test:
             raise GoldenError(_clash(path, owner, test))
@@ -135,18 +110,7 @@ class GoldenSession:
         return self._owners.setdefault(path.casefold(), test)
 
     def place(self, item: pytest.Item, name: str | None, variants: tuple[str, ...], *, is_new: bool) -> GoldenPlace:
-        """Return where a test's golden is kept: the first variant that exists, else the plain golden.
-
-        Args:
-            item: The test.
-            name: Tells several goldens of one test apart.
-            variants: The variants to look for.
-            is_new: Whether to return the first variant even if it does not exist yet, because it will be written.
-
-        Raises:
-            TFDebugError: If ``name`` cannot stand in that of a file.
-            GoldenError: If what is there is no golden, or the directory cannot be reached.
-        """
+        """Return where a test's golden is kept: the first variant that exists, else the plain golden."""
         directory, has_twin = self._directory(item), is_twin(item)
         special = [GoldenPlace(directory, golden_name(item, name, variant=it, has_twin=has_twin)) for it in variants]
         plain = GoldenPlace(directory, golden_name(item, name, has_twin=has_twin))

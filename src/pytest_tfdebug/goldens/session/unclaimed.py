@@ -29,14 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Unclaimed:
-    """Goldens beside the test files of a run that no test uses.
+    """Goldens beside the test files of a run that no test uses."""
 
-    Args:
-        stale: Goldens whose test is gone.
-        left: Sentences about files that are left alone although no test uses them.
-    """
-
-    stale: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)  # goldens whose test is gone
+    # sentences about files that are left alone although no test uses them
     left: list[str] = field(default_factory=list)
 
     def merge(self, other: Unclaimed) -> None:

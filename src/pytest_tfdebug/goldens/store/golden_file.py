@@ -30,25 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Written:
-    """What an update did to one golden.
+    """What an update did to one golden."""
 
-    Args:
-        status: ``new``, ``changed`` or ``unchanged``; an unchanged file is left alone.
-        review: What changed, a line each.
-        size: Bytes of the file.
-    """
-
+    # ``new``, ``changed`` or ``unchanged``; an unchanged file is left alone
     status: Literal["new", "changed", "unchanged"]
-    review: tuple[str, ...] = ()
-    size: int = 0
+    review: tuple[str, ...] = ()  # what changed, a line each
+    size: int = 0  # bytes of the file
 
 
 def load(path: Path) -> TraceFile:
-    """Read a golden.
-
-    Raises:
-        GoldenError: If it cannot be read, or holds no tensor.
-    """
+    """Read a golden."""
     golden = read(path, Trace)
     if not golden.trace.has_tensors():
         raise GoldenError(f"{path} holds no tensor: a check against it would check nothing.")
@@ -77,23 +68,7 @@ def save(
     weights: dict[str, str] | None = None,
     blind: Callable[[], tuple[BlindRecord, ...]] = tuple,
 ) -> Written:
-    """Write a golden unless the file holds these very tensors.
-
-    Args:
-        path: The golden's file.
-        trace: The recorded forward.
-        model: The model that ran, for the fingerprint of its weights.
-        test: Node id of the test.
-        kept: What is kept of the forward.
-        tell: Is told how far it is.
-        weights: The fingerprint of its weights, where other ranks hold parts of them.
-        blind: Returns what the golden cannot see; asked only if the golden is written.
-
-    Raises:
-        GoldenError: If the trace holds no tensor, or the file cannot be written or would be larger than it may be; the
-            old one is then untouched.
-        TFDebugError: If an input that is to be redacted does not exist, or the model cannot be run in float64.
-    """
+    """Write a golden unless the file holds these very tensors."""
     if not trace.has_tensors():
         raise GoldenError(f"The forward of {trace.model_class} showed no tensor: there is nothing to record in {path}.")
     kept = kept or Kept()

@@ -38,16 +38,6 @@ def golden_name(item: pytest.Item, name: str | None, *, variant: str = "", has_t
     """Return ``<test file stem>/<test name with parameter id>[.<name>][@<variant>].safetensors``.
 
     Tests of a class are named ``Class.test``. Nothing that a parameter id holds leads out of the directory.
-
-    Args:
-        item: The test.
-        name: Tells several goldens of one test apart.
-        variant: Tells the goldens of several environments apart.
-        has_twin: Whether another test has this name in another case: it gets a hash, for file systems that take both
-            for one.
-
-    Raises:
-        TFDebugError: If ``name`` is empty or holds a path separator.
     """
     if name is not None and not (isinstance(name, str) and is_file_name(name)):
         raise TFDebugError(f"name={name!r} of a golden is made of letters, digits and -_=,+@[] (no path separators).")
@@ -89,16 +79,7 @@ def shown(path: Path | str, config: pytest.Config) -> str:
 
 
 def variants(model: torch.nn.Module, chosen: str | None) -> tuple[str, ...]:
-    """Return the variants that may hold a model, the most special one first; the plain golden is tried after them.
-
-    Args:
-        model: The model under test.
-        chosen: What was asked for: ``device``, ``dtype`` or a name; None to take what is there for the model's device
-            and dtype.
-
-    Raises:
-        TFDebugError: If a name cannot stand in that of a file.
-    """
+    """Return the variants that may hold a model, the most special one first; the plain golden is tried after them."""
     from pytest_tfdebug.tensors import dtype_name
 
     tensors = [*model.parameters(), *model.buffers()]

@@ -28,11 +28,7 @@ class Directory(Protocol):
         """Return what a golden is called in messages: a path or a URL."""
 
     def has(self, name: str) -> bool:
-        """Tell whether there is such a golden.
-
-        Raises:
-            GoldenError: If there is something else, or that cannot be known.
-        """
+        """Tell whether there is such a golden."""
 
     def fetch(self, name: str) -> Path:
         """Return the file of a golden on this machine."""
@@ -46,11 +42,7 @@ class Directory(Protocol):
 
 @dataclass(frozen=True)
 class LocalDirectory:
-    """A directory of this machine.
-
-    Args:
-        root: Its path.
-    """
+    """A directory of this machine."""
 
     root: Path
 
@@ -77,25 +69,16 @@ class LocalDirectory:
 
 @dataclass(frozen=True)
 class GoldenPlace:
-    """Where one golden is kept.
+    """Where one golden is kept."""
 
-    Args:
-        directory: The directory that keeps it.
-        name: Its name there.
-    """
-
-    directory: Directory
-    name: str
+    directory: Directory  # the directory that keeps it
+    name: str  # its name there
 
     def __str__(self) -> str:
         return self.directory.named(self.name)
 
     def exists(self) -> bool:
-        """Tell whether there is a golden, and that it can be read.
-
-        Raises:
-            GoldenError: If there is something else, or that cannot be known.
-        """
+        """Tell whether there is a golden, and that it can be read."""
         return self.directory.has(self.name)
 
     def fetch(self) -> Path:
@@ -103,11 +86,7 @@ class GoldenPlace:
         return self.directory.fetch(self.name)
 
     def read(self, reader: Callable[[Path], T]) -> T:
-        """Return what a reader makes of the golden; a copy of this machine that is damaged is fetched once more.
-
-        Raises:
-            GoldenError: If it cannot be read, by the golden's own name.
-        """
+        """Return what a reader makes of the golden; a copy of this machine that is damaged is fetched once more."""
         is_again = False
         while True:
             file = self.fetch()
@@ -152,9 +131,6 @@ def is_readable_golden(path: Path) -> bool:
     """Tell whether a path is a file that can be read.
 
     It opens nothing that is no regular file: opening a FIFO waits until somebody writes to it.
-
-    Raises:
-        GoldenError: If there is something else, something that cannot be read, or a git-lfs pointer.
     """
     try:
         mode = path.stat().st_mode

@@ -32,15 +32,7 @@ _KEPT = 24 * 3600.0
 
 
 class RemoteDirectory:
-    """Goldens behind a URL.
-
-    Args:
-        url: The directory's URL, of any file system that fsspec knows.
-        cache: Where copies are kept; the user's cache directory by default.
-
-    Raises:
-        GoldenError: If fsspec knows no such file system, or lacks the library for it.
-    """
+    """Goldens behind a URL."""
 
     def __init__(self, url: str, cache: Path | None = None) -> None:
         self._url = url.rstrip("/")

@@ -65,11 +65,7 @@ class AttentionCheck(Check):
 
 @contextmanager
 def implementation(model: torch.nn.Module, name: str) -> Iterator[None]:
-    """Switch a model's attention for the length of a block; its configurations are put back as they were.
-
-    Raises:
-        TFDebugError: If the model refuses.
-    """
+    """Switch a model's attention for the length of a block; its configurations are put back as they were."""
     configs: list[Any] = [getattr(module, "config", None) for module in model.modules()]
     configs += [getattr(config, key, None) for config in configs for key in getattr(config, "sub_configs", ())]
     # Idefics keeps a tuple of sizes under the name of a configuration

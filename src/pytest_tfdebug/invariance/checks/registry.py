@@ -42,11 +42,7 @@ def title(name: str) -> str:
 def asked(
     function: str, names: Sequence[object], given: Mapping[str, Any], args: Sequence[object] = ()
 ) -> dict[str, Settings]:
-    """Return the settings of each check that was asked for.
-
-    Raises:
-        TFDebugError: If there is no such check, or an argument is unknown or makes no sense; each has its line.
-    """
+    """Return the settings of each check that was asked for."""
     valid = ", ".join(_OPTIONS)
     if not names:
         raise TFDebugError(f"{function} needs the names of checks, as in 'batch', 'cache'; there are {valid}.")
@@ -68,12 +64,7 @@ def asked(
 def judge(
     name: str, settings: Settings, calls: Sequence[ObservedCall], refusals: Sequence[str], *, is_marker: bool
 ) -> Outcome:
-    """Check every call, and return what that comes to.
-
-    Raises:
-        InvarianceError: If the answer of a call changes, nothing could be repeated, or ``inputs=`` names an input that
-            no call takes.
-    """
+    """Check every call, and return what that comes to."""
     names = settings.inputs or {}
     unknown = _unknown(names, calls)
     if unknown:

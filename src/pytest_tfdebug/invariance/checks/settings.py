@@ -40,64 +40,58 @@ def _are_names(value: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Arguments):
-    """What a check can be given; which of these one takes is in its ``options``.
+    """What a check can be given; which of these one takes is in its ``options``."""
 
-    Args:
-        rtol: Relative tolerance; by dtype when None.
-        atol: Absolute tolerance in the tensor's units; by dtype when None.
-        inputs: What transformers calls the inputs of a forward that has names of its own,
-            ``{"tokens": "input_ids", "mask": "attention_mask"}``.
-        side: Where to pad: ``"right"``, ``"left"`` or ``"both"``. ``"both"`` does not pad models on the left that never
-            are in use: see :func:`pytest_tfdebug.invariance.repeat.padding_variants.left_padding_refusal`.
-        lengths: Numbers of pads to add; None for 1, 7 and as many as make the padded length the next multiple of 32
-            and one more.
-        filler: Token at the new positions: ``"pad"``, ``"random"`` or an id.
-        position_ids: ``"auto"``, ``"never"`` or ``"always"`` give the forward position ids built from the mask.
-        expect: ``"same"``, or ``"varies"`` for a model that is not invariant to padding by design.
-        reason: Why it is not.
-        implementations: Of attention, to compare with ``"eager"``; None for every one that the model supports, that is
-            installed, and that runs on the model's device.
-        dtypes: ``"bfloat16"``, ``"float16"`` or both.
-        bound: Greatest relative L2 error of an output in these, ``norm(actual - expected) / norm(expected)``; None for
-            0.01 in float16 and 0.05 in bfloat16.
-        allow: Regular expressions that are searched in the name of each weight; one in which they are found may be
-            missing, unexpected or mismatched.
-    """
-
-    rtol: float | None = argument(None, is_number, "a number >= 0")
+    rtol: float | None = argument(None, is_number, "a number >= 0")  # relative tolerance; by dtype when None
+    # absolute tolerance in the tensor's units; by dtype when None
     atol: float | None = argument(None, is_number, "a number >= 0")
+    # what transformers calls the inputs of a forward that has names of its own, ``{"tokens": "input_ids", "mask":
+    # "attention_mask"}``
     inputs: Mapping[str, str] | None = argument(
         None,
         _are_names,
         "a dict of names, as in {'tokens': 'input_ids', 'mask': 'attention_mask'}",
         lambda value: dict(value) if isinstance(value, Mapping) else value,
     )
+    # where to pad: ``"right"``, ``"left"`` or ``"both"``. ``"both"`` does not pad models on the left that never are in
+    # use: see :func:`pytest_tfdebug.invariance.repeat.padding_variants.left_padding_refusal`.
     side: str = one_of("both", "right", "left", "both")
+    # numbers of pads to add; None for 1, 7 and as many as make the padded length the next multiple of 32 and one more
     lengths: tuple[int, ...] | None = argument(
         None,
         lambda value: bool(value) and all(is_whole_number(item, 1) for item in value),
         "a number of pads >= 1 or several",
         several,
     )
+    # token at the new positions: ``"pad"``, ``"random"`` or an id
     filler: str | int = argument(
         "pad", lambda value: value in ("pad", "random") or is_whole_number(value), "one of 'pad', 'random', a token id"
     )
+    # ``"auto"``, ``"never"`` or ``"always"`` give the forward position ids built from the mask
     position_ids: str = one_of("auto", "auto", "never", "always")
+    # ``"same"``, or ``"varies"`` for a model that is not invariant to padding by design
     expect: str = one_of("same", "same", "varies")
-    reason: str | None = argument(None, lambda value: isinstance(value, str), "a text")
+    reason: str | None = argument(None, lambda value: isinstance(value, str), "a text")  # why it is not
+    # of attention, to compare with ``"eager"``; None for every one that the model supports, that is installed, and that
+    # runs on the model's device
     implementations: tuple[str, ...] | None = argument(
         None,
         lambda value: bool(value) and all(isinstance(name, str) for name in value),
         "a name or several, as in ('sdpa',)",
         several,
     )
+    # ``"bfloat16"``, ``"float16"`` or both
     dtypes: tuple[str, ...] = argument(
         ("bfloat16", "float16"),
         lambda value: bool(value) and all(name in BOUNDS for name in value),
         f"one of {', '.join(map(repr, BOUNDS))}",
         lambda value: tuple(str(name).removeprefix("torch.") for name in several(value)),
     )
+    # greatest relative L2 error of an output in these, ``norm(actual - expected) / norm(expected)``; None for 0.01 in
+    # float16 and 0.05 in bfloat16
     bound: float | None = argument(None, lambda value: is_number(value) and value > 0, "a number > 0")
+    # regular expressions that are searched in the name of each weight; one in which they are found may be missing,
+    # unexpected or mismatched
     allow: tuple[str, ...] = argument((), lambda _: True, "a regular expression or several", several)
 
     def contradictions(self) -> list[str]:

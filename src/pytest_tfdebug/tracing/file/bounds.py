@@ -28,22 +28,14 @@ class TooLargeError(ValueError):
 
 
 def packed(document: object) -> torch.Tensor:
-    """Return a document as compressed JSON, uint8.
-
-    Raises:
-        TooLargeError: If it is larger than is read.
-    """
+    """Return a document as compressed JSON, uint8."""
     text = json.dumps(document, separators=(",", ":")).encode()
     _check_document(text)
     return torch.frombuffer(bytearray(zlib.compress(text, 9)), dtype=torch.uint8)
 
 
 def unpacked(tensor: torch.Tensor) -> Any:  # noqa: ANN401 - JSON
-    """Return the document that a tensor holds.
-
-    Raises:
-        TypeError, ValueError, RecursionError, zlib.error: If it holds none, or one that is too large to be read.
-    """
+    """Return the document that a tensor holds."""
     if tensor.dtype != torch.uint8:
         raise TypeError("a document has another dtype")
     text = zlib.decompressobj().decompress(tensor.numpy().tobytes(), LONGEST_DOCUMENT + 1)
@@ -59,12 +51,7 @@ def _check_document(text: bytes) -> None:
 
 
 def check_header(path: str | os.PathLike[str]) -> None:
-    """Check that the header of a safetensors file is not larger than is read.
-
-    Raises:
-        TooLargeError: If it is.
-        OSError: If the file cannot be read.
-    """
+    """Check that the header of a safetensors file is not larger than is read."""
     with Path(path).open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
     if LONGEST_HEADER < size < Path(path).stat().st_size:  # one that is said to be longer than the file is none

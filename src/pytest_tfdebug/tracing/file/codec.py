@@ -42,15 +42,10 @@ _DAMAGED = (KeyError, TypeError, ValueError, OverflowError, RecursionError, Inde
 
 @dataclass
 class TraceFile:
-    """What a file holds.
+    """What a file holds."""
 
-    Args:
-        trace: The trace; its tensors are mapped from the file.
-        extra: What the writer added: provenance, fingerprints, tolerances.
-    """
-
-    trace: Trace
-    extra: dict[str, Any] = field(default_factory=dict)
+    trace: Trace  # the trace; its tensors are mapped from the file
+    extra: dict[str, Any] = field(default_factory=dict)  # what the writer added: provenance, fingerprints, tolerances
 
 
 def write(
@@ -61,21 +56,7 @@ def write(
     *,
     max_size: int | None = None,
 ) -> int:
-    """Write a trace, in one step: the file is the old one or the new one, never a part.
-
-    Args:
-        path: The file.
-        trace: The trace.
-        extra: What else is to be kept: provenance, fingerprints, tolerances.
-        table: What the forward's operators computed, as :func:`.values_file.encode_values` gives it.
-        max_size: Bytes that the file may take.
-
-    Returns:
-        The bytes that it takes.
-
-    Raises:
-        GoldenError: If the file cannot be written, or would be larger than it may be.
-    """
+    """Write a trace, in one step: the file is the old one or the new one, never a part."""
     from safetensors.torch import save_file
 
     def fill(temporary: str) -> None:
@@ -120,12 +101,7 @@ def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def read(path: str | os.PathLike[str], kind: type[Trace]) -> TraceFile:
-    """Read a trace; its kind is the class ``Trace``, which stands above this file.
-
-    Raises:
-        GoldenError: If the file is missing, damaged, written by another program or by a newer version of this one, or
-            its document disagrees with its tensors.
-    """
+    """Read a trace; its kind is the class ``Trace``, which stands above this file."""
     file = Path(path)
     text, tensors = _open(file)
     _check_header(file, text, tensors)

@@ -73,11 +73,7 @@ class Document(msgspec.Struct, kw_only=True):
 
 
 def encode(trace: Trace, extra: dict[str, Any] | None = None) -> tuple[dict[str, torch.Tensor], Document]:
-    """Return the tensors of a file by name, and the document that describes a trace.
-
-    Raises:
-        GoldenError: If the trace has more than :data:`MOST_CALLS` calls.
-    """
+    """Return the tensors of a file by name, and the document that describes a trace."""
     if len(trace.calls) > MOST_CALLS:
         raise GoldenError(
             f"The trace has {len(trace.calls):,} calls; a file holds up to {MOST_CALLS:,}.\n"
@@ -127,12 +123,7 @@ def _encode_call(call: Call, place: Callable[[TensorRecord, str], int]) -> CallE
 
 
 def decode(document: Any, tensors: dict[str, torch.Tensor], kind: type[Trace]) -> tuple[Trace, dict[str, Any]]:  # noqa: ANN401 - JSON
-    """Return the trace that a document and its tensors describe, and what else the document holds.
-
-    Raises:
-        GoldenError: If they disagree.
-        KeyError, TypeError, ValueError, OverflowError, RecursionError: If the document is not of its form.
-    """
+    """Return the trace that a document and its tensors describe, and what else the document holds."""
     if len(document["calls"]) > MOST_CALLS:
         raise GoldenError(f"it holds {len(document['calls']):,} calls; up to {MOST_CALLS:,} are read.")
     read = msgspec.convert(document, Document)

@@ -25,11 +25,7 @@ _SUMMARIZED = (torch.float16, torch.float32, torch.bfloat16)
 
 
 def export_json(trace: Trace, directory: str | os.PathLike[str]) -> tuple[str, str]:
-    """Write the summary and the full file; see ``Trace.export_json``.
-
-    Raises:
-        TFDebugError: If the trace has no calls, or the directory cannot be written.
-    """
+    """Write the summary and the full file; see ``Trace.export_json``."""
     if not trace.calls:
         raise TFDebugError("The trace has no calls: there is nothing to export.")
     name = trace.model_class.replace("/", "_").replace("\\", "_")  # it may come from a file

@@ -32,11 +32,7 @@ def string_inputs(trace: Trace) -> dict[str, list[str]]:
 
 
 def redacted(trace: Trace, names: bool | tuple[str, ...]) -> Trace:  # noqa: FBT001 - what a user gave
-    """Return a trace without the text of string inputs, wherever a call was given or returned it.
-
-    Raises:
-        TFDebugError: If the model was given no such input.
-    """
+    """Return a trace without the text of string inputs, wherever a call was given or returned it."""
     held = string_inputs(trace)
     given = {name for call in trace.calls if call.parent is None for name, _ in _inputs(call)}
     told = ", ".join(map(repr, sorted(given))) or "nothing by name"

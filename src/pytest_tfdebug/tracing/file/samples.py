@@ -36,11 +36,7 @@ _TOPS = 8
 
 
 class Samples:
-    """Reduces the tensors of a forward as calls show them.
-
-    Args:
-        owned: The parameters and buffers of the model, which share no memory with what is kept.
-    """
+    """Reduces the tensors of a forward as calls show them."""
 
     def __init__(self, owned: Iterable[torch.Tensor] = ()) -> None:
         self._owned = storages_of(owned)

@@ -42,14 +42,7 @@ TensorEntry = tuple[tuple[int, ...], str, str | DigestEntry | None]
 
 
 class TensorWriter:
-    """Collects the distinct tensors of a trace.
-
-    Attributes:
-        tensors: Those of the file, by name.
-        entries: Those of the document, in the order in which they were first seen.
-        floors: The floor of each of them.
-        placements: How those of them lay on the ranks that they were recorded on that each rank did not hold whole.
-    """
+    """Collects the distinct tensors of a trace."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, torch.Tensor] = {}
@@ -106,14 +99,7 @@ class TensorWriter:
 
 
 class TensorReader:
-    """Reads the tensors of a document.
-
-    Args:
-        entries: Those of the document.
-        tensors: Those of the file, by name.
-        floors: The floors of the tensors; None where they were not measured.
-        placements: How they lay on the ranks that they were recorded on, by their place.
-    """
+    """Reads the tensors of a document."""
 
     def __init__(
         self,

@@ -163,11 +163,7 @@ def _encode_floors(floors: list[float]) -> torch.Tensor:
 
 
 def decode_values(tensors: dict[str, torch.Tensor]) -> Values | None:
-    """Take the two tensors out of a file's and return the table; None where the file has none.
-
-    Raises:
-        KeyError, TypeError, ValueError, IndexError, zlib.error: If they are not of their form.
-    """
+    """Take the two tensors out of a file's and return the table; None where the file has none."""
     document, numbers = tensors.pop(TABLE, None), tensors.pop(NUMBERS, None)
     floors = {name: tensors.pop(name) for name in [*tensors] if name.startswith(_FLOORS)}
     if document is None or numbers is None:

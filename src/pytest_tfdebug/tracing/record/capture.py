@@ -25,14 +25,7 @@ _functorch = torch._C._functorch  # noqa: SLF001 - what a tensor is inside a tra
 
 
 def capture(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the values of a tensor as they are now, detached from autograd.
-
-    Args:
-        tensor: Any tensor: any dtype, strided or not, empty, a view.
-
-    Returns:
-        A tensor that later writes to ``tensor`` do not change; None where :func:`readable` finds no values.
-    """
+    """Return the values of a tensor as they are now, detached from autograd."""
     return captured(tensor)[0]
 
 
@@ -78,23 +71,13 @@ class SeenTensors(Generic[_T]):
         return None if seen[2] and not still_shares(tensor) else seen[3]
 
     def note(self, tensor: torch.Tensor, made: _T, *, shares: bool = False) -> _T:
-        """Keep what was made of a tensor, and return it.
-
-        Args:
-            tensor: The tensor.
-            made: What was made of it.
-            shares: Whether it was captured, so that a write also shows in that it shares no storage any more.
-        """
+        """Keep what was made of a tensor, and return it."""
         self._seen[id(tensor)] = weakref.ref(tensor), version(tensor), shares and still_shares(tensor), made
         return made
 
 
 class Captures:
-    """The tensors captured during one forward; one that is seen again unchanged is not captured again.
-
-    Args:
-        owned: The parameters and buffers of the model, which share no memory with what is kept.
-    """
+    """The tensors captured during one forward; one that is seen again unchanged is not captured again."""
 
     def __init__(self, owned: Iterable[torch.Tensor] = ()) -> None:
         self._owned = storages_of(owned)

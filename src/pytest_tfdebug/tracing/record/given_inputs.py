@@ -74,11 +74,7 @@ def _typed(annotation: Any, kind: type) -> Iterator[str]:  # noqa: ANN401 - what
 
 
 def refuse_no_tensors(model: torch.nn.Module, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Refuse a NumPy array, or a list of numbers where a forward says that it takes a tensor.
-
-    Raises:
-        TFDebugError: As said; with what to write.
-    """
+    """Refuse a NumPy array, or a list of numbers where a forward says that it takes a tensor."""
     try:
         parameters = dict(inspect.signature(method_of(bare(model), method)).parameters)
     except (TypeError, ValueError):

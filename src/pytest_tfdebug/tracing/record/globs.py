@@ -18,11 +18,7 @@ _ANY_PARTS = r"((?:\.[^.]+)*)"
 
 
 def checked(glob: object) -> str:
-    """Return a glob that can be matched.
-
-    Raises:
-        TFDebugError: If it is no text, or has ``**`` within a part.
-    """
+    """Return a glob that can be matched."""
     if not isinstance(glob, str):
         raise TFDebugError(f"{glob!r} is not a glob of module paths.")
     for part in glob.split("."):

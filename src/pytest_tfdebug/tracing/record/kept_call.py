@@ -17,19 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class KeptCall:
-    """A call, its inputs as they were.
+    """A call, its inputs as they were."""
 
-    Args:
-        model: The module that was called.
-        args: Its positional inputs.
-        kwargs: Its keyword inputs.
-        autocast: Device type and dtype of the autocast that was on; None when it was off.
-    """
-
-    model: torch.nn.Module
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    autocast: tuple[str, torch.dtype] | None
+    model: torch.nn.Module  # the module that was called
+    args: tuple[Any, ...]  # its positional inputs
+    kwargs: dict[str, Any]  # its keyword inputs
+    autocast: tuple[str, torch.dtype] | None  # device type and dtype of the autocast that was on; None when it was off
 
     @classmethod
     def of(cls, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> KeptCall:

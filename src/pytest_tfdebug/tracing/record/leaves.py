@@ -28,27 +28,14 @@ ATOMS = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device, to
 
 
 class Leaf(NamedTuple):
-    """A tensor inside a nested value.
+    """A tensor inside a nested value."""
 
-    Args:
-        path: How to reach it: ``[0]``, ``.logits``, ``['k']``, ``.layers[1].keys``; empty for the value itself.
-        tensor: The tensor.
-    """
-
-    path: str
+    path: str  # how to reach it: ``[0]``, ``.logits``, ``['k']``, ``.layers[1].keys``; empty for the value itself
     tensor: torch.Tensor
 
 
 def walk(value: object, *, into_caches: bool = True) -> list[Leaf]:
     """Return the tensors of a nested value in a fixed order.
-
-    Args:
-        value: A tensor or any nesting of tensors.
-        into_caches: Also look into key-value caches. They travel by reference through every layer, so that a model of
-            ``n`` layers shows ``n * n`` tensors: the recorder looks into them where they enter and leave the model.
-
-    Returns:
-        One leaf for each tensor, in the order of the containers.
 
     Examples:
         >>> [leaf.path for leaf in walk((torch.ones(1), {"k": [torch.ones(2)]}))]

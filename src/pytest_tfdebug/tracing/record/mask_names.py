@@ -13,12 +13,7 @@ _POSITION = re.compile(r"\[(\d+)\]")
 
 
 def input_name(leaf: str, parameters: tuple[str, ...]) -> str:
-    """Return an input's leaf path with the parameter's name in place of its number.
-
-    Args:
-        leaf: Leaf path: ``['attention_mask']``, or ``[1]`` for the positional input that ``parameters`` names.
-        parameters: Names of the forward's positional parameters.
-    """
+    """Return an input's leaf path with the parameter's name in place of its number."""
     positional = _POSITION.match(leaf)
     if positional and int(positional[1]) < len(parameters):
         return parameters[int(positional[1])] + leaf[positional.end() :]

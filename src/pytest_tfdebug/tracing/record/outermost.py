@@ -25,10 +25,6 @@ def intercept_outermost(interceptor: Interceptor) -> Iterator[None]:
 
     Calls that the interceptor makes itself are not handed to it again. Modules inside a call cost one extra Python
     call each.
-
-    Args:
-        interceptor: Called as ``interceptor(module, args, kwargs, proceed)``; returns the call's output, most often
-            ``proceed()``.
     """
     original = torch.nn.Module.__call__
     inside = threading.local()

@@ -14,13 +14,7 @@ _FIRST, _ON_TERMINAL, _IN_LOG = 2.0, 0.5, 10.0
 
 
 class Progress:
-    """Shows how far a piece of work is, once it has taken two seconds; shows nothing in a worker of pytest-xdist.
-
-    Args:
-        config: Of the run.
-        test: Node id of the test.
-        doing: What is done to it.
-    """
+    """Shows how far a piece of work is, once it has taken two seconds; shows nothing in a worker of pytest-xdist."""
 
     def __init__(self, config: pytest.Config, test: str, doing: str = "recording") -> None:
         self._config, self._test, self._doing = config, test, doing

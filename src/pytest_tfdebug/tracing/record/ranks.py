@@ -97,11 +97,7 @@ def _own_group(_world: object) -> Any:  # noqa: ANN401 - a process group
 def held_here(
     tensor: torch.Tensor, read: Callable[[torch.Tensor], torch.Tensor | None] = readable
 ) -> tuple[torch.Tensor | None, Part | None]:
-    """Return what this rank holds of a tensor, to be read, and where that lies in the whole.
-
-    Returns:
-        The tensor as it is read, and None, of one that does not know of other ranks.
-    """
+    """Return what this rank holds of a tensor, to be read, and where that lies in the whole."""
     if not hasattr(tensor, "full_tensor") or not hasattr(tensor, "device_mesh"):
         return read(tensor), None
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset

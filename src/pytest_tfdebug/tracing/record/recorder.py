@@ -85,18 +85,6 @@ class Recorder:
 
     Modules called several times, shared modules, forwards that raise and exceptions that a parent catches are all
     told apart; threads each have their own stack of calls.
-
-    Args:
-        model: The root, seen through what it is wrapped in; a compiled model shows its own inputs and outputs only (see
-            :attr:`notes`).
-        consumer: What receives the calls.
-        selection: Which submodules to record.
-        on_write: Told what the calls write to key-value and state caches; None to let these be.
-        joins_threads: Whether a call that begins in a thread of a forward belongs to the call that it lies inside of;
-            it is an outermost call otherwise.
-
-    Raises:
-        TFDebugError: If the model is a TorchScript module, so that no hook of its own would run.
     """
 
     def __init__(

@@ -29,16 +29,7 @@ _ABANDONED_AFTER = 3600.0
 
 
 def replace_atomically(path: Path, fill: Callable[[str], object]) -> None:
-    """Let ``fill`` write a file in a directory of its own beside ``path``, then put it in the place of ``path``.
-
-    Args:
-        path: The file; its directory is made where it does not exist.
-        fill: Writes the file whose name it is given. safetensors writes to a further file beside that one, and that
-            one is in the same directory of our own.
-
-    Raises:
-        GoldenError: If the directory or the file cannot be written; the old file is then untouched.
-    """
+    """Let ``fill`` write a file in a directory of its own beside ``path``, then put it in the place of ``path``."""
     from safetensors import SafetensorError
 
     folder: str | None = None

@@ -20,26 +20,18 @@ Level = Literal["all", "leaves", "layers"]
 
 @dataclass(frozen=True)
 class Selection:
-    """Modules picked by path and by level; the root is always recorded.
+    """Modules picked by path and by level; the root is always recorded."""
 
-    Args:
-        include: Globs over module paths, see :func:`~pytest_tfdebug.tracing.record.globs.matches`; empty for all.
-        exclude: Globs of modules to leave out, stronger than ``include``.
-        level: ``"all"`` modules; ``"leaves"``, those without submodules; or ``"layers"``, the items of a
-            ``ModuleList`` or ``Sequential``.
-        names: Module path -> the name by which the globs know it; a port is selected by the reference's paths.
-        among: The module paths that may be picked at all; None for no limit.
-        elsewhere: Names of the reference's modules; ``exclude`` may match one that the model itself does not have.
-
-    Raises:
-        TFDebugError: If the level is none of these, or a glob makes no sense.
-    """
-
+    # globs over module paths, see :func:`~pytest_tfdebug.tracing.record.globs.matches`; empty for all
     include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()  # globs of modules to leave out, stronger than ``include``
+    # ``"all"`` modules; ``"leaves"``, those without submodules; or ``"layers"``, the items of a ``ModuleList`` or
+    # ``Sequential``
     level: Level = "all"
+    # module path -> the name by which the globs know it; a port is selected by the reference's paths
     names: Mapping[str, str] = field(default_factory=dict)
-    among: Collection[str] | None = None
+    among: Collection[str] | None = None  # the module paths that may be picked at all; None for no limit
+    # names of the reference's modules; ``exclude`` may match one that the model itself does not have
     elsewhere: Collection[str] = ()
 
     def __post_init__(self) -> None:
@@ -49,11 +41,7 @@ class Selection:
             checked(glob)
 
     def pick(self, model: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> dict[str, torch.nn.Module]:
-        """Return the picked ones of a model's submodules; what runs as compiled code cannot be picked.
-
-        Raises:
-            TFDebugError: If a glob matches no module of the model, with the nearest path.
-        """
+        """Return the picked ones of a model's submodules; what runs as compiled code cannot be picked."""
         return dict(self._picked(model, modules))
 
     def _picked(
@@ -95,14 +83,10 @@ def selection(
 
 
 class Modules(NamedTuple):
-    """The submodules of a model.
+    """The submodules of a model."""
 
-    Args:
-        by_path: Each module once, under its first path.
-        aliases: The further paths of the modules that the model holds under several, by the first.
-    """
-
-    by_path: dict[str, torch.nn.Module]
+    by_path: dict[str, torch.nn.Module]  # each module once, under its first path
+    # the further paths of the modules that the model holds under several, by the first
     aliases: dict[str, tuple[str, ...]]
 
 

@@ -48,11 +48,7 @@ def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def method_of(model: torch.nn.Module, method: str) -> Callable[..., Any]:
-    """Return a method of a model, or of the bare model in its wrappers.
-
-    Raises:
-        TFDebugError: If there is none of that name; says which one is nearest.
-    """
+    """Return a method of a model, or of the bare model in its wrappers."""
     for owner in (model, bare(model)):
         found = getattr(owner, method, None)
         if callable(found) and not isinstance(found, type):

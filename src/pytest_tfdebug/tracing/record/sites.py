@@ -28,15 +28,10 @@ _SHARDING = "transformers.distributed."
 
 
 class CallPlace(NamedTuple):
-    """Where a module was called.
+    """Where a module was called."""
 
-    Args:
-        forward: The line in the parent's forward, or None for a root.
-        helper: The line in a method that the forward called, when the call stands there.
-    """
-
-    forward: Site | None
-    helper: Site | None
+    forward: Site | None  # the line in the parent's forward, or None for a root
+    helper: Site | None  # the line in a method that the forward called, when the call stands there
 
 
 def locate_call(codes: Mapping[int, CodeType]) -> CallPlace:

@@ -82,11 +82,7 @@ def _text(value: object) -> str:
 
 
 def ends(bare: Any) -> Iterator[int | str]:  # noqa: ANN401 - nested JSON, of whoever wrote it
-    """Yield what stands at the ends of a skeleton: the number of each leaf, and texts.
-
-    Raises:
-        KeyError, ValueError: If it is none.
-    """
+    """Yield what stands at the ends of a skeleton: the number of each leaf, and texts."""
     if isinstance(bare, list):
         for child in bare:
             yield from ends(child)

@@ -32,10 +32,6 @@ def preserved(model: torch.nn.Module) -> Iterator[None]:
 
     A forward in training mode draws dropout masks and updates running statistics; traced twice, it gives the same
     answer twice.
-
-    Raises:
-        TFDebugError: If a module gets its weights only from its first forward, which could not be taken back, or if
-            another thread has this model under way: each would put back what the other has changed.
     """
     thread, holder = threading.get_ident(), _KEPT.get(model)
     if holder not in (None, thread):

@@ -35,17 +35,12 @@ _INSIDE_ADAPTED = re.compile(r"\.(base_layer|original_module|modules_to_save|tok
 
 
 class Named(NamedTuple):
-    """A module, seen through its wrappers.
+    """A module, seen through its wrappers."""
 
-    Args:
-        path: Its path in the bare model; empty for the root.
-        outer: What hooks are put on: the module itself, or ``torch.compile``'s wrapper, inside of which no hook runs.
-        module: The module itself.
-    """
-
-    path: str
+    path: str  # its path in the bare model; empty for the root
+    # what hooks are put on: the module itself, or ``torch.compile``'s wrapper, inside of which no hook runs
     outer: torch.nn.Module
-    module: torch.nn.Module
+    module: torch.nn.Module  # the module itself
 
 
 def wrapped_name(module: torch.nn.Module) -> str | None:

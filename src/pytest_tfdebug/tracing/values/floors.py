@@ -34,14 +34,10 @@ _DIGITS = 2
 
 @dataclass
 class Floors:
-    """What the floors of a forward came to.
+    """What the floors of a forward came to."""
 
-    Args:
-        found: Floor and module path of each tensor that has one.
-        other_way: Module paths of tensors that float64 gives otherwise, by more than rounding does.
-    """
-
-    found: list[tuple[float, str]] = field(default_factory=list)
+    found: list[tuple[float, str]] = field(default_factory=list)  # floor and module path of each tensor that has one
+    # module paths of tensors that float64 gives otherwise, by more than rounding does
     other_way: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
@@ -62,11 +58,7 @@ def has_floors(trace: Trace) -> bool:
 
 
 def measure_floors(trace: Trace) -> Floors:
-    """Run a recorded forward once more, in float64, and note in its records how far each tensor is from that.
-
-    Raises:
-        TFDebugError: If the model cannot be run in float64; the message names the module that raised.
-    """
+    """Run a recorded forward once more, in float64, and note in its records how far each tensor is from that."""
     again = trace.again
     if not isinstance(again, Rerun):
         raise TFDebugError("Floors are measured where the forward was recorded; this trace was read from a file.")

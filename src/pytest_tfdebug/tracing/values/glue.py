@@ -22,15 +22,6 @@ def glue_lines(
     other's arguments, stands there. So do earlier statements that feed the second call past the first (a residual that
     is kept, a projection that is reshaped). Where the second call stands above the first, they are turns of a loop,
     and the range is that loop.
-
-    Args:
-        parent: The call whose forward is meant.
-        previous: Its last child call before the glue; None for the glue from the beginning.
-        following: Its first child call after the glue; None for the glue to the end.
-        earlier: Its child calls before ``following``, whose outputs are known to be right.
-
-    Returns:
-        The lines, or None where the source is not known.
     """
     before, after = _same_function(previous, following)
     site = before or after

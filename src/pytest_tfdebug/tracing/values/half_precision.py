@@ -28,11 +28,7 @@ HalfPrecision = Literal["bfloat16", "float16"]
 
 
 def checked_dtypes(dtypes: object) -> tuple[str, ...]:
-    """Return names of dtypes in half precision.
-
-    Raises:
-        TFDebugError: If there is another among them.
-    """
+    """Return names of dtypes in half precision."""
     given = (dtypes,) if isinstance(dtypes, str) else tuple(dtypes or ())  # type: ignore[arg-type] # checked below
     for dtype in given:
         if dtype not in get_args(HalfPrecision):
@@ -41,11 +37,7 @@ def checked_dtypes(dtypes: object) -> tuple[str, ...]:
 
 
 def add_floors(trace: Trace, values: Values, dtypes: Iterable[str]) -> None:
-    """Make a recorded forward again in each of some dtypes, and note how far each of its values is from there.
-
-    Raises:
-        TFDebugError: If the model is gone, or cannot be run in one of them.
-    """
+    """Make a recorded forward again in each of some dtypes, and note how far each of its values is from there."""
     again = trace.again
     model = again.model if isinstance(again, Rerun) else None
     for dtype in dtypes:

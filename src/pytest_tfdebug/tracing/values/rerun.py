@@ -32,16 +32,6 @@ class Rerun:
     """A model and its inputs as they were before its forward.
 
     Tensors of the inputs are kept without being copied until somebody writes to them.
-
-    Attributes:
-        model: The model.
-        method: What was called.
-
-    Args:
-        model: The model.
-        args: Positional inputs.
-        kwargs: Keyword inputs.
-        method: What was called.
     """
 
     def __init__(
@@ -70,12 +60,6 @@ class Rerun:
         """Make the forward again and return its table of values; None where it cannot be made as it was.
 
         A model in half precision is looked at as a float32 copy: its rounding would hide what is computed.
-
-        Args:
-            outputs: What the first forward returned; None to ask for no likeness. A model that has changed since, or
-                that draws random numbers from elsewhere, gives something else.
-            progress: Told how many calls began, as each does.
-            tape: Keeps the operators, to be run again.
         """
         model = self.model
         try:
@@ -100,11 +84,7 @@ class Rerun:
 
 
 class Recorded:
-    """Values that were recorded with a golden: nothing has to be run again.
-
-    Args:
-        values: The table.
-    """
+    """Values that were recorded with a golden: nothing has to be run again."""
 
     def __init__(self, values: Values) -> None:
         self._values = values

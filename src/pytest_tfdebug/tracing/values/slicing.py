@@ -31,14 +31,9 @@ _FORM = frozenset({"shape", "size", "dim", "ndim", "device", "dtype"})
 
 @dataclass(frozen=True)
 class Function:
-    """A function's source.
+    """A function's source."""
 
-    Args:
-        tree: The file it stands in.
-        node: The function.
-    """
-
-    tree: ast.Module
+    tree: ast.Module  # the file it stands in
     node: ast.FunctionDef | ast.AsyncFunctionDef
 
     @property
@@ -53,13 +48,7 @@ class Function:
         return self.node.end_lineno or self.node.body[-1].lineno
 
     def lines_feeding(self, site: Site | None, calls: set[int], after: int = 0) -> list[int]:
-        """Return the first lines of the statements whose values reach a call, or the function's result.
-
-        Args:
-            site: The call; None for what the function returns.
-            calls: Lines of child calls whose results are known to be right: the slice stops at them.
-            after: Without a call, the line from which on a ``return`` counts.
-        """
+        """Return the first lines of the statements whose values reach a call, or the function's result."""
         statements = sorted(self._statements(), key=lambda statement: statement.lineno)
         foreign = _foreign(self.node)
         ignored = _forms(statements, foreign) | foreign

@@ -47,28 +47,17 @@ class Target(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """An operator that ran.
+    """An operator that ran."""
 
-    Args:
-        operator: Name of the aten operator; empty for what the tape itself does to images.
-        run: Gives what it gave, from the same arguments.
-        args: Its arguments.
-        kwargs: Its keyword arguments.
-        outs: The values and images that it gave; None for what is neither.
-
-    Attributes:
-        given: All that stands in the arguments, with how to reach it: ``((0, 1), 2.0)`` for the second argument.
-        refs: The values and images that it was given.
-        plain: Which of the arguments these are; None where they stand in lists, or among the keyword arguments.
-    """
-
-    operator: str
-    run: Callable[..., Any]
+    operator: str  # name of the aten operator; empty for what the tape itself does to images
+    run: Callable[..., Any]  # gives what it gave, from the same arguments
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    outs: tuple[int | None, ...]
+    kwargs: dict[str, Any]  # its keyword arguments
+    outs: tuple[int | None, ...]  # the values and images that it gave; None for what is neither
+    # all that stands in the arguments, with how to reach it: ``((0, 1), 2.0)`` for the second argument
     given: tuple[tuple[tuple[Any, ...], Any], ...] = field(init=False)
-    refs: tuple[int, ...] = field(init=False)
+    refs: tuple[int, ...] = field(init=False)  # the values and images that it was given
+    # which of the arguments these are; None where they stand in lists, or among the keyword arguments
     plain: tuple[int, ...] | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,14 +69,7 @@ class Step:
 
 
 class Tape:
-    """What ran in a forward; the recorder of operators tells it.
-
-    Attributes:
-        steps: Every operator, in order.
-        tensors: Every value by its index, as it was, and every image.
-        maker: Which step gave a value or an image.
-        is_full: Whether there was too much to be kept: nothing is then.
-    """
+    """What ran in a forward; the recorder of operators tells it."""
 
     def __init__(self) -> None:
         self.clear()
@@ -143,13 +125,7 @@ class Tape:
     def wrote(
         self, func: torch._ops.OpOverload, given: tuple[Any, Any], results: Sequence[tuple[int, torch.Tensor]]
     ) -> None:
-        """Note an operator that has written.
-
-        Args:
-            func: The operator.
-            given: Its arguments and keyword arguments, with refs, and targets where it has written.
-            results: Values and tensors of what it has written to, as it is now.
-        """
+        """Note an operator that has written."""
         if self.is_full:
             return
         storages = {self._image(tensor): tensor for _, tensor in results}
