@@ -90,10 +90,6 @@ class ActivationOverflowError(CheckError):
         self.fault, self.tightest = fault, list(tightest)
 
 
-class BatchLimitError(TFDebugError):
-    """A run was stopped after the forward that ``abort_after_batch`` names."""
-
-
 class InvarianceError(CheckError):
     """A model gives another answer when it is asked in another way, or nothing could be asked again.
 

@@ -22,7 +22,6 @@ class Extremes:
     dtype: str  # name without the `torch.` prefix, `"float16"`
     low: float  # smallest element
     high: float  # largest element
-    abs_min: float | None = None  # smallest absolute value; None where nobody asked
     is_mask: bool = False  # the tensor is named as a mask or a bias: -inf in it is no fault
     is_exempt: bool = False  # the tensor came out of an ignored module with values that are not finite
     # the extremes without the elements that a mask hides, one for each way to read the masks; empty where no mask bears

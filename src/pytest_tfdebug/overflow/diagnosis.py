@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
-import re
 from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
@@ -18,28 +16,6 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.overflow_records import Fault, Frame
 
-#: Pattern in the culprit's source (or its class, for modules without source) -> what it may have done.
-_OPERATIONS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"softmax", re.IGNORECASE), "a softmax over a row of -inf is nan, and so is one over a row with inf"),
-    (re.compile(r"\bexp\(|\.exp\b|expm1"), "exp passes the end of float16 at 11.1, of float32 and bfloat16 at 88.7"),
-    (re.compile(r"r?sqrt\("), "the square root of a negative number is nan, and 1 / sqrt(0) is inf"),
-    (re.compile(r"\blog\(|\.log\b|log2|log1p"), "the logarithm of 0 is -inf, of a negative number nan"),
-    (re.compile(r"[^/#]/(?!/)\s*[\w(]|\.div\(|reciprocal"), "a division by 0 gives inf, and 0 / 0 nan"),
-    (re.compile(r"\*\*\s*[\d(]|\.pow\(|square\("), "a power leaves the range long before its base does"),
-    (
-        re.compile(r"float\(\W-?inf|\b(torch|math|np)\.inf\b"),
-        "an infinity is written; where that is meant, name the module in ignore=",
-    ),
-)
-_DERIVATIVES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"sqrt\("), "the derivative of the square root at 0 is inf"),
-    (re.compile(r"norm\("), "the derivative of a norm at the zero vector is nan"),
-    (re.compile(r"\blog\(|\.log\b|log2"), "the derivative of the logarithm at 0 is inf"),
-    (re.compile(r"where\("), "torch.where hands nan on from the branch that it does not take: 0 * inf is nan"),
-    (re.compile(r"\*\*\s*[\d(]|\.pow\("), "the derivative of a power below 1 at 0 is inf"),
-    (re.compile(r"[^/#]/(?!/)\s*[\w(]|\.div\(|reciprocal"), "the derivative of a division by a small number is large"),
-)
-_SIGNATURE = re.compile(r"def \w+\(.*?\)[^:]*:(\s*\"{3}.*?\"{3})?", re.DOTALL)
 #: Narrow dtypes, and where to go from there.
 _NARROW = {"float16": "bfloat16 or float32"}
 #: Inputs of this size overflow a narrow dtype when they are multiplied or summed up.
@@ -78,7 +54,7 @@ def weight_facts(module: torch.nn.Module) -> Iterator[str]:
 
 
 def hints(fault: Fault, masks: list[torch.Tensor]) -> Iterator[str]:
-    """Yield what may be behind a fault: what the numbers say or, if they say nothing, what the code suggests."""
+    """Yield what the numbers say of what may be behind a fault."""
     found, dtype = fault.details, fault.frame.extremes.dtype
     has_nan = found.nans > 0 if found else isnan(fault.frame.extremes.low)
     is_masked_row = has_nan and any(has_masked_row(mask) for mask in masks)
@@ -91,17 +67,6 @@ def hints(fault: Fault, masks: list[torch.Tensor]) -> Iterator[str]:
             f"{dtype} ends at {largest(dtype):.2e}, and the inputs reach {before:.2e}: compute this part in "
             f"{_NARROW[dtype]}, or scale the values down before it."
         )
-    if not is_masked_row and not is_narrow:
-        yield from _suggestions(fault, _OPERATIONS)
-
-
-def _suggestions(fault: Fault, table: tuple[tuple[re.Pattern[str], str], ...]) -> Iterator[str]:
-    text, source = "", fault.source
-    if source is not None:
-        lines = linecache.getlines(source.file)[source.first - 1 : source.last]
-        text = _SIGNATURE.sub("", "".join(line.partition("#")[0] for line in lines), count=1)
-    text = text or fault.owner_class
-    yield from (f"The code has such an operation: {said}." for pattern, said in table if pattern.search(text))
 
 
 def gradient_hints(fault: Fault) -> Iterator[str]:
@@ -109,7 +74,6 @@ def gradient_hints(fault: Fault) -> Iterator[str]:
     dtype = fault.frame.extremes.dtype
     if dtype in _NARROW:
         yield f"{dtype} ends at {largest(dtype):.2e}: scale the loss down, or use {_NARROW[dtype]}."
-    yield from _suggestions(fault, _DERIVATIVES)
 
 
 def _largest_input(fault: Fault) -> float:

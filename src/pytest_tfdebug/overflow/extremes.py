@@ -39,10 +39,9 @@ def is_read_at_once(tensor: torch.Tensor) -> bool:
 class Reducer:
     """The extremes of the tensors of one forward; a tensor that is met again unchanged is not read again."""
 
-    def __init__(self, settings: OverflowSettings, *, wants_abs_min: bool = False) -> None:
+    def __init__(self, settings: OverflowSettings) -> None:
         self.skipped: Counter[str] = Counter()
         self._settings = settings
-        self._wants_abs_min = wants_abs_min
         self._known: SeenTensors[Extremes] = SeenTensors()
         self._waiting: list[tuple[Extremes, str, torch.Tensor]] = []
 
@@ -105,13 +104,10 @@ class Reducer:
 
     def _measure(self, tensor: torch.Tensor, name: str) -> Extremes:
         low, high = torch.aminmax(tensor)
-        abs_min = tensor.abs().amin() if self._wants_abs_min else None
         if is_read_at_once(tensor):
-            return Extremes(name, float(low), float(high), None if abs_min is None else float(abs_min))
+            return Extremes(name, float(low), float(high))
         found = Extremes(name, float("nan"), float("nan"))
         self._waiting += [(found, "low", low), (found, "high", high)]
-        if abs_min is not None:
-            self._waiting.append((found, "abs_min", abs_min))
         return found
 
     def _is_large(self, found: Extremes) -> bool:

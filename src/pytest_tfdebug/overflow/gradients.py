@@ -142,8 +142,7 @@ class Gradients:
         self._conclude()
 
     def _is_bad(self, frame: Frame) -> bool:
-        is_judged = frame.forward not in self._settings.trace_batches
-        return not frame.extremes.is_finite and is_judged and not is_ignored(frame.path, self._settings.ignore)
+        return not frame.extremes.is_finite and not is_ignored(frame.path, self._settings.ignore)
 
     def _blame(self, event: _Event, parameters: list[Frame]) -> None:
         """Blame the innermost module that took the tensor: the gradient of its own output was finite."""

@@ -17,7 +17,7 @@ from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.trace import check_model
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
     from types import TracebackType
 
     from typing_extensions import Self
@@ -73,7 +73,7 @@ class OverflowGuard:
             self._watch.close()
 
 
-def overflow_guard(  # noqa: PLR0913 - the marker's arguments
+def overflow_guard(
     model: torch.nn.Module,
     *,
     frames: int = 40,
@@ -82,8 +82,6 @@ def overflow_guard(  # noqa: PLR0913 - the marker's arguments
     underflow: float | None = None,
     gradients: bool = False,
     ignore: str | Iterable[str] = (),
-    trace_batches: Collection[int] = (),
-    abort_after_batch: int | None = None,
 ) -> OverflowGuard:
     """Watch a model inside a ``with`` block: the first inf or nan raises a report, headroom is judged at its end.
 
@@ -100,8 +98,6 @@ def overflow_guard(  # noqa: PLR0913 - the marker's arguments
             number; None is off.
         gradients: Watch gradients too.
         ignore: A glob of module paths whose inputs and outputs are not judged, or several.
-        trace_batches: Numbers of the forwards whose frames are printed instead of judged.
-        abort_after_batch: Number of the forward after which to stop.
 
     Returns:
         The guard, with ``fault``, ``forwards``, ``tightest`` and ``skipped``.

@@ -35,11 +35,8 @@ class _Open:
 class Judge:
     """Follows the calls of one outermost call."""
 
-    def __init__(
-        self, history: deque[Frame], ignore: tuple[str, ...], headroom: Headroom, *, lists_only: bool = False
-    ) -> None:
+    def __init__(self, history: deque[Frame], ignore: tuple[str, ...], headroom: Headroom) -> None:
         self.fault: Fault | None = None
-        self._lists_only = lists_only
         self._history = history
         self._ignore = ignore
         self._headroom = headroom
@@ -100,7 +97,7 @@ class Judge:
         return None
 
     def _first_bad(self, frames: Iterable[Frame]) -> Frame | None:
-        if self.fault is not None or self._lists_only:
+        if self.fault is not None:
             return None
         for frame in frames:
             if not frame.extremes.is_finite and not self._is_excused(frame):

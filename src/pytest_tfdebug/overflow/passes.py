@@ -41,12 +41,11 @@ class Pass:
     ) -> None:
         self.number = number
         self.root = root
-        self.is_traced = number in settings.trace_batches
-        self.history: deque[Frame] = deque() if self.is_traced else deque(history, maxlen=settings.frames)
+        self.history: deque[Frame] = deque(history, maxlen=settings.frames)
         self.tensors = 0
         self.outer: Pass | None = RUNNING.watched.get()
-        self.reducer = Reducer(settings, wants_abs_min=self.is_traced)
-        self._judge = Judge(self.history, settings.ignore, headroom, lists_only=self.is_traced)
+        self.reducer = Reducer(settings)
+        self._judge = Judge(self.history, settings.ignore, headroom)
         self._gradients = gradients
         self._running: list[tuple[Call, list[torch.Tensor]]] = []
         self._queue: list[Callable[[], object]] = []

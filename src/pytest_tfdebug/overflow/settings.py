@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -53,13 +52,6 @@ class OverflowSettings(Arguments):
         'a glob of module paths or several, such as "lm_head" or ("**.router", "lm_head")',
         several,
     )
-    trace_batches: tuple[int, ...] = argument(
-        (),
-        lambda value: isinstance(value, tuple) and all(map(is_whole_number, value)),
-        "a list of numbers of forwards from 0, such as [1, 3]",
-        lambda value: tuple(value) if isinstance(value, Collection) and not isinstance(value, str) else value,
-    )
-    abort_after_batch: int | None = argument(None, is_whole_number, "None or the number of a forward from 0")
 
     def contradictions(self) -> list[str]:
         """Return which globs cannot be read."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from collections import Counter, deque
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_tfdebug.errors import ActivationOverflowError, BatchLimitError
+from pytest_tfdebug.errors import ActivationOverflowError
 from pytest_tfdebug.overflow.diagnosis import details
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.gradients import Gradients
@@ -18,7 +17,7 @@ from pytest_tfdebug.overflow.headroom import Headroom
 from pytest_tfdebug.overflow.judge import is_ignored
 from pytest_tfdebug.overflow.passes import Pass
 from pytest_tfdebug.overflow_records import Fault, Frame
-from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped, render_trace, underflow_text
+from pytest_tfdebug.report.overflow import fault_text, headroom_text, render_skipped, underflow_text
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.record.mask_names import is_mask_name
 from pytest_tfdebug.tracing.record.selection import root_name
@@ -64,8 +63,7 @@ class Watch:
             self._gradients.settle()
             self._gradients.forward = number
             self._gradients.follow_parameters(root)
-        if number not in self.settings.trace_batches:
-            self._check_weights(root)
+        self._check_weights(root)
         gradients = self._gradients if self.settings.gradients else None
         began = Pass(number, root, self.settings, self._history, self.headroom, gradients)
         RUNNING.watched.set(began)
@@ -82,18 +80,10 @@ class Watch:
             self.fault = self.fault or ended.fault
             if is_root:
                 self._numbers[ended.root] = ended.number + 1
-            if not ended.is_traced:
-                self._history = ended.history
+            self._history = ended.history
         self._gradients.forget_tensors()
-        if ended.is_traced:
-            sys.stdout.write("\n".join([*render_trace(ended.number, tuple(ended.history)), ""]))
-        if has_failed:
-            return
-        if not ended.is_traced:
+        if not has_failed:
             self.conclude()
-        limit = self.settings.abort_after_batch
-        if is_root and limit is not None and ended.number >= limit:
-            raise BatchLimitError(f"Stopped after forward [{ended.number}], as abort_after_batch={limit} asks.")
 
     def conclude(self) -> None:
         """Raise the fault, where this watch raises; the next forward is then watched afresh."""

@@ -73,23 +73,16 @@ def _figures(fault: Fault) -> Iterator[str]:
         yield f"  Finite elements: abs_min={found.abs_min:9.2e}, abs_max={found.abs_max:9.2e}."
 
 
-def frame_line(frame: Frame, *, with_abs_min: bool = False) -> str:
+def frame_line(frame: Frame) -> str:
     """Return the line of one tensor, ``abs_max= 1.80e+04 > [0] path: Class: input[0]``."""
     extremes = frame.extremes
-    low = "" if not with_abs_min or extremes.abs_min is None else f"abs_min={extremes.abs_min:9.2e} "
     note = f" ({extremes.note})" if extremes.note else ""
-    return f"{low}abs_max={extremes.abs_max:9.2e} {place(frame)}{note}"
+    return f"abs_max={extremes.abs_max:9.2e} {place(frame)}{note}"
 
 
 def place(frame: Frame) -> str:
     """Return which tensor of which module in which forward: ``< [0] lm_head: Linear: output``."""
     return f"{_SIGNS[frame.direction]} [{frame.forward}] {frame.path}: {frame.class_name}: {tensor_of(frame)}"
-
-
-def render_trace(number: int, frames: Sequence[Frame]) -> Iterator[str]:
-    """Yield the frames of one forward that was traced instead of judged."""
-    yield f"all {len(frames)} frames of forward [{number}]:"
-    yield from (frame_line(frame, with_abs_min=True) for frame in frames)
 
 
 def headroom_text(tight: Sequence[Tight], first: Tight, wanted: float, remarks: Iterable[str] = ()) -> CheckText:
