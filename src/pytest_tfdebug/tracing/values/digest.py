@@ -91,7 +91,8 @@ def signed_sums(tensor: torch.Tensor) -> torch.Tensor:
     flat = _flat(tensor)
     if not tensor.is_floating_point() and not tensor.is_complex():
         return _exact_sums(flat)
-    return float_sums(flat)
+    sums = _float_sums(flat)
+    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, _HOLES)
 
 
 def norm_of(tensor: torch.Tensor) -> float:
@@ -110,7 +111,7 @@ def _sums_and_norm(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
     for rows, signs in rows_of(flat, BUCKETS):
         sums += signs.double() @ rows
         norm = math.hypot(norm, _norm(rows))
-    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, None, _HOLES), norm
+    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, _HOLES), norm
 
 
 def _norm(rows: torch.Tensor) -> float:
@@ -124,17 +125,9 @@ def _norm(rows: torch.Tensor) -> float:
     return largest * float(torch.linalg.vector_norm(finite / largest)) if largest else 0.0
 
 
-def float_sums(flat: torch.Tensor, signs: torch.Tensor | None = None) -> torch.Tensor:
-    """Return the sums of a flat tensor of floating point, with the signs of its rows or the seeded ones."""
-    sums = _float_sums(flat, signs)
-    return sums if bool(torch.isfinite(sums).all()) else _float_sums(flat, signs, _HOLES)
-
-
-def _float_sums(
-    flat: torch.Tensor, of_rows: torch.Tensor | None, holes: dict[str, float] | None = None
-) -> torch.Tensor:
+def _float_sums(flat: torch.Tensor, holes: dict[str, float] | None = None) -> torch.Tensor:
     sums = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device)
-    for rows, signs in rows_of(flat, BUCKETS, of_rows):
+    for rows, signs in rows_of(flat, BUCKETS):
         sums += signs.double() @ (rows if holes is None else rows.nan_to_num(**holes))
     return sums
 
@@ -147,13 +140,11 @@ def _exact_sums(flat: torch.Tensor) -> torch.Tensor:
     return sums
 
 
-def rows_of(
-    flat: torch.Tensor, buckets: int, signs: torch.Tensor | None = None
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield a flat tensor of floating point in rows of buckets, as float64, and each row's sign, seeded or given."""
+def rows_of(flat: torch.Tensor, buckets: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield a flat tensor of floating point in rows of buckets, as float64, and the seeded sign of each row."""
     for start, piece in _pieces(flat, buckets):
         first, end = start // buckets, start // buckets + len(piece)
-        yield piece.double(), (row_signs(end) if signs is None else signs[:end])[first:].to(flat.device)
+        yield piece.double(), row_signs(end)[first:].to(flat.device)
 
 
 def _pieces(flat: torch.Tensor, buckets: int) -> Iterator[tuple[int, torch.Tensor]]:
