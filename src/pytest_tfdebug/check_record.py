@@ -131,17 +131,6 @@ class ForwardRecord:
 
 
 @dataclass(frozen=True)
-class TokenGrid:
-    """How far each token is off after each module, as a share of what is allowed."""
-
-    modules: tuple[str, ...]  # module paths, in the order in which their calls ended: the rows
-    tokens: int  # number of positions without the pads, all rows of the batch side by side: the columns
-    rows: int  # rows of the batch
-    shares: tuple[float, ...]  # greatest difference over what is allowed, module by module
-    block: int = 1  # tokens behind one column
-
-
-@dataclass(frozen=True)
 class HeadroomRecord:
     """How near the values of a module come to the end of a dtype's range."""
 
@@ -232,7 +221,6 @@ class CheckRecord:
         weights: Parameters that are not those of the golden.
         text: The report, as the terminal shows it.
         forward: Both forwards; only with ``--tf-html`` or ``--tf-json``, as are those below.
-        tokens: Tokens by modules.
         headroom: Modules, tightest first; after a fault in the order of the forward.
         loads: What was loaded.
         outputs: How each output of the reference was compared.
@@ -262,7 +250,6 @@ class CheckRecord:
     weights: tuple[str, ...] = ()
     text: str = ""
     forward: ForwardRecord | None = None
-    tokens: TokenGrid | None = None
     headroom: tuple[HeadroomRecord, ...] = ()
     loads: tuple[LoadRecord, ...] = ()
     outputs: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, SourceText, TokenGrid, ValueRecord, read_checks
+from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, SourceText, ValueRecord, read_checks
 from pytest_tfdebug.page import main
 from pytest_tfdebug.records import CulpritRecord, SourceRange
 from pytest_tfdebug.report.annotations import annotation
@@ -66,10 +66,6 @@ def test_values_that_are_the_same_stand_in_one_row():
     rows = re.findall(r"<tr.*?</tr>", render_check(record(forward=forward)), re.DOTALL)
 
     assert [re.findall(r'id="(\w+)"', row) for row in rows[1:]] == [["v1", "r5"], ["v2"], ["r6"], ["v3", "r7"]]
-
-
-def test_a_page_has_no_empty_map_of_tokens():
-    assert 'id="tokens"' not in render_check(record(tokens=TokenGrid((), 0, 1, ())))
 
 
 def test_the_index_shows_the_command_as_it_is_typed():

@@ -112,7 +112,6 @@ def page(check: CheckRecord) -> dict[str, Any]:
             "reference": _columns(forward.reference),
             "pairs": [[pair.own, pair.reference, pair.by] for pair in forward.pairs],
             "elements": forward.elements,
-            "tokens": check.tokens,
         },
     }
 

@@ -7,7 +7,6 @@ document.addEventListener("DOMContentLoaded", () => {
   if (toc.children.length < 2) toc.hidden = true;
   if (data.own) modules();
   if (data.elements) elements(data.elements);
-  if (data.tokens) tokens(data.tokens);
   if (at("headroom-rows")) headroom();
   for (const table of document.querySelectorAll(".values, .headroom")) {
     const culprit = table.querySelector(".is-culprit"), scroll = table.closest(".scroll");
@@ -74,18 +73,6 @@ document.addEventListener("DOMContentLoaded", () => {
       for (const view of document.querySelectorAll("#elements [data-view]")) view.hidden = view.dataset.view !== option.value;
       if (draw[option.value] && !made.has(option.value)) { made.add(option.value); draw[option.value](); }
     });
-  }
-
-  function tokens(grid) {
-    const columns = Math.ceil(grid.tokens / grid.block), shares = grid.shares.map(number), canvas = make("canvas", { tabindex: "0", role: "img", "aria-label": `${grid.modules.length} modules by ${grid.tokens} tokens. Arrow keys read the cells.` });
-    at("token-grid").append(make("ol", {}, ...grid.modules.map((path) => make("li", {}, path))), canvas);
-    const each = grid.tokens / grid.rows;
-    const draw = tfdebug.heat(canvas, grid.modules.length, columns, (place) => shares[place], tfdebug.shares, (row, column) => {
-      draw(row, column);
-      const token = column * grid.block;
-      at("token-readout").textContent = `${grid.modules[row]}, ${grid.rows > 1 ? `row ${Math.floor(token / each)}, ` : ""}token ${token % each}: ${shown(shares[row * columns + column])} of tolerance`;
-    }, 16);
-    at("token-grid").after(tfdebug.scale((power) => tfdebug.shares(10 ** power), -4, 5, "≤ 0.0001×", "100000× of tolerance"));
   }
 
   function headroom() {
