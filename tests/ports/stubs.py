@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 STUBBED = (
-    "PIL",
+    "ahocorasick",
     "argbind",
     "bettermap",
     "blobfile",
@@ -21,10 +21,14 @@ STUBBED = (
     "botocore",
     "cached_path",
     "causal_conv1d",
+    "configargparse",
     "coreforecast",
+    "cv2",
     "datasets",
+    "decord",
     "encodec",
     "fairscale",
+    "fasttext",
     "ffmpy",
     "flatten_dict",
     "ftfy",
@@ -32,35 +36,50 @@ STUBBED = (
     "gym",
     "gymnasium",
     "h5py",
+    "httpx",
     "jsonargparse",
     "julius",
     "kagglehub",
+    "kornia_rs",
+    "librosa",
     "lightning",
     "lightning_utilities",
     "lmdb",
     "loguru",
     "mamba_ssm",
+    "mat4py",
+    "matplotlib",
+    "modelindex",
     "numba",
     "omegaconf",
+    "PIL",
+    "pyonmttok",
     "pytorch_lightning",
     "randomname",
+    "rapidfuzz",
     "ray",
     "requests",
     "rich",
     "sacremoses",
     "sentencepiece",
     "soundfile",
+    "spacy",
+    "sphn",
     "structlog",
     "subword_nmt",
     "tensorboard",
+    "termcolor",
     "tiktoken",
     "torchao",
     "torchaudio",
+    "torchcodec",
     "torchdata",
     "torchmetrics",
     "torchvision",
+    "trainer",
     "utilsforecast",
     "wandb",
+    "yapf",
 )
 
 
@@ -74,6 +93,9 @@ class _Inert(type):
 
     def __getitem__(cls, parameters):
         return cls
+
+    def __add__(cls, other):
+        return other
 
 
 def _inert(name):

@@ -5,635 +5,575 @@ None of them was used to build the tool. ``Port.reloaded`` names the packages wh
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import packaging.version
 import torch
 from cases import Case, Port, shaken, tokens
 from conversion import carried, fused, picture
 
 
-def swin2sr(load):
-    from transformers import Swin2SRConfig, Swin2SRForImageSuperResolution
+def timesfm(load):
+    from transformers import TimesFmConfig, TimesFmModelForPrediction
 
-    sizes = {"embed_dim": 12, "depths": [2, 2], "num_heads": [2, 3], "window_size": 4, "mlp_ratio": 2.0, "upscale": 2}
-    reference = shaken(Swin2SRForImageSuperResolution(Swin2SRConfig(image_size=16, **sizes)))
-    package = load("spandrel.architectures.Swin2SR.__arch.Swin2SR")
-    port = package.Swin2SR(img_size=16, upsampler="pixelshuffle", **sizes)
-    names = [
-        (r"^swin2sr\.", ""),
-        (r"first_convolution", "conv_first"),
-        (r"embeddings\.patch_embeddings", "patch_embed"),
-        (r"patch_embed\.layernorm", "patch_embed.norm"),
-        (r"projection", "proj"),
-        (r"encoder\.stages\.(\d+)\.layers", r"layers.\1.residual_group.blocks"),
-        (r"encoder\.stages", "layers"),
-        (r"attention\.self\.(q|v)(?:uery|alue)\.bias", r"attn.\1_bias"),
-        (r"attention\.self\.continuous_position_bias_mlp", "attn.cpb_mlp"),
-        (r"attention\.self", "attn"),
-        (r"attention\.output\.dense", "attn.proj"),
-        (r"layernorm_before", "norm1"),
-        (r"layernorm_after", "norm2"),
-        (r"intermediate\.dense", "mlp.fc1"),
-        (r"output\.dense", "mlp.fc2"),
-        (r"^layernorm", "norm"),
-        (r"upsample\.conv_before_upsample", "conv_before_upsample.0"),
-        (r"upsample\.final_convolution", "conv_last"),
-        (r"upsample\.upsample\.convolution_0", "upsample.0"),
-    ]
-
-    def cut(weights):
-        for name in [name for name in weights if name.endswith("self.query.weight")]:
-            parts = [weights.pop(name.replace("query", kind)) for kind in ("query", "key", "value")]
-            weights[name.replace("query", "qkv")] = torch.cat(parts)
-        return weights
-
-    pixels = picture(16)
-    return Case(reference, carried(port, reference, names, cut), (), {"pixel_values": pixels}, (pixels,))
-
-
-def chinese_clip(load):
-    from transformers import ChineseCLIPConfig, ChineseCLIPModel
-
-    text = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    text |= {"vocab_size": 64, "max_position_embeddings": 32}
-    pixels = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
-    pixels |= {"image_size": 32, "patch_size": 8}
-    reference = shaken(ChineseCLIPModel(ChineseCLIPConfig(text_config=text, vision_config=pixels, projection_dim=16)))
-    package = load("cn_clip.clip.model")
-    port = package.CLIP(16, 32, 2, 64, 8, 64, 0.0, "gelu", 0.0, 32, 0.02, 64, 32, 4, 2, 2, vision_head_width=32)
-    names = [
-        (r"^text_model", "bert"),
-        (r"^vision_model\.", "visual."),
-        (r"embeddings\.class_embedding", "class_embedding"),
-        (r"embeddings\.patch_embedding\.", "conv1."),
-        (r"embeddings\.position_embedding\.weight", "positional_embedding"),
-        (r"pre_layrnorm", "ln_pre"),
-        (r"post_layernorm", "ln_post"),
-        (r"encoder\.layers", "transformer.resblocks"),
-        (r"self_attn\.in_proj\.", "attn.in_proj_"),
-        (r"self_attn\.", "attn."),
-        (r"layer_norm", "ln_"),
-        (r"fc1", "c_fc"),
-        (r"fc2", "c_proj"),
-    ]
-
-    def cut(weights):
-        weights["visual.proj"] = weights.pop("visual_projection.weight").T
-        weights["text_projection"] = weights.pop("text_projection.weight").T
-        return fused(weights, ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], "self_attn.in_proj")
-
-    port = carried(port, reference, names, cut)
-    ids, seen = tokens(64), torch.ones(2, 12, dtype=torch.long)
-    ids[1, 8:], seen[1, 8:] = 0, 0
-    inputs = {"input_ids": ids, "attention_mask": seen, "pixel_values": picture(32)}
-    similarity = lambda out: out[2] * out[0] @ out[1].T  # noqa: E731 - the port returns the embeddings alone
-    return Case(reference, port, (), inputs, (inputs["pixel_values"], ids), arranged=similarity)
-
-
-def conformer(load):
-    from transformers import FastSpeech2ConformerConfig
-    from transformers.models.fastspeech2_conformer.modeling_fastspeech2_conformer import FastSpeech2ConformerEncoder
-
-    config = FastSpeech2ConformerConfig(
-        hidden_size=32,
-        vocab_size=64,
-        encoder_num_attention_heads=4,
-        encoder_layers=2,
-        encoder_linear_units=48,
-        encoder_kernel_size=7,
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "head_dim": 8, "rms_norm_eps": 1e-6}
+    quantiles = [0.1, 0.5, 0.9]
+    config = TimesFmConfig(
+        patch_length=8,
+        context_length=48,
+        horizon_length=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        quantiles=quantiles,
+        use_positional_embedding=True,
+        **sizes,
     )
-    reference = shaken(FastSpeech2ConformerEncoder(config, config.encoder_config, use_encoder_input_layer=True))
-    port = load("espnet.nets.pytorch_backend.conformer.encoder").Encoder(
-        64,
-        attention_dim=32,
-        attention_heads=4,
-        linear_units=48,
-        num_blocks=2,
-        input_layer="embed",
-        normalize_before=False,
-        positionwise_layer_type="conv1d",
-        positionwise_conv_kernel_size=3,
-        macaron_style=True,
-        pos_enc_layer_type="rel_pos",
-        selfattention_layer_type="rel_selfattn",
-        use_cnn_module=True,
-        cnn_module_kernel=7,
-        padding_idx=0,
+    reference = shaken(TimesFmModelForPrediction(config))
+    package = load("timesfm.pytorch_patched_decoder")
+    settings = package.TimesFMConfig(
+        patch_len=8, horizon_len=16, num_layers=2, num_heads=4, num_kv_heads=4, quantiles=quantiles, **sizes
     )
-    for norm in (module for module in port.modules() if isinstance(module, torch.nn.LayerNorm)):
-        norm.eps = 1e-5  # the reference's; the package has 1e-12
     names = [
-        (r"^embed\.", "embed.0."),
-        (r"conformer_layers", "encoders"),
-        (r"attention_layer_norm", "norm_mha"),
-        (r"self_attn_layer_norm", "norm_mha"),
-        (r"ff_macaron_layer_norm", "norm_ff_macaron"),
-        (r"ff_layer_norm", "norm_ff"),
-        (r"conv_layer_norm", "norm_conv"),
-        (r"final_layer_norm", "norm_final"),
-        (r"feed_forward(\w*)\.conv(\d)", r"feed_forward\1.w_\2"),
+        (r"^decoder\.layers", "stacked_transformer.layers"),
+        (r"^decoder\.", ""),
+        (r"input_layer\.", "hidden_layer.0."),
     ]
-    ids = tokens(64)
-    return Case(reference, carried(port, reference, names), (), {"input_tensor": ids}, (ids, None))
-
-
-def kosmos2_text(load):
-    from transformers import Kosmos2Config
-    from transformers.models.kosmos2.modeling_kosmos2 import Kosmos2TextForCausalLM
-
-    sizes = {"vocab_size": 64, "embed_dim": 32, "layers": 2, "ffn_dim": 64, "attention_heads": 4}
-    config = Kosmos2Config(text_config={**sizes, "max_position_embeddings": 32})
-    reference = shaken(Kosmos2TextForCausalLM(config.text_config))
-    args = load("torchscale.architecture.config").DecoderConfig(
-        vocab_size=64,
-        decoder_embed_dim=32,
-        decoder_layers=2,
-        decoder_ffn_embed_dim=64,
-        decoder_attention_heads=4,
-        share_decoder_input_output_embed=True,
-        subln=True,
-        no_scale_embedding=False,
-    )
-    embedding = load("torchscale.component.embedding")
-    places = reference.model.embed_positions.weights
-    port = load("torchscale.architecture.decoder").Decoder(
-        args, embedding.TextEmbedding(64, 32), embedding.PositionalEmbedding(*places.shape)
-    )
-    cut = lambda weights: {**weights, "embed_positions.weight": places}  # noqa: E731 - the reference's are no weights
-    port = carried(port, reference, [(r"^model\.", ""), (r"^lm_head", "output_projection")], cut)
-    ids = tokens(64)
-    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids,))
-
-
-def blenderbot(load):
-    from transformers import BlenderbotConfig, BlenderbotForConditionalGeneration
-
-    sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
-    sizes |= {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "d_model": 32, "vocab_size": 64}
-    special = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": 2}
-    config = BlenderbotConfig(**sizes, **special, max_position_embeddings=32, scale_embedding=True)
-    reference = shaken(BlenderbotForConditionalGeneration(config))
-    options = {"n_layers": 2, "n_heads": 4, "ffn_size": 64, "embedding_size": 32, "n_positions": 32}
-    options |= {"variant": "prelayernorm", "activation": "gelu", "learn_positional_embeddings": True}
-    options |= {"embeddings_scale": True}
-    sys.modules.setdefault("pkg_resources", SimpleNamespace(packaging=packaging))  # as it was before setuptools 82
-    port = load("parlai.agents.transformer.modules").TransformerGeneratorModel(options, _Words())
-    port.start_idx = slice(0, 0)  # the score of the start token stays: the reference computes one
-    names = [
-        (r"^model\.", ""),
-        (r"^shared", "embeddings"),
-        (r"embed_tokens", "embeddings"),
-        (r"embed_positions", "position_embeddings"),
-        (r"self_attn_layer_norm", "norm1"),
-        (r"encoder_attn_layer_norm", "norm2"),
-        (r"(encoder\.layers.*)final_layer_norm", r"\1norm2"),
-        (r"final_layer_norm", "norm3"),
-        (r"coder\.layer_norm", "coder.norm_embeddings"),
-        (r"encoder\.layers\.(\d)\.self_attn", r"encoder.layers.\1.attention"),
-        (r"self_attn", "self_attention"),
-        (r"encoder_attn", "encoder_attention"),
-        (r"out_proj", "out_lin"),
-        (r"([qkv])_proj", r"\1_lin"),
-        (r"fc(\d)", r"ffn.lin\1"),
-    ]
-    port = carried(port, reference, names)
-    ids, seen, said = tokens(64), torch.ones(2, 12, dtype=torch.long), tokens(64).flip(1)[:, :8]
-    ids[1, 9:], seen[1, 9:] = 0, 0
-    begun = torch.cat([torch.ones(2, 1, dtype=torch.long), said[:, :-1]], 1)
-    inputs = {"input_ids": ids, "attention_mask": seen, "decoder_input_ids": begun, "use_cache": False}
-    return Case(reference, port, (), inputs, (ids,), {"ys": said})
-
-
-class _Words(dict):
-    """A dictionary of words as ParlAI's models ask for it."""
-
-    null_token, start_token, end_token = "null", "start", "end"
-
-    def __init__(self):
-        super().__init__({"null": 0, "start": 1, "end": 2})
-
-    def __len__(self):
-        return 64
-
-
-def olmo2(load):
-    from transformers import Olmo2Config, Olmo2ForCausalLM
-
-    sizes = {"hidden_size": 32, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 64}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    rope = {"rope_type": "default", "rope_theta": 10000.0}
-    config = Olmo2Config(**sizes, **heads, **special, rms_norm_eps=1e-6, rope_parameters=rope)
-    reference = shaken(Olmo2ForCausalLM(config))
-    package = load("olmo_core.nn.transformer")
-    settings = package.TransformerConfig.llama_like(
-        d_model=32,
-        vocab_size=64,
-        n_layers=2,
-        n_heads=4,
-        n_kv_heads=2,
-        hidden_size_multiple_of=128,
-        block_name=package.TransformerBlockType.reordered_norm,
-        qk_norm=True,
-        layer_norm_eps=1e-6,
-        rope_theta=10000,
-    )
-    port = settings.build(init_device="cpu")
-    names = [
-        (r"^model\.embed_tokens", "embeddings"),
-        (r"^model\.norm", "lm_head.norm"),
-        (r"^lm_head\.weight", "lm_head.w_out.weight"),
-        (r"^model\.layers", "blocks"),
-        (r"self_attn\.([qkv])_proj", r"attention.w_\1"),
-        (r"self_attn\.o_proj", "attention.w_out"),
-        (r"self_attn", "attention"),
-        (r"mlp\.gate_proj", "feed_forward.w1"),
-        (r"mlp\.down_proj", "feed_forward.w2"),
-        (r"mlp\.up_proj", "feed_forward.w3"),
-        (r"post_attention_layernorm", "attention_norm"),
-        (r"post_feedforward_layernorm", "feed_forward_norm"),
-    ]
-    ids = tokens(64)
-    return Case(reference, carried(port, reference, names), (), {"input_ids": ids, "use_cache": False}, (ids,))
-
-
-def flava(load):
-    from transformers import FlavaConfig, FlavaModel
-
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    pixels, text = {"image_size": 32, "patch_size": 8}, {"vocab_size": 64, "max_position_embeddings": 32}
-    parts = {"image_config": {**sizes, **pixels}, "text_config": {**sizes, **text}, "multimodal_config": sizes}
-    reference = shaken(FlavaModel(FlavaConfig(**parts, hidden_size=32, projection_dim=16)))
-    each = {f"{part}_{name}": size for part in ("image", "text", "multimodal") for name, size in sizes.items()}
-    port = load("torchmultimodal.models.flava.model").flava_model(**each, **pixels, **text, text_and_image_proj_size=16)
-    names = [
-        (r"^(image|text)_model", r"\1_encoder"),
-        (r"^multimodal_model", "mm_encoder"),
-        (r"embeddings\.LayerNorm", "embeddings.layer_norm"),
-        (r"attention\.attention", "attention"),
-        (r"attention\.output\.dense", "attention.output"),
-        (r"intermediate\.dense", "feedforward.model.0"),
-        (r"layer\.(\d)\.output\.dense", r"layer.\1.feedforward.model.2"),
-        (r"layernorm_before", "attention_layernorm"),
-        (r"layernorm_after", "feedforward_layernorm"),
-    ]
-    port = carried(port, reference, names)
-    ids, pixels = tokens(64), picture(32)
-    inputs = {"image": pixels, "text": ids, "text_masked": ids, "skip_unmasked_mm_encoder": True}
+    cut = lambda weights: fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.qkv_proj")  # noqa: E731
+    port = carried(package.PatchedTimeSeriesDecoder(settings), reference, names, cut)
+    series = torch.randn(2, 48, generator=torch.Generator().manual_seed(1)).cumsum(1)
+    padded = torch.zeros(2, 48)
     return Case(
         reference,
         port,
         (),
-        {"pixel_values": pixels, "input_ids": ids},
-        (),
-        inputs,
-        arranged=lambda out: out.multimodal_masked.last_hidden_state,
-        main=lambda out: out.multimodal_embeddings,
+        {"past_values": list(series), "freq": [0, 1], "return_forecast_on_context": False},
+        (series, padded, torch.tensor([[0], [1]])),
+        arranged=lambda out: out[:, -1],
+        main=lambda out: out.full_predictions,
     )
 
 
-def dac(load):
-    from transformers import DacConfig, DacModel
+def rwkv(load):
+    from transformers import RwkvConfig, RwkvForCausalLM
 
-    sizes = {"n_codebooks": 2, "codebook_size": 16, "codebook_dim": 4}
-    config = DacConfig(
-        encoder_hidden_size=4, downsampling_ratios=[2, 4], decoder_hidden_size=16, upsampling_ratios=[4, 2], **sizes
+    os.environ.setdefault("RWKV_JIT_ON", "0")
+    config = RwkvConfig(
+        vocab_size=64, context_length=32, hidden_size=32, num_hidden_layers=3, intermediate_size=64, use_cache=False
     )
-    reference = shaken(DacModel(config))
-    with torch.no_grad():
-        for snake in (weight for name, weight in reference.named_parameters() if name.endswith("alpha")):
-            snake.abs_().add_(0.5)  # a divisor: as in trained models, it is not near zero
-    package = load("dac.model.dac")
-    port = package.DAC(encoder_dim=4, encoder_rates=[2, 4], decoder_dim=16, decoder_rates=[4, 2], **sizes)
-    for module in port.modules():
-        if hasattr(module, "weight_g"):
-            torch.nn.utils.remove_weight_norm(module)
+    reference = shaken(RwkvForCausalLM(config))
     names = [
-        (r"encoder\.block\.(\d)\.", lambda m: f"encoder.block.{int(m[1]) + 1}.block."),
-        (r"(encoder\.block\.\d\.block\.)res_unit(\d)", lambda m: f"{m[1]}{int(m[2]) - 1}.block"),
-        (r"(encoder\.block\.\d\.block\.)snake1", r"\g<1>3"),
-        (r"(encoder\.block\.\d\.block\.)conv1\.", r"\g<1>4."),
-        (r"encoder\.conv1\.", "encoder.block.0."),
-        (r"encoder\.snake1", "encoder.block.3"),
-        (r"encoder\.conv2\.", "encoder.block.4."),
-        (r"decoder\.block\.(\d)\.", lambda m: f"decoder.model.{int(m[1]) + 1}.block."),
-        (r"(decoder\.model\.\d\.block\.)res_unit(\d)", lambda m: f"{m[1]}{int(m[2]) + 1}.block"),
-        (r"(decoder\.model\.\d\.block\.)snake1", r"\g<1>0"),
-        (r"(decoder\.model\.\d\.block\.)conv_t1\.", r"\g<1>1."),
-        (r"decoder\.conv1\.", "decoder.model.0."),
-        (r"decoder\.snake1", "decoder.model.3"),
-        (r"decoder\.conv2\.", "decoder.model.4."),
-        (r"\.block\.(snake|conv)(\d)\.", lambda m: f".block.{2 * int(m[2]) - (1 if m[1] == 'conv' else 2)}."),
+        (r"^rwkv\.embeddings", "emb"),
+        (r"^rwkv\.ln_out", "ln_out"),
+        (r"^rwkv\.", ""),
+        (r"attention\.time_mix_(key|value|receptance)", lambda m: f"att.time_mix_{m[1][0]}"),
+        (r"feed_forward\.time_mix_(key|receptance)", lambda m: f"ffn.time_mix_{m[1][0]}"),
+        (r"attention", "att"),
+        (r"feed_forward", "ffn"),
+        (r"pre_ln", "ln0"),
     ]
+    weights = named(reference.state_dict(), names)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tiny.pth"
+        torch.save(weights, file)
+        port = load("rwkv.model").RWKV(str(file), "cpu fp32", verbose=False)
+    ids = tokens(64, batch=1)
+    return Case(
+        reference,
+        port.eval(),
+        (),
+        {"input_ids": ids},
+        (ids[0].tolist(), None),
+        {"full_output": True},
+        arranged=lambda out: out[0][None],
+    )
+
+
+def poolformer(load):
+    from transformers import PoolFormerConfig, PoolFormerModel
+
+    sizes, depths = [8, 12, 16, 24], [1, 2, 1, 1]
+    config = PoolFormerConfig(hidden_sizes=sizes, depths=depths, layer_norm_eps=1e-5)
+    reference = shaken(PoolFormerModel(config))
+    package = load("mmpretrain.models.backbones.poolformer")
+    port = package.PoolFormer({"layers": depths, "embed_dims": sizes, "mlp_ratios": [4.0] * 4})
+    names = [
+        (r"^encoder\.patch_embeddings\.0\.projection", "patch_embed.proj"),
+        (r"^encoder\.patch_embeddings\.(\d)\.projection", lambda m: f"network.{2 * int(m[1]) - 1}.proj"),
+        (r"^encoder\.block\.(\d)\.", lambda m: f"network.{2 * int(m[1])}."),
+        (r"before_norm", "norm1"),
+        (r"after_norm", "norm2"),
+        (r"output\.conv(\d)", r"mlp.fc\1"),
+    ]
+    pixels = picture(64)
+    port.norm6 = torch.nn.Identity()  # the reference's model ends before it
+    carried(port, reference, names)
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,), arranged=lambda out: out[-1])
+
+
+def timesformer(load):
+    from transformers import TimesformerConfig, TimesformerModel
+
+    config = TimesformerConfig(
+        image_size=32,
+        patch_size=8,
+        num_frames=3,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        hidden_dropout_prob=0.0,
+    )
+    reference = shaken(TimesformerModel(config))
+    for name in ("localizers.drn", "localizers.drn.drn", "multimodal"):  # the wheel lacks two, transformers 5 one
+        sys.modules[f"mmaction.models.{name}"] = SimpleNamespace(DRN=None)
+    attention = load("mmaction.models.common.transformer")
+    models = load("mmengine.registry").MODELS
+    for kind in ("DividedTemporalAttentionWithNorm", "DividedSpatialAttentionWithNorm", "FFNWithNorm"):
+        models.register_module(kind, force=True, module=getattr(attention, kind))
+    package = load("mmaction.models.backbones.timesformer")
+    port = package.TimeSformer(3, 32, 8, embed_dims=32, num_heads=4, num_transformer_layers=2)
+    names = [
+        (r"^embeddings\.cls_token", "cls_token"),
+        (r"^embeddings\.position_embeddings", "pos_embed"),
+        (r"^embeddings\.time_embeddings", "time_embed"),
+        (r"^embeddings\.patch_embeddings", "patch_embed"),
+        (r"^encoder\.layer\.", "transformer_layers.layers."),
+        (r"layernorm_before", "attentions.1.norm"),
+        (r"layernorm_after", "ffns.0.norm"),
+        (r"temporal_layernorm", "attentions.0.norm"),
+        (r"temporal_dense", "attentions.0.temporal_fc"),
+        (r"temporal_attention\.attention\.qkv\.", "attentions.0.attn.in_proj_"),
+        (r"temporal_attention\.output\.dense", "attentions.0.attn.out_proj"),
+        (r"attention\.attention\.qkv\.", "attentions.1.attn.in_proj_"),
+        (r"attention\.output\.dense", "attentions.1.attn.out_proj"),
+        (r"intermediate\.dense", "ffns.0.layers.0.0"),
+        (r"output\.dense", "ffns.0.layers.1"),
+        (r"^layernorm", "norm"),
+    ]
+    frames = torch.randn(2, 3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    return Case(
+        reference,
+        carried(port, reference, names),
+        (),
+        {"pixel_values": frames},
+        (frames.transpose(1, 2),),
+        main=lambda out: out.last_hidden_state[:, 0],
+    )
+
+
+def olmo(load):
+    from transformers import OlmoConfig, OlmoForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    rope = {"rope_type": "default", "rope_theta": 10000.0}
+    config = OlmoConfig(**sizes, **heads, **special, clip_qkv=2.0, rope_parameters=rope)
+    reference = shaken(OlmoForCausalLM(config))
+    settings = load("olmo.config").ModelConfig(
+        d_model=32,
+        n_heads=4,
+        n_kv_heads=2,
+        n_layers=2,
+        mlp_hidden_size=96,
+        clip_qkv=2.0,
+        rope=True,
+        include_bias=False,
+        layer_norm_with_affine=False,
+        attention_layer_norm_with_affine=False,
+        max_sequence_length=32,
+        vocab_size=64,
+        embedding_size=64,
+        weight_tying=False,
+        eos_token_id=2,
+        pad_token_id=0,
+        init_device="cpu",
+    )
+    port = load("olmo.model").OLMo(settings)
+    names = [
+        (r"^model\.embed_tokens", "transformer.wte"),
+        (r"^lm_head", "transformer.ff_out"),
+        (r"^model\.layers", "transformer.blocks"),
+        (r"self_attn\.qkv_proj", "att_proj"),
+        (r"self_attn\.o_proj", "attn_out"),
+        (r"mlp\.both_proj", "ff_proj"),
+        (r"mlp\.down_proj", "ff_out"),
+    ]
+
+    def cut(weights):
+        weights = fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.qkv_proj")
+        return fused(weights, ["mlp.up_proj", "mlp.gate_proj"], "mlp.both_proj")
+
+    ids = tokens(64)
+    return Case(reference, carried(port, reference, names, cut), (), {"input_ids": ids, "use_cache": False}, (ids,))
+
+
+def texar_t5(load):
+    from transformers import T5Config, T5Model
+
+    config = T5Config(
+        vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0, pad_token_id=0
+    )
+    reference = shaken(T5Model(config))
+    attention = {"num_heads": 4, "num_units": 32, "output_dim": 32}
+    linear = {"type": "Linear"}
+    layers = [
+        linear | {"kwargs": {"in_features": 32, "out_features": 64, "bias": False}},
+        {"type": "ReLU"},
+        linear | {"kwargs": {"in_features": 64, "out_features": 32, "bias": False}},
+    ]
+    part = {"dim": 32, "num_blocks": 2, "multihead_attention": attention, "poswise_feedforward": {"layers": layers}}
+    settings = {"pretrained_model_name": None, "embed": {"dim": 32}, "vocab_size": 64, "hidden_size": 32}
+    version = SimpleNamespace(packaging=packaging, parse_version=packaging.version.parse)
+    sys.modules.setdefault("pkg_resources", version)  # as it was before setuptools 82
+    for old, new in (("float_", np.float64), ("unicode_", np.str_)):
+        vars(np).setdefault(old, new)  # as it was before NumPy 2
+    port = load("texar.torch.modules").T5EncoderDecoder(hparams={**settings, "encoder": part, "decoder": part})
+    names = [
+        (r"^shared\.weight", "word_embedder._embedding"),
+        (r"block\.(\d)\.layer\.0\.SelfAttention", r"self_attns.\1"),
+        (r"block\.(\d)\.layer\.0\.layer_norm\.weight", r"self_attn_layer_norm.\1.w"),
+        (r"block\.(\d)\.layer\.1\.EncDecAttention", r"enc_dec_attns.\1"),
+        (r"(decoder.*)block\.(\d)\.layer\.1\.layer_norm\.weight", r"\1end_dec_attn_layer_norm.\2.w"),
+        (r"block\.(\d)\.layer\.\d\.layer_norm\.weight", r"poswise_layer_norm.\1.w"),
+        (r"block\.(\d)\.layer\.\d\.DenseReluDense\.wi", r"poswise_networks.\1._layers.0"),
+        (r"block\.(\d)\.layer\.\d\.DenseReluDense\.wo", r"poswise_networks.\1._layers.2"),
+        (r"final_layer_norm\.weight", "final_layer_norm.w"),
+        (r"\.([qkvo])\.weight", lambda m: f".{m[1].upper()}_dense.weight"),
+    ]
+    spare = "decoder.enc_dec_attns.0.relative_attention_bias.weight"  # of the first checkpoints; nothing in T5
+    cut = lambda weights: {**weights, spare: torch.zeros(32, 4)}  # noqa: E731
+    ids = tokens(64)
+    return Case(
+        reference,
+        carried(port, reference, names, cut),
+        (),
+        {"input_ids": ids, "decoder_input_ids": ids, "use_cache": False},
+        (ids, torch.tensor([12, 12])),
+        arranged=lambda out: out[1].logits,
+    )
+
+
+def roformer(load):
+    from transformers import RoFormerConfig, RoFormerModel
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 64, "hidden_act": "gelu"}
+    config = RoFormerConfig(**sizes, embedding_size=32, max_position_embeddings=32, layer_norm_eps=1e-12)
+    reference = RoFormerModel(config)
+    places = reference.encoder.embed_positions.weight.clone()
+    shaken(reference).encoder.embed_positions.weight.data.copy_(places)  # sines, though a parameter
+    port = load("bert4torch.models").build_transformer_model(model="roformer", max_position=32, **sizes)
+    names = [
+        (r"LayerNorm", "layerNorm"),
+        (r"token_type_embeddings", "segment_embeddings"),
+        (r"^encoder\.layer", "encoderLayer"),
+        (r"attention\.self\.(query|key|value)", lambda m: f"multiHeadAttention.{m[1][0]}"),
+        (r"attention\.output\.dense", "multiHeadAttention.o"),
+        (r"attention\.output\.layerNorm", "attnLayerNorm"),
+        (r"intermediate\.dense", "feedForward.intermediateDense"),
+        (r"output\.dense", "feedForward.outputDense"),
+        (r"output\.layerNorm", "ffnLayerNorm"),
+    ]
+    ids, seen = tokens(64), torch.ones(2, 12, dtype=torch.long)
+    ids[1, 8:], seen[1, 8:] = 0, 0
     port = carried(port, reference, names)
-    sound = torch.randn(2, 1, 64, generator=torch.Generator().manual_seed(1))
+    return Case(reference, port, (), {"input_ids": ids, "attention_mask": seen}, (ids, torch.zeros_like(ids)))
+
+
+def siglip2(load):
+    from transformers import SiglipConfig, SiglipModel
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    pixels, text = {"image_size": 32, "patch_size": 8}, {"vocab_size": 64, "max_position_embeddings": 32}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    parts = {"vision_config": {**sizes, **pixels}, "text_config": {**sizes, **text, **special}}
+    reference = shaken(SiglipModel(SiglipConfig(**parts)))
+    package = load("kornia.models.siglip2.config")
+    config = package.SigLip2Config(
+        package.SigLip2VisionConfig(**sizes, **pixels), package.SigLip2TextConfig(**sizes, **text), projection_dim=32
+    )
+    port = load("kornia.models.siglip2.model").SigLip2Model(config)
+    names = [(r"(vision_model.*)position_embedding\.weight", r"\1position_embedding")]
+    own = port.state_dict()
+    cut = lambda weights: {n: w.reshape(own[n].shape) if n in own else w for n, w in weights.items()}  # noqa: E731
+    ids, pixels = tokens(64, length=32), picture(32)
+    return Case(
+        reference,
+        carried(port, reference, names, cut),
+        (),
+        {"input_ids": ids, "pixel_values": pixels},
+        (pixels, ids),
+        main=lambda out: out.logits_per_image,
+        arranged=lambda out: out.logits_per_image,
+    )
+
+
+def wav2vec2(load):
+    from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+    config = Wav2Vec2Config(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        feat_extract_norm="layer",
+        conv_dim=(16, 16, 16),
+        conv_kernel=(10, 3, 2),
+        conv_stride=(5, 2, 2),
+        conv_bias=True,
+        do_stable_layer_norm=True,
+        num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=4,
+        apply_spec_augment=False,
+        mask_time_prob=0.0,
+    )
+    reference = shaken(Wav2Vec2Model(config))
+    package = load("s3prl.upstream.wav2vec2.wav2vec2_model")
+    settings = package.Wav2Vec2Config(
+        extractor_mode="layer_norm",
+        encoder_layers=2,
+        encoder_embed_dim=32,
+        encoder_ffn_embed_dim=64,
+        encoder_attention_heads=4,
+        layer_norm_first=True,
+        conv_feature_layers="[(16, 10, 5), (16, 3, 2), (16, 2, 2)]",
+        conv_bias=True,
+        conv_pos=16,
+        conv_pos_groups=4,
+        required_seq_len_multiple=1,
+        final_dim=16,
+    )
+    port = package.Wav2Vec2Model(settings)
+    port.remove_pretraining_modules()
+    names = [
+        (r"^masked_spec_embed", "mask_emb"),
+        (r"conv_layers\.(\d)\.conv\.", r"conv_layers.\1.0."),
+        (r"conv_layers\.(\d)\.layer_norm\.", r"conv_layers.\1.2.1."),
+        (r"^feature_projection\.layer_norm", "layer_norm"),
+        (r"^feature_projection\.projection", "post_extract_proj"),
+        (r"pos_conv_embed\.conv\.parametrizations\.weight\.original0", "pos_conv.0.weight_g"),
+        (r"pos_conv_embed\.conv\.parametrizations\.weight\.original1", "pos_conv.0.weight_v"),
+        (r"pos_conv_embed\.conv", "pos_conv.0"),
+        (r"\.attention\.", ".self_attn."),
+        (r"(layers\.\d)\.layer_norm", r"\1.self_attn_layer_norm"),
+        (r"feed_forward\.intermediate_dense", "fc1"),
+        (r"feed_forward\.output_dense", "fc2"),
+    ]
+    if "encoder.pos_conv.0.parametrizations.weight.original0" in port.state_dict():
+        names.append((r"pos_conv\.0\.weight_g", "pos_conv.0.parametrizations.weight.original0"))
+        names.append((r"pos_conv\.0\.weight_v", "pos_conv.0.parametrizations.weight.original1"))
+    sound = torch.randn(2, 800, generator=torch.Generator().manual_seed(1))
+    options = {"mask": False, "features_only": True}
+    return Case(
+        reference,
+        carried(port, reference, names, kept=("mask_emb",)),
+        (),
+        {"input_values": sound},
+        (sound,),
+        options,
+        arranged=lambda out: out["x"],
+    )
+
+
+def vits_text(load):
+    from transformers import VitsConfig
+    from transformers.models.vits.modeling_vits import VitsTextEncoder
+
+    config = VitsConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        ffn_dim=48,
+        flow_size=16,
+        window_size=4,
+        use_bias=True,
+    )
+    config._attn_implementation = "eager"
+    reference = shaken(VitsTextEncoder(config))
+    port = load("TTS.tts.layers.vits.networks").TextEncoder(64, 16, 32, 48, 4, 2, 3, 0.0)
+    names = [
+        (r"^embed_tokens", "emb"),
+        (r"^project", "proj"),
+        (r"layers\.(\d)\.attention\.([qkv])_proj", r"attn_layers.\1.conv_\2"),
+        (r"layers\.(\d)\.attention\.out_proj", r"attn_layers.\1.conv_o"),
+        (r"layers\.(\d)\.attention\.emb", r"attn_layers.\1.emb"),
+        (r"layers\.(\d)\.feed_forward", r"ffn_layers.\1"),
+        (r"(attn_layers.*\.conv_\w)\.weight", r"\1.weight"),
+        (r"\.layers\.(\d)\.layer_norm\.weight", r".norm_layers_1.\1.gamma"),
+        (r"\.layers\.(\d)\.layer_norm\.bias", r".norm_layers_1.\1.beta"),
+        (r"\.layers\.(\d)\.final_layer_norm\.weight", r".norm_layers_2.\1.gamma"),
+        (r"\.layers\.(\d)\.final_layer_norm\.bias", r".norm_layers_2.\1.beta"),
+    ]
+    cut = lambda weights: {n: w[..., None] if n.endswith("_proj.weight") else w for n, w in weights.items()}  # noqa: E731
+    ids, seen = tokens(64), torch.ones(2, 12)
+    seen[1, 8:] = 0
+    return Case(
+        reference,
+        carried(port, reference, names, cut),
+        (),
+        {"input_ids": ids, "padding_mask": seen[..., None], "attention_mask": seen.long()},
+        (ids, torch.tensor([12, 8])),
+        arranged=lambda out: out[1].transpose(1, 2),
+        main=lambda out: out.prior_means,
+    )
+
+
+def mimi(load):
+    from transformers import MimiConfig, MimiModel
+
+    sizes = {"num_hidden_layers": 2, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4}
+    books = {"num_quantizers": 4, "codebook_size": 16, "codebook_dim": 8, "vector_quantization_hidden_dimension": 8}
+    config = MimiConfig(
+        sampling_rate=1600,
+        frame_rate=100.0,
+        hidden_size=32,
+        num_filters=4,
+        upsampling_ratios=[4, 2],
+        upsample_groups=32,
+        head_dim=8,
+        sliding_window=10,
+        use_cache=False,
+        **sizes,
+        **books,
+    )
+    reference = shaken(MimiModel(config))
+    generator = torch.Generator().manual_seed(2)
+    for name, buffer in reference.named_buffers():
+        if name.endswith("embed_sum"):
+            buffer.copy_(torch.randn(buffer.shape, generator=generator))
+        if name.endswith("cluster_usage"):
+            buffer.copy_(1 + torch.rand(buffer.shape, generator=generator))
+    package = load("moshi.models.loaders")
+    seanet = package._seanet_kwargs | {"dimension": 32, "n_filters": 4, "ratios": [4, 2]}
+    layers = package._transformer_kwargs | {"d_model": 32, "num_heads": 4, "num_layers": 2, "dim_feedforward": 64}
+    layers |= {"context": 10, "input_dimension": 32, "output_dimensions": [32]}
+    quantizer = {"dimension": 8, "n_q": 4, "bins": 16, "input_dimension": 32, "output_dimension": 32}
+    rates = {"sample_rate": 1600, "channels": 1, "frame_rate": 100}
+    settings = {**rates, "seanet": seanet, "transformer": layers, "quantizer": quantizer}
+    port = package.get_mimi(None, settings, num_codebooks=4)
+    names = [
+        (
+            r"^(en|de)coder\.\w+_(seanet|transformer)",
+            lambda m: f"{m[1]}coder{m[2].replace('seanet', '').replace('t', '_t', 1)}",
+        ),
+        (r"^\w+\.(down|up)sample", r"\1sample"),
+        (r"^(en|de)coder\.layers\.(\d+)\.conv\.", r"\1coder.model.\2.conv.conv."),
+        (r"^(en|de)coder\.layers\.(\d+)\.block\.(\d)\.conv\.", r"\1coder.model.\2.block.\3.conv.conv."),
+        (r"^decoder\.model\.(2|5)\.conv\.conv\.", r"decoder.model.\1.convtr.convtr."),
+        (r"^(en|de)coder_transformer", r"\1coder_transformer.transformer"),
+        (r"self_attn\.qkv_proj\.weight", "self_attn.in_projs.0.weight"),
+        (r"self_attn\.o_proj", "self_attn.out_projs.0"),
+        (r"mlp\.fc", "linear"),
+        (r"input_layernorm", "norm1"),
+        (r"post_attention_layernorm", "norm2"),
+        (r"self_attn_layer_scale", "layer_scale_1"),
+        (r"mlp_layer_scale", "layer_scale_2"),
+        (r"semantic_residual_vector_quantizer", "rvq_first"),
+        (r"acoustic_residual_vector_quantizer", "rvq_rest"),
+        (r"(rvq_\w+)\.layers\.(\d)\.codebook\.embed_sum", r"\1.vq.layers.\2._codebook.embedding_sum"),
+        (r"(rvq_\w+)\.layers\.(\d)\.codebook\.cluster_usage", r"\1.vq.layers.\2._codebook.cluster_usage"),
+        (r"(rvq_\w+)\.layers\.(\d)\.codebook\.initialized", r"\1.vq.layers.\2._codebook._initialized"),
+        (r"^downsample\.conv\.", "downsample.conv.conv.conv."),
+        (r"^upsample\.conv\.", "upsample.convtr.convtr.convtr."),
+    ]
+
+    def cut(weights):  # rotary pairs are neighbours in the port, halves in the reference
+        for name in [name for name in weights if re.search(r"self_attn\.[qk]_proj", name)]:
+            weights[name] = weights[name].reshape(4, 2, 4, 32).transpose(1, 2).reshape(32, 32)
+        return fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.qkv_proj")
+
+    port = carried(port, reference, names, cut)
+    sound = torch.randn(2, 1, 320, generator=torch.Generator().manual_seed(1))
     return Case(
         reference,
         port,
         (),
         {"input_values": sound},
         (sound,),
-        arranged=lambda out: out["audio"].squeeze(1),
+        arranged=lambda out: out.x,
         main=lambda out: out.audio_values,
     )
 
 
-def hifigan(load):
-    from transformers import SpeechT5HifiGan, SpeechT5HifiGanConfig
+def falcon(load):
+    from transformers import FalconConfig, FalconModel
 
-    kernels, dilations = [3, 5], [[1, 3, 5], [1, 3, 5]]
-    config = SpeechT5HifiGanConfig(
-        model_in_dim=8,
-        upsample_initial_channel=16,
-        upsample_rates=[4, 2],
-        upsample_kernel_sizes=[8, 4],
-        resblock_kernel_sizes=kernels,
-        resblock_dilation_sizes=dilations,
-        normalize_before=False,
-    )
-    reference = shaken(SpeechT5HifiGan(config))
-    port = load("espnet2.gan_tts.hifigan.hifigan").HiFiGANGenerator(
-        8,
-        channels=16,
-        upsample_scales=[4, 2],
-        upsample_kernel_sizes=[8, 4],
-        resblock_kernel_sizes=kernels,
-        resblock_dilations=dilations,
-        use_weight_norm=False,
-    )
-    names = [
-        (r"conv_pre", "input_conv"),
-        (r"conv_post", "output_conv.1"),
-        (r"upsampler\.(\d)", r"upsamples.\1.1"),
-        (r"resblocks\.(\d)\.convs(\d)\.(\d)", r"blocks.\1.convs\2.\3.1"),
-    ]
-    port = carried(port, reference, names)
-    mel = torch.randn(2, 10, 8, generator=torch.Generator().manual_seed(1))
-    one = lambda out: out.squeeze(1)  # noqa: E731
-    return Case(reference, port, (), {"spectrogram": mel}, (mel.transpose(1, 2),), arranged=one)
-
-
-def protein_bert(load):
-    from transformers import BertConfig, BertModel
-
-    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    sizes |= {"intermediate_size": 64, "max_position_embeddings": 32}
-    reference = shaken(BertModel(BertConfig(**sizes)))
-    package = load("tape.models.modeling_bert")
-    port = carried(package.ProteinBertModel(package.ProteinBertConfig(**sizes)), reference, [(r"^", "")])
-    ids, seen = tokens(64), torch.ones(2, 12, dtype=torch.long)
-    ids[1, 8:], seen[1, 8:] = 0, 0
-    return Case(reference, port, (), {"input_ids": ids, "attention_mask": seen}, (ids, seen))
-
-
-def mobilenet(load):
-    from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
-
-    config = MobileNetV2Config(
-        image_size=64, depth_multiplier=0.35, num_labels=7, tf_padding=False, finegrained_output=False
-    )
-    reference = shaken(MobileNetV2ForImageClassification(config))
-    generator = torch.Generator().manual_seed(2)
-    for name, buffer in reference.named_buffers():
-        if "running" in name:
-            buffer.add_(torch.rand(buffer.shape, generator=generator))
-    package = load("geffnet.gen_efficientnet")
-    port = package._gen_mobilenet_v2("tiny", 0.35, num_classes=7, bn_eps=config.layer_norm_eps)
-    pixels = picture(64)
-    return Case(reference, carried(port, reference), (), {"pixel_values": pixels}, (pixels,))
-
-
-def decision_transformer(load):
-    from transformers import DecisionTransformerConfig, DecisionTransformerModel
-
-    sizes = {"state_dim": 5, "act_dim": 3, "hidden_size": 32, "max_ep_len": 16, "n_layer": 2, "n_head": 4}
-    config = DecisionTransformerConfig(**sizes, activation_function="relu", layer_norm_epsilon=0.003, n_positions=32)
-    reference = shaken(DecisionTransformerModel(config))
-    with torch.no_grad():
-        reference.encoder.wpe.weight.zero_()  # every token is given the first of them; the port has none
-    package = load("d3rlpy.models.torch.transformers")
-    port = package.ContinuousDecisionTransformer(
-        torch.nn.Linear(5, 32),
-        embed_size=32,
-        position_encoding=package.SimplePositionEncoding(32, 16),
-        action_size=3,
-        num_heads=4,
-        context_size=4,
-        num_layers=2,
-        attn_dropout=0.0,
-        resid_dropout=0.0,
-        embed_dropout=0.0,
-        activation=torch.nn.ReLU(),
-    )
-    names = [
-        (r"^embed_timestep", "_position_encoding._embed"),
-        (r"^embed_return", "_rtg_embed"),
-        (r"^embed_state", "_encoder"),
-        (r"^embed_action", "_action_embed"),
-        (r"^embed_ln", "_embed_ln"),
-        (r"^predict_action\.0", "_output"),
-        (r"^encoder\.h", "_gpt2._transformer"),
-        (r"^encoder\.ln_f", "_gpt2._layer_norm"),
-        (r"ln_(\d)", r"_layer_norm\1"),
-        (r"attn\.c_proj", "_attention._proj"),
-        (r"attn\.([qkv])\.", r"_attention._\1."),
-        (r"mlp\.c_fc", "_mlp._l1"),
-        (r"mlp\.c_proj", "_mlp._l2"),
-    ]
-
-    def cut(weights):
-        turned = {name: w.T if re.search(r"c_\w+\.weight", name) else w for name, w in weights.items()}
-        for name in [name for name in turned if "c_attn" in name]:
-            for kind, part in zip("qkv", turned.pop(name).chunk(3), strict=True):
-                turned[name.replace("c_attn", kind)] = part
-        return turned
-
-    port = carried(port, reference, names, cut)
-    generator = torch.Generator().manual_seed(1)
-    states, actions, gains = (torch.randn(2, 4, size, generator=generator) for size in (5, 3, 1))
-    times = torch.arange(3, 7).expand(2, 4)
-    inputs = {"states": states, "actions": actions, "returns_to_go": gains, "timesteps": times}
-    inputs["attention_mask"] = torch.ones(2, 4)
-    return Case(
-        reference,
-        port,
-        (),
-        inputs,
-        (states, actions, gains, times, torch.zeros(2, 4)),
-        main=lambda out: out.action_preds,
-    )
-
-
-def perceiver(load):
-    from transformers import PerceiverConfig, PerceiverForMaskedLM
-
-    sizes = {"num_latents": 8, "d_latents": 16, "d_model": 32, "vocab_size": 64, "max_position_embeddings": 16}
-    config = PerceiverConfig(
-        num_self_attends_per_block=2,
-        num_blocks=2,
-        num_self_attention_heads=4,
-        num_cross_attention_heads=4,
-        qk_channels=16,
-        v_channels=16,
-        **sizes,
-    )
-    reference = shaken(PerceiverForMaskedLM(config))
-    package = load("perceiver.model.text.mlm")
-    encoder = package.TextEncoderConfig(
+    config = FalconConfig(
         vocab_size=64,
-        max_seq_len=16,
-        num_input_channels=32,
-        num_cross_attention_heads=4,
-        num_cross_attention_qk_channels=16,
-        num_cross_attention_v_channels=16,
-        num_self_attention_heads=4,
-        num_self_attention_qk_channels=16,
-        num_self_attention_v_channels=16,
-        num_self_attention_layers_per_block=2,
-        num_self_attention_blocks=2,
-    )
-    decoder = package.TextDecoderConfig(
-        vocab_size=64,
-        max_seq_len=16,
-        num_cross_attention_heads=8,
-        num_cross_attention_qk_channels=256,
-        num_cross_attention_v_channels=32,
-        cross_attention_residual=False,
-    )
-    port = package.MaskedLanguageModel(package.PerceiverConfig(encoder, decoder, num_latents=8, num_latent_channels=16))
-    package.copy_encoder_params(reference, port.encoder)
-    package.copy_decoder_params(reference, port.decoder)
-    ids, seen = tokens(64, length=16), torch.ones(2, 16, dtype=torch.long)
-    ids[1, 12:], seen[1, 12:] = 0, 0
-    return Case(reference, port.eval(), (), {"inputs": ids, "attention_mask": seen}, (ids, seen == 0))
-
-
-def patchtst(load):
-    from transformers import PatchTSTConfig, PatchTSTForPrediction
-
-    config = PatchTSTConfig(
-        num_input_channels=3,
-        context_length=24,
-        prediction_length=6,
-        patch_length=6,
-        patch_stride=3,
-        num_hidden_layers=2,
-        d_model=16,
-        num_attention_heads=4,
-        ffn_dim=32,
-        norm_type="batchnorm",
-        pre_norm=False,
-        use_cls_token=False,
-        pooling_type=None,
-        scaling="std",
-        loss="mse",
-        do_mask_input=False,
-        positional_encoding_type="random",
-    )
-    reference = shaken(PatchTSTForPrediction(config))
-    generator = torch.Generator().manual_seed(1)
-    for name, buffer in reference.named_buffers():
-        if "running" in name:
-            buffer.add_(torch.rand(buffer.shape, generator=generator))
-    port = load("neuralforecast.models.patchtst").PatchTST_backbone(
-        c_in=3,
-        c_out=1,
-        input_size=24,
-        h=6,
-        patch_len=6,
-        stride=3,
-        n_layers=2,
-        hidden_size=16,
-        n_heads=4,
-        linear_hidden_size=32,
-        res_attention=False,
-        affine=False,
-    )
-    names = [
-        (r"^model\.encoder\.embedder\.input_embedding", "backbone.W_P"),
-        (r"^model\.encoder\.positional_encoder\.position_enc", "backbone.W_pos"),
-        (r"^model\.encoder\.layers", "backbone.encoder.layers"),
-        (r"self_attn\.([qkv])_proj", lambda m: f"self_attn.W_{m[1].upper()}"),
-        (r"self_attn\.out_proj", "self_attn.to_out.0"),
-        (r"norm_sublayer1\.batchnorm", "norm_attn.1"),
-        (r"norm_sublayer3\.batchnorm", "norm_ffn.1"),
-        (r"^head\.projection", "head.linear"),
-    ]
-
-    def cut(weights):
-        whole = weights["head.projection.weight"].view(6, 7, 16)
-        return {
-            **weights,
-            "head.projection.weight": whole.transpose(1, 2).reshape(6, 7 * 16),
-        }  # the port's has it turned
-
-    port = carried(port, reference, names, cut, kept=("sdp_attn.scale",))
-    series = torch.randn(2, 24, 3, generator=generator).cumsum(1)
-    turned = lambda out: out.transpose(1, 2)  # noqa: E731
-    return Case(reference, port, (), {"past_values": series}, (series.transpose(1, 2),), arranged=turned)
-
-
-def recurrent_gemma(load):
-    from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
-
-    sizes = {"vocab_size": 64, "lru_width": 32}
-    config = RecurrentGemmaConfig(
-        attention_window_size=8,
-        num_hidden_layers=3,
         hidden_size=32,
-        intermediate_size=96,
+        num_hidden_layers=2,
         num_attention_heads=4,
-        num_key_value_heads=1,
+        multi_query=True,
+        parallel_attn=True,
+        new_decoder_architecture=False,
+        bias=False,
+        alibi=False,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        bos_token_id=1,
+        eos_token_id=2,
         pad_token_id=0,
-        **sizes,
     )
-    reference = shaken(RecurrentGemmaForCausalLM(config))
-    sys.modules.setdefault("recurrentgemma.jax", SimpleNamespace(complex_lib=None, layers=None, scan=None))
-    common = load("recurrentgemma.common")
-    kinds = common.TemporalBlockType
-    settings = common.GriffinConfig(
-        width=32,
-        mlp_expanded_width=48,
-        num_heads=4,
-        block_types=(kinds.RECURRENT, kinds.RECURRENT, kinds.ATTENTION),
-        embeddings_scale_by_sqrt_dim=True,
-        logits_soft_cap=30.0,
-        attention_window_size=7,  # a window holds as many tokens as this before its own
-        **sizes,
+    reference = shaken(FalconModel(config))
+    port = load("onmt.decoders.transformer").TransformerLMDecoder(
+        num_layers=2,
+        d_model=32,
+        heads=4,
+        d_ff=128,
+        copy_attn=False,
+        self_attn_type="scaled-dot",
+        dropout=0.0,
+        attention_dropout=0.0,
+        embeddings=load("onmt.modules").Embeddings(32, 64, 0),
+        max_relative_positions=-1,
+        relative_positions_buckets=0,
+        aan_useffn=False,
+        pos_ffn_activation_fn="gelu",
+        num_kv=1,
+        add_ffnbias=False,
+        parallel_residual=True,
+        shared_layer_norm=True,
+        norm_eps=1e-5,
+        rotary_interleave=False,
     )
-    port = load("recurrentgemma.torch.griffin").Griffin(settings, dtype=torch.float32)
     names = [
-        (r"^model\.embed_tokens\.weight", "embedder.input_embedding"),
-        (r"^model\.final_norm\.weight", "final_norm.scale"),
-        (r"^model\.layers", "blocks"),
-        (r"pre_norm\.weight", "pre_norm.scale"),
-        (r"temporal_block\.([qkv])_proj", r"attention_block.proj_\1"),
-        (r"temporal_block\.o_proj", "attention_block.proj_final"),
-        (r"temporal_block", "recurrent_block"),
-        (r"conv_1d\.(w|b)\w+", r"conv_1d.\1"),
-        (r"recurrent_param", "a_param"),
-        (r"recurrent_gate_(w|b)\w+", r"a_gate.\1"),
-        (r"input_gate_(w|b)\w+", r"input_gate.\1"),
-        (r"down_proj", "ffw_down"),
+        (r"^word_embeddings", "embeddings.make_embedding.emb_luts.0"),
+        (r"^ln_f", "layer_norm"),
+        (r"^h\.", "transformer_layers."),
+        (r"input_layernorm", "layer_norm_1"),
+        (r"self_attention\.dense", "self_attn.final_linear"),
+        (r"self_attention", "self_attn"),
+        (r"mlp\.dense_h_to_4h", "feed_forward.w_1"),
+        (r"mlp\.dense_4h_to_h", "feed_forward.w_2"),
     ]
 
     def cut(weights):
-        for name in [name for name in weights if "conv_1d.weight" in name]:
-            weights[name] = weights[name].squeeze(1).T
-        for name in [name for name in weights if "gate_proj" in name]:
-            both = torch.stack([weights.pop(name), weights.pop(name.replace("gate_proj", "up_proj"))])
-            is_weight = name.endswith("weight")
-            at = name.replace("gate_proj.weight", "ffw_up.w").replace("gate_proj.bias", "ffw_up.b")
-            weights[at] = both.transpose(1, 2) if is_weight else both[:, None, None]
+        for name in [name for name in weights if "query_key_value" in name]:
+            for kind, part in zip(("query", "keys", "values"), weights.pop(name).split([32, 8, 8]), strict=True):
+                weights[name.replace("query_key_value", f"linear_{kind}")] = part
         return weights
 
     ids = tokens(64)
-    places = torch.arange(12).expand(2, 12)
     port = carried(port, reference, names, cut)
-    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids, places))
+    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids[..., None],))
+
+
+def named(weights, names):
+    """Return weights under the names that patterns translate."""
+    renamed = {}
+    for name, weight in weights.items():
+        for pattern, replacement in names:
+            name = re.sub(pattern, replacement, name)  # noqa: PLW2901 - step by step
+        renamed[name] = weight.clone()
+    return renamed
 
 
 def _port(name, package, build, *reloaded):
@@ -641,26 +581,16 @@ def _port(name, package, build, *reloaded):
 
 
 PORTS = (
-    _port("chinese-clip", "cn_clip", chinese_clip),
-    _port("d3rlpy-decision", "d3rlpy", decision_transformer, "d3rlpy.models"),
-    _port("dac", "dac", dac, "dac.model", "dac.nn"),
-    _port("espnet-conformer", "espnet", conformer, "espnet.nets"),
-    _port("espnet-hifigan", "espnet2", hifigan, "espnet2.gan_tts"),
-    _port("geffnet-mobilenet", "geffnet", mobilenet),
-    _port("neuralforecast-patchtst", "neuralforecast", patchtst, "neuralforecast.models", "neuralforecast.common"),
-    _port("olmo-core-olmo2", "olmo_core", olmo2, "olmo_core.nn"),
-    _port(
-        "parlai-blenderbot",
-        "parlai",
-        blenderbot,
-        "parlai.agents",
-        "parlai.core.torch_generator_agent",
-        "parlai.utils.torch",
-    ),
-    _port("perceiver-io", "perceiver", perceiver),
-    _port("recurrentgemma", "recurrentgemma", recurrent_gemma, "recurrentgemma.torch"),
-    _port("spandrel-swin2sr", "spandrel", swin2sr),
-    _port("tape-bert", "tape", protein_bert),
-    _port("torchmultimodal-flava", "torchmultimodal", flava),
-    _port("torchscale-kosmos2", "torchscale", kosmos2_text),
+    _port("bert4torch-roformer", "bert4torch", roformer),
+    _port("coqui-vits-text", "TTS", vits_text, "TTS.tts"),
+    _port("kornia-siglip", "kornia", siglip2, "kornia.models"),
+    _port("mmaction-timesformer", "mmaction", timesformer, "mmaction.models"),
+    _port("mmpretrain-poolformer", "mmpretrain", poolformer, "mmpretrain.models"),
+    _port("moshi-mimi", "moshi", mimi, "moshi.models", "moshi.modules", "moshi.quantization"),
+    _port("olmo", "olmo", olmo),
+    _port("onmt-falcon", "onmt", falcon, "onmt.decoders", "onmt.modules"),
+    _port("rwkv", "rwkv", rwkv),
+    _port("s3prl-wav2vec2", "s3prl", wav2vec2),
+    _port("texar-t5", "texar", texar_t5),
+    _port("timesfm", "timesfm", timesfm),
 )
