@@ -51,6 +51,8 @@ _SIZES = {
     **dict.fromkeys(("n_group", "topk_group"), 1),
     **dict.fromkeys(("head_dim", "d_kv", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"), 8),
     **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "moe_intermediate_size", "state_size", "rotary_dim"), 8),
+    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 4),
+    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 8),
 }
 #: Entries that some architectures derive, or refuse at these sizes; left out in turn until a forward succeeds.
 _WITHOUT: tuple[tuple[str, ...], ...] = (

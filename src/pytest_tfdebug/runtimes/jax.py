@@ -35,32 +35,27 @@ def arrays(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tupl
 
 def _evaluate(jaxpr: Any, consts: Any, given: Any, found: list[tuple[str, Any]]) -> list[Any]:  # noqa: ANN401
     """Evaluate a jaxpr, add what each equation computes to a list, and return its outputs."""
-    known: dict[Any, Any] = {}
+    known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *given], strict=True))
 
-    def read(atom: Any) -> Any:  # noqa: ANN401
-        return atom.val if hasattr(atom, "val") else known[atom]
+    def read(atoms: Any) -> list[Any]:  # noqa: ANN401
+        return [atom.val if hasattr(atom, "val") else known[atom] for atom in atoms]
 
-    known.update(zip(jaxpr.constvars, consts, strict=True))
-    known.update(zip(jaxpr.invars, given, strict=True))
     for equation in jaxpr.eqns:
-        held = [read(atom) for atom in equation.invars]
         inner = next((equation.params[name] for name in _CALLS if name in equation.params), None)
         if inner is not None and equation.primitive.name not in _LOOPS:
-            results = _evaluate(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), held, found)
+            inside = getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+            results = _evaluate(*inside, read(equation.invars), found)
         else:
-            made = equation.primitive.bind(*held, **equation.params)
+            made = equation.primitive.bind(*read(equation.invars), **equation.params)
             results = list(made) if equation.primitive.multiple_results else [made]
             found += [(_label(equation), result) for result in results]
         known.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+    return read(jaxpr.outvars)
 
 
 def _label(equation: Any) -> str:  # noqa: ANN401
     from jax._src import source_info_util  # it has no public name
 
     frame = source_info_util.user_frame(equation.source_info.traceback)
-    return (
-        f"{Path(frame.file_name).name}:{frame.start_line} {equation.primitive.name}"
-        if frame
-        else str(equation.primitive)
-    )
+    where = f"{Path(frame.file_name).name}:{frame.start_line} " if frame else ""
+    return f"{where}{equation.primitive}"

@@ -48,7 +48,9 @@ def arrays(model: Any, *args: Any, **kwargs: Any) -> list[tuple[str, Any]]:  # n
 def _watched(model: Any, keep: Callable[[str, object], None]) -> Iterator[None]:  # noqa: ANN401
     """Have the calls of a model's modules seen: Python looks ``__call__`` up in the class, so it is replaced there."""
     paths = {id(module): path or "output" for path, module in model.named_modules()}
-    callers = {base for module in model.modules() for base in _with_call(type(module))}
+    callers: set[Any] = {
+        next(base for base in type(module).__mro__ if "__call__" in vars(base)) for module in model.modules()
+    }
     originals = {base: base.__call__ for base in callers}
 
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,8 +72,3 @@ def _watched(model: Any, keep: Callable[[str, object], None]) -> Iterator[None]:
     finally:
         for base, original in originals.items():
             base.__call__ = original
-
-
-def _with_call(kind: type) -> list[Any]:
-    """Return the class that defines a class's ``__call__``."""
-    return [base for base in kind.__mro__ if "__call__" in vars(base)][:1]

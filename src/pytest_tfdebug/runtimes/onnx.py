@@ -34,7 +34,6 @@ def arrays(model: Any, inputs: Mapping[str, Any]) -> list[tuple[str, Any]]:  # n
     proto = onnx.load(model) if isinstance(model, (str, Path)) else model
     if proto.functions:
         proto = inline_local_functions(proto)
-    given = {value.name for value in proto.graph.input}
     labels = dict(_labels(proto.graph))
     widened = onnx.ModelProto()
     widened.CopyFrom(proto)
@@ -47,7 +46,7 @@ def arrays(model: Any, inputs: Mapping[str, Any]) -> list[tuple[str, Any]]:  # n
         file = str(Path(folder) / "model.onnx")
         onnx.save(widened, file, save_as_external_data=True, location="weights")
         session = onnxruntime.InferenceSession(file, options, ["CPUExecutionProvider"])
-        feed = {name: np.asarray(held) for name, held in inputs.items() if name in given}
+        feed = {each.name: np.asarray(inputs[each.name]) for each in session.get_inputs() if each.name in inputs}
         found = session.run(list(labels), feed)
     return [pair for pair in zip(labels.values(), found, strict=True) if isinstance(pair[1], np.ndarray)]
 

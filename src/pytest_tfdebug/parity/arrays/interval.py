@@ -7,26 +7,23 @@ there was computed from must be right as well.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.matching import has_same_order
-from pytest_tfdebug.tracing.values.half_precision import HalfPrecision
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from pytest_tfdebug.fingerprints import Fingerprint
     from pytest_tfdebug.parity.arrays.pairing import Array
     from pytest_tfdebug.parity.arrays.reference import ReferenceValues
-    from pytest_tfdebug.values import Value
 
 #: A pair after the first array without one must be as near as those before: within this share of what is allowed, which
 #: is what rounding alone comes to, or within so many times the farthest.
-_ROUNDING, _AS_NEAR = 0.4, 4.0
-#: The same in half precision: before a fault, a runtime and the reference round alike.
-_HALF_NEAR = 2.0
-#: A wrong array is a form of a value that is no farther than this, and this many times nearer than the first open one.
-_SIMILAR, _NEARER = 0.1, 3.0
+_ROUNDING, _AS_NEAR = 0.4, 2.0
+#: A wrong array is a form of a value that is no farther than this.
+_SIMILAR = 0.1
 #: How closely the place is known: a statement or leaf module; up to where modules hand on a tensor of that size; up to
 #: the last value that the array can stand for.
 Strength = Literal["statement", "module", "latest"]
@@ -42,7 +39,6 @@ class Interval:
         bound: The value of the reference that is not there.
         steps: For each strength, the values that may be wrong, those of the strength before left out.
         before: Values that only seem right: what is inferred of them, or their order, was not seen.
-        open: Every value that the outputs need and nothing vouches for.
         factor: How many times the bound the first array is, where it is a multiple of it; 0 where it is not.
     """
 
@@ -51,17 +47,13 @@ class Interval:
     bound: int
     steps: dict[Strength, list[int]] = field(default_factory=dict)
     before: list[int] = field(default_factory=list)
-    open: set[int] = field(default_factory=set)
     factor: float = 0.0
 
 
 def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collection[int] = ()) -> Interval | None:
-    """Return where the arrays leave the reference; None where nothing that its outputs need is open.
+    """Return where the paired arrays leave the reference; None where nothing that its outputs need is open.
 
-    Args:
-        reference: The reference.
-        arrays: The paired arrays, in the order in which they were given.
-        wrong: Output values that are known to differ, by their elements.
+    ``wrong`` are output values that are known to differ, by their elements.
     """
     _drop_distant(reference, arrays, wrong)
     is_open = (reference.side.live - vouched(reference, arrays, wrong)) & reference.computed
@@ -72,7 +64,6 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
     # constants (masks, tables) are written in many ways: they count as given, and are shown with what they go into
     places = [index for index in sorted(is_open) if reference.side.weighted[index]] or sorted(is_open)
     found = _first_open(reference, arrays, places) or _unheld(reference, arrays, is_open)
-    found.open = is_open
     ends: dict[Strength, int] = {"statement": found.bound}
     if found.first is not None:
         ends = _ends(reference, found, arrays[arrays.index(found.first) :], places)
@@ -82,8 +73,8 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
         more = (reference.ancestors(upto) & is_open | ({end} if found.factor else set())) - shown
         found.steps[strength] = sorted(more)
         shown |= more
-    found.before, turned = _before(reference, arrays, found, good)
-    found.before = sorted({*found.before, *_passed(reference, arrays, found)})
+    before, turned = _before(reference, arrays, found, good)
+    found.before = sorted({*before, *_passed(reference, arrays, found)})
     found.steps["statement"] = sorted({*turned, *found.steps["statement"]})
     return found
 
@@ -94,10 +85,7 @@ def _ends(
     """Settle which value the first array stands for, and return up to which value each strength goes."""
     array = arrays[0]
     latest = _latest(reference, places, arrays, found.bound)
-    of_size = [
-        i for i in places if found.bound <= i <= latest and reference.can_be(i, array.print.elements, array.dtype)
-    ]
-    found.bound = _likeliest(reference, of_size, array)
+    of_size = [i for i in places if found.bound <= i <= latest and reference.can_be(i, array)]
     multiples = reference.multiples(array.print, array.dtype)
     if multiples:
         found.bound = next((i for i in multiples if i in places), min(multiples))
@@ -117,13 +105,6 @@ def vouched(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collecti
     return good
 
 
-def _likeliest(reference: ReferenceValues, among: Sequence[int], array: Array) -> int:
-    """Return which of some values an array is a wrong form of: one far nearer than the first, else the first."""
-    found = [(distance(array.print, reference.at(index).print), index) for index in among]
-    nearest, index = min(found)
-    return index if nearest < min(_SIMILAR, found[0][0] / _NEARER) else among[0]
-
-
 def _drop_distant(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collection[int]) -> None:
     """Take back pairs that are farther than those before the first array without one: a small fault passes on there."""
     first = next((place for place, array in enumerate(arrays) if array.is_open), None)
@@ -134,8 +115,7 @@ def _drop_distant(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
         return
     before = max((array.share for array in arrays[:first] if array.partners), default=0.0)
     for array in arrays[first:]:
-        near = _HALF_NEAR if array.dtype in get_args(HalfPrecision) else _AS_NEAR
-        if array.partners and array.share > max(_ROUNDING, near * before):
+        if array.partners and array.share > max(_ROUNDING, _AS_NEAR * before):
             array.how, array.partners = "", ()
 
 
@@ -147,7 +127,7 @@ def _first_open(reference: ReferenceValues, arrays: Sequence[Array], places: Seq
             last = array
             continue
         after = min(last.partners) if last is not None else -1
-        bound = next((i for i in places if i >= after and reference.can_be(i, array.print.elements, array.dtype)), None)
+        bound = next((i for i in places if i >= after and reference.can_be(i, array)), None)
         if array.is_open and bound is not None:
             source = last.partners if last is not None else ()
             if not _is_passed(reference, arrays[place + 1 :], source, bound):
@@ -175,7 +155,7 @@ def _latest(reference: ReferenceValues, places: Sequence[int], arrays: Sequence[
     at = end = len(reference.values)
     for array in reversed(arrays):
         if array.is_open:
-            of_size = (i for i in reversed(places) if i < at and reference.can_be(i, array.print.elements, array.dtype))
+            of_size = (i for i in reversed(places) if i < at and reference.can_be(i, array))
             at = next(of_size, at)
     return bound if at == end else max(at, bound)
 
@@ -192,7 +172,8 @@ def _before(
     direct = {index for array in arrays for index in array.partners}
     whole = [(array, index) for array in arrays if array.how == "value" for index in array.partners]
     ordered = {index for array, index in whole if _is_in_order(array, reference, index)}
-    turned = {index for array, index in whole if _has_its_axes(array, reference.at(index))} - ordered
+    turned = {i for array, i in whole if sorted(_lengths(array.print)) == sorted(_lengths(reference.at(i).print))}
+    turned -= ordered
     shown = found.steps["statement"]
     calls = {reference.at(index).call for index in shown}
     last = found.last.partners if found.last is not None else ()
@@ -217,25 +198,19 @@ def _passed(reference: ReferenceValues, arrays: Sequence[Array], found: Interval
     for array in arrays if found.first is None else arrays[: arrays.index(found.first)]:
         after = min(array.partners, default=after)
         if array.is_open:
-            forms |= reference.multiples(array.print, array.dtype).keys() or _nearest(reference, array, after)
+            later = (i for i in sorted(reference.computed) if i > after and reference.can_be(i, array))
+            near = min(((distance(array.print, reference.at(i).print), i) for i in later), default=(_SIMILAR, 0))
+            forms |= reference.multiples(array.print, array.dtype).keys() or (
+                {near[1]} if near[0] < _SIMILAR else set()
+            )
     return forms
 
 
-def _nearest(reference: ReferenceValues, array: Array, after: int) -> set[int]:
-    """Return the value after another one that an array is nearest to, if that is near."""
-    values = (
-        i for i in sorted(reference.computed) if i > after and reference.can_be(i, array.print.elements, array.dtype)
-    )
-    found = min(((distance(array.print, reference.at(i).print), i) for i in values), default=(_SIMILAR, 0))
-    return {found[1]} if found[0] < _SIMILAR else set()
-
-
-def _has_its_axes(array: Array, value: Value) -> bool:
-    return sorted(length for length, _ in array.print.axes) == sorted(length for length, _ in value.print.axes)
+def _lengths(held: Fingerprint) -> list[int]:
+    return [length for length, _ in held.axes]
 
 
 def _is_in_order(array: Array, reference: ReferenceValues, index: int) -> bool:
     """Tell whether an array has the axes of a value, and the same numbers along each."""
     value, rounding = reference.at(index), float(reference.within(array.dtype)[index].max())
-    lengths = [[length for length, _ in print_.axes] for print_ in (array.print, value.print)]
-    return lengths[0] == lengths[1] and has_same_order(array.print, value.print, rounding)
+    return _lengths(array.print) == _lengths(value.print) and has_same_order(array.print, value.print, rounding)

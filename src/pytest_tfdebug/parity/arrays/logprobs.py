@@ -76,18 +76,11 @@ def hold_logprobs(logits: torch.Tensor, token_ids: Any, logprobs: Any, margin: f
     if not 0 <= int(ids.min()) <= int(ids.max()) < size:
         raise TFDebugError(f"token_ids holds {int(ids.max())}, and the reference has {size} tokens.")
     expected = expected[:, -ids.shape[1] :]
-    best, theirs = expected.amax(-1), expected.gather(-1, ids[..., None])[..., 0]
-    lead = (best - theirs).flatten()
-    off = (given - theirs).abs().flatten().nan_to_num(nan=float("inf"))
-    top = expected.topk(2, -1).values
-    flips = (lead > margin).nonzero()
-    first = int(flips[0]) if len(flips) else None
+    first, second = expected.topk(2, -1).values.unbind(-1)
+    theirs = expected.gather(-1, ids[..., None])[..., 0]
+    lead, off = (first - theirs).flatten(), (given - theirs).abs().flatten().nan_to_num(nan=float("inf"))
+    flip = next(iter((lead > margin).nonzero().flatten().tolist()), None)
+    ties, place = int((first - second <= margin).sum()), int(off.argmax())
     return LogprobsReport(
-        ids.numel(),
-        first,
-        0.0 if first is None else float(lead[first]),
-        int((top[..., 0] - top[..., 1] <= margin).sum()),
-        float(off.max()),
-        int(off.argmax()),
-        margin,
+        ids.numel(), flip, 0.0 if flip is None else float(lead[flip]), ties, float(off[place]), place, margin
     )

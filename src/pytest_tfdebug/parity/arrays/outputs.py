@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import permutations
 from math import prod
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
-import numpy as np
 import torch
 
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_tfdebug.parity.tensors.tolerance import Tolerances
-    from pytest_tfdebug.records import Digest
 
 _HALF = get_args(HalfPrecision)
 #: Roundings of the reference in half precision that an output may be from it, by norm; ports come to 1.3 at most.
@@ -62,13 +60,7 @@ class Output:
         return self.comparison is not None and not self.comparison.problem
 
     def offer(self, place: int, tensor: torch.Tensor, *, is_partner: bool) -> None:
-        """Keep an array if it may be this output.
-
-        Args:
-            place: Its place among the arrays.
-            tensor: The array.
-            is_partner: Whether it has the output's fingerprint; of the others the last of its shape is kept.
-        """
+        """Keep an array if it may be this output; of those without its fingerprint, the last of each shape."""
         if next(_parts(self.record, tuple(tensor.shape)), None) is None:
             return
         if not is_partner:
@@ -80,9 +72,7 @@ class Output:
     def compare(self, tolerances: Tolerances, last: int) -> None:
         """Compare it with its candidates: the first that agrees, else the last, a whole one before a crop.
 
-        Args:
-            tolerances: What is allowed.
-            last: Place of the last array: of those that differ only this one counts as a crop, and of places only.
+        Of those that differ only the last array of all counts as a crop, and only of places.
         """
         for place, tensor in self.candidates.items():
             for part in _parts(self.record, tuple(tensor.shape)):
@@ -108,25 +98,13 @@ class Output:
         part = None if tensor is None else next(_parts(self.record, tuple(tensor.shape)))
         if tensor is None or part is None or part.crop:
             return False
-        self.array, self.crop, self.comparison = (
-            place,
-            "",
-            part.compare(tensor, self.record, self._allowed(tensor, tolerances)),
-        )
+        self.array, self.crop = place, ""
+        self.comparison = part.compare(tensor, self.record, self._allowed(tensor, tolerances))
         return not self.agrees
 
 
-@dataclass(frozen=True)
-class _OutputPart:
-    """A part of an output, and how an array of its size lies in it.
-
-    Args:
-        axis: The axis that is cropped.
-        start: Where the part begins along it.
-        length: How long it is.
-        order: The array's axes in the order of the output's, those of length 1 left out.
-        crop: What it is, in words; empty for all of it.
-    """
+class _Part(NamedTuple):
+    """A part of an output: where along which axis, the order of an array's axes in it, and what it is in words."""
 
     axis: int
     start: int
@@ -140,37 +118,48 @@ class _OutputPart:
         if shape:
             shape[self.axis] = self.length
         actual = tensor.squeeze().permute(self.order).reshape(shape)
-        whole = record.tensor
-        if self.crop and whole is None:
-            kept = _kept_of(record, self.axis, self.start, self.length)
+        if self.crop and record.tensor is not None:
+            held = record.tensor.narrow(self.axis, self.start, self.length)
+            record = TensorRecord(record.leaf, tuple(held.shape), record.dtype, held)
+        elif self.crop:
+            kept = self._kept(record)
             if kept is None:
                 return None
             at, elements = kept
             actual, record = actual.reshape(-1)[at], TensorRecord(record.leaf, tuple(at.shape), record.dtype, elements)
-        elif self.crop and whole is not None:
-            held = whole.narrow(self.axis, self.start, self.length)
-            record = TensorRecord(record.leaf, tuple(held.shape), record.dtype, held)
         actual = actual.to(getattr(torch, record.dtype))
         return compare_leaf(
             "output", TensorRecord(record.leaf, tuple(actual.shape), record.dtype, actual), record, allowed
         )
 
+    def _kept(self, record: TensorRecord) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return which elements of the part a digest keeps, and these; None where it keeps none."""
+        digest, total = record.digest, prod(record.shape)
+        if digest is None:
+            return None
+        count = digest.elements.numel()
+        at = torch.arange(total) if count >= total else places(total, count)
+        at, elements = torch.cat((at, digest.top_places)), torch.cat((digest.elements, digest.tops))
+        part = torch.arange(total).reshape(record.shape).narrow(self.axis, self.start, self.length).reshape(-1)
+        is_inside = torch.isin(at, part)
+        return (torch.searchsorted(part, at[is_inside]), elements[is_inside]) if is_inside.any() else None
 
-def _parts(record: TensorRecord, shape: tuple[int, ...]) -> Iterator[_OutputPart]:
+
+def _parts(record: TensorRecord, shape: tuple[int, ...]) -> Iterator[_Part]:
     """Yield the parts of an output that an array of some shape can be, the likeliest first."""
     given = tuple(length for length in shape if length > 1)
     full = record.shape
     if not prod(full):
         return
-    yield from (_OutputPart(0, 0, full[0] if full else 1, order) for order in _orders(given, full))
+    yield from (_Part(0, 0, full[0] if full else 1, order) for order in _orders(given, full))
     if prod(given) >= prod(full):
         return
     for axis, length in enumerate(full):
         size, rest = divmod(prod(given), prod(full) // length)
         if not rest and 0 < size < length:
             for order in _orders(given, (*full[:axis], size, *full[axis + 1 :])):
-                yield _OutputPart(axis, length - size, size, order, f"the last {size} of {length} along axis {axis}")
-                yield _OutputPart(axis, 0, size, order, f"the first {size} of {length} along axis {axis}")
+                yield _Part(axis, length - size, size, order, f"the last {size} of {length} along axis {axis}")
+                yield _Part(axis, 0, size, order, f"the first {size} of {length} along axis {axis}")
 
 
 def _orders(given: tuple[int, ...], wanted: Sequence[int]) -> Iterable[tuple[int, ...]]:
@@ -181,24 +170,3 @@ def _orders(given: tuple[int, ...], wanted: Sequence[int]) -> Iterable[tuple[int
     if sorted(given) != sorted(target) or len(given) > _MOST_AXES:
         return ()
     return [order for order in permutations(range(len(given))) if tuple(given[axis] for axis in order) == target]
-
-
-def _kept_of(record: TensorRecord, axis: int, start: int, length: int) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Return the elements of a part that a digest keeps, and their places in the part; None where it keeps none."""
-    digest: Digest | None = record.digest
-    if digest is None:
-        return None
-    total, shape = prod(record.shape), record.shape
-    count = digest.elements.numel()
-    at = torch.arange(total) if count >= total else places(total, count)
-    elements = digest.elements
-    if digest.tops.numel():
-        at, elements = torch.cat((at, digest.top_places)), torch.cat((elements, digest.tops))
-    index = list(np.unravel_index(at.numpy(), shape))
-    inside = (index[axis] >= start) & (index[axis] < start + length)
-    if not inside.any():
-        return None
-    index[axis] = index[axis] - start
-    cut = (*shape[:axis], length, *shape[axis + 1 :])
-    flat = np.ravel_multi_index([each[inside] for each in index], cut)
-    return torch.from_numpy(flat), elements[torch.from_numpy(inside)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from pytest_tfdebug.parity.arrays.reference import TOLERANCE, joined, says
+from pytest_tfdebug.parity.arrays.reference import joined, says
 from pytest_tfdebug.parity.values.matching import distances_from
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.arrays.reference import ReferenceValues
 
 #: How an array has its partners: it is the value, several of them, a part of one, a turn of one, a crop of an output,
-#: a parameter; it says nothing (constant, or of a few elements); or it has none.
-How = Literal["value", "joined", "part", "turn", "crop", "weight", "says nothing", ""]
+#: it says nothing (constant, or of a few elements); or it has none.
+How = Literal["value", "joined", "part", "turn", "crop", "says nothing", ""]
 #: Neighbours that are tried as the parts of one value.
 _PARTS = (2, 3)
 
@@ -78,8 +78,6 @@ def pair(reference: ReferenceValues, arrays: Sequence[Array]) -> None:
         found, array.distance, array.share = reference.partners(array.print, array.dtype)
         if found:
             array.become("value", found, array.distance, array.share)
-        elif reference.is_weight(array.print, TOLERANCE):
-            array.how = "weight"
     _pair_fused(reference, arrays)
     _pair_turns(reference, arrays)
     for count in _PARTS:  # what the reference has in one: neighbours in the order in which they were given

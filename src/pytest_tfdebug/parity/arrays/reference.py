@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pytest_tfdebug.fingerprints import MOMENTS, Fingerprint, distance
-from pytest_tfdebug.parity.values.matching import differences_from, distances_from
+from pytest_tfdebug.parity.values.matching import differences_from
 from pytest_tfdebug.parity.values.value_graph import Side
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from pytest_tfdebug.parity.arrays.pairing import Array
     from pytest_tfdebug.values import Value, Values
 
 #: Distance up to which arrays and values of float32 count as one; rounding alone stays below 1.7e-6.
@@ -33,8 +34,6 @@ FEW = 4
 _SIBLINGS, _TURNS = 12, 300
 #: Fingerprints of the same elements differ by less: sums in another order.
 _EQUAL = 1e-6
-#: A factor that is nearer to 1 than so many times what is allowed is rounding.
-_NO_FACTOR = 2.5
 #: Origins of what was there before the forward.
 _GIVEN = frozenset({"parameter", "buffer", "input", "constant"})
 
@@ -65,7 +64,6 @@ class ReferenceValues:
         self.counts = np.array([each.elements for each in prints], dtype=np.float64)
         self._finite = np.array([each.finite for each in prints], dtype=np.float64)
         self._says = np.array([says(value.print) and value.origin != "parameter" for value in table.values], dtype=bool)
-        self._weights = np.array([held.moments for held, _ in table.parameters.values()], dtype=np.float64)
         self._within: dict[str, npt.NDArray[np.float64]] = {}
         self.results = [index for _, index in table.results]
         self.computed = {value.index for value in table.values if value.origin not in _GIVEN}
@@ -126,15 +124,9 @@ class ReferenceValues:
             for sign in (1.0, -1.0):
                 differences = differences_from(_signed(np.array(held.moments) / held.rms, sign), theirs)
                 factors = sign * held.rms / self._moments[near, 2]
-                is_one = (differences <= within).all(axis=1) & (np.abs(factors - 1) > _NO_FACTOR * within[:, 2])
+                is_one = (differences <= within).all(axis=1) & (np.abs(factors - 1) > within[:, 2])
                 found |= {int(near[k]): float(factors[k]) for k in np.flatnonzero(is_one)}
         return found
-
-    def is_weight(self, held: Fingerprint, tolerance: float) -> bool:
-        """Tell whether an array is a parameter of the reference, or its transpose."""
-        if not len(self._weights) or held.is_constant:
-            return False
-        return bool((distances_from(np.array(held.moments), self._weights) <= tolerance).any())
 
     @cached_property
     def moved(self) -> dict[int, int]:
@@ -146,10 +138,10 @@ class ReferenceValues:
                 found[value.index] = bases[0]
         return found
 
-    def can_be(self, index: int, elements: int, dtype: str) -> bool:
+    def can_be(self, index: int, array: Array) -> bool:
         """Tell whether a value has as many elements as an array, and whole numbers or fractions as that has."""
         value = self.values[index]
-        return value.print.elements == elements and ("float" in value.dtype) == ("float" in dtype)
+        return value.print.elements == array.print.elements and ("float" in value.dtype) == array.vouches
 
     def ancestors(self, indices: Iterable[int]) -> set[int]:
         """Return some values with all that they were computed from."""

@@ -29,12 +29,7 @@ _COLUMNS = ("label", "shape", "dtype", "how", "distance")
 
 
 class ReferenceStatement(NamedTuple):
-    """A statement of the reference.
-
-    Args:
-        lines: Its lines, with their text.
-        via: The lines that led to it, innermost first, where it is in a helper.
-    """
+    """A statement of the reference, and the lines that led to it, innermost first, where it is in a helper."""
 
     lines: SourceRange
     via: tuple[SourceRange, ...] = ()
@@ -55,13 +50,7 @@ class IntervalStep:
 
 @dataclass(frozen=True)
 class ArrayPlace:
-    """An array, and the value of the reference that it is or should be.
-
-    Args:
-        label: What the array is called; empty where there is none.
-        value: What the value is, in words.
-        distance: How far the two are apart.
-    """
+    """The label of an array, empty for none, and in words the value that it is or should be, so far away."""
 
     label: str
     value: str
@@ -115,15 +104,7 @@ def report_of(
     interval: Interval | None,
     proof: ArraysProof | None = None,
 ) -> ArraysReport:
-    """Return the report of a judgement.
-
-    Args:
-        reference: The reference.
-        arrays: The paired arrays.
-        outputs: The reference's outputs, compared.
-        interval: Where the arrays leave the reference; None where nothing is open.
-        proof: The change of the reference that gives the arrays, where one was found.
-    """
+    """Return the report on paired arrays and compared outputs; without an interval nothing is open."""
     compared = [(output.comparison, output.crop) for output in outputs if output.comparison is not None]
     culprit, steps = None, []
     if interval is not None:
@@ -143,6 +124,7 @@ def report_of(
             culprit = replace(
                 culprit, path=call.path, class_name=call.class_name, reference=lines, proved=f"Proved: {proof.told}."
             )
+    last = interval.last if interval is not None else None
     calls = {call.index for call in reference.side.table.calls}
     seen = {reference.at(index).call for array in arrays for index in array.partners}
     return ArraysReport(
@@ -154,7 +136,7 @@ def report_of(
         by_values=True,
         arrays=arrays,
         steps=steps,
-        last=_place(reference, interval.last, None) if interval is not None and interval.last is not None else None,
+        last=_place(reference, last, last.partners[0]) if last is not None else None,
         first=_place(reference, interval.first, interval.bound) if interval is not None else None,
         factor=interval.factor if interval is not None else 0.0,
         outputs=compared,
@@ -173,17 +155,13 @@ def _culprit(reference: ReferenceValues, interval: Interval) -> Culprit:
     return Culprit(call.path, kind, None, told, call.class_name, own, proved=proved)
 
 
-def _place(reference: ReferenceValues, array: Array | None, bound: int | None) -> ArrayPlace:
-    index = bound if bound is not None else array.partners[0] if array is not None else 0
-    distance = array.distance if array is not None else 0.0
-    return ArrayPlace("" if array is None else array.label, _in_words(reference, reference.at(index)), distance)
-
-
-def _in_words(reference: ReferenceValues, value: Value) -> str:
+def _place(reference: ReferenceValues, array: Array | None, index: int) -> ArrayPlace:
+    value = reference.at(index)
     call = reference.side.call_of(value)
-    returned = [index for _, index in reference.side.table.outputs.get(call.index, ())]
-    what = "the output" if value.index in returned else f"{value.operator or value.origin} {value.name}".rstrip()
-    return f"{what} of {call.name}, shape {value.shape}"
+    is_output = index in (other for _, other in reference.side.table.outputs.get(call.index, ()))
+    what = "the output" if is_output else f"{value.operator or value.origin} {value.name}".rstrip()
+    told = f"{what} of {call.name}, shape {value.shape}"
+    return ArrayPlace("", told) if array is None else ArrayPlace(array.label, told, array.distance)
 
 
 def _statements(reference: ReferenceValues, indices: Sequence[int], bound: int) -> Iterator[ReferenceStatement]:
