@@ -38,8 +38,10 @@ class GitError(Exception):
     """Git is not there, or has no answer; the message is what it says."""
 
 
-def git(root: str | os.PathLike[str], *arguments: str, seconds: float | None = None) -> bytes:
-    """Return what a command of git writes.
+def git(
+    root: str | os.PathLike[str], *arguments: str, seconds: float | None = None, given: bytes | None = None
+) -> bytes:
+    """Return what a command of git writes, which reads what it is given.
 
     Raises:
         GitError: If there is no git, or it fails, or takes longer than ``seconds``.
@@ -51,7 +53,7 @@ def git(root: str | os.PathLike[str], *arguments: str, seconds: float | None = N
         filters = {f"filter.{name}.{key}": value for name in names for key, value in _FILTER.items()}
         plain = ("--no-ext-diff", "--no-textconv") if arguments[0] in _SHOWING else ()
         command = (arguments[0], *plain, *arguments[1:])
-        done = _run(root, command, _environment(_HARMLESS | filters), seconds)
+        done = _run(root, command, _environment(_HARMLESS | filters), seconds, given)
     except FileNotFoundError as error:
         raise GitError("git is not installed") from error
     except (OSError, subprocess.SubprocessError) as error:
@@ -62,21 +64,14 @@ def git(root: str | os.PathLike[str], *arguments: str, seconds: float | None = N
 
 
 def _run(
-    root: str | os.PathLike[str], arguments: Sequence[str], environment: dict[str, str], seconds: float | None
+    root: str | os.PathLike[str],
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    seconds: float | None,
+    given: bytes | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     command = ["git", "-C", os.fspath(root), *arguments]
-    return subprocess.run(command, check=False, capture_output=True, env=environment, timeout=seconds)  # noqa: S603 - git, with arguments of our own
-
-
-def blobs(root: str | os.PathLike[str]) -> subprocess.Popen[bytes]:
-    """Start a git that writes the content of each blob whose name it is given; blobs have no filters."""
-    return subprocess.Popen(  # noqa: S603 - git, with arguments of our own
-        ["git", "-C", os.fspath(root), "cat-file", "--batch"],  # noqa: S607 - git is found on PATH, as everywhere
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=_environment(_HARMLESS),
-    )
+    return subprocess.run(command, check=False, capture_output=True, env=environment, timeout=seconds, input=given)  # noqa: S603 - git, with arguments of our own
 
 
 def _environment(settings: dict[str, str]) -> dict[str, str]:

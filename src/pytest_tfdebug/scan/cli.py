@@ -150,8 +150,7 @@ def _earlier(options: argparse.Namespace) -> dict[str, Any] | None:
     from pytest_tfdebug.scan.read.tree import GitTree
     from pytest_tfdebug.scan.scanner import scan_tree
 
-    with GitTree(options.repo, options.base) as tree:
-        found = scan_tree(tree, None, options.models_dir)
+    found = scan_tree(GitTree(options.repo, options.base), None, options.models_dir)
     bad = found.skipped_files.items()
     _print((f"warning: left out of {options.base}: {path}: {reason}" for path, reason in bad), sys.stderr)
     return found.to_dict()

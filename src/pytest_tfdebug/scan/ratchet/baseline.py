@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
-from itertools import chain, groupby, islice, zip_longest
+from collections import deque
+from itertools import chain, groupby, zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from pytest_tfdebug.scan.ratchet.saved import HELD, MODELS
+from pytest_tfdebug.scan.ratchet.saved import HELD
 from pytest_tfdebug.scan.report import render
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _MOST_LINES = 10
 
 
 class SkipChange(NamedTuple):
-    """A skip that differs from the earlier report; ``earlier`` is its reason, or what it was called, there."""
+    """A skip that differs from the earlier report; ``earlier`` is its reason there."""
 
     kind: str
     test: str
@@ -60,47 +60,27 @@ KINDS = {
     "new": ChangeKind("New skips", "error", fails=True),
     "empty": ChangeKind("Emptied tests", "error", fails=True),
     "no-reason": ChangeKind("Skips without a reason", "error", fails=True),
-    "renamed": ChangeKind("Renamed skips", "notice", fails=False),
     "changed": ChangeKind("Changed reasons", "warning", fails=False),
     "gone": ChangeKind("Gone skips", "notice", fails=False),
 }
-#: A test, a model, or a model and its class; a test, a model and a class name a skip.
-_Name: TypeAlias = "tuple[str, ...]"
-#: Skips by what names them now, each with what named it in its own report.
-_Skips: TypeAlias = "dict[_Name, list[tuple[_Name, _Entry]]]"
-#: What identifies the skips of a name beside that name.
-_Facts: TypeAlias = "frozenset[_Name]"
-#: The parts of a skip's name that may have changed, and what else in the name identifies the skip.
-_PARTS = ((slice(1), slice(1, 2)), (slice(1, 2), slice(1)), (slice(1, 3), slice(1)))
-#: How many of the names that share a skip are looked at; there may be thousands.
-_LOOKED_AT = 30
+#: Skips by their test, model and class.
+_Skips: TypeAlias = "dict[tuple[str, ...], list[_Entry]]"
 
 
 def changes(earlier: Mapping[str, Any], now: Mapping[str, Any], *, strict_reasons: bool = False) -> list[SkipChange]:
     """Return what differs between two reports.
 
     What the earlier report holds is accepted as it is, unless ``strict_reasons`` asks for a reason of every skip. A
-    test, class or model that has another name now is renamed; a test that only the earlier report has is compared with
-    nothing.
+    test that only the earlier report has is compared with nothing.
     """
     before, after = _skips(earlier), _skips(now)
-    were, are = _known(earlier), _known(now)
-    for own, rest in _PARTS:
-        gone, new = _by_name(before, own, rest, are), _by_name(after, own, rest, were)
-        names: dict[_Name, _Name] = _new_names(gone, new) if gone and new else {}
-        renamed: _Skips = {}
-        for key, skips in before.items() if names else ():
-            name = list(key)
-            name[own] = names.get(key[own], key[own])
-            renamed.setdefault(tuple(name), []).extend(skips)
-        before = renamed or before
     found: list[SkipChange] = []
     for key in after | before:
         for was, skip in _paired(before.get(key, []), after.get(key, [])):
             if skip is not None:
-                found += _change(key, was, skip[1], strict_reasons=strict_reasons)
+                found += _change(key[0], was, skip, strict_reasons=strict_reasons)
             elif was is not None and key[0] in now:
-                found.append(SkipChange("gone", key[0], was[1]))
+                found.append(SkipChange("gone", key[0], was))
     return sorted(found, key=lambda change: list(KINDS).index(change.kind))
 
 
@@ -109,24 +89,19 @@ def without_reason(now: Mapping[str, Any]) -> list[SkipChange]:
     return [change for change in changes(now, now, strict_reasons=True) if change.kind == "no-reason"]
 
 
-def _change(
-    key: _Name, was: tuple[_Name, _Entry] | None, entry: _Entry, *, strict_reasons: bool
-) -> Iterator[SkipChange]:
+def _change(test: str, was: _Entry | None, entry: _Entry, *, strict_reasons: bool) -> Iterator[SkipChange]:
     """Yield how a skip differs from what it was."""
     reason, state = entry["reason"], entry["state"]
     if was is None:
-        yield SkipChange("empty" if state == "empty" else "new", key[0], entry)
+        yield SkipChange("empty" if state == "empty" else "new", test, entry)
         return
-    name, earlier = was[0], was[1]["reason"]
-    if state == "empty" != was[1]["state"]:
-        yield SkipChange("empty", key[0], entry, earlier)
+    earlier = was["reason"]
+    if state == "empty" != was["state"]:
+        yield SkipChange("empty", test, entry, earlier)
     elif state == "skipped" and not reason.strip() and (strict_reasons or earlier.strip()):
-        yield SkipChange("no-reason", key[0], entry, earlier)
+        yield SkipChange("no-reason", test, entry, earlier)
     elif earlier != reason:
-        yield SkipChange("changed", key[0], entry, earlier)
-    if name != key:
-        old = (then for then, part in zip(name, key, strict=True) if then != part)
-        yield SkipChange("renamed", key[0], entry, ", ".join(old))
+        yield SkipChange("changed", test, entry, earlier)
 
 
 def _skips(report: Mapping[str, Any]) -> _Skips:
@@ -134,59 +109,18 @@ def _skips(report: Mapping[str, Any]) -> _Skips:
     for test, values in report.items():
         for entry in values["tests"]:
             if entry["state"] in HELD:
-                key = test, entry["model"], entry["class"]
-                found.setdefault(key, []).append((key, entry))
+                found.setdefault((test, entry["model"], entry["class"]), []).append(entry)
     return found
 
 
-def _known(report: Mapping[str, Any]) -> set[_Name]:
-    """Return the tests, models and classes that a report names."""
-    models = {(model,) for values in report.values() for key in MODELS for model in values[key]}
-    classes = {(entry["model"], entry["class"]) for values in report.values() for entry in values["tests"]}
-    return {(test,) for test in report} | models | classes
-
-
-def _by_name(skips: _Skips, own: slice, rest: slice, others: set[_Name]) -> dict[_Name, _Facts]:
-    """Return, for each name that is not in ``others``, what else identifies its skips."""
-    found: dict[_Name, set[_Name]] = {}
-    for key, entries in skips.items():
-        if key[own] not in others:
-            found.setdefault(key[own], set()).update((*key[rest], entry["reason"]) for _, entry in entries)
-    return {name: frozenset(facts) for name, facts in found.items()}
-
-
-def _new_names(gone: Mapping[_Name, _Facts], new: dict[_Name, _Facts]) -> dict[_Name, _Name]:
-    """Return what each name that is gone is called now, if most skips of both are the same.
-
-    Those come first whose skips are all the same, then those with the most skips.
-    """
-    equal: dict[_Facts, deque[_Name]] = {}
-    sharing: dict[_Name, list[_Name]] = {}
-    for name, are in new.items():
-        equal.setdefault(are, deque()).append(name)
-        for fact in are:
-            sharing.setdefault(fact, []).append(name)
-    names = {old: equal[were].popleft() for old, were in gone.items() if equal.get(were)}
-    taken = set(names.values())
-    for old in sorted((name for name in gone if name not in names), key=lambda name: -len(gone[name])):
-        free = ((name for name in sharing.get(fact, ()) if name not in taken) for fact in sorted(gone[old]))
-        alike = Counter(name for found in free for name in islice(found, _LOOKED_AT))
-        most = [name for name, same in alike.most_common() if 2 * same > max(len(gone[old]), len(new[name]))]
-        names.update(zip([old], most, strict=False))
-        taken.update(most[:1])
-    return names
-
-
-def _paired(
-    before: list[tuple[_Name, _Entry]], after: list[tuple[_Name, _Entry]]
-) -> Iterator[tuple[tuple[_Name, _Entry] | None, tuple[_Name, _Entry] | None]]:
+def _paired(before: list[_Entry], after: list[_Entry]) -> Iterator[tuple[_Entry | None, _Entry | None]]:
     """Yield the skips of the classes of one name side by side; two files of a model may each have such a class."""
-    moved: list[tuple[_Name, _Entry]] = []
-    left: dict[str, deque[tuple[_Name, _Entry]]] = {}
+    moved: list[_Entry] = []
+    left: dict[str, deque[_Entry]] = {}
     for skip in after:
-        left.setdefault(skip[1]["file"], deque()).append(skip)
+        left.setdefault(skip["file"], deque()).append(skip)
     for was in before:
-        same = left.get(was[1]["file"])
+        same = left.get(was["file"])
         if same:
             yield was, same.popleft()
         else:
@@ -237,8 +171,6 @@ def _text(change: SkipChange) -> str:
     reason = entry["reason"] or ("its body tests nothing" if change.kind == "empty" else "(no reason)")
     if change.kind == "changed":
         reason = f"{change.earlier or '(no reason)'} -> {reason}"
-    if change.kind == "renamed":
-        reason = f"was {change.earlier}"
     return f"{change.test} of {entry['model']}: {render.on_one_line(reason)}  ({entry['class']}, {render.place(entry)})"
 
 

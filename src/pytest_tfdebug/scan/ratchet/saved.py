@@ -1,6 +1,6 @@
 """Earlier reports on disk: what a scan has written, or the compact baseline that ``--write-baseline`` writes.
 
-A compact baseline is JSON with what the ratchet compares and no more: tests, models, files and reasons by number, and
+A compact baseline is JSON with what the ratchet compares and no more: tests, files and reasons by number, and
 of each class, by file, the tests that it skips and why. One of transformers takes a hundredth of a report.
 """
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 HELD = STOPPED | {"empty"}
 #: What a report has to say of a class, and of a test.
 _Entry = TypedDict("_Entry", {"model": str, "class": str, "state": str, "reason": str, "file": str, "line": int})
-MODELS = ("models_ran", "models_skipped", "models_partially_skipped")
 #: Bytes of a report that are read; one of all tests of transformers takes 40 MB.
 _LONGEST = 60_000_000
 #: The key that tells a compact baseline from a report, and its version.
@@ -40,7 +39,6 @@ class _Test(TypedDict):
 
 class _Compact(TypedDict):
     tests: list[str]
-    models: list[str]
     files: list[str]
     reasons: list[tuple[str, str]]
     classes: list[tuple[str, str, list[tuple[int, list[int]]]]]
@@ -53,13 +51,12 @@ def compact(report: Mapping[str, Any]) -> Iterator[str]:
     classes: dict[tuple[str, str], dict[int, list[int]]] = {}
     for number, values in enumerate(report.values()):
         for entry in values["tests"]:
-            skips = classes.setdefault((entry["model"], entry["class"]), {})
             if entry["state"] in HELD:
+                skips = classes.setdefault((entry["model"], entry["class"]), {})
                 reason = entry["state"], entry["reason"].replace(entry["class"] or _CLASS, _CLASS)
                 file = files.setdefault(entry["file"], len(files))
                 skips.setdefault(file, []).extend((number, reasons.setdefault(reason, len(reasons))))
-    models = sorted({model for values in report.values() for key in MODELS for model in values[key]})
-    tables = {"tests": list(report), "models": models, "files": list(files), "reasons": list(reasons)}
+    tables = {"tests": list(report), "files": list(files), "reasons": list(reasons)}
     yield f"{_json({_MARK: _VERSION, **tables})[:-1]},\n"
     yield '"classes":[\n' + ",\n".join(_json([*key, list(found.items())]) for key, found in sorted(classes.items()))
     yield "\n]}\n"
@@ -76,17 +73,13 @@ def _expanded(document: Mapping[str, Any]) -> dict[str, Any]:
     if document[_MARK] != _VERSION:
         raise ValueError(f"version {document[_MARK]!r}, and this one reads {_VERSION}")
     found = convert(document, _Compact)
-    known = {"models_ran": found["models"], "models_skipped": [], "models_partially_skipped": []}
-    tests: list[tuple[str, dict[str, Any]]] = [(test, {**known, "tests": []}) for test in found["tests"]]
+    tests: list[tuple[str, dict[str, Any]]] = [(test, {"tests": []}) for test in found["tests"]]
     for model, cls, skips in found["classes"]:
-        # of a class that skips nothing its name matters, as one with another name may have taken its skips over
-        ran = {"model": model, "class": cls, "state": "ran", "reason": "", "file": "", "line": 0}
-        tests[0][1]["tests"].append(ran)
         for file, row in skips:
             for test, why in zip(row[::2], row[1::2], strict=True):
                 state, reason = found["reasons"][why]
-                entry = {"state": state, "reason": reason.replace(_CLASS, cls), "file": found["files"][file]}
-                tests[test][1]["tests"].append(ran | entry)
+                entry = {"model": model, "class": cls, "state": state, "reason": reason.replace(_CLASS, cls)}
+                tests[test][1]["tests"].append({**entry, "file": found["files"][file], "line": 0})
     return dict(tests)
 
 

@@ -10,10 +10,7 @@ from pytest_tfdebug.scan.errors import BadSourceError, ScanError
 from pytest_tfdebug.scan.read.files import read
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Iterator
-
-    from typing_extensions import Self
 
 #: What a tree has said: a digest of each directory, whose path ends with a slash, and of each file, or why it cannot be
 #: read. A scan's answer is valid as long as the tree says the same.
@@ -141,11 +138,11 @@ def _directory(root: str | os.PathLike[str]) -> str:
     return os.fspath(root)
 
 
-def _git(root: str, *arguments: str) -> bytes:
+def _git(root: str, *arguments: str, given: bytes | None = None) -> bytes:
     from pytest_tfdebug.git import GitError, git
 
     try:
-        return git(root, *arguments)
+        return git(root, *arguments, given=given)
     except GitError as error:
         raise ScanError(f"{root} is not a git repository that answers: {error}") from error
 
@@ -166,14 +163,8 @@ class GitTree:
         self._blobs = {path: kind.split()[2] for kind, path in entries}
         self._links = frozenset(path for kind, path in entries if kind.startswith("120000"))
         self._dirs = frozenset(path[:at] for path in self._blobs for at, mark in enumerate(path) if mark == "/")
-        self._batch: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._batch is not None:
-            self._batch.communicate()
+        wanted = {name for path, name in self._blobs.items() if path.endswith(".py") or path in self._links}
+        self._contents = _contents(_git(self._root, "cat-file", "--batch", given="\n".join(wanted).encode()))
 
     def files(self, under: str) -> Iterator[str]:
         """Yield every path below a directory."""
@@ -199,28 +190,29 @@ class GitTree:
     def _blob(self, name: str) -> bytes:
         if not name:
             raise BadSourceError("no such file")
-        if self._batch is None:
-            from pytest_tfdebug.git import blobs
-
-            self._batch = blobs(self._root)
-        stdin, stdout = self._batch.stdin, self._batch.stdout
-        if stdin is None or stdout is None:
-            raise ScanError("git gives no answer.")
-        try:
-            stdin.write(f"{name}\n".encode())
-            stdin.flush()
-        except BrokenPipeError:  # of a git that could not fetch an earlier one
-            pass
-        header = stdout.readline().split()
-        if len(header) != 3:  # noqa: PLR2004 - object, type and size
+        content = self._contents.get(name)
+        if content is None:
             raise ScanError(
                 f"{self._root} is a partial clone without all files of the revision, and nothing is fetched here. "
                 "Type: git fetch --refetch --no-filter"
             )
-        content = stdout.read(int(header[2]) + 1)[:-1]
         if len(content) > _MOST:
             raise BadSourceError(f"{len(content):,} bytes, more than the {_MOST:,} that are read")
         return content
+
+
+def _contents(told: bytes) -> dict[str, bytes]:
+    """Return each blob that ``git cat-file --batch`` has written, by its name."""
+    found: dict[str, bytes] = {}
+    at = 0
+    while at < len(told):
+        end = told.index(b"\n", at)
+        name, *header = told[at:end].decode().split()
+        at = end + 1
+        if len(header) == 2:  # noqa: PLR2004 - type and size, where another says that it is missing
+            size = int(header[1])
+            found[name], at = told[at : at + size], at + size + 1
+    return found
 
 
 #: Where the files of a repository come from.
