@@ -132,7 +132,7 @@ class RunSkipped:
             terminalreporter.write_line(leaving(line))
 
     def _lines(self) -> list[str]:
-        lines = list(listing(self._rows, self._config.option.verbose)) if self._rows else []
+        lines = list(listing(self._rows)) if self._rows else []
         if self._skipped:
             lines.append(f"Not run: {len(self._skipped)} that were skipped; the run ended before.")
         lines += [f"Worker {name} ended before it told what it had run." for name in self._lost]

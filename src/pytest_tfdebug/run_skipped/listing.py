@@ -16,20 +16,18 @@ if TYPE_CHECKING:
 #: What to do about a skip; the first that fits.
 _HEADINGS = {
     "deletable": "to delete: every test behind passes now.",
-    "redundant": "to delete: the tests behind pass now, or are skipped all the same by a condition of their own.",
     "conditional": "with a condition to look at: it holds here, and every test behind passes all the same.",
     "partly": "to narrow: a part of the tests behind passes now.",
-    "empty": "to delete with its test: that does nothing, and no base class has another.",
 }
-#: What is said of a test beside its name.
-_NOTES = {"passes": "without this override", "redundant": "still skipped by"}
-#: Why a skip was not lifted -> how the list says so.
+#: Why a test was not run -> how the list says so.
 _KEPT = {
     "environment": "a machine, a library or an option decides the skip",
     "conditional": "the skip has a condition, which --tf-run-skipped=all sets aside",
+    "body": "the code of the test decides the skip",
+    "empty": "without the skip nothing is left to run",
     "inside": "the skip cannot be lifted, as SkipTest, importorskip, or a fixture or class that had skipped raises it",
 }
-#: How many conditions are named, and how long one may be.
+#: How many reasons are named, and how long one may be.
 _NAMED, _LONGEST = 3, 80
 
 
@@ -44,13 +42,11 @@ class _SkipGroup(NamedTuple):
     def heading(self) -> str:
         outcomes = {row.outcome for row in self.rows}
         if outcomes == {"passes"}:
-            return "conditional" if any(skip.condition for skip in self.skips) else "deletable"
-        if outcomes <= {"passes", "redundant"}:
-            return "redundant"
-        return "partly" if "passes" in outcomes else "empty" if outcomes == {"empty"} else ""
+            return "conditional" if any(skip.kind == "conditional" for skip in self.skips) else "deletable"
+        return "partly" if "passes" in outcomes else ""
 
 
-def listing(rows: Sequence[Row], verbosity: int) -> Iterator[str]:
+def listing(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the lines of the closing section."""
     rows = sorted(rows)
     groups = _groups(rows)
@@ -64,10 +60,9 @@ def listing(rows: Sequence[Row], verbosity: int) -> Iterator[str]:
             yield from _lines(group)
     failing = [row for row in rows if row.outcome == "fails"]
     if failing:
-        yield f"Still failing: {counted(len(failing), 'test')}{'.' if verbosity > 0 else '; -v says with what.'}"
-    if verbosity > 0:
+        yield f"Still failing: {counted(len(failing), 'test')}."
         yield from (f"    {row.nodeid}: {row.text}" for row in failing)
-    yield from _kept([row for row in rows if row.outcome == "kept"], is_each_named=verbosity > 1)
+    yield from _kept([row for row in rows if row.outcome == "kept"])
 
 
 def _groups(rows: Sequence[Row]) -> list[_SkipGroup]:
@@ -86,24 +81,20 @@ def _lines(group: _SkipGroup) -> Iterator[str]:
     notes = [f"{len(passing)} of {len(group.rows)} pass"] if len(passing) < len(group.rows) else []
     notes += [f"{group.left} not run"] if group.left else []
     for number, skip in enumerate(group.skips):
-        condition = f" [if {_short(skip.condition)}]" if skip.condition else ""
         told = f" ({', '.join(notes)})" if notes and not number else ""
-        yield f"  {'and ' if number else ''}{skip.file}:{skip.line}: {skip.reason or '(no reason)'}{condition}{told}"
+        yield f"  {'and ' if number else ''}{skip.file}:{skip.line}: {skip.reason or '(no reason)'}{told}"
     for row in passing:
-        yield f"    {row.nodeid}" + (f" ({_NOTES[row.outcome]}: {row.text})" if row.text else "")
+        yield f"    {row.nodeid}" + (f" (without this override: {row.text})" if row.text else "")
 
 
-def _kept(rows: list[Row], *, is_each_named: bool) -> Iterator[str]:
+def _kept(rows: list[Row]) -> Iterator[str]:
     for why, text in _KEPT.items():
-        found = [row for row in rows if row.text == why]
-        if not found:
-            continue
-        counts = Counter(_short(row.skips[0].condition or row.skips[0].reason) for row in found)
-        named = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-        few = ", ".join(f"{count} {name}" for name, count in named[:_NAMED])
-        yield f"Not run: {counted(len(found), 'test')}; {text} ({few}{', ...' if len(named) > _NAMED else ''})."
-        if is_each_named:
-            yield from (f"    {row.nodeid}: {row.skips[0].reason}" for row in found)
+        counts = Counter(_short(row.skips[0].reason) for row in rows if row.text == why)
+        if counts:
+            named = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+            few = ", ".join(f"{count} {name}" for name, count in named[:_NAMED])
+            more = ", ..." if len(named) > _NAMED else ""
+            yield f"Not run: {counted(counts.total(), 'test')}; {text} ({few}{more})."
 
 
 def _short(text: str) -> str:

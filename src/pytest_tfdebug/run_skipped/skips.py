@@ -45,16 +45,8 @@ class Skip(NamedTuple):
     file: str
     line: int  # the line to delete
     reason: str  # as written
-    kind: str = "unconditional"  # or "conditional", or "environment" for what the machine or an option decides
-    condition: str = ""  # what it depends on, or the name of the decorator that made it
-
-    @classmethod
-    def on(cls, condition: str, file: str, line: int, reason: str) -> Skip:
-        """Return a skip that depends on a condition; an empty condition, or ``True``, always holds."""
-        if condition in {"", "True", "1"}:
-            return cls(file, line, reason)
-        kind = "environment" if _ENVIRONMENT.search(condition) else "conditional"
-        return cls(file, line, reason, kind, condition)
+    # or "conditional"; "environment" for what the machine or an option decides, "body" for what the code of a test does
+    kind: str = "unconditional"
 
     def seen_from(self, root: Path) -> Skip:
         """Return the skip with its file relative to a directory, where it lies there."""
@@ -164,7 +156,7 @@ class Lifting:
             return given
         _, written = self._written.get(id(mark), (mark, None))
         if written is None or _is_in_function(written):
-            return Skip(str(item.path), 0, _reason(mark), "environment", "added by a hook")
+            return Skip(str(item.path), 0, _reason(mark), "environment")
         return _declared(written, written, _reason(mark), mark.name)
 
     def _skip_test(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -223,13 +215,16 @@ def _declared(made: _CallingLine | None, applied: _CallingLine, reason: str, nam
     """Return the skip of a decorator: what another line or function decides (``slow``, ``needs_gpu``) is not lifted."""
     for site in (made, applied):
         if site is not None and _is_in_function(site):
-            return Skip(site.code.co_filename, site.line, reason, "environment", site.code.co_name)
+            return Skip(site.code.co_filename, site.line, reason, "environment")
     place = applied.code.co_filename, applied.line
     if name in {"", "skip"}:
         return Skip(*place, reason)
     if made != applied:
-        return Skip(*place, reason, "environment", source.decorator_at(*place))
-    return Skip.on(source.condition_at(*place, {name}) or name, *place, reason)
+        return Skip(*place, reason, "environment")
+    condition = source.condition_at(*place, {name})
+    if condition in {"True", "1"}:
+        return Skip(*place, reason)
+    return Skip(*place, reason, "environment" if _ENVIRONMENT.search(condition) else "conditional")
 
 
 def _is_in_function(site: _CallingLine) -> bool:
@@ -237,17 +232,15 @@ def _is_in_function(site: _CallingLine) -> bool:
 
 
 def _in_body(frame: FrameType, reason: str) -> Skip:
-    """Return the skip of a call, with all the conditions between it and the test, its set-up or a fixture."""
-    conditions: list[str] = []
+    """Return the skip of a call; it is lifted only if nothing between it and the start of the test decides about it."""
     caller: FrameType | None = frame
+    is_always = True
     while caller is not None and not _is_machinery(caller):
-        found = source.guards(caller.f_code, caller.f_lineno)
-        conditions[:0] = [f"{caller.f_code.co_name}()"] if found is None else found
+        is_always = is_always and source.is_always_reached(caller.f_code, caller.f_lineno)
         if caller.f_code.co_name.startswith(_ENTRIES):  # what wraps it, to run it again, decides nothing
             break
         caller = caller.f_back
-    plain = [condition for condition in conditions if not condition.startswith(("for ", "async for "))]
-    return Skip.on(" and ".join(plain or conditions), frame.f_code.co_filename, frame.f_lineno, reason)
+    return Skip(frame.f_code.co_filename, frame.f_lineno, reason, "unconditional" if is_always else "body")
 
 
 def _is_machinery(frame: FrameType) -> bool:

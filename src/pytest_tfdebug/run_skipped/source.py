@@ -1,4 +1,4 @@
-"""What the source says of a test: whether its body does anything, what a skip depends on."""
+"""What the source says of a test: whether its body does anything, and whether it always skips."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from types import CodeType
 
 Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 #: Functions and errors that skip the test that calls or raises them.
 _SKIPPING = frozenset({"skip", "skipTest", "SkipTest"})
-#: The fields that hold a block of statements, and the blocks that are surely entered.
-_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-_ALWAYS = frozenset(
-    {("With", "body"), ("AsyncWith", "body"), ("Try", "body"), ("Try", "finalbody")}
-    | {("ExceptHandler", "body"), ("match_case", "body")}  # whose conditions are those of their ``try`` and ``match``
-)
+#: Statements whose block is entered always, and those that decide whether it is.
+_ENTERED = (ast.With, ast.AsyncWith, ast.Try)
+_DECIDING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Match)
 
 
 def definition(code: CodeType) -> Function | None:
@@ -56,30 +53,15 @@ def _is_nothing(statement: ast.stmt) -> bool:
     return is_skip or isinstance(skip, ast.Constant) or isinstance(statement, ast.Pass)
 
 
-def guards(code: CodeType, line: int) -> list[str] | None:
-    """Return the conditions under which a line of a function is reached, the outermost first; None if not known."""
+def is_always_reached(code: CodeType, line: int) -> bool:
+    """Tell whether a function that gets as far as a line runs it whatever its conditions and loops do."""
     function = definition(code)
-    return None if function is None else list(_guards(function.body, line))
-
-
-def _guards(block: Iterable[ast.AST], line: int) -> Iterator[str]:
-    for node in block:
-        for name in _BLOCKS:
-            inner = getattr(node, name, None)
-            if inner and inner[0].lineno <= line <= inner[-1].end_lineno:
-                if (type(node).__name__, name) not in _ALWAYS:
-                    yield _text(node, inner, line)
-                yield from _guards(inner, line)
-                return
-
-
-def _text(node: ast.AST, block: list[ast.AST], line: int) -> str:
-    """Return the condition under which a block of a compound statement is entered."""
-    if isinstance(node, (ast.If, ast.While)):
-        test = ast.unparse(node.test)
-        return test if block is node.body else f"not ({test})"
-    inside = next(part for part in block if part.lineno <= line <= (part.end_lineno or 0))  # type: ignore[attr-defined]
-    return ast.unparse(inside if isinstance(inside, ast.ExceptHandler) else node).partition("\n")[0].rstrip(":")
+    block: list[ast.stmt] = [] if function is None else function.body
+    while True:
+        found = next((each for each in block if each.lineno <= line <= (each.end_lineno or 0)), None)
+        if not isinstance(found, _ENTERED):
+            return found is not None and not isinstance(found, _DECIDING)
+        block = found.body
 
 
 def condition_at(file: str, line: int, names: Iterable[str]) -> str:
@@ -87,12 +69,6 @@ def condition_at(file: str, line: int, names: Iterable[str]) -> str:
     calls = (node for node in ast.walk(_module(file)) if isinstance(node, ast.Call) and node.lineno == line)
     found = (ast.unparse(node.args[0]) for node in calls if node.args and _last_name(node) in names)
     return next(found, "")
-
-
-def decorator_at(file: str, line: int) -> str:
-    """Return the decorator that begins on a line, as it stands there."""
-    found = (each for node in _definitions(file).values() for each in node.decorator_list if each.lineno == line)
-    return next(map(ast.unparse, found), "")
 
 
 def _last_name(node: ast.AST) -> str:

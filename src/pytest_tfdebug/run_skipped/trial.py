@@ -24,11 +24,9 @@ class Row(NamedTuple):
     """What became of a skipped test; plain values, so that a worker of pytest-xdist can send it."""
 
     nodeid: str
-    # "passes", "fails", "redundant" where a condition of its own skips the test all the same, "empty" where deleting
-    # the skip leaves nothing to run, or "kept" where a skip was not lifted
-    outcome: str
+    outcome: str  # "passes", "fails", or "kept" where it was not run
     skips: tuple[Skip, ...]  # those that were lifted; before them the one that was not
-    # the first line of a failure, the function that an empty override hides, the skip that remains, or why one was kept
+    # the first line of a failure, the function that an empty override hides, or why a test was kept
     text: str = ""
 
 
@@ -85,7 +83,7 @@ class _Attempt:
         if not self._skips:
             return self._kept(Skip("", 0, self._reason), "inside")
         if function is None:
-            return self.row("empty")
+            return self._kept(self._skips[0], "empty")
         return self._clear(patch, holder, written, function)
 
     def _clear(self, patch: pytest.MonkeyPatch, holder: Any, written: Any, function: Any) -> Row | None:  # noqa: ANN401 - functions and their owner
@@ -118,7 +116,7 @@ class _Attempt:
         self._skips += [self._lifting.of_mark(self._item, mark) for mark in held_marks(self._item)]
         for owner in (function, self._item.cls) if self._is_test_case else (function,):
             if getattr(owner, "__unittest_skip__", False):
-                self._skips += carried(owner) or [Skip("", 0, self._reason, "environment", "set by hand")]
+                self._skips += carried(owner) or [Skip("", 0, self._reason, "environment")]
         blocking = next((skip for skip in self._skips if skip.kind not in self._lifting.kinds), None)
         return None if blocking is None else self._kept(blocking, blocking.kind)
 
@@ -149,10 +147,7 @@ class _Attempt:
             return self.row("passes", self._behind)
         if not met or met[-1].kind in self._lifting.kinds:
             return self._kept(Skip("", 0, reason_of(skipped)), "inside")
-        if met[-1].kind != "conditional":
-            return self._kept(met[-1], met[-1].kind)
-        (left,) = self._shown([met[-1]])
-        return self.row("redundant", f"{left.file}:{left.line}: {left.reason}")
+        return self._kept(met[-1], met[-1].kind)
 
     def row(self, outcome: str, text: str = "") -> Row:
         """Return what became of the test."""
