@@ -580,12 +580,15 @@ def _port(name, package, build, *reloaded):
     return Port(name, package, reloaded or (package,), build, ())
 
 
+#: Their registries take a class once.
+_MM = ("mmcv", "mmengine")
+
 PORTS = (
     _port("bert4torch-roformer", "bert4torch", roformer),
     _port("coqui-vits-text", "TTS", vits_text, "TTS.tts"),
     _port("kornia-siglip", "kornia", siglip2, "kornia.models"),
-    _port("mmaction-timesformer", "mmaction", timesformer, "mmaction.models"),
-    _port("mmpretrain-poolformer", "mmpretrain", poolformer, "mmpretrain.models"),
+    _port("mmaction-timesformer", "mmaction", timesformer, "mmaction", *_MM),
+    _port("mmpretrain-poolformer", "mmpretrain", poolformer, "mmpretrain", *_MM),
     _port("moshi-mimi", "moshi", mimi, "moshi.models", "moshi.modules", "moshi.quantization"),
     _port("olmo", "olmo", olmo),
     _port("onmt-falcon", "onmt", falcon, "onmt.decoders", "onmt.modules"),
