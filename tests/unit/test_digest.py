@@ -13,6 +13,7 @@ from pytest_tfdebug.parity.tensors.tolerance import DEFAULTS, Tolerance
 from pytest_tfdebug.records import Part, TensorRecord
 from pytest_tfdebug.tracing.values.digest import (
     digest_of,
+    digest_of_part,
     elements_of,
     norm_of,
     place_of,
@@ -21,7 +22,6 @@ from pytest_tfdebug.tracing.values.digest import (
     signed_sums,
     top_places,
 )
-from pytest_tfdebug.tracing.values.digest_of_part import digest_of_part
 from pytest_tfdebug.tracing.values.statistics import summarize
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]

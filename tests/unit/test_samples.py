@@ -8,7 +8,7 @@ from torch import nn
 
 from models import build
 from pytest_tfdebug import record
-from pytest_tfdebug.goldens.store.same import is_same
+from pytest_tfdebug.goldens.store.changes import is_same
 from pytest_tfdebug.tracing.file.codec import TraceFile
 from pytest_tfdebug.tracing.file.document import encode
 from pytest_tfdebug.tracing.file.samples import KEPT, sampled

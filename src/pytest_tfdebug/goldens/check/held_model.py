@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.goldens.check.failing_elements import failing_elements
 from pytest_tfdebug.goldens.check.on_ranks import fingerprint_on_ranks, sharded_too_often
-from pytest_tfdebug.goldens.store.fingerprint import fingerprint
-from pytest_tfdebug.goldens.store.provenance import changes, provenance
+from pytest_tfdebug.goldens.store.provenance import changes, fingerprint, provenance
 from pytest_tfdebug.parity.compare import conclude, coverage_of, ended, outputs_of, start_comparison
 from pytest_tfdebug.parity.explain.culprit import with_proof
 from pytest_tfdebug.parity.explain.proof import Live, Trial

@@ -11,21 +11,21 @@ import pytest
 
 from pytest_tfdebug.check_record import BlindRecord  # noqa: TC001 - msgspec reads the annotations
 from pytest_tfdebug.environment import Environment, environment
-from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.errors import GoldenError, TFDebugWarning
 from pytest_tfdebug.goldens.session.collected import has_twin as is_twin
 from pytest_tfdebug.goldens.session.unclaimed import Unclaimed, find_unclaimed
-from pytest_tfdebug.goldens.session.unmatched import warn_of_unmatched
 from pytest_tfdebug.goldens.store.modes import golden_mode
 from pytest_tfdebug.goldens.store.paths import directory_of, golden_name, is_url
 from pytest_tfdebug.goldens.store.place import Directory, GoldenPlace, LocalDirectory
 from pytest_tfdebug.options import Options
 from pytest_tfdebug.redaction import printable, redact
 from pytest_tfdebug.tracing.file.codec import read_extra
+from pytest_tfdebug.tracing.record.globs import MEANING
 from pytest_tfdebug.tracing.record.replacing import sweep
 from pytest_tfdebug.workers import hand_over, handed_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import torch
 
@@ -207,3 +207,33 @@ def _clash(path: str, first: str, second: str) -> str:
         f"Two tests write one golden, {path}:\n  {first}\n  {second}\n"
         "Give one of their checks a name=... of its own, or leave out --tf-golden-dir: the default is beside each file."
     )
+
+
+#: Options that leave tests out of a run.
+_NARROWING = ("keyword", "markexpr", "lf", "stepwise", "deselect", "ignore", "ignore_glob")
+_NOT_STOPPED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+def warn_of_unmatched(session: pytest.Session, rules: Mapping[str, str | None]) -> Iterator[str]:
+    """Warn of rules that nothing matched, where every test ran that might have; yield the warnings that are errors."""
+    for glob, hint in rules.items() if is_whole(session) else ():
+        if hint is not None:
+            told = f"tf_golden_tolerances: {glob!r} matches no module of any golden check ({MEANING}).{hint}"
+            try:
+                session.config.issue_config_time_warning(TFDebugWarning(told), stacklevel=1)
+            except TFDebugWarning:  # -W error
+                yield told
+
+
+def is_whole(session: pytest.Session) -> bool:
+    """Tell whether a run has run all tests of its project: it was not narrowed, and not stopped."""
+    config = session.config
+    if session.shouldstop or session.shouldfail or session.exitstatus not in _NOT_STOPPED:
+        return False
+    if any(config.getoption(name, default=None) for name in _NARROWING):
+        return False
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        return True
+    given = [(config.invocation_params.dir / argument).resolve() for argument in config.args]
+    wanted = [config.rootpath / path for path in config.getini("testpaths")] or [config.rootpath]
+    return all(any(path.resolve().is_relative_to(folder) for folder in given) for path in wanted)

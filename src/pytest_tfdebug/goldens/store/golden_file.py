@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_tfdebug.check_record import BlindRecord
 from pytest_tfdebug.errors import GoldenError
 from pytest_tfdebug.goldens.settings import Kept
-from pytest_tfdebug.goldens.store.changes import changes
-from pytest_tfdebug.goldens.store.fingerprint import fingerprint
-from pytest_tfdebug.goldens.store.provenance import provenance
-from pytest_tfdebug.goldens.store.same import is_same
+from pytest_tfdebug.goldens.store.changes import changes, is_same
+from pytest_tfdebug.goldens.store.provenance import fingerprint, provenance
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write
 from pytest_tfdebug.tracing.file.redact import redacted, string_inputs

@@ -16,7 +16,7 @@ import torch
 from pytest_tfdebug.parity.tensors.metrics import compare_leaf
 from pytest_tfdebug.records import Digest, LeafComparison, Part, PartDigest, Statistics, TensorRecord
 from pytest_tfdebug.tracing.record.ranks import STACKED, Group, part_by_shape, within
-from pytest_tfdebug.tracing.values.digest_of_part import digest_of_part
+from pytest_tfdebug.tracing.values.digest import digest_of_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

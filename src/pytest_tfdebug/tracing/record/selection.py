@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import torch
 
 from pytest_tfdebug.errors import TFDebugError
-from pytest_tfdebug.tracing.record.compiled import hidden_by_compiler
 from pytest_tfdebug.tracing.record.globs import MEANING, checked, matches, matches_any, nearest
-from pytest_tfdebug.tracing.record.wrappers import bare, class_of, named_modules, root_of
+from pytest_tfdebug.tracing.record.wrappers import bare, class_of, hidden_by_compiler, named_modules, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -2,19 +2,21 @@
 
 ``torch.compile``, ``DistributedDataParallel``, ``FullyShardedDataParallel`` and peft each put a module around a model,
 or around each layer, and with it a prefix into every path below. Paths here are those of the bare model, so that a
-golden of the one can be held to the other.
+golden of the one can be held to the other. No hook runs inside of what is compiled.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+import torch
 
-    import torch
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
 
 #: Names that nothing but a wrapper gives to what it wraps.
 _MARKS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -167,3 +169,38 @@ def adapted_layer(path: str) -> str | None:
     """
     inside = _INSIDE_ADAPTED.search(path)
     return path[: inside.start()] if inside is not None else None
+
+
+def is_compiled_in_place(module: torch.nn.Module) -> bool:
+    """Tell whether ``module.compile()`` was called: torch then compiles the hooks of the module with it."""
+    return module.__dict__.get("_compiled_call_impl") is not None
+
+
+def is_opaque(module: torch.nn.Module) -> bool:
+    """Tell whether hooks inside a module would not run: it is compiled in one of torch's ways, or TorchScript."""
+    return (
+        is_compiled_wrapper(module)
+        or is_compiled_in_place(module)
+        or isinstance(module, torch.jit.ScriptModule)
+        or hasattr(module.__dict__.get("forward", type(module).forward), "_torchdynamo_orig_callable")
+    )
+
+
+def hidden_by_compiler(root: torch.nn.Module, modules: Mapping[str, torch.nn.Module]) -> Collection[str]:
+    """Return the paths of the modules that cannot be seen; what is compiled itself can be seen from outside."""
+    if is_opaque(root):
+        return modules.keys()
+    inside = tuple(f"{path}." for path, module in modules.items() if is_opaque(module))
+    return {
+        path
+        for path, module in modules.items()
+        if path.startswith(inside) or isinstance(module, torch.jit.ScriptModule)
+    }
+
+
+def uncompiled(model: torch.nn.Module) -> AbstractContextManager[object]:
+    """Return a block in which compiled modules run as they are written, so that their operators can be seen."""
+    if "torch._dynamo" not in sys.modules or not any(map(is_opaque, model.modules())):
+        return nullcontext()
+    stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance

@@ -16,9 +16,12 @@ import numpy as np
 import torch
 
 from pytest_tfdebug.records import Digest
+from pytest_tfdebug.tracing.record.ranks import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pytest_tfdebug.records import Part
 
 #: Sums of a tensor of floating point, and of one whose elements are equal or not.
 BUCKETS, EXACT_BUCKETS = 32, 4
@@ -190,3 +193,17 @@ def _scrambled(seed: int, count: int, first: int = 0) -> np.ndarray[tuple[int], 
         state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         scrambled: np.ndarray[tuple[int], np.dtype[np.uint64]] = state ^ (state >> np.uint64(31))
     return scrambled
+
+
+def digest_of_part(held: torch.Tensor, part: Part, kept: int, at: torch.Tensor | None) -> tuple[Digest, torch.Tensor]:
+    """Return the digest of a whole tensor with zeros for what is not held, and which of its elements and tops are."""
+    at = torch.empty(0, dtype=torch.int64) if at is None else at
+    whole, owner = held, torch.ones(part.shape, dtype=torch.bool)
+    if part.shape != tuple(held.shape):
+        whole, owner = held.new_zeros(part.shape), torch.zeros(part.shape, dtype=torch.bool)
+        within(whole, part, held.shape).copy_(held)
+        within(owner, part, held.shape).fill_(True)  # noqa: FBT003 - torch's own
+    if held.is_complex():
+        owner = torch.stack((owner, owner), -1)
+    digest = digest_of(whole, kept, at=at, with_norm=False)
+    return digest, torch.cat((elements_of(owner, kept), owner.reshape(-1)[at]))

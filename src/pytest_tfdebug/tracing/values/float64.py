@@ -14,9 +14,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from pytest_tfdebug.tracing.record.compiled import uncompiled
 from pytest_tfdebug.tracing.record.leaves import duplicate, replaced
 from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.record.wrappers import uncompiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

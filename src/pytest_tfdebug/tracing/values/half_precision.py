@@ -11,9 +11,9 @@ import torch
 
 from pytest_tfdebug.errors import TFDebugError
 from pytest_tfdebug.fingerprints import MOMENTS, differences
-from pytest_tfdebug.tracing.record.compiled import uncompiled
 from pytest_tfdebug.tracing.record.leaves import replaced, walk
 from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.record.wrappers import uncompiled
 from pytest_tfdebug.tracing.values.operators import values_of
 from pytest_tfdebug.tracing.values.rerun import Rerun
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_tfdebug.fingerprints import Fingerprinter, distance
-from pytest_tfdebug.tracing.record.compiled import uncompiled
 from pytest_tfdebug.tracing.record.kept_call import kept
 from pytest_tfdebug.tracing.record.leaves import replaced
 from pytest_tfdebug.tracing.record.state import preserved
+from pytest_tfdebug.tracing.record.wrappers import uncompiled
 from pytest_tfdebug.tracing.values.operators import values_of
 
 if TYPE_CHECKING:
