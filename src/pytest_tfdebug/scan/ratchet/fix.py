@@ -73,7 +73,7 @@ class Rewrite:
 
 
 class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed here
-    """Takes out definitions and decorators, and gives decorators a reason."""
+    """Takes out functions and decorators, and gives decorators a reason."""
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
@@ -92,15 +92,6 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
     def leave_FunctionDef(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802 - libcst's name
         """Take a function out."""
         return self._out(original_node) if self._finding(original_node, original_node.name.value) else updated_node
-
-    def leave_SimpleStatementLine(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802
-        """Take assignments out, and the line where nothing is left on it."""
-        small = zip(original_node.body, updated_node.body, strict=True)
-        kept = [after for was, after in small if not any(self._finding(was, name) for name in _targets(was))]
-        if len(kept) == len(original_node.body):
-            return updated_node
-        last = [each.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for each in kept[-1:]]
-        return updated_node.with_changes(body=[*kept[:-1], *last]) if kept else self._out(original_node)
 
     def leave_Decorator(self, original_node: Any, updated_node: Any) -> Any:  # noqa: N802
         """Take a decorator out, or give it a reason."""
@@ -121,10 +112,3 @@ class _Rewriter(cst.CSTTransformer):  # type: ignore[misc] # libcst is not typed
         kept = [line for line in first.leading_lines if line.comment is not None]
         blank = [line for line in was.leading_lines if line.comment is None]
         return updated_node.with_changes(body=[first.with_changes(leading_lines=[*blank, *kept]), *rest])
-
-
-def _targets(small: Any) -> list[str]:
-    """Return the names that an assignment binds."""
-    targets = small.targets if isinstance(small, cst.Assign) else [small]
-    names = (getattr(each, "target", None) for each in targets)
-    return [name.value for name in names if isinstance(name, cst.Name)]
