@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 
 import command
-from measuring import forwards, growth, padding, processes, ranks, scanner
+from measuring import forwards, growth, padding, processes, scanner
 from measuring.budgets import judge
 from measuring.figures import Figure, Settings
 from measuring.report import machine, render
@@ -40,7 +40,6 @@ SECTIONS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "scanner": scanner.measure,
     "growth": growth.measure,
     "memory": growth.measure_memory,
-    "ranks": ranks.measure,
 }
 _MORE_ROUNDS = 3
 

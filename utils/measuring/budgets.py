@@ -11,7 +11,6 @@ from measuring.figures import (
     MEGABYTES,
     MORE_FORWARDS,
     OF_BARE,
-    OF_ONE_PROCESS,
     OF_PYTEST,
     OF_SCRIPT,
     OF_SCRIPT_FOR_ONE,
@@ -21,7 +20,6 @@ from measuring.growth import FAILURE, LOGITS, TIMED
 from measuring.ours import EXPLAINING, LOADED_CHECK
 from measuring.padding import BESIDE as PADDING
 from measuring.peers import KEEPING
-from measuring.ranks import CHECK, CHECK_OF_WHOLE
 from measuring.scanner import COLD, EDITED, FILLING, ONE, WARM
 
 if TYPE_CHECKING:
@@ -73,7 +71,7 @@ class Verdict:
         )
 
 
-_CURVES = (("growth, depth", "32 layers over 2 layers"), ("growth, length", "512 tokens over 32 tokens"))
+_CURVE = ("growth, depth", "32 layers over 2 layers")
 _READ = "each distinct tensor is read and written once, and a second forward is looked at operator by operator"
 _SEARCH = "a second forward, its operators, and the search among them"
 _BESIDE = "records nothing unless it fails, and reads each output once"
@@ -92,10 +90,10 @@ BUDGETS: tuple[Budget, ...] = (
     Budget("memory", _LLAMA, LOADED_CHECK, 1.0, LAYERS, "looks at a call's tensors and lets them go"),
     Budget("memory", _LLAMA, "overflow_guard", 1.0, LAYERS, "looks at a call's tensors and lets them go"),
     Budget("memory", LOGITS, FAILURE, 16.0, MEGABYTES, "tensors that differ are measured in pieces"),
-    *(Budget(*curve, name, 1.25, OVER_SMALLEST, "every call is looked at once, whatever came before")
-      for curve in _CURVES for name in TIMED),
-    *(Budget(*curve, f"{name}: memory", 1.25, OVER_SMALLEST, "what was looked at is let go")
-      for curve in _CURVES for name in (LOADED_CHECK, "overflow_guard", "padding_invariant")),
+    *(Budget(*_CURVE, name, 1.25, OVER_SMALLEST, "every call is looked at once, whatever came before")
+      for name in TIMED),
+    *(Budget(*_CURVE, f"{name}: memory", 1.25, OVER_SMALLEST, "what was looked at is let go")
+      for name in (LOADED_CHECK, "overflow_guard", "padding_invariant")),
     Budget("scanner", "", COLD, 8.0, OF_SCRIPT, "each different text is read by libcst once, and only what matters"),
     Budget("scanner", "", ONE, 6.0, OF_SCRIPT_FOR_ONE, "what another test asks is not read"),
     Budget("scanner", "", EDITED, 3.0, OF_SCRIPT, "only the models that rest on the file are scanned again"),
@@ -104,8 +102,6 @@ BUDGETS: tuple[Budget, ...] = (
       for name in (COLD, FILLING, EDITED, WARM)),
     *(Budget("scanner, growth", "400 files over 50", name, 1.25, LINEAR, "a file is read once, whatever came before")
       for name in (COLD, WARM)),
-    *(Budget("ranks", _LLAMA, name, 1.5, OF_ONE_PROCESS, "a rank looks at what it holds, and gathers once, at the end")
-      for name in (CHECK, CHECK_OF_WHOLE)),
 )
 # fmt: on
 

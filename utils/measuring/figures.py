@@ -15,7 +15,7 @@ OF_BARE = "x bare forward"
 OF_FORWARDS, MORE_FORWARDS = "x its forwards", "bare forwards more"
 MILLISECONDS, LAYERS = "ms more", "layers of tensors"
 OF_SCRIPT, OF_SCRIPT_FOR_ONE, MEGABYTES = "x regex script", "x regex script for it", "MB"
-OF_ONE_PROCESS, OF_PYTEST, OF_BARE_PEAK = "x on one process", "% of import pytest", "x peak of the bare forward"
+OF_PYTEST, OF_BARE_PEAK = "% of import pytest", "x peak of the bare forward"
 OVER_SMALLEST, LINEAR = "x the ratio at the smallest", "x linear growth"
 
 

@@ -1,4 +1,4 @@
-"""What candidates keep alive, and how their time and memory grow with the depth of a model and its input's length."""
+"""What candidates keep alive, and how their time and memory grow with the depth of a model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from measuring.work import Kind, Work
 
 DEPTHS = (2, 4, 8, 16, 32)
-LENGTHS = (32, 64, 128, 256, 512)
 TIMED = ("trace", "golden, update", "golden, check", "overflow_guard", "padding_invariant")
 _KEEPING = ("trace", "hooks that clone")
 #: What is compared to see what a failure costs: the logits of 256 tokens and 32,000 words, 33 MB.
@@ -32,19 +31,16 @@ LOGITS, FAILURE = "logits, 8 million", "compare tensors that differ"
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    """Yield time and peak memory for each depth and length, and how the ratios at both ends compare."""
-    yield from _curve("growth, depth", settings, {f"{depth} layers": (depth, 128) for depth in DEPTHS})
-    yield from _curve("growth, length", settings, {f"{length} tokens": (4, length) for length in LENGTHS})
-
-
-def _curve(section: str, settings: Settings, sizes: dict[str, tuple[int, int]]) -> Iterator[Figure]:
+    """Yield time and peak memory for each depth, and how the ratios at both ends compare."""
+    section = "growth, depth"
     timed = [kind for kind in (*KINDS, PADDING) if kind.name in TIMED and settings.wants(kind.name)]
     streaming = [kind for kind in STREAMING if settings.wants(kind.name)]
     held = {kind.name: kind for kind in (*timed, *streaming) if kind.name != "golden, check"}
     rounds = replace(settings, rounds=settings.rounds // 2 + 1)
     ratios: dict[str, list[float]] = {}
-    for size, (depth, length) in sizes.items():
-        work = growing(size, layers=depth, shape=(1, length))
+    for depth in DEPTHS:
+        size = f"{depth} layers"
+        work = growing(size, layers=depth, shape=(1, 128))
         bare = allocations.peak(work.forward)
         memory = (
             Figure(section, size, f"{name}: memory", _peak(kind, work) / bare, OF_BARE_PEAK)
@@ -53,9 +49,9 @@ def _curve(section: str, settings: Settings, sizes: dict[str, tuple[int, int]]) 
         for figure in (*of_work(section, work, timed, rounds), *memory):
             ratios.setdefault(figure.name, []).append(figure.value or 0.0)
             yield figure
-    smallest, *_, largest = sizes
+    ends = f"{DEPTHS[-1]} layers over {DEPTHS[0]} layers"
     for name, values in ratios.items():
-        yield Figure(section, f"{largest} over {smallest}", name, values[-1] / values[0], OVER_SMALLEST)
+        yield Figure(section, ends, name, values[-1] / values[0], OVER_SMALLEST)
 
 
 def _peak(kind: Kind, work: Work) -> int:

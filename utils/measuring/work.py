@@ -86,5 +86,5 @@ WORKS: dict[str, Callable[[], Work]] = {
     "llama": lambda: llama("Llama, 8 layers", hidden=512, layers=8, heads=8, vocabulary=8000, shape=(2, 128)),
     "minilm": minilm,
 }
-#: A Llama of any depth and length, for growth.
+#: A Llama of any depth, for growth.
 growing = partial(llama, hidden=256, heads=4, vocabulary=2000)
