@@ -83,8 +83,8 @@ sweep: $(VENV)/.ports $(VENV)/.runtimes  ## which fields of configurations matte
 	PYTHONPATH=$(abspath $(VENV))/ports:$(abspath $(VENV))/runtimes $(BIN)/python utils/sweep.py ports
 
 $(VENV)/.unseen $(VENV)/.tried: $(VENV)/.%: $(VENV)/.ports
-	rm -rf $(VENV)/$* # a set that was unseen is tried later
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/$* --group $*
+	rm -rf $(VENV)/$* # a set that was unseen is tried later; a folder that two packages have is kept as the first leaves it
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/$* --group $*
 	touch $@
 
 first-try: $(VENV)/.unseen  ## random edits of ports that the tool was not built on
