@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_tfdebug.overflow.extremes import has_masked_row
+from pytest_tfdebug.overflow.records import Details
 from pytest_tfdebug.overflow.settings import largest
-from pytest_tfdebug.overflow_records import Details
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.overflow_records import Fault, Frame
+    from pytest_tfdebug.overflow.records import Fault, Frame
 
 #: Narrow dtypes, and where to go from there.
 _NARROW = {"float16": "bfloat16 or float32"}

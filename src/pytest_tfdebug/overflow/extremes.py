@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_tfdebug.overflow.records import Extremes
 from pytest_tfdebug.overflow.settings import largest
-from pytest_tfdebug.overflow_records import Extremes
 from pytest_tfdebug.tensors import dtype_name
 from pytest_tfdebug.tracing.record.capture import SeenTensors
 

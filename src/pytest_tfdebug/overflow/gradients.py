@@ -13,7 +13,7 @@ import torch
 from pytest_tfdebug.overflow.diagnosis import details, gradient_hints
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import is_ignored
-from pytest_tfdebug.overflow_records import Details, Extremes, Fault, Frame
+from pytest_tfdebug.overflow.records import Details, Extremes, Fault, Frame
 from pytest_tfdebug.tracing.record.wrappers import modules_by_path
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from pytest_tfdebug.overflow.headroom import Headroom
+    from pytest_tfdebug.overflow.records import FaultKind
     from pytest_tfdebug.overflow.settings import OverflowSettings
-    from pytest_tfdebug.overflow_records import FaultKind
     from pytest_tfdebug.records import Call
 
     #: What a tensor was in the forward: a frame of each call that took or gave it.

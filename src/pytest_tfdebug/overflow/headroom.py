@@ -7,8 +7,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pytest_tfdebug.overflow.records import Frame, Tight
 from pytest_tfdebug.overflow.settings import largest, smallest_normal
-from pytest_tfdebug.overflow_records import Frame, Tight
 
 if TYPE_CHECKING:
     from pytest_tfdebug.overflow.settings import OverflowSettings

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pytest_tfdebug.overflow_records import Fault, FaultKind, Frame
+from pytest_tfdebug.overflow.records import Fault, FaultKind, Frame
 from pytest_tfdebug.tracing.record.globs import matches_any
 from pytest_tfdebug.tracing.values.glue import glue_lines
 

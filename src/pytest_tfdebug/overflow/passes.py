@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_tfdebug.overflow.diagnosis import details, hints, weight_facts
 from pytest_tfdebug.overflow.extremes import Reducer
 from pytest_tfdebug.overflow.judge import Judge
-from pytest_tfdebug.overflow_records import Extremes, Fault, Frame
+from pytest_tfdebug.overflow.records import Extremes, Fault, Frame
 from pytest_tfdebug.running import RUNNING
 from pytest_tfdebug.tracing.record.mask_names import is_mask_input, is_mask_name
 from pytest_tfdebug.tracing.record.wrappers import modules_by_path
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from pytest_tfdebug.overflow.gradients import Gradients
     from pytest_tfdebug.overflow.headroom import Headroom
+    from pytest_tfdebug.overflow.records import FrameDirection
     from pytest_tfdebug.overflow.settings import OverflowSettings
-    from pytest_tfdebug.overflow_records import FrameDirection
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.record.leaves import Leaf
 

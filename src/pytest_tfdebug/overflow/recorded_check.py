@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pytest_tfdebug.check_record import CheckRecord, ForwardRecord, HeadroomRecord
 from pytest_tfdebug.errors import counted
+from pytest_tfdebug.overflow.records import Tight
 from pytest_tfdebug.overflow.settings import largest
-from pytest_tfdebug.overflow_records import Tight
 from pytest_tfdebug.parity.text.source_text import source_text
 from pytest_tfdebug.records import CulpritRecord
 from pytest_tfdebug.report.overflow import WHERE, tensor_of
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_tfdebug.errors import CheckError
+    from pytest_tfdebug.overflow.records import Fault
     from pytest_tfdebug.overflow.watch import Watch
-    from pytest_tfdebug.overflow_records import Fault
     from pytest_tfdebug.records import SourceRange
 
 

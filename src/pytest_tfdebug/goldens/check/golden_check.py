@@ -19,9 +19,8 @@ from pytest_tfdebug.errors import (
 )
 from pytest_tfdebug.goldens.check.held_model import compare_with
 from pytest_tfdebug.goldens.check.on_ranks import sharing_group
-from pytest_tfdebug.goldens.check.part import part_of
 from pytest_tfdebug.goldens.session.session import GoldenOutcome, GoldenSession
-from pytest_tfdebug.goldens.store.golden_file import blind_spots, load
+from pytest_tfdebug.goldens.store.golden_file import blind_spots, load, part_of
 from pytest_tfdebug.goldens.store.modes import missing
 from pytest_tfdebug.goldens.store.paths import shown
 from pytest_tfdebug.options import Options, explain_seconds

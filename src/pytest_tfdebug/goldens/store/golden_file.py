@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_tfdebug.check_record import BlindRecord
-from pytest_tfdebug.errors import GoldenError
+from pytest_tfdebug.errors import GoldenError, TFDebugError
 from pytest_tfdebug.goldens.settings import Kept
 from pytest_tfdebug.goldens.store.changes import changes, is_same
 from pytest_tfdebug.goldens.store.provenance import fingerprint, provenance
+from pytest_tfdebug.records import Write
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.tracing.file.codec import TraceFile, read, shown_size, write
 from pytest_tfdebug.tracing.file.redact import redacted, string_inputs
 from pytest_tfdebug.tracing.file.samples import sampled
 from pytest_tfdebug.tracing.file.values_file import encode_values
+from pytest_tfdebug.tracing.record.globs import nearest
 from pytest_tfdebug.tracing.trace import Trace
 from pytest_tfdebug.tracing.values.floors import measure_floors
 from pytest_tfdebug.tracing.values.half_precision import add_floors
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
+
+    from pytest_tfdebug.records import Call
+    from pytest_tfdebug.tracing.file.codec import TraceFile
 
 
 @dataclass(frozen=True)
@@ -120,3 +125,53 @@ def _told(trace: Trace, size: int) -> list[str]:
         shown_size(size),
         f"it holds the text of {names}, readable by anyone; @pytest.mark.tf_golden(redact={[*texts]!r}) leaves it out",
     ]
+
+
+def part_of(golden: TraceFile, root: str) -> TraceFile:
+    """Return the golden of one module, as if that module had been the model."""
+    trace = golden.trace
+    path = next((own for own, others in trace.aliases.items() if root in others), root)
+    found = {call.index for call in trace.calls if call.path == path}
+    if not found:
+        known = [call.path for call in trace.calls]
+        raise TFDebugError(f"root={root!r}: the golden has no call of such a module.{nearest(root, known)}")
+    below = f"{path}."
+    weights = {name.removeprefix(below): one for name, one in golden.extra["weights"].items() if name.startswith(below)}
+    return replace(golden, trace=_part_of_trace(trace, path, found), extra={**golden.extra, "weights": weights})
+
+
+def _part_of_trace(trace: Trace, path: str, roots: set[int]) -> Trace:
+    places: dict[int, int] = {}
+    calls: list[Call] = []
+    for call in trace.calls:
+        if call.index not in roots and call.parent not in places:
+            continue
+        parent = places.get(call.parent) if call.parent is not None else None
+        places[call.index] = len(calls)
+        calls.append(
+            replace(
+                call,
+                index=len(calls),
+                path=call.class_name if call.path == path else call.path.removeprefix(f"{path}."),
+                parent=parent,
+                depth=0 if parent is None else calls[parent].depth + 1,
+            )
+        )
+    for call in calls:
+        call.writes = tuple(
+            Write(record, places.get(before) if before is not None else None) for record, before in call.writes
+        )
+    inside = {other.removeprefix(f"{path}."): other for other in trace.modules if other.startswith(f"{path}.")}
+    return replace(
+        trace,
+        model_class=calls[0].class_name,
+        calls=calls,
+        aliases={
+            short: tuple(other.removeprefix(f"{path}.") for other in trace.aliases[own])
+            for short, own in inside.items()
+            if own in trace.aliases
+        },
+        modules=tuple(inside),
+        unrecorded=tuple(short for short, own in inside.items() if own in trace.unrecorded),
+        again=None,
+    )
