@@ -111,17 +111,6 @@ def unknown(name: str, valid: Sequence[str], args: Sequence[object], kwargs: Map
             yield f"{name} has no argument {key}={value!r}; it takes {', '.join(valid)}.{did_you_mean(key, valid)}"
 
 
-def refuse_unknown(name: str, valid: Sequence[str], args: Sequence[object], kwargs: Mapping[str, Any]) -> None:
-    """Refuse arguments that a marker or function does not take.
-
-    Raises:
-        TFDebugError: If an argument is positional or unknown; the message quotes each and lists the valid ones.
-    """
-    wrong = list(unknown(name, valid, args, kwargs))
-    if wrong:
-        raise TFDebugError("\n".join(wrong))
-
-
 def did_you_mean(word: str, valid: Iterable[str]) -> str:
     """Return the question that names the nearest valid word, with a space before it; empty if none is near."""
     near = get_close_matches(word, list(valid), n=1)

@@ -1,7 +1,7 @@
 """Pages from files that runs have left: ``python -m pytest_tfdebug.page checks.json --output DIR``.
 
 A job that runs the tests keeps the file of ``--tf-json``; whoever wants to look makes the pages from it, with neither
-the model nor torch. A report of ``python -m pytest_tfdebug.scan`` becomes the page of models by tests.
+the model nor torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_FORMS = "a file of --tf-json or of python -m pytest_tfdebug.scan"
+_FORM = "a file of --tf-json"
 _NO_RUN: dict[str, Any] = {"command": ["pytest"], "environment": {}}
 
 
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pytest_tfdebug.page", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help=_FORMS)
+    parser.add_argument("files", nargs="+", metavar="FILE", help=_FORM)
     parser.add_argument("--output", default="tfdebug-page", metavar="DIR", help="where to write (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     try:
@@ -45,19 +45,15 @@ def _write(documents: dict[str, dict[str, Any]], folder: Path) -> Path:
     from pytest_tfdebug.publish.site import Pages
 
     site, run = Pages(folder), _NO_RUN
-    scan: dict[str, Any] = {}
     for name, document in documents.items():
-        if "checks" not in document:
-            scan |= document
-            continue
         run = document["run"]
         try:
             checks = read_checks(document["checks"])
         except ValueError as error:
-            raise _NotReadableError(f"Cannot make a page of {name}: {error}.\nGive {_FORMS}.") from error
+            raise _NotReadableError(f"Cannot make a page of {name}: {error}.\nGive {_FORM}.") from error
         for check in checks:
             site.add(check)
-    site.finish(run, scan)
+    site.finish(run)
     return folder / "index.html"
 
 
@@ -67,14 +63,13 @@ def _read(name: str) -> dict[str, Any]:
     try:
         document = json.loads(Path(name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _NotReadableError(f"Cannot read {name}: {error}.\nGive {_FORMS}.") from error
+        raise _NotReadableError(f"Cannot read {name}: {error}.\nGive {_FORM}.") from error
     found: dict[str, Any] = document if isinstance(document, dict) else {}
-    is_scan = bool(found) and all(isinstance(each, dict) and "tests" in each for each in found.values())
-    if is_scan or (found.get("schema") == SCHEMA and "checks" in found):
+    if found.get("schema") == SCHEMA and "checks" in found:
         return found
     schema = found.get("schema")
-    told = f"schema {schema!r}, and this version reads schema {SCHEMA}" if schema else "no checks and no scan in it"
-    raise _NotReadableError(f"Cannot make a page of {name}: {told}.\nGive {_FORMS}.")
+    told = f"schema {schema!r}, and this version reads schema {SCHEMA}" if schema else "no checks in it"
+    raise _NotReadableError(f"Cannot make a page of {name}: {told}.\nGive {_FORM}.")
 
 
 if __name__ == "__main__":

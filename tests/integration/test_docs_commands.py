@@ -38,13 +38,6 @@ WALKED = {
 #: Page -> what a block or command of it begins with -> why it is not run here.
 ELSEWHERE = {
     "README": {"pip install": "needs a package index; make release installs the package and tries it"},
-    "git-lfs": {
-        "git lfs install": "needs git-lfs",
-        "git lfs track": "needs git-lfs",
-        "git add .gitattributes": "belongs to the commands of git-lfs",
-        "git commit": "belongs to the commands of git-lfs",
-        "git lfs pull": "needs git-lfs and a server that has the files",
-    },
     "github-actions": {"name: models": RECIPES, "repos:": RECIPES},
     "review-goldens": {"-weight": "shows what git prints"},
     "skips-in-ci": {

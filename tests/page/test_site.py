@@ -1,4 +1,4 @@
-"""What holds for all pages: size, speed, strangers' names, links from other reports, models by tests."""
+"""What holds for all pages: size, speed, strangers' names, links from other reports."""
 
 import json
 import subprocess
@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from controls import NAMELESS, click_everything
+from controls import click_everything
 
 from pytest_tfdebug.check_record import CallPair, CallRecord, CheckRecord, ForwardRecord, SourceText, read_checks
-from pytest_tfdebug.page import main
 from pytest_tfdebug.publish.site import Pages
 from pytest_tfdebug.records import CulpritRecord
 
@@ -104,39 +103,6 @@ def test_a_run_without_a_check_says_what_a_check_is(tmp_path, sight):
     Pages(tmp_path).finish(RUN)
 
     assert "tf_golden.check" in sight().open(tmp_path / "index.html").inner_text("main")
-
-
-def test_the_scanners_report_is_a_map_of_models_by_tests(tmp_path, sight, picture):
-    expected = REPOSITORY / "fixtures" / "scan_repo" / "expected.json"
-    repo = expected.parent
-    scanned = tmp_path / "scan.json"
-    subprocess.run(
-        [sys.executable, "-m", "pytest_tfdebug.scan", "--repo", str(repo), "--output_dir", str(tmp_path), "--no_cache"],
-        check=False,
-        capture_output=True,
-        cwd=REPOSITORY,
-    )
-    scanned = next(tmp_path.glob("*.json"))
-    assert main([str(scanned), "--output", str(tmp_path / "page")]) == 0
-    page = sight().open(tmp_path / "page" / "tests.html")
-    report = json.loads(scanned.read_text())
-    entries = sum(len(test["tests"]) for test in report.values())
-
-    assert page.inner_text("#count").startswith(f"{entries} of {entries} entries")
-    page.select_option("#state", "skipped")
-    assert all("skipped" in text for text in page.locator("#entries tr td:nth-child(3)").all_inner_texts())
-    page.locator("#matrix").focus()
-    page.keyboard.press("ArrowDown")
-    assert page.inner_text("#readout").startswith(
-        f"{sorted({m for t in report.values() for m in t['models_ran'] + t['models_skipped']})[1]} ·"
-    )
-    page.keyboard.press("Enter")
-    assert "Escape shows all" in page.inner_text("#count")
-    page.keyboard.press("Escape")
-    page.select_option("#state", "")
-    picture(page, "page-tests")
-    assert click_everything(page) >= 3
-    assert page.evaluate(NAMELESS) == []
 
 
 def test_pytest_html_links_each_check(tmp_path):

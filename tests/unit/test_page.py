@@ -101,7 +101,7 @@ def test_rules_that_were_tried_can_be_copied_as_an_argument():
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [("{", "Cannot read"), ("[]", "no checks and no scan"), ('{"schema": 99, "checks": []}', "reads schema 1")],
+    [("{", "Cannot read"), ("[]", "no checks in it"), ('{"schema": 99, "checks": []}', "reads schema 1")],
 )
 def test_a_file_that_holds_no_checks_is_refused(tmp_path, capsys, content, told):
     file = tmp_path / "checks.json"

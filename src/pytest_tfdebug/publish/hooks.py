@@ -136,7 +136,7 @@ class Publisher:
         run = _run(self._config, int(session.exitstatus))
         with self._writing():
             if self._site is not None:
-                self._site.finish(run, {})
+                self._site.finish(run)
         with self._writing():
             if self._json is not None and self._waiting is not None:
                 self._waiting.seek(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.publish.files import write_text
-from pytest_tfdebug.report.page.render import assets, render_check, render_index, render_scan
+from pytest_tfdebug.report.page.render import assets, render_check, render_index
 from pytest_tfdebug.report.page.view import card
 
 if TYPE_CHECKING:
@@ -34,11 +34,9 @@ class Pages:
         self._cards[check.slug] = card(check)
         write_text(self._folder / "checks" / f"{check.slug}.html", [render_check(check)])
 
-    def finish(self, run: Mapping[str, Any], scan: Mapping[str, Any] | None = None) -> None:
+    def finish(self, run: Mapping[str, Any]) -> None:
         """Write the index."""
         for page in (self._folder / "checks").glob("*-????????.html"):  # of an earlier run into the same directory
             if page.stem not in self._cards:
                 page.unlink()
-        if scan:
-            write_text(self._folder / "tests.html", [render_scan(scan)])
-        write_text(self._folder / "index.html", [render_index(list(self._cards.values()), run, has_scan=bool(scan))])
+        write_text(self._folder / "index.html", [render_index(list(self._cards.values()), run)])

@@ -28,19 +28,14 @@ def assets() -> Iterator[tuple[str, str]]:
         yield file.name, file.read_text(encoding="utf-8")
 
 
-def render_index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any], *, has_scan: bool = False) -> str:
+def render_index(cards: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> str:
     """Return the index of a run."""
-    return fill_template("index.html", root="", cards=cards, run=run, index=view.index(cards, run), has_scan=has_scan)
+    return fill_template("index.html", root="", cards=cards, run=run, index=view.index(cards, run))
 
 
 def render_check(check: CheckRecord) -> str:
     """Return the page of one check of ``--tf-json``."""
     return fill_template("check.html", root="../", check=check, card=view.card(check), view=view.page(check))
-
-
-def render_scan(scan: Mapping[str, Any]) -> str:
-    """Return the page of a report of the scanner: models by tests."""
-    return fill_template("scan.html", root="", scan=view.scan(scan))
 
 
 def fill_template(template: str, **values: Any) -> str:  # noqa: ANN401 - whatever a template shows

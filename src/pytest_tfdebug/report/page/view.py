@@ -37,16 +37,6 @@ _SIDES = {
     "overflow_free": ("Here", ""),
 }
 _OTHER_SIDES = ("Made again", "As the test called it")
-#: List of models in a scanner's report -> the state of its models on the page; a later list overrides an earlier one.
-_LISTS = {
-    "models_ran": "ran",
-    "models_not_run": "not run",
-    "models_conditional": "conditional",
-    "models_partially_skipped": "partial",
-    "models_empty": "empty",
-    "models_skipped": "skipped",
-    "models_vanished": "vanished",
-}
 #: What the index shows of a check as it is.
 _SHOWN_AS_THEY_ARE = ("test", "status", "model", "headline", "culprit", "coverage", "worst", "repeats", "name")
 #: Calls as columns: a page of 5,000 calls stays small.
@@ -172,31 +162,6 @@ def on_log_scale(used: float) -> float:
     """Return a share of a range as a length from 0 to 1 on a logarithmic scale that begins at 1e-6."""
     decades = 6.0
     return 1.0 if not isfinite(used) else min(1.0, max(0.0, 1 + log10(max(used, 1e-30)) / decades))
-
-
-def scan(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a scanner's report as a grid: models, tests, and the state of each with its reasons."""
-    models = sorted({model for test in report.values() for key in _LISTS for model in test.get(key, ())})
-    rows = {model: place for place, model in enumerate(models)}
-    tests = sorted(report, key=lambda name: (-report[name]["skipped_proportion"], name))
-    cells = []
-    for column, name in enumerate(tests):
-        test = report[name]
-        states = {model: state for key, state in _LISTS.items() for model in test.get(key, ())}
-        cells += [(rows[model], column, state) for model, state in states.items()]
-    entries = [
-        {**entry, "test": name, "column": column, "row": rows.get(entry["model"], -1)}
-        for column, name in enumerate(tests)
-        for entry in report[name]["tests"]
-    ]
-    return {
-        "models": models,
-        "tests": tests,
-        "shares": [report[name]["skipped_proportion"] for name in tests],
-        "cells": cells,
-        "entries": entries,
-        "states": list(dict.fromkeys(_LISTS.values())),
-    }
 
 
 def share(value: object) -> str:
