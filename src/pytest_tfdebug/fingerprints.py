@@ -54,6 +54,12 @@ class Fingerprint(NamedTuple):
         """Whether all finite elements are one number, so that it tells nothing of where it came from."""
         return self.low == self.high or not self.finite
 
+    @property
+    def is_mask(self) -> bool:
+        """Whether all finite elements are one of two numbers: only then the variance is the most that they allow."""
+        variance, most = self.rms**2 - self.mean**2, (self.high - self.mean) * (self.mean - self.low)
+        return self.is_constant or (self.finite > 2 and abs(variance - most) <= 1e-9 * self.rms**2)  # noqa: PLR2004
+
 
 class Fingerprinter:
     """Makes the fingerprints of a forward: in float64, a piece at a time, each element read once."""

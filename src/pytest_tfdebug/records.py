@@ -188,8 +188,9 @@ class Metrics(NamedTuple):
     sampled: int = 0
 
 
-#: What a leaf comparison found: nothing, values outside tolerance, or tensors that cannot be laid side by side.
-Problem = Literal["", "values", "shape", "dtype", "missing", "extra"]
+#: What a leaf comparison found: nothing, values outside tolerance, or tensors that cannot be laid side by side; of an
+#: input of a model of another class, a mask that tells the same in other numbers.
+Problem = Literal["", "values", "shape", "dtype", "missing", "extra", "recoded"]
 #: Those of a tensor's form.
 FORMS: tuple[Problem, ...] = ("shape", "dtype")
 #: Those that make a tensor fail wherever it stands; whether a missing one does hangs on the call.

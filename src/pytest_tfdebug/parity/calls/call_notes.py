@@ -26,8 +26,14 @@ TO_OPEN = (
 
 
 def given_to_model(roots: list[CallComparison]) -> Iterator[str]:
-    """Mention what models are given, beside tensors, that the expected ones are not."""
+    """Mention what models are given, beside tensors, that the expected ones are not, and masks in other numbers."""
     for root in roots:
+        for leaf in root.inputs:
+            if leaf.problem == "recoded":
+                yield (
+                    f"{leaf.leaf} is a mask in other numbers than the expected forward was given. If this model means the "
+                    "same by them, it was given another mask."
+                )
         if given := other_arguments(root, is_strict=True):
             yield told_arguments(root.call, given)
 
@@ -105,6 +111,7 @@ def input_problem(leaf: LeafComparison) -> str:
         "dtype": f"{leaf.dtype} instead of {leaf.expected.dtype if leaf.expected else ''}",
         "missing": "not given",
         "extra": "not given in the expected forward",
+        "recoded": "a mask in other numbers",
     }.get(leaf.problem, leaf.problem)
 
 

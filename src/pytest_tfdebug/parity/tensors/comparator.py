@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.record.ranks import Group
     from pytest_tfdebug.tracing.trace import Trace
 
+#: Numbers in a mask: one for what counts, one for what does not.
+_OF_MASK = 2
+
 
 @dataclass
 class Compared:
@@ -124,6 +127,9 @@ class Comparator:
             self._given[call.index] = _identities(inputs)
         else:
             comparison.inputs = self._compared_inputs(call, inputs, comparison.expected)
+            if call.parent is None and not comparison.is_of_one_class:
+                held = {record.leaf: record.tensor for record in inputs}
+                comparison.inputs = tuple(_by_meaning(leaf, held.get(leaf.leaf)) for leaf in comparison.inputs)
             self._doubt_unless_right(call, comparison.expected, comparison.inputs)
 
     def _partner(self, call: Call, inputs: tuple[TensorRecord, ...]) -> Call | None:
@@ -242,6 +248,17 @@ class _Known:
 def _identities(records: tuple[TensorRecord, ...]) -> set[tuple[int, int]]:
     """Return which tensors these are, each as it is now."""
     return {(id(record.tensor), version(record.tensor)) for record in records if record.tensor is not None}
+
+
+def _by_meaning(leaf: LeafComparison, actual: torch.Tensor | None) -> LeafComparison:
+    """Return a mask that two models write in other numbers as that: 1 for a real token in one, 0 in the other."""
+    expected = leaf.expected.tensor if leaf.expected is not None else None
+    if leaf.problem != "values" or actual is None or expected is None or actual.shape != expected.shape:
+        return leaf
+    numbers = [torch.unique(tensor).numel() for tensor in (actual, expected)]
+    pairs = torch.unique(torch.stack([actual.double().flatten(), expected.double().flatten()]), dim=1).shape[1]
+    is_mask = max(numbers) <= _OF_MASK and numbers == [pairs, pairs]
+    return replace(leaf, problem="recoded", metrics=None) if is_mask else leaf
 
 
 def _one_sided(direction: Direction, actual: TensorRecord | None, expected: TensorRecord | None) -> LeafComparison:

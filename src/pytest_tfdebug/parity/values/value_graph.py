@@ -150,9 +150,10 @@ class Side:
 
 
 def _depend_on_parameters(table: Values) -> list[bool]:
-    """Return of each value whether it comes from a parameter or an input of floating point: not from constants."""
+    """Return of each value whether it comes from a parameter or numbers of an input: not from constants and masks."""
     found: list[bool] = []
     for value in table.values:
-        is_source = value.origin == "parameter" or (value.origin == "input" and "float" in value.dtype)
+        is_number = value.origin == "input" and "float" in value.dtype and not value.print.is_mask
+        is_source = value.origin == "parameter" or is_number
         found.append(is_source or any(found[made] for made in value.producers))
     return found
