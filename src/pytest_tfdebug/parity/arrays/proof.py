@@ -61,10 +61,10 @@ def prove(
         return None
     mine, others = Side(table), Side(Values([_as_value(*each) for each in enumerate(arrays)]))
     matches, known = Matches(mine, others), frozenset(table.parameters)
-    expected = [Expected(output.value, arrays[at].print, output.candidates[at]) for output, at in held]
+    expected = [Expected((output.value,), arrays[at].print, output.candidates[at]) for output, at in held]
     wrong = {output.value for output in outputs if not output.agrees}
     opened = OpenValues(
-        *(mine, matches, TOLERANCE, [each.output for each in expected]),
+        *(mine, matches, TOLERANCE, [output.value for output, _ in held]),
         known=known,
         right=vouched(reference, arrays, wrong),
     )

@@ -69,7 +69,14 @@ def judge_calls(compared: Compared) -> Verdict:
     root_inputs = _other_inputs(tree.roots)
     bad_outputs = {item.call.index for item in compared.calls if failing(item, "output")}
     if not root_inputs and not bad_outputs:
-        return Verdict(notes=[*unseen(tree.roots), *given_to_model(tree.roots), *harmless_differences(compared), *non_finite(compared)])
+        return Verdict(
+            notes=[
+                *unseen(tree.roots),
+                *given_to_model(tree.roots),
+                *harmless_differences(compared),
+                *non_finite(compared),
+            ]
+        )
     divergences = [
         Divergence(item.call.path, item.call.class_name, item.call.call, leaf)
         for item, leaves in tree.events()

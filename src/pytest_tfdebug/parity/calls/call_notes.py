@@ -31,8 +31,8 @@ def given_to_model(roots: list[CallComparison]) -> Iterator[str]:
         for leaf in root.inputs:
             if leaf.problem == "recoded":
                 yield (
-                    f"{leaf.leaf} is a mask in other numbers than the expected forward was given. If this model means the "
-                    "same by them, it was given another mask."
+                    f"{leaf.leaf} is a mask in other numbers than the expected forward was given. If this model means "
+                    "the same by them, it was given another mask."
                 )
         if given := other_arguments(root, is_strict=True):
             yield told_arguments(root.call, given)

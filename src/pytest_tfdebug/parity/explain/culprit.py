@@ -41,7 +41,7 @@ def with_proof(look: Explained, trial: Trial) -> Explained:
     if is_widened:  # the outputs are those in half precision
         trial = trial._replace(port=Live(trial.port.tape, {}), reference=Live(trial.reference.tape, {}))
     try:
-        proof = prove(look.pair, [*pairs.differing, *pairs.agreeing], trial)
+        proof = prove(look.pair, pairs, trial)
         return look if proof is None else _told_by(proof, look, look.pair, look.culprit)
     except Exception:  # noqa: BLE001 - an explanation that fails must not cost the report on the failure
         return look

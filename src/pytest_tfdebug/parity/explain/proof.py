@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_tfdebug.parity.explain.search import Mend
-    from pytest_tfdebug.parity.values.forward_pair import ForwardPair
+    from pytest_tfdebug.parity.values.forward_pair import ForwardPair, ResultPairs
     from pytest_tfdebug.parity.values.matching import Matches
     from pytest_tfdebug.parity.values.value_graph import Side
     from pytest_tfdebug.tracing.values.tape import Tape
@@ -53,20 +53,20 @@ class Proof:
     is_reverse: bool  # whether the reference was changed, until it gave what the port gives
 
 
-def prove(pair: ForwardPair, results: Sequence[tuple[int, int]], trial: Trial) -> Proof | None:
+def prove(pair: ForwardPair, pairs: ResultPairs, trial: Trial) -> Proof | None:
     """Search for the change of one place of a port after which its outputs are those of the reference.
 
     Where the reference can be run, for one of the reference, too, after which it gives what the port gives. The likely
     changes of both come first.
     """
     seconds = SECONDS if trial.seconds is None else trial.seconds
-    if not results or not seconds:
+    sure, guessed = [*pairs.differing, *pairs.agreeing], pairs.guessed
+    if not (sure or guessed) or not seconds:
         return None
     budget = Budget(seconds)
     port = _Way(pair.port, pair.matches, trial.port, pair.weights.known, pair.joined(_OPEN))
     reference = _Way(pair.reference, pair.back_matches, trial.reference, pair.back.known)
-    turned = [(theirs, mine) for mine, theirs in results]
-    searches = [_search(port, reference, results), _search(reference, port, turned)]
+    searches = [_search(port, reference, sure, guessed), _search(reference, port, _turned(sure), _turned(guessed))]
     is_one = None in searches
     for place, (share, most) in enumerate(PHASES):
         search = searches[place % 2]
@@ -86,17 +86,28 @@ class _Way(NamedTuple):
     right: Collection[int] = ()
 
 
-def _search(one: _Way, other: _Way, results: Sequence[tuple[int, int]]) -> Search | None:
-    """Return the search in one forward for a change after which its outputs are those of the other."""
+def _turned(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(theirs, mine) for mine, theirs in pairs]
+
+
+def _search(
+    one: _Way, other: _Way, sure: Sequence[tuple[int, int]], guessed: Sequence[tuple[int, int]]
+) -> Search | None:
+    """Return the search in one forward for a change after which its outputs are those of the other.
+
+    Which output is which may be a guess: any of those that were guessed will do.
+    """
     if not one.live.tape.steps:
         return None
-    theirs, begins = other.side.values, [mine for mine, _ in results]
+    theirs, begins = other.side.values, [mine for mine, _ in (*sure, *guessed)]
     leaves = {index: other.live.outputs.get(leaf) for leaf, index in other.side.table.results}
+    free = tuple(mine for mine, _ in guessed)
+    held = [*(((mine,), index) for mine, index in sure), *((free, index) for _, index in guessed)]
     return Search(
         Forward(one.side, one.live.tape),
         one.matches,
         theirs,
         other.matches,
         OpenValues(one.side, one.matches, _OPEN, begins, known=one.known, right=one.right),
-        [Expected(mine, theirs[index].print, leaves.get(index)) for mine, index in results],
+        [Expected(outputs, theirs[index].print, leaves.get(index)) for outputs, index in held],
     )

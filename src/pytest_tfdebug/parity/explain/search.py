@@ -50,7 +50,7 @@ _BEYOND = 0.5
 class Expected(NamedTuple):
     """What the outputs of a forward are held to."""
 
-    output: int  # the value that is returned
+    outputs: tuple[int, ...]  # the values that are returned, one of which it is
     print: Fingerprint  # what it should be
     tensor: torch.Tensor | None = None  # the same with all of its elements; None where these are not known
 
@@ -253,19 +253,21 @@ class Search:
 
     def residual(self, values: Mapping[int, torch.Tensor]) -> float:
         """Return how far the outputs are from what is expected, with some values in the place of the recorded ones."""
-        worst = 0.0
-        for output, fingerprint, expected in self.expected:
-            found = values.get(output)
-            tensor = self.forward.tensor(output) if found is None else found
-            print_ = self._prints.of(tensor)
-            apart = distance(print_, fingerprint)
-            if reordered_axes(print_, fingerprint):
-                apart = math.inf
-            if expected is not None and expected.shape == tensor.shape and apart <= _SAME:
-                norm = float(expected.double().norm()) or 1.0
-                apart = max(apart, float((tensor.double() - expected.double()).norm()) / norm)
-            worst = max(worst, apart)
-        return worst
+        tensors = {each: values.get(each) for held in self.expected for each in held.outputs}
+        given = {each: self.forward.tensor(each) if found is None else found for each, found in tensors.items()}
+        prints = {each: self._prints.of(tensor) for each, tensor in given.items()}
+        return max(min(self._apart(held, prints[each], given[each]) for each in held.outputs) for held in self.expected)
+
+    @staticmethod
+    def _apart(held: Expected, own: Fingerprint, tensor: torch.Tensor) -> float:
+        """Return how far a tensor is from what an output is held to."""
+        if reordered_axes(own, held.print):
+            return math.inf
+        apart = distance(own, held.print)
+        if held.tensor is not None and held.tensor.shape == tensor.shape and apart <= _SAME:
+            norm = float(held.tensor.double().norm()) or 1.0
+            return max(apart, float((tensor.double() - held.tensor.double()).norm()) / norm)
+        return apart
 
     def _find(self, tensor: torch.Tensor) -> int | None:
         """Return which value of the other side a tensor is, one that is missing here first; None for none.

@@ -34,7 +34,7 @@ class NearValues:
         self._own = {value.index for value in finding.values} if finding is not None else set()
         self._reference = {finding.reference.index} if finding is not None and finding.reference is not None else set()
         pairs = self.pair.pair_results(AGREE)
-        results = [mine for mine, _ in pairs.differing], [theirs for _, theirs in pairs.differing]
+        results = [mine for mine, _ in pairs.apart], [theirs for _, theirs in pairs.apart]
         # the verdict was reached at one of several tolerances: the first at which what it names has no partner
         for self.tolerance in (AGREE, *TOLERANCES):
             self.is_open, self.is_open_there = self._open(*results)

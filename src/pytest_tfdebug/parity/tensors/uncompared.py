@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.errors import listed
+from pytest_tfdebug.parity.pair.alike import chosen, likeness
 from pytest_tfdebug.parity.tensors.failing_tensors import is_without_outputs
 from pytest_tfdebug.parity.tensors.outputs import is_uncompared, shown
 from pytest_tfdebug.records import FAILING, Culprit, Divergence
@@ -64,8 +66,13 @@ def what_to_write(compared: Compared) -> str:
     held = {
         shown(leaf.leaf): shown(leaf.expected.leaf) for leaf in leaves if leaf.expected and leaf.problem != "missing"
     }
+    shapes = {shown(leaf.leaf): sorted(leaf.shape) for leaf in leaves}
     free = [shown(leaf.leaf) for leaf in leaves if leaf.problem == "extra"]
-    pairs = {**held, **dict(zip(free, [shown(leaf.leaf) for leaf in left], strict=False))}
+
+    def rank(own: str, theirs: str) -> tuple[bool, float]:
+        return shapes[own] != shapes[theirs], -likeness(own, theirs)
+
+    pairs = {**held, **dict(chosen(itertools.product(free, [shown(leaf.leaf) for leaf in left]), rank))}
     pairs = pairs or {"...": shown(left[0].leaf)}
     written = ", ".join(f'"{own}": "{theirs}"' for own, theirs in pairs.items())
     return (

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_tfdebug.fingerprints import distance
+from pytest_tfdebug.parity.pair.alike import chosen, likeness
 from pytest_tfdebug.parity.values.matching import Matches
 from pytest_tfdebug.parity.values.value_graph import Side
 from pytest_tfdebug.parity.values.weights import is_same_weight, join, pair_weights
@@ -20,8 +20,14 @@ class ResultPairs(NamedTuple):
     """The outputs of the two roots, side by side."""
 
     agreeing: list[tuple[int, int]]  # values that both return, whatever they are called
-    differing: list[tuple[int, int]]  # values under one name, or of one form, that differ
+    differing: list[tuple[int, int]]  # values under one name, or parts of one, that differ
+    guessed: list[tuple[int, int]]  # values of one form that differ, of names that are alike
     leftover: list[tuple[int | None, int | None]]  # what only one side returns, with None for the other
+
+    @property
+    def apart(self) -> list[tuple[int, int]]:
+        """The pairs that differ."""
+        return [*self.differing, *self.guessed]
 
 
 class ForwardPair:
@@ -35,29 +41,33 @@ class ForwardPair:
         self._joined = self._joined_values()
 
     def pair_results(self, tolerance: float) -> ResultPairs:
-        """Pair the outputs of the two roots: by what they are or are parts of, then by name and form, then by form.
+        """Pair the outputs of the two roots: by what they are or are parts of, then by form and name, then by form.
 
         One side may return in pieces what the other returns whole. Where one side has a single output left, and the
-        other those of all layers, it belongs to the last computed.
+        other those of all layers, it belongs to the last computed; of several the names that are most alike belong
+        together.
         """
         mine, theirs = list(self.port.table.results), list(self.reference.table.results)
         agreeing = [*self._take_equal(mine, theirs, tolerance), *self._take_whole(mine, theirs, tolerance)]
         differing = self._take_parts(mine, theirs, tolerance)
-        for is_named in (True, False):
-            if not is_named and min(len(mine), len(theirs)) == 1:
-                mine, theirs = (sorted(left, key=itemgetter(1), reverse=True) for left in (mine, theirs))
-            for leaf, index in list(mine):
-                form = _form(self.port.values[index])
-                alike = [
-                    other
-                    for other in theirs
-                    if _form(self.reference.values[other[1]]) == form and (not is_named or other[0] == leaf)
-                ]
-                if alike:
-                    differing.append((index, alike[0][1]))
-                    mine.remove((leaf, index))
-                    theirs.remove(alike[0])
-        return ResultPairs(agreeing, differing, [*((i, None) for _, i in mine), *((None, i) for _, i in theirs)])
+        alike = [
+            (own, other)
+            for own in mine
+            for other in theirs
+            if _form(self.port.values[own[1]]) == _form(self.reference.values[other[1]])
+        ]
+        is_single = 1 in (len(mine), len(theirs))
+
+        def rank(own: tuple[str, int], other: tuple[str, int]) -> tuple[float, int, int]:
+            return (own[0] != other[0], -own[1], -other[1]) if is_single else (-likeness(own[0], other[0]), 0, 0)
+
+        pairs = chosen(alike, rank)
+        mine = [own for own in mine if own not in {one for one, _ in pairs}]
+        theirs = [other for other in theirs if other not in {one for _, one in pairs}]
+        guessed = [(own[1], other[1]) for own, other in pairs if own[0] != other[0]]
+        differing += [(own[1], other[1]) for own, other in pairs if own[0] == other[0]]
+        left = [*((i, None) for _, i in mine), *((None, i) for _, i in theirs)]
+        return ResultPairs(agreeing, differing, guessed, left)
 
     def _take_equal(self, mine: _Leaves, theirs: _Leaves, tolerance: float) -> list[tuple[int, int]]:
         """Take the outputs that both sides return out of the two lists, and return them."""

@@ -79,18 +79,18 @@ def explain(expected: Values, actual: Values, *, fails: bool | None = None) -> E
         fails = None
     outputs = _outputs(expected)
     seen, total = sum(bool(pair.back_matches.within(index, AGREE)) for index in outputs), len(outputs)
-    if fails is False or (fails is None and pairs.differing == [] and pairs.agreeing):
+    if fails is False or (fails is None and not pairs.apart and pairs.agreeing):
         notes = ["Made again in float32, both give the same: no line can be named."] if is_widened else []
         notes += pair.weights.conventions()
         return Explained(None, is_known=True, compared=seen, expected=total, notes=notes, pair=pair)
-    differing = pairs.differing or (pairs.agreeing if fails else []) or pairs.leftover
+    differing = pairs.apart or (pairs.agreeing if fails else []) or pairs.leftover
     finding = find_fault(
         pair,
         [mine for mine, _ in differing if mine is not None],
         [theirs for _, theirs in differing if theirs is not None],
     )
     if finding is None:
-        return Explained(None, bool(pairs.agreeing or pairs.differing), seen, total, pair=pair)
+        return Explained(None, bool(pairs.agreeing or pairs.apart), seen, total, pair=pair)
     culprit = culprit_of(finding, pair)
     notes = [*pair.weights.unused(pair.port.used, pair.reference.used), *pair.weights.conventions(finding.weights)]
     return Explained(culprit, is_known=True, compared=seen, expected=total, notes=notes, finding=finding, pair=pair)
