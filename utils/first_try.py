@@ -35,7 +35,7 @@ from edits import DIFFERS, Edit, edits_of, head, infected, names, watched
 from pytest_tfdebug import compare, trace
 from pytest_tfdebug.fingerprints import distance
 from pytest_tfdebug.parity.values.matching import reordered_axes
-from pytest_tfdebug.tracing.values.operators import watching
+from pytest_tfdebug.tracing.values.operators import values_of
 
 if TYPE_CHECKING:
     from pytest_tfdebug.records import Culprit
@@ -76,8 +76,8 @@ class Equivalents:
     """
 
     def __init__(self, case: Any) -> None:  # noqa: ANN401
-        self._port = _values(case.port, case.port_args, case.port_kwargs)
-        reference = _values(case.reference, case.reference_args, case.reference_kwargs)
+        self._port = values_of(case.port, "forward", case.port_args, case.port_kwargs)
+        reference = values_of(case.reference, "forward", case.reference_args, case.reference_kwargs)
         self._sites = _sites(self._port, is_all=True), _sites(reference, is_all=False)
         computed = [value for value in reference.values if value.operator and value.print.elements]
         self._partners = [
@@ -145,12 +145,6 @@ def _sites(table: Values, *, is_all: bool) -> dict[int | None, set[Place]]:
     return found
 
 
-def _values(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Values:
-    with watching(model) as table:
-        model(*args, **kwargs)
-    return table
-
-
 def tried(port: Any, edits: int, draw: random.Random, *, show: bool) -> Counter[str]:  # noqa: ANN401
     """Edit a port until so many edits were judged, and count how."""
     case = built(port)
@@ -176,7 +170,7 @@ def tried(port: Any, edits: int, draw: random.Random, *, show: bool) -> Counter[
         try:
             report = _compared(wrong)
             culprit, told = report.culprit, str(report)
-            table = _values(wrong.port, wrong.port_args, wrong.port_kwargs)
+            table = values_of(wrong.port, "forward", wrong.port_args, wrong.port_kwargs)
             places = equivalents.of(str(sys.modules[edit.file].__file__), edit.line, table)
             verdict = judged(culprit, edited, edit.line, places, lines[edit.file][edit.line])
         except Exception as error:  # noqa: BLE001 - whatever is raised is the outcome

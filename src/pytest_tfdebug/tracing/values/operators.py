@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
@@ -28,8 +28,8 @@ from pytest_tfdebug.tracing.values.tape import Ref, geometry_of, mapped, results
 from pytest_tfdebug.values import Line, Value, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from types import CodeType, FrameType
+    from collections.abc import Callable, Iterable, Sequence
+    from types import FrameType
 
     from pytest_tfdebug.records import Call
     from pytest_tfdebug.tracing.record.leaves import Leaf
@@ -321,17 +321,6 @@ def _attention(  # noqa: PLR0917 - torch's signature
     return torch.dropout(weights, dropout_p, train=True) @ value if dropout_p else weights @ value
 
 
-@contextmanager
-def watching(model: torch.nn.Module) -> Iterator[Values]:
-    """Record the operators of the forward inside a ``with`` block, into the table that it yields.
-
-    Fused attention is computed step by step, and torch's fast paths are off: the forward is the same up to rounding.
-    """
-    boundary = sys._getframe(2).f_code  # noqa: SLF001 - who runs the block
-    with _watched(model, boundary) as (table, _):
-        yield table
-
-
 def values_of(
     model: torch.nn.Module,
     method: str,
@@ -342,23 +331,12 @@ def values_of(
     is_written_out: bool = True,
     tape: Tape | None = None,
 ) -> Values:
-    """Return the operators of one call of a model's method, as :func:`watching` records them."""
-    boundary = sys._getframe().f_code  # noqa: SLF001 - it runs the method
-    with _watched(model, boundary, progress, is_written_out=is_written_out, tape=tape) as (table, recorder):
-        recorder.run(method, args, kwargs)
-    return table
+    """Run a model's method and return the operators that ran.
 
-
-@contextmanager
-def _watched(
-    model: torch.nn.Module,
-    boundary: CodeType,
-    progress: Callable[[int], object] | None = None,
-    *,
-    is_written_out: bool = True,
-    tape: Tape | None = None,
-) -> Iterator[tuple[Values, Recorder]]:
+    Fused attention is computed step by step, and torch's fast paths are off: the forward is the same up to rounding.
+    """
     table = Values()
+    boundary = sys._getframe().f_code  # noqa: SLF001 - it runs the method
     operators = _Operators(model, table, id(boundary), progress, tape)
     with ExitStack() as stack:
         if is_written_out:
@@ -371,8 +349,9 @@ def _watched(
         if is_written_out:
             stack.enter_context(_WrittenOut())
         stack.enter_context(operators)
-        yield table, recorder
+        recorder.run(method, args, kwargs)
     operators.finish()
+    return table
 
 
 def _weak(tensor: torch.Tensor) -> StorageWeakRef:
