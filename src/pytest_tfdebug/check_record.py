@@ -196,66 +196,37 @@ class PromiseVerdict(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckRecord:
-    """One finished check.
+    """One finished check."""
 
-    Args:
-        test: Node id of the test.
-        check: What was checked: ``parity``, ``overflow_free``, ``clean_load``, ``padding_invariant``,
-            or another name of ``invariant``.
-        status: Its verdict.
-        headline: The answer, in a line.
-        name: Tells several checks of one kind in a test apart.
-        model: Class of the model.
-        at: The line of the test, or of what it called, that asked for the check.
-        culprit: Who is to blame.
-        coverage: How much was compared.
-        worst: The tensor that agrees and comes closest to its tolerance.
-        tensors: Number of tensors that were compared or looked at.
-        repeats: Number of forwards that were made again.
-        golden: The golden's file.
-        diagnosis: What is probably wrong, in a sentence, where more is known than where it is.
-        advice: What to do, in a sentence.
-        notes: What else was observed, in sentences.
-        rename: Rules for ``rename=`` that were tried.
-        changed: What differs in the environment since the golden was recorded.
-        weights: Parameters that are not those of the golden.
-        text: The report, as the terminal shows it.
-        forward: Both forwards; only with ``--tf-html`` or ``--tf-json``, as are those below.
-        headroom: Modules, tightest first; after a fault in the order of the forward.
-        loads: What was loaded.
-        outputs: How each output of the reference was compared.
-        fields: Fields of a configuration that a sweep moved.
-        blind: Fields that the inputs of a golden or a sweep cannot see.
-        id: Name of its page; empty until it is written, see ``slug``.
-    """
-
-    test: str
+    test: str  # node id of the test
+    # what was checked: ``parity``, ``overflow_free``, ``clean_load``, ``padding_invariant``, or another name of
+    # ``invariant``
     check: str
     status: Status
-    headline: str
-    name: str = ""
-    model: str = ""
-    at: SourceRange | None = None
-    culprit: CulpritRecord | None = None
-    coverage: Coverage | None = None
-    worst: Worst | None = None
-    tensors: int = 0
-    repeats: int = 0
-    golden: str = ""
-    diagnosis: str = ""
-    advice: str = ""
-    notes: tuple[str, ...] = ()
-    rename: dict[str, str] = field(default_factory=dict)
-    changed: tuple[str, ...] = ()
-    weights: tuple[str, ...] = ()
-    text: str = ""
-    forward: ForwardRecord | None = None
-    headroom: tuple[HeadroomRecord, ...] = ()
-    loads: tuple[LoadRecord, ...] = ()
-    outputs: tuple[str, ...] = ()
-    fields: tuple[FieldRecord, ...] = ()
-    blind: tuple[BlindRecord, ...] = ()
-    id: str = ""
+    headline: str  # the answer, in a line
+    name: str = ""  # tells several checks of one kind in a test apart
+    model: str = ""  # class of the model
+    at: SourceRange | None = None  # the line of the test, or of what it called, that asked for the check
+    culprit: CulpritRecord | None = None  # who is to blame
+    coverage: Coverage | None = None  # how much was compared
+    worst: Worst | None = None  # the tensor that agrees and comes closest to its tolerance
+    tensors: int = 0  # number of tensors that were compared or looked at
+    repeats: int = 0  # number of forwards that were made again
+    golden: str = ""  # the golden's file
+    diagnosis: str = ""  # what is probably wrong, in a sentence, where more is known than where it is
+    advice: str = ""  # what to do, in a sentence
+    notes: tuple[str, ...] = ()  # what else was observed, in sentences
+    rename: dict[str, str] = field(default_factory=dict)  # rules for ``rename=`` that were tried
+    changed: tuple[str, ...] = ()  # what differs in the environment since the golden was recorded
+    weights: tuple[str, ...] = ()  # parameters that are not those of the golden
+    text: str = ""  # the report, as the terminal shows it
+    forward: ForwardRecord | None = None  # both forwards; only with ``--tf-html`` or ``--tf-json``, as are those below
+    headroom: tuple[HeadroomRecord, ...] = ()  # modules, tightest first; after a fault in the order of the forward
+    loads: tuple[LoadRecord, ...] = ()  # what was loaded
+    outputs: tuple[str, ...] = ()  # how each output of the reference was compared
+    fields: tuple[FieldRecord, ...] = ()  # fields of a configuration that a sweep moved
+    blind: tuple[BlindRecord, ...] = ()  # fields that the inputs of a golden or a sweep cannot see
+    id: str = ""  # name of its page; empty until it is written, see ``slug``
 
     @property
     def slug(self) -> str:

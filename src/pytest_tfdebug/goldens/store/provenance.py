@@ -20,20 +20,8 @@ if TYPE_CHECKING:
 
 #: Fields of the environment that a number can depend on. A golden is shared, so paths and flags of the hub stay out.
 _FIELDS = (
-    "python",
-    "torch",
-    "cuda",
-    "transformers",
-    "safetensors",
-    "pytest_tfdebug",
-    "os",
-    "cpu",
-    "gpu",
-    "default_dtype",
-    "tf32",
-    "deterministic",
-    "threads",
-    "attention_implementation",
+    *("python", "torch", "cuda", "transformers", "safetensors", "pytest_tfdebug", "os", "cpu", "gpu"),
+    *("default_dtype", "tf32", "deterministic", "threads", "attention_implementation"),
 )
 
 

@@ -43,22 +43,10 @@ KINDS = (
 )
 #: Inputs that never run along a token sequence, even where their sizes are equal.
 _APART = {
-    "audio_attention_mask",
-    "audio_input_ids",
-    "audio_input_ids_mask",
-    "cross_attn_head_mask",
-    "decoder_head_mask",
-    "encoder_attention_mask",
-    "encoder_hidden_states",
-    "encoder_outputs",
-    "feature_attention_mask",
-    "head_mask",
-    "image_embeds",
-    "image_grid_thw",
-    "image_sizes",
-    "input_features_mask",
-    "padding_mask",
-    "past_key_values",
+    *("audio_attention_mask", "audio_input_ids", "audio_input_ids_mask", "cross_attn_head_mask"),
+    *("decoder_head_mask", "encoder_attention_mask", "encoder_hidden_states", "encoder_outputs"),
+    *("feature_attention_mask", "head_mask", "image_embeds", "image_grid_thw", "image_sizes"),
+    *("input_features_mask", "padding_mask", "past_key_values"),
     *(main for kind in KINDS[2:] for main in (*kind.mains, kind.mask) if main != "attention_mask"),
 }
 #: Inputs that point at a position of the sequence: they move with it.
