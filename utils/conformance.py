@@ -4,6 +4,9 @@ The models and inputs are those of the test suite of a transformers checkout (te
 directory. Each model class is held to each promise. Failures are put in groups by promise, culprit and diagnosis: look
 at one of each by hand. What varies by design is listed with its reason in ``conformance_varies.json``. A class that
 cannot be built or called is named, and no failure.
+
+With ``--mutations N`` each kind of ``promise_mutations.py`` is planted in N classes of modules that are drawn at random,
+and the promise that it breaks is asked for again: how many are caught, and at the class that has it?
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import random
 import re
 import sys
 import time
@@ -22,13 +26,15 @@ from typing import TYPE_CHECKING, Any
 import command
 from pytest_tfdebug.conform.judge import judge
 from pytest_tfdebug.conform.promises import PROMISES
+from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.conform.tester_inputs import prepared
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
+from promise_mutations import MUTATIONS, Mutation, Seen, seen_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_tfdebug.conform.subject import Subject
+    from pytest_tfdebug.conform.judge import PromiseFinding
 
 #: Promise -> class of the model -> why it does not keep the promise by design.
 _VARIES = Path(__file__).with_name("conformance_varies.json")
@@ -104,13 +110,85 @@ def subjects(kind: str, case_class: Any, *, is_bodies: bool) -> Iterator[list[di
     gc.collect()
 
 
+def mutants(checkout: Path, kinds: list[str], draw: random.Random, count: int, models: int) -> None:
+    """Plant each kind of mutation in some classes of modules, and print how many are caught, and where."""
+    found: list[tuple[Subject, Seen]] = []
+    rows: list[dict[str, Any]] = []
+    not_built: list[str] = []
+    drawn = list(cases(checkout, kinds))
+    draw.shuffle(drawn)
+    for kind, case_class in drawn:
+        if len({row["model"] for row in rows}) >= models:
+            break
+        try:
+            case = case_class()
+            case.setUp()
+            own = list(without_heads(prepared(case)))
+            for subject in own:
+                rows += verdicts(kind, subject)
+                found += [(subject, seen) for seen in seen_in(subject)]
+        except Exception as error:  # noqa: BLE001 - a tester that the installed transformers does not fit
+            not_built.append(f"{case_class.__name__}: {type(error).__name__}: {error}".partition("\n")[0])
+    show(rows, not_built)
+    keeps = {(row["model"], row["promise"]) for row in rows if row["state"] == "passes"}
+    table = command.Table("mutation", "planted", "caught", "at its module")
+    for mutation in MUTATIONS:
+        fitting = [
+            (subject, seen)
+            for subject, seen in found
+            if (subject.name, mutation.promise) in keeps and mutation.fits(seen)
+        ]
+        draw.shuffle(fitting)
+        cells = Counter[str]()
+        for subject, seen in fitting:
+            if cells["planted"] == count:
+                break
+            cells.update(mutant(subject, seen, mutation))
+        table.add(f"{mutation.promise}: {mutation.name}", cells)
+    table.total()
+
+
+def mutant(subject: Subject, seen: Seen, mutation: Mutation) -> list[str]:
+    """Return what became of a mutation: nothing if the model cannot be called with it."""
+    promise = next(promise for promise in PROMISES if promise.name == mutation.promise)
+    label = f"{subject.name}, {seen.kind.__name__}"
+    with mutation.planted(seen):
+        broken = Subject(subject.model_class, subject.build, subject.inputs)
+        try:
+            finding = promise.find(broken)
+        except TFDebugError as error:
+            print(f"  {label}: {error}".partition("\n")[0])
+            return []
+        paths = [path for path, module in broken.model.named_modules() if type(module) is seen.kind]
+    if not finding.failure:
+        print(f"  missed: {label}: {finding.absent or finding.note}")
+        return ["planted"]
+    if not is_placed(finding, paths, seen):
+        at = finding.culprit and f"{finding.culprit.path} ({finding.culprit.class_name})"
+        print(f"  elsewhere: {label}: at {at}: {finding.diagnosis or finding.failure[:300]}")
+        return ["planted", "caught"]
+    return ["planted", "caught", "at its module"]
+
+
+def is_placed(finding: PromiseFinding, paths: list[str], seen: Seen) -> bool:
+    """Tell whether a finding names the class that has the mutation, or a weight of it."""
+    if finding.culprit is not None:
+        return finding.culprit.class_name == seen.kind.__name__
+    return any(re.search(rf"(?<![\w.]){re.escape(path)}\.?\b" if path else r"\bweights\b", finding.failure) for path in paths)
+
+
 def main() -> None:
     """Look at every model class, and print the groups and the time."""
-    parser = command.parser(__doc__, "only", "every")
+    parser = command.parser(__doc__, "only", "every", "seed")
     parser.add_argument("checkout", type=Path, help="directory of a transformers checkout, with its tests")
     parser.add_argument("--bodies", action="store_true", help="leave out classes that are another head on a body")
+    parser.add_argument("--mutations", type=int, default=0, metavar="N", help="plant each kind of mutation N times")
+    parser.add_argument("--models", type=int, default=60, help="in so many model classes (default %(default)s)")
     options = parser.parse_args()
     command.quiet()
+    if options.mutations:
+        mutants(options.checkout, options.only or [], random.Random(options.seed), options.mutations, options.models)
+        return
     rows: list[dict[str, Any]] = []
     not_built: list[str] = []
     for kind, case_class in [*cases(options.checkout, options.only or [])][:: options.every]:
