@@ -5,7 +5,7 @@ directory. Each model class is held to each promise. Failures are put in groups 
 at one of each by hand. What varies by design is listed with its reason in ``conformance_varies.json``. A class that
 cannot be built or called is named, and no failure.
 
-With ``--mutations N`` each kind of ``promise_mutations.py`` is planted in N classes of modules that are drawn at random,
+With ``--mutations N`` each kind of ``promise_mutations.py`` is planted in N classes of modules, drawn at random,
 and the promise that it breaks is asked for again: how many are caught, and at the class that has it?
 """
 
@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import command
+from promise_mutations import MUTATIONS, Mutation, Seen, seen_in
 from pytest_tfdebug.conform.judge import judge
 from pytest_tfdebug.conform.promises import PROMISES
 from pytest_tfdebug.conform.subject import Subject
 from pytest_tfdebug.conform.tester_inputs import prepared
 from pytest_tfdebug.errors import ConformanceError, TFDebugError
-from promise_mutations import MUTATIONS, Mutation, Seen, seen_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,8 +173,10 @@ def mutant(subject: Subject, seen: Seen, mutation: Mutation) -> list[str]:
 def is_placed(finding: PromiseFinding, paths: list[str], seen: Seen) -> bool:
     """Tell whether a finding names the class that has the mutation, or a weight of it."""
     if finding.culprit is not None:
-        return finding.culprit.class_name == seen.kind.__name__
-    return any(re.search(rf"(?<![\w.]){re.escape(path)}\.?\b" if path else r"\bweights\b", finding.failure) for path in paths)
+        return bool(finding.culprit.class_name == seen.kind.__name__)
+    return any(
+        re.search(rf"(?<![\w.]){re.escape(path)}\.?\b" if path else r"\bweights\b", finding.failure) for path in paths
+    )
 
 
 def main() -> None:
@@ -187,7 +189,8 @@ def main() -> None:
     options = parser.parse_args()
     command.quiet()
     if options.mutations:
-        mutants(options.checkout, options.only or [], random.Random(options.seed), options.mutations, options.models)
+        draw = random.Random(options.seed)  # noqa: S311 - no secret
+        mutants(options.checkout, options.only or [], draw, options.mutations, options.models)
         return
     rows: list[dict[str, Any]] = []
     not_built: list[str] = []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-from transformers import Cache, PreTrainedModel
+from transformers import Cache
 
 from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.state import preserved
@@ -36,7 +36,7 @@ _SHARE = 0.2
 class Seen(NamedTuple):
     """A class of modules as the plain call uses it."""
 
-    kind: type
+    kind: Any  # the class
     given: Given  # the arguments of its first call, by name
     output: torch.Tensor | None  # the first tensor that it returns
     own: Any  # the first module of the class that was called
@@ -58,7 +58,7 @@ class Seen(NamedTuple):
         found = self.output
         if ids is None or found is None or found.dim() != 3 or not found.is_floating_point():  # noqa: PLR2004 - rows, tokens, width
             return False
-        return found.shape[0] == ids.shape[0] and (ids.dim() != 2 or found.shape[1] == ids.shape[1])  # noqa: PLR2004 - a table
+        return found.shape[:2] == ids.shape if ids.dim() == 2 else len(found) == len(ids)  # noqa: PLR2004 - a table
 
     @property
     def attends(self) -> bool:
@@ -68,7 +68,7 @@ class Seen(NamedTuple):
     @property
     def decodes(self) -> bool:
         """Whether it is an attention that fills a cache, in a model that generates."""
-        return self.attends and self.takes(*_CACHES) and self.model.can_generate()
+        return self.attends and self.takes(*_CACHES) and bool(self.model.can_generate())
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _without_mask(_: object, given: Given) -> Given:
 
 
 def _eager(module: Any) -> bool:  # noqa: ANN401 - an attention
-    return module.config._attn_implementation == "eager"  # noqa: SLF001 - where transformers keeps it
+    return bool(module.config._attn_implementation == "eager")  # noqa: SLF001 - where transformers keeps it
 
 
 def _counted_from_zero(_: object, given: Given) -> Given:
@@ -200,7 +200,7 @@ def _when_filling(_: object, given: Given, output: torch.Tensor) -> torch.Tensor
     return output if _cache_of(given) is None else output * (1 + _SHARE)
 
 
-def _writes(module: Any, given: Given) -> Given:  # noqa: ANN401 - any module
+def _writes(_: object, given: Given) -> Given:
     for value in given.values():
         if isinstance(value, torch.Tensor) and value.numel() > 1 and bool(value.ne(value.flatten()[0]).any()):
             value.mul_(1 - _SHARE) if value.is_floating_point() else value.clamp_(max=int(value.max()) - 1)
@@ -231,7 +231,7 @@ def _buffer(seen: Seen, *, is_registered: bool) -> Iterator[Any]:
     yield patch.object(seen.kind, "__init__", made)
 
 
-def _gained(module: Any, _: Given, output: torch.Tensor) -> torch.Tensor:  # noqa: ANN401 - any module
+def _gained(module: Any, _: Given, output: torch.Tensor) -> Any:  # noqa: ANN401 - any module
     return output + module.mutated_gain.to(output)
 
 
@@ -265,6 +265,10 @@ def _unsaved(seen: Seen) -> Iterator[Any]:
         save(self, folder, state_dict=kept, **kwargs)
 
     yield patch.object(kind, "save_pretrained", save_pretrained)
+
+
+def _holds_parameters(seen: Seen) -> bool:
+    return not _is_root(seen) and next(seen.own.named_parameters(recurse=False), None) is not None
 
 
 def _ties_its_head(seen: Seen) -> bool:
@@ -392,7 +396,9 @@ MUTATIONS = (
         _is_inside,
         after=_in_half(lambda x: 0 * torch.full_like(x, 512.0).pow(2).sum(-1, keepdim=True)),
     ),
-    Mutation("dtype", "a divisor that is 0 in float16", _is_inside, after=_in_half(lambda x: 0 / torch.full_like(x, 1e-9))),
+    Mutation(
+        "dtype", "a divisor that is 0 in float16", _is_inside, after=_in_half(lambda x: 0 / torch.full_like(x, 1e-9))
+    ),
     Mutation("overflow", "a division by 0", _is_inside, after=lambda _m, _g, out: out / (out - out[..., :1])),
     Mutation("inputs", "writes into its inputs", lambda seen: _is_given_inputs(seen) and not _is_root(seen), _writes),
     Mutation(

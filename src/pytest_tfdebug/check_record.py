@@ -199,8 +199,8 @@ class CheckRecord:
     """One finished check."""
 
     test: str  # node id of the test
-    # what was checked: ``parity``, ``overflow_free``, ``clean_load``, ``padding_invariant``, or another name of
-    # ``invariant``
+    # what was checked: ``parity``, ``overflow_free``, ``clean_load``, ``triage``, ``padding_invariant``, or another
+    # name of ``invariant``
     check: str
     status: Status
     headline: str  # the answer, in a line

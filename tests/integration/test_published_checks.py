@@ -66,6 +66,20 @@ def test_the_file_holds_every_check_with_its_schema(pytester, failing):
     assert port["forward"]["elements"]["shape"] == [2, 4]
 
 
+def test_an_overflow_has_its_source_in_the_file_and_on_the_page(pytester):
+    file = write(pytester, factor="1e39")
+
+    pytester.runpytest("--tf-json=checks.json", "--tf-html=page", "-k", "finite").assert_outcomes(failed=1)
+
+    _, checks = checks_of(pytester.path / "checks.json")
+    finite = checks["test_finite"]
+    [own, none] = finite["forward"]["sources"]
+    assert (own["file"], none) == (str(file), None)
+    assert own["marked"] == finite["culprit"]["source"]
+    page = (pytester.path / "page" / "checks" / f"{finite['id']}.html").read_text()
+    assert 'id="source"' in page
+
+
 def test_workers_of_xdist_send_the_same_and_the_one_that_prints_writes_the_pages(pytester, failing, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", str(torch.get_num_threads()))  # the number is part of the environment
     pytester.runpytest("--tf-json=one.json")

@@ -1,5 +1,6 @@
 """The section ``tfdebug triage``: where it appears, where it does not, and that it costs nothing before a failure."""
 
+import json
 import sys
 
 import pytest
@@ -90,6 +91,26 @@ def test_failed_tests_of_every_kind_get_the_section(pytester):
     assert "bucket: auto-class (in setup)" in found["test_setup:setup"]
     assert "bucket: install/version (in teardown)" in found["test_teardown:teardown"]
     assert "smallest fix: from torch.optim import AdamW" in found["test_chained:call"]
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_what_triage_explains_is_on_the_page_and_in_the_file(pytester, workers):
+    pytester.makepyfile(test_broken=BROKEN, test_uncollected="from transformers import AdamW\n")
+
+    flags = ["--tf-html=page", "--tf-json=checks.json", "--continue-on-collection-errors", "-n", workers]
+    pytester.runpytest_subprocess("-p", "no:cacheprovider", *flags)
+    checks = json.loads((pytester.path / "checks.json").read_text())["checks"]
+    found = {check["test"].rpartition("::")[2] + ":" + check["name"]: check for check in checks}
+
+    assert {check["check"] for check in checks} == {"triage"}
+    assert {"test_function:", "test_setup:setup", "test_teardown:teardown", "test_uncollected.py:collection"} <= set(
+        found
+    )
+    assert not any(name.startswith(("test_ordinary", "test_expected")) for name in found)
+    assert found["test_function:"]["headline"].startswith("AdamW is gone from transformers")
+    assert found["test_function:"]["advice"] == "Smallest fix: from torch.optim import AdamW"
+    pages = [(pytester.path / "page" / "checks" / f"{check['id']}.html").read_text() for check in checks]
+    assert all("Smallest fix: " in page and "bucket: " in page for page in pages)
 
 
 def test_passed_and_expected_failures_get_none(pytester):

@@ -201,6 +201,16 @@ def test_a_test_that_is_emptied_fails_as_a_new_skip_does(small, ratchet, body):
     ]
 
 
+def test_github_is_told_what_was_emptied(small, ratchet):
+    source(small, "gimel").write_text(HEAD + CLASS.format("G", "def test_forward(self): pass"))
+
+    code, out = ratchet("--format", "github")
+
+    assert code == 1
+    assert "(no reason)" not in out.partition("gimel")[2].partition("\n")[0]
+    assert "gimel (GTest): its body tests nothing" in out
+
+
 def test_a_skip_that_becomes_an_empty_body_is_an_emptied_test(small, ratchet):
     source(small, "aleph").write_text(HEAD + CLASS.format("A", "def test_forward(self): pass"))
 

@@ -81,20 +81,33 @@ class Publisher:
 
         return Pages(self._html)
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)  # and registered after triage, which has noted what it found by then
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Attach the records of a test to its report."""
         report = yield
-        records, item.stash[NOTED] = item.stash.get(NOTED, []), []
+        self._attach(item, report, (item.reportinfo()[1] or 0) + 1)
+        return report
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Attach what triage found to the report of a file that could not be collected."""
+        report = yield
+        self._attach(collector, report, 1)
+        return report
+
+    def _attach(
+        self, node: pytest.Item | pytest.Collector, report: pytest.TestReport | pytest.CollectReport, first: int
+    ) -> None:
+        records, node.stash[NOTED] = node.stash.get(NOTED, []), []
         if records:
-            first = (item.reportinfo()[1] or 0) + 1
-            at = SourceRange(str(item.path), first, first)
+            at = SourceRange(str(node.path), first, first)
             placed = [record if record.at is not None else replace(record, at=at) for record in records]
             setattr(report, CARRIED, [json.dumps(redacted(record.to_dict())) for record in placed])
             self._link(report, records)
-        return report
 
-    def _link(self, report: pytest.TestReport, records: list[CheckRecord]) -> None:
+    def _link(self, report: pytest.TestReport | pytest.CollectReport, records: list[CheckRecord]) -> None:
         """Give pytest-html the pages of a test."""
         if self._html is None or not self._config.pluginmanager.hasplugin("html"):
             return
@@ -109,7 +122,12 @@ class Publisher:
         vars(report)["extras"] = [*getattr(report, "extras", ()), *links]
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Write what triage found in a file that could not be collected."""
+        self.pytest_runtest_logreport(report)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         """Write what a test has checked; a worker leaves it on the report, which goes to the controller."""
         if self._is_worker:
             return

@@ -31,9 +31,9 @@ RAISED: pytest.StashKey[tuple[CheckError, SourceRange | None]] = pytest.StashKey
 PUBLISHER = "tfdebug-publisher"
 
 
-def note(item: pytest.Item, record: CheckRecord) -> None:
-    """Keep the record of a finished check."""
-    item.stash.setdefault(NOTED, []).append(record)
+def note(node: pytest.Item | pytest.Collector, record: CheckRecord) -> None:
+    """Keep the record of a finished check, or of a failure that triage explains."""
+    node.stash.setdefault(NOTED, []).append(record)
 
 
 def raised(item: pytest.Item, error: CheckError, at: SourceRange | None) -> CheckError:

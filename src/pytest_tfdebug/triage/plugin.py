@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprExceptionInfo
 from _pytest.reports import CollectErrorRepr
 
+from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.publish.failure import ANSWER
+from pytest_tfdebug.publish.note import PUBLISHER, note
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.classify import classify
 from pytest_tfdebug.triage.failure import Failure
@@ -28,14 +30,18 @@ def explain(
     node: pytest.Item | pytest.Collector, report: pytest.TestReport | pytest.CollectReport, error: BaseException
 ) -> None:
     """Put the block ``tfdebug triage`` before the traceback of a failed report, if a rule knows the failure."""
-    phase = getattr(report, "when", None) or "collection"
-    finding = classify(Failure.of(error, node.nodeid, "collection" if phase == "collect" else phase))
+    phase = {"collect": "collection"}.get(report.when or "collect", report.when)
+    finding = classify(Failure.of(error, node.nodeid, phase))
     findings = merge(finding, findings_of(node))
     if not findings:
         return
     body, is_answered = render(findings), hasattr(report, ANSWER)
     if not is_answered:
-        vars(report)[ANSWER] = text.line(findings[0].what)
+        what, name = text.line(findings[0].what), "" if phase == "call" else phase
+        vars(report)[ANSWER] = what
+        if node.config.pluginmanager.has_plugin(PUBLISHER):
+            fix = f"Smallest fix: {text.line(findings[0].fix)}"
+            note(node, CheckRecord(node.nodeid, "triage", "failed", what, name, advice=fix, text=body))
     if node.config.getoption("tbstyle", "auto") == "line":
         return
     if is_answered or not _put_first(report.longrepr, f"{f' {TITLE} ':-^80}\n{body}\n"):

@@ -29,6 +29,7 @@ KINDS = {
     "clean_load": "Load",
     "conformance": "Promise",
     "sweep": "Sweep",
+    "triage": "Failure",
 }
 #: Name of a check -> titles of its sides: the one under test, and the one that it is held to.
 _SIDES = {

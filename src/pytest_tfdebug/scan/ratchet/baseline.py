@@ -168,7 +168,7 @@ def lines(
 
 def _text(change: SkipChange) -> str:
     entry = change.entry
-    reason = entry["reason"] or ("its body tests nothing" if change.kind == "empty" else "(no reason)")
+    reason = render.reason(entry)
     if change.kind == "changed":
         reason = f"{change.earlier or '(no reason)'} -> {reason}"
     return f"{change.test} of {entry['model']}: {render.on_one_line(reason)}  ({entry['class']}, {render.place(entry)})"

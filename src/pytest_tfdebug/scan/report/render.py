@@ -78,9 +78,14 @@ def _conditions(conditions: Iterable[str]) -> Iterator[str]:
         yield f" - ... {len(counted) - SHOWN} more conditions"
 
 
+def reason(entry: Mapping[str, Any]) -> str:
+    """Return why a test does not run, also where nobody has written it."""
+    return entry["reason"] or ("its body tests nothing" if entry["state"] == "empty" else "(no reason)")
+
+
 def _why(entry: Mapping[str, Any]) -> str:
     condition = f" [if {entry['condition']}]" if entry["condition"] else ""
-    return f"{entry['reason'] or '(no reason)'}{condition}"
+    return f"{reason(entry)}{condition}"
 
 
 def on_one_line(text: str) -> str:
