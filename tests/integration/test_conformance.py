@@ -78,6 +78,21 @@ class CutsTheGraph(LlamaForCausalLM):
         return {"logits": self.lm_head(hidden.detach())}
 
 
+class DetachedMLP(torch.nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, hidden):
+        return self.inner(hidden).detach()
+
+
+class CutsInsideOfALayer(LlamaForCausalLM):
+    def __init__(self, config):
+        super().__init__(config)
+        self.model.layers[1].mlp = DetachedMLP(self.model.layers[1].mlp)
+
+
 class DropsTheCache(LlamaForCausalLM):
     def forward(self, input_ids, use_cache=None, **kwargs):
         output = super().forward(input_ids, use_cache=use_cache, **kwargs)
@@ -154,6 +169,13 @@ def test_parameters_that_matter_and_have_no_gradient_are_found():
 
     assert "model.layers.0.self_attn.q_proj.weight" in finding.failure
     assert "lm_head.weight" not in finding.failure
+
+
+def test_the_module_that_cuts_the_graph_is_named():
+    finding = found(CutsInsideOfALayer, "gradients")
+
+    assert "model.layers.1.mlp.inner.down_proj.weight" in finding.failure
+    assert (finding.culprit.path, finding.culprit.class_name) == ("model.layers.1.mlp", "DetachedMLP")
 
 
 def test_a_parameter_without_effect_is_a_note():

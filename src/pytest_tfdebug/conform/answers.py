@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,26 @@ class UseCacheCheck(Check):
         yield Repetition(label, on, self.unpadded, off, recorded="", diagnosis=_CACHE_FILLED)
 
 
+@contextmanager
+def _watched(
+    model: torch.nn.Module, begin: Callable[[str], None], end: Callable[[str, object], None]
+) -> Iterator[None]:
+    """Tell of each call of a module: its path as it begins, path and output as it ends."""
+    hooks = [
+        hook
+        for path, module in model.named_modules()
+        for hook in (
+            module.register_forward_pre_hook(lambda *_, path=path: begin(path)),
+            module.register_forward_hook(lambda _, __, out, path=path: end(path, out), always_call=True),
+        )
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def leaves_inputs(subject: Subject) -> PromiseFinding:
     """Make the plain call, and look whether it wrote into a tensor that it was given; a cache may be written."""
     model, given = subject.model, duplicate(subject.call.inputs)
@@ -75,21 +96,9 @@ def leaves_inputs(subject: Subject) -> PromiseFinding:
             note(running[-1])
         running.append(path)
 
-    hooks = [
-        hook
-        for path, module in model.named_modules()
-        for hook in (
-            module.register_forward_pre_hook(lambda *_, path=path: begin(path)),
-            module.register_forward_hook(lambda *_: note(running.pop()), always_call=True),
-        )
-    ]
-    try:
-        with preserved(model), torch.no_grad():
-            torch.manual_seed(0)
-            model(**given)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with preserved(model), torch.no_grad(), _watched(model, begin, lambda *_: note(running.pop())):
+        torch.manual_seed(0)
+        model(**given)
     changed = [leaf.path for leaf in held if not torch.equal(leaf.tensor, before[leaf.path][1])]
     if not changed:
         return PromiseFinding()
@@ -162,9 +171,26 @@ def each_has_gradient(subject: Subject) -> PromiseFinding:
     if not cut:
         return PromiseFinding(note=f"without effect in this call, and without gradient: {listed(list(without))}")
     told = f"{subject.name} gives no gradient to parameters that change its answer: {len(cut)} of {len(named)}."
-    path = cut[0].rpartition(".")[0]
+    path = _cutter(model, inputs) or cut[0].rpartition(".")[0]
     culprit = Culprit(path, "module", None, _NO_GRADIENT, type(model.get_submodule(path)).__name__)
     return PromiseFinding.broken(told, [listed(cut)], _NO_GRADIENT, culprit)
+
+
+def _cutter(model: torch.nn.Module, inputs: dict[str, Any]) -> str:
+    """Return the first module to end that has parameters and began with gradients on, but gives none; empty if none."""
+    running: list[bool] = []
+    found: list[str] = []
+
+    def end(path: str, output: object) -> None:
+        first = next((tensor for _, tensor in walk(output) if tensor.is_floating_point()), None)
+        is_trained = any(parameter.requires_grad for parameter in model.get_submodule(path).parameters())
+        if running.pop() and is_trained and first is not None and not first.requires_grad:
+            found.append(path)
+
+    with preserved(model), torch.enable_grad(), _watched(model, lambda _: running.append(torch.is_grad_enabled()), end):
+        torch.manual_seed(0)
+        model(**inputs)
+    return found[0] if found else ""
 
 
 def _changes(answer: Callable[[], Answer], before: Answer, parameters: Iterable[torch.nn.Parameter]) -> bool | None:
