@@ -156,11 +156,9 @@ def _before(error: BaseException) -> BaseException | None:
 
 def _is_of_user(error: BaseException) -> bool:
     """Tell whether an exception came through a line that is neither ours nor a library's."""
-    from pytest_tfdebug.environment import is_of_python
+    from pytest_tfdebug.frames import is_users
 
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if not _is_own(frame.f_globals)]
-    files = {frame.f_code.co_filename for frame in frames}
-    return any(not file.startswith("<") and not is_of_python(file) for file in files)
+    return any(is_users(frame) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _is_own(module: dict[str, Any]) -> bool:

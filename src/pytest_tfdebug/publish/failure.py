@@ -11,7 +11,8 @@ from _pytest._code.code import ExceptionChainRepr, ReprEntry, ReprFileLocation
 from _pytest.pathlib import bestrelpath
 
 from pytest_tfdebug.errors import CheckError
-from pytest_tfdebug.publish.note import RAISED, is_library
+from pytest_tfdebug.frames import is_users
+from pytest_tfdebug.publish.note import RAISED
 from pytest_tfdebug.redaction import leaving
 from pytest_tfdebug.report.check_text import WIDTH
 from pytest_tfdebug.workers import told
@@ -100,7 +101,7 @@ def _rewrite(
 
 def _end_at_the_users_call(shown: ExceptionChainRepr, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
     """End the traceback at the user's call that failed a check, without the lines of torch and this package below."""
-    calls = [entry for entry in excinfo.traceback if not is_library(entry.frame.raw)]
+    calls = [entry for entry in excinfo.traceback if is_users(entry.frame.raw)]
     entries, at = list(shown.reprtraceback.reprentries), shown.reprcrash
     if not calls or at is None:
         return

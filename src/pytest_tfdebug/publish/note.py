@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import sysconfig
-from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_tfdebug.frames import is_users, package_of
 from pytest_tfdebug.options import Options
 
 if TYPE_CHECKING:
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.errors import CheckError
     from pytest_tfdebug.records import SourceRange
 
-#: Packages that are often installed from a checkout; their lines are never the user's.
-_LIBRARIES = frozenset({"pytest_tfdebug", "torch", "transformers"})
 #: Packages that call every test.
 _RUNNERS = frozenset({"_pytest", "pluggy"})
 #: Records of the running test whose report has not been made yet.
@@ -53,24 +49,8 @@ def calling_line() -> SourceRange | None:
     from pytest_tfdebug.records import SourceRange
 
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller's frame
-    while frame is not None and _package(frame) not in _RUNNERS:
-        if not is_library(frame):
+    while frame is not None and package_of(frame) not in _RUNNERS:
+        if is_users(frame):
             return SourceRange(frame.f_code.co_filename, frame.f_lineno, frame.f_lineno)
         frame = frame.f_back
     return None
-
-
-def _package(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__")).partition(".")[0]
-
-
-def is_library(frame: FrameType) -> bool:
-    """Tell whether a frame runs an installed package, or one of ``_LIBRARIES`` wherever its source is."""
-    return _package(frame) in _LIBRARIES or frame.f_code.co_filename.startswith(_installed())
-
-
-@cache
-def _installed() -> tuple[str, ...]:
-    """Return the beginnings of the paths of installed files, and ``<`` for code that is in no file."""
-    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return (*(f"{folder}{os.sep}" for folder in folders), "<")

@@ -7,14 +7,13 @@ import linecache
 import os
 import re
 import sys
-import sysconfig
 import textwrap
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.frames import is_users, module_of, package_of
 from pytest_tfdebug.redaction import redact
 from pytest_tfdebug.triage import text
 
@@ -32,23 +31,6 @@ _RAISE = dis.opmap["RAISE_VARARGS"]
 _VERDICTS = frozenset({"AssertionError", "Failed"})
 #: This package's own errors already say what to do, about their cause too.
 _OWN_ERROR = "TFDebugError"
-_LIBRARY_DIRECTORIES = tuple(
-    {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib")}
-)
-#: Packages that are never the user's code, even if a developer has installed them from a checkout.
-_LIBRARIES = frozenset(
-    {
-        "torch",
-        "transformers",
-        "transformers_modules",  # the code of a repository, in the hub's cache
-        "huggingface_hub",
-        "safetensors",
-        "tokenizers",
-        "accelerate",
-        "peft",
-    }
-)
-_OWN_DIRECTORY = os.path.realpath(Path(__file__).parents[1]) + os.sep
 
 
 @dataclass(frozen=True)
@@ -166,24 +148,6 @@ class Failure:
         for frame in self.frames:
             values = frame.f_locals
             yield from ((frame, values[name]) for name in names if values.get(name) is not None)
-
-
-def is_users(frame: FrameType) -> bool:
-    """Whether a frame runs the user's code: not the standard library, an installed package or this package."""
-    name = frame.f_code.co_filename
-    if name.startswith("<") or package_of(frame) in _LIBRARIES:
-        return False
-    return not os.path.realpath(name).startswith((*_LIBRARY_DIRECTORIES, _OWN_DIRECTORY))
-
-
-def module_of(frame: FrameType) -> str:
-    """Return the name of the module whose code a frame runs."""
-    return str(frame.f_globals.get("__name__", ""))
-
-
-def package_of(frame: FrameType) -> str:
-    """Return the name of the package whose code a frame runs."""
-    return module_of(frame).partition(".")[0]
 
 
 def is_a(value: object, name: str) -> bool:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.frames import is_users, package_of
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.failure import is_a, is_users, package_of
+from pytest_tfdebug.triage.failure import is_a
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:

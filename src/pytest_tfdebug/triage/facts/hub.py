@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.environment import hub_cache
+from pytest_tfdebug.frames import module_of, package_of
 from pytest_tfdebug.triage import text
 from pytest_tfdebug.triage.facts.names import nearest
-from pytest_tfdebug.triage.failure import module_of, package_of
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:

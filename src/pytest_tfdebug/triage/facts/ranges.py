@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_tfdebug.frames import is_users, module_of
 from pytest_tfdebug.triage import text
-from pytest_tfdebug.triage.failure import is_a, is_users, module_of
+from pytest_tfdebug.triage.failure import is_a
 from pytest_tfdebug.triage.rule import Facts
 
 if TYPE_CHECKING:
