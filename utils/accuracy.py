@@ -64,16 +64,7 @@ def ours(
     hold: Callable[[Trace], Trace] = lambda recorded: recorded,
     **settings: Any,  # noqa: ANN401 - of compare
 ) -> Answer:
-    """Return the module that this package names, if the kind is right too.
-
-    Args:
-        right: The reference.
-        wrong: The model with the bug.
-        inputs: Of both.
-        bug: The bug.
-        hold: Makes of the reference's trace what the port is held to.
-        settings: Of the comparison.
-    """
+    """Return the module that this package names, if the kind is right too."""
     expected, actual = hold(trace(right, **inputs)), trace(wrong, **inputs)
     return _answer(compare(expected, actual, internal="fail", **settings).culprit, bug)
 

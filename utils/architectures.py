@@ -71,10 +71,6 @@ _LOOKED_AT = ("golden", "overflow", "kernels", "floors", "culprit")
 def small(kind: str, families: Iterable[str] = FAMILIES) -> tuple[torch.nn.Module, Inputs]:
     """Return a seeded model of an architecture in eval mode, and inputs that its forward takes.
 
-    Args:
-        kind: The model type.
-        families: Where its class is looked up, in this order.
-
     Raises:
         ValueError: If none of the small configurations gives a model that runs.
     """

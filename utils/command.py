@@ -33,13 +33,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def parser(doc: str | None, *options: str, **defaults: object) -> argparse.ArgumentParser:
-    """Return a parser with some of the options that scripts share.
-
-    Args:
-        doc: The script's docstring.
-        options: Names of these options.
-        defaults: Other defaults of them.
-    """
+    """Return a parser with some of the options that scripts share."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in options:
         settings = {"default": defaults[name]} if name in defaults else {}

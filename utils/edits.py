@@ -95,14 +95,7 @@ def _changed(node: ast.AST, text: Callable[[ast.AST], str]) -> Iterator[str]:
 def infected(
     edits: list[Edit], count: int, draw: random.Random, infect: Callable[[Edit], Any]
 ) -> Iterator[tuple[Edit, Any]]:
-    """Yield so many random edits of different lines, each with the model that has it.
-
-    Args:
-        edits: All that may be made.
-        count: How many are wanted.
-        draw: Gives the order.
-        infect: Returns the model with an edit; None where the edit changes too little to be a bug.
-    """
+    """Yield so many random edits of different lines, each with the model that has it."""
     draw.shuffle(edits)
     used: set[tuple[str, int]] = set()
     for edit in edits:

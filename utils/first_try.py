@@ -48,12 +48,7 @@ Place = tuple[str, int]
 
 
 def ran_in(port: Any, case: Any) -> dict[str, dict[int, set[str]]]:  # noqa: ANN401
-    """Return the lines of a port's package that its forward runs, by module, with the paths of modules that run each.
-
-    Args:
-        port: The port.
-        case: Its models.
-    """
+    """Return the lines of a port's package that its forward runs, by module, with the paths of those modules."""
     files = {
         str(getattr(module, "__file__", "")): name
         for name, module in list(sys.modules.items())
@@ -90,13 +85,7 @@ class Equivalents:
                 self._users.setdefault(made, []).append(value.index)
 
     def of(self, file: str, line: int, wrong: Values) -> set[Place]:
-        """Return the places in the reference's sources; empty where nothing tells.
-
-        Args:
-            file: The edited file of the port.
-            line: The edited line.
-            wrong: The values of the edited port.
-        """
+        """Return the places in the reference's sources; empty where nothing tells."""
         return self._by_line(file, line) | self._by_value(wrong)
 
     def _by_value(self, wrong: Values) -> set[Place]:

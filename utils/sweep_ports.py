@@ -59,12 +59,7 @@ class Loaded:
 
 
 def from_folder(read: Callable[[Path], Any], *, is_version_4: bool) -> Callable[[Loaded, torch.nn.Module], None]:
-    """Return what loads a port from a folder that ``save_pretrained`` writes.
-
-    Args:
-        read: The port's own loader.
-        is_version_4: Write rotary parameters as transformers 4 does, as most checkpoints have them.
-    """
+    """Return what loads a port from a folder that ``save_pretrained`` writes."""
 
     def load(port: Loaded, reference: torch.nn.Module) -> None:
         with tempfile.TemporaryDirectory() as name:

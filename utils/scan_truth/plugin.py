@@ -123,12 +123,7 @@ def _location(longrepr: object) -> tuple[str, int, str]:
 
 
 def _report(rows: Iterable[Row], broken: set[str]) -> dict[str, dict[str, Any]]:
-    """Return a scan's report of the rows, with some keys that it does not have.
-
-    Args:
-        rows: What the run saw.
-        broken: The models of which a file could not be collected.
-    """
+    """Return a scan's report of the rows, with some keys that it does not have."""
     from pytest_tfdebug.scan.report.result import Case, CommonTest
 
     tests: dict[str, dict[tuple[str, str, str], list[Row]]] = {}
