@@ -96,9 +96,12 @@ def load(path: Path, written_by: str = "python -m pytest_tfdebug.scan") -> dict[
         report: dict[str, dict[str, Any]] = json.loads(check_json(read(path, _LONGEST)).decode())
         if isinstance(report, dict) and _MARK in report:
             kind = "a whole baseline"
-            return _expanded(report)
-        kind = "a report of this scanner"
-        convert(report, dict[str, _Test])
+            report = _expanded(report)
+        else:
+            kind = "a report of this scanner"
+            convert(report, dict[str, _Test])
+        if not report:
+            raise ValueError("it has no test")
     except OSError as error:
         raise ScanError(f"Cannot read {path}: {error.strerror or error}; write it with {written_by}.") from error
     except MISTAKES as error:
