@@ -1,8 +1,13 @@
 """``--tf-repro`` writes a folder whose script runs the test again, with the inputs of the call beside it."""
 
+import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from unittest.mock import Mock
 
 import pytest
 from safetensors.torch import load_file
@@ -67,8 +72,8 @@ def test_model():
 WO = "model.encoder.block[1].layer[1].DenseReluDense.wo.weight.data"
 
 
-def written(pytester):
-    (script,) = pytester.path.glob("tfdebug-repro/*/repro.py")
+def written(pytester, root="tfdebug-repro"):
+    (script,) = pytester.path.glob(f"{root}/*/repro.py")
     return script
 
 
@@ -172,11 +177,91 @@ def test_a_test_that_was_taken_for_the_folder_is_said(pytester):
     assert (pytester.path / "test_it.py").is_file()
 
 
-def test_a_folder_that_cannot_be_written_is_said_under_the_failure(pytester):
-    pytester.makepyfile(test_it=OVERFLOW.format(marker="", wrong=f"{WO}.fill_(3e38)"))
-    (pytester.path / "file").write_text("in the way")
+INFINITE = """
+import pytest, torch
 
-    failed = pytester.runpytest("--tf-repro=file")
+@pytest.mark.overflow_free
+@pytest.mark.parametrize("name", {names!r}, ids=ascii)
+def test_it(name):
+    torch.nn.Linear(2, 2)(torch.full((1, 2), float("inf")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "why"), [("file", "File exists"), ("dangling", "File exists"), ("read-only", "Permission denied")]
+)
+def test_a_folder_that_cannot_be_written_is_said_under_the_failure(pytester, way, why, monkeypatch):
+    pytester.makepyfile(test_it=INFINITE.format(names=["a"]))
+    place = pytester.path / way
+    if way == "file":
+        place.write_text("in the way")
+    elif way == "dangling":
+        place.symlink_to("nowhere")
+    else:  # a mode would not do: root writes everywhere
+        denied = PermissionError(errno.EACCES, why)
+        monkeypatch.setattr(tempfile, "mkdtemp", Mock(side_effect=denied))
+
+    failed = pytester.runpytest_inprocess(f"--tf-repro={way}", "-p", "no:cacheprovider")
 
     failed.assert_outcomes(failed=1)
-    failed.stdout.fnmatch_lines(["*DenseReluDense.wo*has infs*", "*No repro: *"])
+    failed.stdout.re_match_lines(
+        [rf".*No repro: {place}/\S+ cannot be written: {why}\. Name another folder: --tf-repro=DIR\.$"]
+    )
+
+
+def test_a_repro_that_is_interrupted_leaves_the_earlier_one(pytester, monkeypatch):
+    pytester.makepyfile(test_it=INFINITE.format(names=["a"]))
+    pytester.runpytest_inprocess("--tf-repro=there")
+    (earlier,) = (file.read_text() for file in pytester.path.glob("there/*/repro.py"))
+    monkeypatch.setattr("pytest_tfdebug.repro.write._script", Mock(side_effect=KeyboardInterrupt))
+
+    pytester.runpytest_inprocess("--tf-repro=there", no_reraise_ctrlc=True)
+
+    (folder,) = pytester.path.glob("there/*")
+    assert (folder / "repro.py").read_text() == earlier
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "file", "folder"])
+def test_what_stands_in_the_place_of_a_repro_is_replaced_and_not_followed(pytester, kind):
+    pytester.makepyfile(test_it=INFINITE.format(names=["a"]))
+    pytester.mkdir("precious").joinpath("kept").touch()
+    options = ("--tf-repro=there", "-p", "no:cacheprovider")
+    pytester.runpytest_inprocess(*options)
+    place = written(pytester, "there").parent
+    shutil.rmtree(place)
+    {
+        "link": lambda: place.symlink_to(pytester.path / "precious"),
+        "pipe": lambda: os.mkfifo(place),
+        "file": place.touch,
+        "folder": lambda: (place / "repro.py").mkdir(parents=True),
+    }[kind]()
+
+    pytester.runpytest_subprocess(*options, timeout=60)
+
+    assert written(pytester, "there").is_file()
+    assert not place.is_symlink()
+    assert [file.name for file in (pytester.path / "precious").iterdir()] == ["kept"]
+
+
+def test_every_name_of_a_test_has_a_repro_that_is_python(pytester):
+    names = [
+        "日本語" * 60,
+        "🙂" * 200,
+        "a\x00b",
+        "a\x1b[2Jb",
+        "..",
+        "../../up",
+        "/etc/passwd",
+        '"""',
+        "{test}",
+        "x" * 3000,
+    ]
+    pytester.makepyfile(test_it=INFINITE.format(names=names).replace("ids=ascii", "ids=lambda name: name"))
+    pytester.makeini("[pytest]\ndisable_test_id_escaping_and_forfeit_all_rights_to_community_support = true\n")
+
+    pytester.runpytest_inprocess("--tf-repro=there")
+
+    scripts = list(pytester.path.glob("there/*/repro.py"))
+    assert len(scripts) == len(names) == len(list(pytester.path.glob("there/*")))
+    for script in scripts:
+        compile(script.read_bytes(), script, "exec")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import shutil
 import sys
+import tempfile
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_tfdebug.environment import environment, is_of_python
 from pytest_tfdebug.options import Options
-from pytest_tfdebug.redaction import redact, redacted
+from pytest_tfdebug.redaction import printable, redact, redacted
 from pytest_tfdebug.redaction.names import is_secret
 from pytest_tfdebug.tracing.record.leaves import walk, walk_inputs
+from pytest_tfdebug.tracing.record.replacing import PARTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     import pytest
     import torch
 
+#: Bytes of the folder's name, and characters of a value.
 _LONGEST_NAME, _LONGEST_VALUE = 120, 200
 #: Options of the run that change what a check does.
 _CARRIED = {"golden_dir": "--tf-golden-dir", "golden_variant": "--tf-golden-variant", "device": "--tf-device"}
@@ -53,14 +56,22 @@ def write_repro(
         return f"No repro: --tf-repro took {root} for its folder. Name the tests first, or the folder: --tf-repro=DIR."
     directory = item.config.invocation_params.dir / root / _directory_name(f"{item.nodeid}.{what}")
     try:
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        _write_inputs(directory, args, kwargs)
-        known = redacted(environment(model, with_git=True).to_dict())
-        (directory / "environment.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
-        (directory / "repro.py").write_text(_script(item, what), encoding="utf-8")
-    except (OSError, RuntimeError, ValueError, TypeError) as error:
-        shutil.rmtree(directory, ignore_errors=True)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".", suffix=PARTIAL, dir=directory.parent) as folder:
+            made = Path(folder, "made")
+            made.mkdir()
+            _write_inputs(made, args, kwargs)
+            known = redacted(environment(model, with_git=True).to_dict())
+            (made / "environment.json").write_text(json.dumps(known, indent=1), encoding="utf-8")
+            (made / "repro.py").write_text(_script(item, what), encoding="utf-8")
+            if os.path.lexists(directory):  # of an earlier run, or a link to somewhere else, which is not followed
+                directory.rename(Path(folder, "earlier"))
+            made.rename(directory)
+    except OSError as error:
+        return (
+            f"No repro: {directory} cannot be written: {error.strerror or error}. Name another folder: --tf-repro=DIR."
+        )
+    except (RuntimeError, ValueError, TypeError) as error:
         return f"No repro: {redact(str(error)).splitlines()[0] if str(error) else type(error).__name__}."
     return f"Repro: python {directory / 'repro.py'}\n  It holds the inputs, the environment and what runs the test."
 
@@ -100,7 +111,7 @@ def _script(item: pytest.Item, what: str) -> str:
     options = [f"{flag}={value}" for flag, value in given.items() if value and redact(value) == value]
     return _SCRIPT.format(
         what=what,
-        test=test.replace("\\", "/").replace('"', "'"),
+        test=printable(test).replace("\\", "/").replace('"', "'"),
         paths=[path for path in paths if redact(path) == path],
         root=str(config.rootpath),
         arguments=[test, f"--rootdir={config.rootpath}", *ini, *options],
@@ -109,5 +120,5 @@ def _script(item: pytest.Item, what: str) -> str:
 
 def _directory_name(label: str) -> str:
     """Return a name that every file system takes, and that no two tests share."""
-    short = re.sub(r"[^\w.\-]+", "_", redact(label))[-_LONGEST_NAME:].strip("_.")
+    short = re.sub(r"[^\w.\-]+", "_", redact(label)).encode()[-_LONGEST_NAME:].decode("utf-8", "ignore").strip("_.")
     return f"{short}-{blake2b(label.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
