@@ -21,6 +21,7 @@ from pytest_tfdebug.parity.calls.call_notes import (
     input_problem,
     names,
     non_finite,
+    recoded_masks,
     told_adapters,
     told_arguments,
     unseen,
@@ -72,7 +73,7 @@ def judge_calls(compared: Compared) -> Verdict:
         return Verdict(
             notes=[
                 *unseen(tree.roots),
-                *given_to_model(tree.roots),
+                *recoded_masks(tree.roots),
                 *harmless_differences(compared),
                 *non_finite(compared),
             ]

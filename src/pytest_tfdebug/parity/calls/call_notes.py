@@ -27,15 +27,19 @@ TO_OPEN = (
 
 def given_to_model(roots: list[CallComparison]) -> Iterator[str]:
     """Mention what models are given, beside tensors, that the expected ones are not, and masks in other numbers."""
+    yield from recoded_masks(roots)
     for root in roots:
-        for leaf in root.inputs:
-            if leaf.problem == "recoded":
-                yield (
-                    f"{leaf.leaf} is a mask in other numbers than the expected forward was given. If this model means "
-                    "the same by them, it was given another mask."
-                )
         if given := other_arguments(root, is_strict=True):
             yield told_arguments(root.call, given)
+
+
+def recoded_masks(roots: list[CallComparison]) -> Iterator[str]:
+    """Mention masks that a model is given in other numbers than the expected one."""
+    for leaf in (leaf for root in roots for leaf in root.inputs if leaf.problem == "recoded"):
+        yield (
+            f"{leaf.leaf} is a mask in other numbers than the expected forward was given. If this model means the "
+            "same by them, it was given another mask."
+        )
 
 
 def unseen(roots: list[CallComparison]) -> list[str]:
