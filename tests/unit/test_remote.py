@@ -5,10 +5,11 @@ from pathlib import Path
 
 import fsspec
 import pytest
-import torch  # noqa: F401 - pytester unloads what a run inside this process has loaded
+import torch
 
 import pytest_tfdebug.goldens.fixture  # noqa: F401 - likewise
-from pytest_tfdebug import GoldenError
+from pytest_tfdebug import GoldenError, trace
+from pytest_tfdebug.goldens.store.golden_file import load, save
 from pytest_tfdebug.goldens.store.place import GoldenPlace
 from pytest_tfdebug.goldens.store.remote import RemoteDirectory
 
@@ -111,6 +112,51 @@ def test_what_came_in_part_is_fetched_once_more_and_never_kept(directory, url, t
     assert str(caught.value) == f"{url}/{NAME} came with 2 of its 5 bytes, twice. Try again later."
     assert len(calls) == 2
     assert fresh.fetch(NAME).read_text() == "whole"
+
+
+#: What a server does to a golden: its status, what it sends of the bytes, whether it says how many, and what is told.
+FAULTS = {
+    "503": ("503 Service Unavailable", lambda _: b"", True, "cannot be read: "),
+    "cut": ("200 OK", lambda body: body[:-9], False, "cannot be read: "),
+    "half": ("200 OK", lambda body: body[: len(body) // 2], True, "came with "),
+    "a page": ("200 OK", lambda _: b"<html>", True, "came with 6 of its "),
+    "a page as long": ("200 OK", lambda body: b"<html>".ljust(len(body)), True, "is empty, truncated or not a saf"),
+    "a flipped bit": ("200 OK", lambda body: body[:-9] + bytes([body[-9] ^ 1]) + body[-8:], True, "is damaged"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_a_server_does_wrong_is_told_by_the_url_and_not_kept(s3, tmp_path, monkeypatch, fault):
+    from moto.server import DomainDispatcherApplication
+
+    status, sent, is_told, message = FAULTS[fault]
+    real = DomainDispatcherApplication.__call__
+
+    def faulty(app, environ, start):
+        if environ["REQUEST_METHOD"] != "GET" or not environ["PATH_INFO"].endswith(".safetensors"):
+            return real(app, environ, start)
+        headers = []
+        whole = b"".join(real(app, environ, lambda _status, given, *_: headers.extend(given)))
+        length = len(sent(whole) if is_told else whole)
+        others = [header for header in headers if header[0].lower() != "content-length"]
+        start(status, [*others, ("Content-Length", str(length))])
+        return [sent(whole)]
+
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    fsspec.filesystem("s3").clear_instance_cache()
+    model = torch.nn.Linear(4, 4)
+    save(tmp_path / "golden", trace(model, torch.ones(2, 4)), model, "test_it.py::test_port")
+    RemoteDirectory(s3, tmp_path).put(NAME, tmp_path / "golden")
+
+    monkeypatch.setattr(DomainDispatcherApplication, "__call__", faulty)
+    with pytest.raises(GoldenError) as caught:
+        GoldenPlace(RemoteDirectory(s3, tmp_path), NAME).read(load)
+    monkeypatch.setattr(DomainDispatcherApplication, "__call__", real)
+
+    assert str(caught.value).startswith(f"{s3}/{NAME} ")
+    assert message in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)
+    assert GoldenPlace(RemoteDirectory(s3, tmp_path), NAME).read(load).trace.calls
 
 
 def test_a_copy_that_cannot_be_read_is_fetched_anew(directory, url, tmp_path):

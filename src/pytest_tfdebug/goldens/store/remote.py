@@ -53,8 +53,7 @@ class RemoteDirectory:
         """Return a copy of the golden on this machine, and forget those of its earlier versions."""
         copy = self._copy(name)
         if not copy.exists():
-            with _Told(self.named(name), "read"):
-                replace_atomically(copy, lambda temporary: self._download(name, Path(temporary)))
+            replace_atomically(copy, lambda temporary: self._download(name, Path(temporary)))
             for other in copy.parent.iterdir():
                 if other != copy and other.is_file() and time.time() - other.stat().st_mtime > _KEPT:
                     other.unlink(missing_ok=True)
@@ -77,7 +76,8 @@ class RemoteDirectory:
         """Fetch a golden; once more where fewer or more bytes came than the server says that it has."""
         size = self._listing(name).get(name.rpartition("/")[2], {}).get("size")
         for _ in range(2):
-            self._files.get_file(self._at(name), temporary)
+            with _Told(self.named(name), "read"):  # what the server raises is no fault of the copy
+                self._files.get_file(self._at(name), temporary)
             came = temporary.stat().st_size
             if size is None or came == size:
                 return
