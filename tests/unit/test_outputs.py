@@ -1,11 +1,14 @@
 """Every output of a reference is held to one of the port's element by element, or the comparison does not pass."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
 from transformers import BertConfig, BertModel, DacConfig, DacModel, LlamaConfig, LlamaForCausalLM
 
 from pytest_tfdebug import TFDebugError, compare, trace
+from pytest_tfdebug.parity.pair.alike import chosen, likeness
 
 IDS = torch.randint(3, 64, (2, 6), generator=torch.Generator().manual_seed(0))
 
@@ -184,3 +187,51 @@ def test_a_model_may_not_return_less_than_it_did():
     model.pooler = None
 
     assert not compare(expected, trace(model, IDS)).ok
+
+
+class Inverted(nn.Module):
+    """A port of BERT that means by its mask what is hidden."""
+
+    def __init__(self, model, scale=1.0):
+        super().__init__()
+        self.own, self.scale = model, scale
+
+    def forward(self, input_ids, attention_mask):
+        return self.own.own(input_ids, attention_mask=1 - attention_mask).last_hidden_state * self.scale
+
+
+class Plain(nn.Module):
+    """BERT, of a class of its own."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.own = model
+
+    def forward(self, input_ids, attention_mask):
+        return self.own(input_ids, attention_mask=attention_mask).last_hidden_state
+
+
+@pytest.mark.parametrize("hidden", [0, 2])
+def test_a_mask_that_another_model_means_the_other_way_round_is_a_note(hidden):
+    mask = torch.ones(2, 6)
+    mask[:, 6 - hidden :] = 0
+    reference = Plain(bert())
+
+    report, wrong = (
+        compare(trace(reference, IDS, attention_mask=mask), trace(port, IDS, attention_mask=1 - mask))
+        for port in (Inverted(reference), Inverted(reference, 1.5))
+    )
+    same = compare(trace(reference, IDS, attention_mask=mask), trace(reference, IDS, attention_mask=1 - mask))
+
+    assert report.ok
+    assert "['attention_mask'] is a mask in other numbers than the expected forward was given." in str(report)
+    assert (wrong.ok, wrong.culprit.kind == "inputs") == (False, False)
+    assert (same.ok, same.culprit.kind) == (False, "inputs")
+
+
+def test_names_that_are_most_alike_belong_together_each_once():
+    mine, theirs = ["text.states", "image.pooled", "image.states"], ["image_output.states", "text_output.states"]
+
+    pairs = chosen(itertools.product(mine, theirs), lambda own, other: -likeness(own, other))
+
+    assert pairs == [("text.states", "text_output.states"), ("image.states", "image_output.states")]

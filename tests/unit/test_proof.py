@@ -146,3 +146,27 @@ def test_without_seconds_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(proof, "SECONDS", 0)
 
     assert not report_on_bug("llama-eps").culprit.proved
+
+
+class Renamed(torch.nn.Module):
+    """A port that returns its states under names of its own, in another order."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.own = model
+
+    def forward(self, **inputs):
+        out = self.own(**inputs, output_hidden_states=True)
+        return {"c": out.hidden_states[2], "a": out.hidden_states[1], "b": out.hidden_states[0]}
+
+
+def test_which_output_is_which_may_be_a_guess():
+    right, inputs = build("bert")
+    wrong = copy.deepcopy(right)
+    for layer in wrong.encoder.layer:
+        layer.attention.output.LayerNorm.eps = 1e-2
+
+    expected = pytest_tfdebug.trace(right, **inputs, output_hidden_states=True)
+    report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(Renamed(wrong), **inputs))
+
+    assert "eps 1e-12 or eps 0 instead of 0.01 at modeling_bert.py:" in report.culprit.proved
