@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _ROPE = r"rotate_half|cos|sin|rotary|rope|freqs"
 _ATTENTION = r"attention_interface|matmul|scaled_dot|softmax|scaling|bmm|mask"
-_NORM = r"norm|rsqrt|variance|pow\(2\)|weight \*"
+_NORM = r"norm|\bln_\w+|rsqrt|variance|pow\(2\)|weight \*"
 _RESIDUAL = r"residual|hidden_states \+|\+ hidden_states|attn_output \+"
 _MLP = r"act_fn|gate|up_proj|down_proj|fc1|fc2|chunk|activation"
 _EXPERTS = r"expert|router|top_?k|gate|routing|weights|scores|moe"

@@ -40,6 +40,7 @@ class Interval:
         steps: For each strength, the values that may be wrong, those of the strength before left out.
         before: Values that only seem right: what is inferred of them, or their order, was not seen.
         factor: How many times the bound the first array is, where it is a multiple of it; 0 where it is not.
+        multiples: The bound then, and the values before it that the array is a multiple of, too.
     """
 
     first: Array | None
@@ -48,6 +49,7 @@ class Interval:
     steps: dict[Strength, list[int]] = field(default_factory=dict)
     before: list[int] = field(default_factory=list)
     factor: float = 0.0
+    multiples: set[int] = field(default_factory=set)
 
 
 def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Collection[int] = ()) -> Interval | None:
@@ -70,7 +72,7 @@ def find_interval(reference: ReferenceValues, arrays: Sequence[Array], wrong: Co
     shown: set[int] = set()
     for strength, end in ends.items():
         upto = reference.statement(reference.at(end)) if strength == "statement" else {end}
-        more = (reference.ancestors(upto) & is_open | ({end} if found.factor else set())) - shown
+        more = (reference.ancestors(upto) & is_open | found.multiples) - shown
         found.steps[strength] = sorted(more)
         shown |= more
     before, turned = _before(reference, arrays, found, good)
@@ -90,6 +92,7 @@ def _ends(
     if multiples:
         found.bound = next((i for i in multiples if i in places), min(multiples))
         found.factor = multiples[found.bound]
+        found.multiples = {i for i in multiples if i <= found.bound}
     edge = next((i for i in of_size if i >= found.bound and i in reference.edges), found.bound)
     return {"statement": found.bound, "module": edge, "latest": latest}
 
