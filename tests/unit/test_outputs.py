@@ -234,4 +234,4 @@ def test_names_that_are_most_alike_belong_together_each_once():
 
     pairs = chosen(itertools.product(mine, theirs), lambda own, other: -likeness(own, other))
 
-    assert pairs == [("text.states", "text_output.states"), ("image.states", "image_output.states")]
+    assert set(pairs) == {("text.states", "text_output.states"), ("image.states", "image_output.states")}
