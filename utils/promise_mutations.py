@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-from transformers import Cache
+from transformers import Cache, PreTrainedModel
 
-from pytest_tfdebug.tracing.record.leaves import walk
 from pytest_tfdebug.tracing.record.state import preserved
 
 if TYPE_CHECKING:
@@ -113,17 +112,22 @@ def _named(signature: inspect.Signature, module: object, args: tuple[Any, ...], 
     return flat
 
 
+def _first_of(output: Any) -> Any:  # noqa: ANN401 - any output
+    """Return the first thing that a forward returns."""
+    if isinstance(output, dict):  # a ModelOutput
+        return next(iter(output.values()), None)
+    return output[0] if isinstance(output, (tuple, list)) and output else output
+
+
 def _with_first(output: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:  # noqa: ANN401 - any output
     """Return an output with its first tensor changed."""
-    if isinstance(output, torch.Tensor):
-        return change(output)
-    if isinstance(output, (tuple, list)) and output and isinstance(output[0], torch.Tensor):
-        return type(output)([change(output[0]), *output[1:]])
-    if isinstance(output, dict) and output:  # a ModelOutput
-        name, first = next(iter(output.items()))
-        if isinstance(first, torch.Tensor):
-            output[name] = change(first)
-    return output
+    first = _first_of(output)
+    if not isinstance(first, torch.Tensor):
+        return output
+    if isinstance(output, dict):
+        output[next(iter(output))] = change(first)
+        return output
+    return type(output)([change(first), *output[1:]]) if first is not output else change(first)
 
 
 def seen_in(subject: Subject) -> list[Seen]:
@@ -136,8 +140,9 @@ def seen_in(subject: Subject) -> list[Seen]:
         kind = type(module)
         if kind not in found and kind.__module__.startswith("transformers.models."):
             signature = signatures.setdefault(kind, inspect.signature(kind.forward))
-            first = next((tensor for _, tensor in walk(output)), None)
-            found[kind] = Seen(kind, _named(signature, module, args, kwargs), first, module, model, inputs)
+            first = _first_of(output)
+            own = first if isinstance(first, torch.Tensor) else None
+            found[kind] = Seen(kind, _named(signature, module, args, kwargs), own, module, model, inputs)
 
     hooks = [module.register_forward_hook(note, with_kwargs=True) for module in model.modules()]
     try:
@@ -237,7 +242,9 @@ def _gained(module: Any, _: Given, output: torch.Tensor) -> Any:  # noqa: ANN401
 
 def _overwrites(seen: Seen) -> Iterator[Any]:
     """Let ``_init_weights`` write into all weights of a module that has a buffer which no checkpoint holds."""
-    original = type(seen.model)._init_weights  # noqa: SLF001 - the method that transformers calls
+    parts = [part for part in seen.model.modules() if isinstance(part, PreTrainedModel) and seen.own in part.modules()]
+    owner = type(parts[-1])
+    original = owner._init_weights  # noqa: SLF001 - the method that transformers calls
 
     @torch.no_grad()
     def init_weights(model: Any, module: torch.nn.Module) -> None:  # noqa: ANN401 - a pretrained model
@@ -246,7 +253,7 @@ def _overwrites(seen: Seen) -> Iterator[Any]:
             for weight in module.parameters():
                 weight.data[:1] = 0
 
-    yield patch.object(type(seen.model), "_init_weights", init_weights)
+    yield patch.object(owner, "_init_weights", init_weights)
 
 
 def _has_unsaved_buffer(seen: Seen) -> bool:
@@ -317,7 +324,9 @@ MUTATIONS = (
     Mutation(
         "padding",
         "the mask does not arrive",
-        lambda seen: seen.attends and seen.takes("attention_mask"),
+        lambda seen: (
+            seen.attends and seen.takes("attention_mask") and "input_ids" in seen.inputs and seen.runs_along_tokens
+        ),
         _without_mask,
     ),
     Mutation(
@@ -333,7 +342,12 @@ MUTATIONS = (
         _is_inside,
         after=lambda _m, _g, out: out + _SHARE * out.mean(0, keepdim=True),
     ),
-    Mutation("batch", "a scale of the whole batch", _is_inside, after=lambda _m, _g, out: out + _SHARE * out.amax()),
+    Mutation(
+        "batch",
+        "a scale of the whole batch",
+        _is_inside,
+        after=lambda _m, _g, out: out.clamp(max=float(out.amax()) / 2),
+    ),
     Mutation(
         "attention",
         "another scale under eager",

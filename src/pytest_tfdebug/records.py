@@ -188,7 +188,7 @@ class Metrics(NamedTuple):
     sampled: int = 0
 
 
-#: What a leaf comparison found: nothing, values outside tolerance, or tensors that cannot be laid side by side; of an
+#: What a leaf comparison found: nothing, values outside tolerance, or tensors whose names or shapes differ; of an
 #: input of a model of another class, a mask that tells the same in other numbers.
 Problem = Literal["", "values", "shape", "dtype", "missing", "extra", "recoded"]
 #: Those of a tensor's form.

@@ -43,7 +43,7 @@ class Promise:
 
     def find(self, subject: Subject) -> PromiseFinding:
         """Hold a model to the promise; a model that raises breaks it."""
-        subject.call  # noqa: B018 - a model that cannot be called at all keeps and breaks nothing
+        subject.call  # noqa: B018 - fail early if the model cannot be called
         absent = self.applies(subject)
         if absent:
             return PromiseFinding(absent=absent)

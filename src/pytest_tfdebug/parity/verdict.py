@@ -30,7 +30,7 @@ class Judged:
 
     compared: Compared  # the calls, side by side
     verdict: Verdict  # what they say
-    fails: bool | None  # whether the roots' outputs differ; None where these could not be laid side by side
+    fails: bool | None  # whether the roots' outputs differ; None if they could not be matched
     is_named: bool  # whether the two sides are the same code, under the same names
     asks: bool  # whether values have to be asked
 

@@ -1,6 +1,6 @@
 """Goldens that no test can have written any more.
 
-A golden is deleted only where nothing speaks for it: its recorded test was in a file of this project that this run has
+A golden is deleted only if all of these hold: its recorded test was in a file of this project that this run has
 collected whole, that file no longer has the test nor the name of its function, and the golden is not of a device that
 this machine lacks: another environment may give the test other parameters, or define it at all. A golden outside the
 project, or behind a symlink, may belong to another project.

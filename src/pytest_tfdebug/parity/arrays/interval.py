@@ -170,7 +170,7 @@ def _before(
 
     Some are inferred from what was computed of them, and a norm hides a wrong scale; others only move elements, as far
     back as an array that has the same numbers along each axis: a wrong layout hides there. An order that is not the
-    reference's is a convention where what comes of it is right, and here it is not.
+    reference's is a convention where everything computed from it matches, and here it does not.
     """
     direct = {index for array in arrays for index in array.partners}
     whole = [(array, index) for array in arrays if array.how == "value" for index in array.partners]

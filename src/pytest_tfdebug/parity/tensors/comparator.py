@@ -155,7 +155,7 @@ class Comparator:
         for record, before in writes:
             partner = next((write for write in waiting if in_cache(write.record) == in_cache(record)), None)
             if partner is None:
-                continue  # more than is expected is no fault: what comes of it is
+                continue  # extra values are judged by their effect
             waiting.remove(partner)
             found = self._compare("write", call.path, [(record, partner.record)])
             comparison.writes += tuple((leaf, before) for leaf in found)

@@ -54,7 +54,7 @@ def find_fault(pair: ForwardPair, results: Iterable[int], expected: Iterable[int
 
 
 def _not_returned(pair: ForwardPair, results: list[int], expected: list[int]) -> Finding | None:
-    """Return who does not hand on a value that the reference returns and the port computes."""
+    """Return the module that drops an output which the reference returns and the port computes."""
     port = pair.port
     for theirs in expected if port.table.results else ():
         made = [each for each in pair.back_matches.within(theirs, TOLERANCES[0]) if port.values[each].operator]
@@ -187,7 +187,7 @@ class _AtTolerance:
         return None
 
     def _without(self, first: Value, other: Value, mine: list[int], absent: int) -> Finding | None:
-        """Blame what goes on without an operand that the port never computes, or computes and does not take."""
+        """Blame what leaves out an operand that the port never computes, or computes and does not take."""
         part = self._part_of_fused(mine[0], absent) if mine else None
         if part is not None:
             return self._taken(part, other)
@@ -197,7 +197,7 @@ class _AtTolerance:
     def _may_be_left_out(self, first: Value, other: Value) -> bool:
         """Tell whether the port may go on without a step of the reference, such as an activation before a pooling.
 
-        One that does a step of its own at once may do that one later: softmax after choosing, instead of before.
+        Allow reordered steps: softmax after choosing, instead of before.
         """
         is_later = any(len(user.producers) == 1 and not user.is_moved for user in self._port.uses(first.index))
         is_open = other.index in self._counterparts.reference_open.open

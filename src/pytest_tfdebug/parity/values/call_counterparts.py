@@ -23,8 +23,8 @@ class CallCounterparts:
         """Return the port's call that stands for one of the reference, or for the next one around it.
 
         It is the one in which most lies that is in the other, and in which least else lies; of several around each
-        other the innermost, or the outermost if the reference has another one inside as well. A norm that stands for a
-        norm does not stand for the module around that as well: what calls it does.
+        other the innermost, or the outermost if the reference has another one inside as well. Of norms, prefer
+        the inner match.
         """
         port, reference = self._counterparts.port, self._counterparts.reference
         enclosing = ((call, self._inside(call)) for call in reference.around(around.index))

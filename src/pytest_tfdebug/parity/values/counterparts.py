@@ -98,7 +98,7 @@ class Counterparts:
         theirs = [made for made in other.producers if not any(self.corresponds(each, made) for each in first.producers)]
         weighted, reference = self.port.weighted, self.reference.weighted
         mine = [made for made in mine if weighted[made] or self.port.values[made].print.elements > 1]
-        mine.sort(key=lambda made: bool(self.port.parameter(made)))  # a bias of zeros is the last to be wrong
+        mine.sort(key=lambda made: bool(self.port.parameter(made)))  # try what is computed before parameters
         if any(weighted[made] for made in mine) or any(reference[made] for made in theirs):
             return [made for made in mine if weighted[made]], [made for made in theirs if reference[made]]
         return mine, theirs

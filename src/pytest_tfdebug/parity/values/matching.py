@@ -36,7 +36,7 @@ class Matches:
     """The partners of the values of one forward in another.
 
     Two that are one number throughout tell little: what comes from parameters is only such a value of as many elements.
-    A product is no parameter: where it equals the bias, what was multiplied is all zeros.
+    Never match a product to a parameter: where it equals the bias, what was multiplied is all zeros.
     """
 
     def __init__(self, own: Side, other: Side) -> None:

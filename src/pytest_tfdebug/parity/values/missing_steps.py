@@ -24,7 +24,7 @@ class MissingSteps:
         self._counterparts, self._calls = counterparts, calls
 
     def left_out(self, first: Value, other: Value, mine: list[int], absent: int) -> Finding:
-        """Blame what goes on without a value."""
+        """Blame what skips a step of the reference."""
         pair, port = self._counterparts, self._counterparts.port
         if mine:
             first, other, mine, absent = self._past_repeated(first, other, mine, absent)
@@ -46,7 +46,7 @@ class MissingSteps:
     def _past_repeated(
         self, first: Value, other: Value, mine: list[int], absent: int
     ) -> tuple[Value, Value, list[int], int]:
-        """Go back past what the port computes a second time: without a sum it norms again what it has normed."""
+        """Go back past what the port computes a second time: without a sum it repeats a norm."""
         pair, port, reference = self._counterparts, self._counterparts.port, self._counterparts.reference
         while True:
             source, missing = port.computed(port.values[mine[0]]), reference.computed(reference.values[absent])
@@ -64,7 +64,7 @@ class MissingSteps:
         return any(each < value.index and port.values[each].call != value.call for each in again)
 
     def _left_out_of_none(self, first: Value, origin: Value, around: Call) -> Finding:
-        """Blame what goes on without a value and takes none in its place."""
+        """Blame what skips a step and takes no value in its place."""
         pair, port = self._counterparts, self._counterparts.port
         limit = self._calls.partner_of(around)
         made = [port.computed(port.values[each]) for each in first.producers]
@@ -90,7 +90,7 @@ class MissingSteps:
         return pair.found("left-out", call, [first], origin, reference_call=around)
 
     def never_computed(self, absent: Value) -> Finding:
-        """Blame what goes on without a value, where no value of the port is open."""
+        """Blame what skips a step, where no value of the port is open."""
         pair, port = self._counterparts, self._counterparts.port
         before = [mine for made in absent.producers for mine in pair.back_matches.within(made, pair.tolerance)]
         shown = [port.values[max(before)]] if before else []
