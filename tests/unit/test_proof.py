@@ -5,7 +5,6 @@ import time
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import pytest_tfdebug
 from bugs import BUGS
@@ -171,41 +170,3 @@ def test_which_output_is_which_may_be_a_guess():
     report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(Renamed(wrong), **inputs))
 
     assert "eps 1e-12 or eps 0 instead of 0.01 at modeling_bert.py:" in report.culprit.proved
-
-
-class Watched(TorchDispatchMode):
-    """Notes the axes along which weights are normed."""
-
-    def __init__(self):
-        super().__init__()
-        self.axes = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.overloadpacket is torch.ops.aten._weight_norm_interface:
-            self.axes.add(args[2])
-        return func(*args, **(kwargs or {}))
-
-
-class Normed(torch.nn.Module):
-    """A convolution whose weight is normed along an axis, by an operator of torch that checks nothing."""
-
-    def __init__(self, scale):
-        super().__init__()
-        torch.manual_seed(0)
-        conv = torch.nn.Conv1d(32, 32, 16, padding=8, groups=4)
-        self.conv, self.scale = torch.nn.utils.weight_norm(conv, dim=2), scale
-
-    def forward(self, states):
-        return torch.nn.functional.gelu(self.conv(states) * self.scale)
-
-
-@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated:FutureWarning")
-def test_an_operator_that_checks_nothing_is_run_on_nothing_but_what_it_was_recorded_with():
-    states = torch.randn(2, 32, 39, generator=torch.Generator().manual_seed(0))
-    right, wrong = Normed(1.0), Normed(1.1)
-
-    with Watched() as watched:
-        report = pytest_tfdebug.compare(pytest_tfdebug.trace(right, states), pytest_tfdebug.trace(wrong, states))
-
-    assert not report.ok
-    assert watched.axes == {2}

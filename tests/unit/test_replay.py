@@ -132,3 +132,28 @@ def test_a_model_that_needs_more_than_is_kept_is_not_kept(monkeypatch):
     assert tape.is_full
     assert not tape.steps
     assert not tape.tensors
+
+
+class Normed(nn.Module):
+    """A weight that is normed along an axis, by an operator of torch that checks nothing."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.direction, self.size = nn.Parameter(torch.randn(32, 8, 16)), nn.Parameter(torch.rand(1, 1, 16))
+
+    def forward(self, states):
+        return torch._weight_norm_interface(self.direction, self.size, 2)[0].sum((1, 2)) * states
+
+
+def test_an_operator_that_checks_nothing_runs_on_nothing_but_what_it_was_recorded_with():
+    values, tape = taped(Normed(), torch.ones(32))
+    step = next(step for step in tape.steps if step.operator == "_weight_norm_interface")
+    (direction, size, axis), kwargs = Run(tape, {}).given(step)
+
+    again = step.run(direction * 2, size * 2, axis, **kwargs)[0]
+
+    torch.testing.assert_close(again, 2 * tape.tensors[step.outs[0]])
+    for wrong in ((direction, size, 1), (direction, size.mT, axis), (direction.double(), size, axis)):
+        with pytest.raises(ValueError, match="checks nothing of what it is given"):
+            step.run(*wrong, **kwargs)
