@@ -147,7 +147,7 @@ class Normed(nn.Module):
 
 
 def test_an_operator_that_checks_nothing_runs_on_nothing_but_what_it_was_recorded_with():
-    values, tape = taped(Normed(), torch.ones(32))
+    _, tape = taped(Normed(), torch.ones(32))
     step = next(step for step in tape.steps if step.operator == "_weight_norm_interface")
     (direction, size, axis), kwargs = Run(tape, {}).given(step)
 
