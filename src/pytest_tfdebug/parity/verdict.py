@@ -123,7 +123,10 @@ def _in_lines(
         wrong = look.wrong_weights(*(("", "") if is_root else (item.call.path, item.expected.path)))
         if wrong:
             told = " ".join(wrong.values())
-            is_sure = look.pair is not None and all(map(look.pair.weights.is_sure, wrong))
+            weights = look.pair.weights if look.pair is not None else None  # of one name, they are not the same
+            is_sure = weights is not None and all(
+                each not in weights.unknown or weights.is_sure(each) for each in wrong
+            )
             blamed = replace(culprit, kind="weights", wrong="", why=told, weights=tuple(wrong), certain=is_sure)
             return replace(verdict, culprit=blamed)
     if item is not None and told_adapters(CallTree(compared), item):  # the adapter is the difference, and no line is

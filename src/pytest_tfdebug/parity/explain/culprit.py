@@ -55,7 +55,8 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
     if proof.is_reverse:
         return replace(look, culprit=_of_reference(named, places, told, is_certain=is_certain))
     if named.kind == "weights":  # it is not the other side's weight, whatever else would mend the forward too
-        return replace(look, culprit=replace(named, proved=told))
+        is_exchange = all(not mend.places for mend in proof.mends)
+        return replace(look, culprit=replace(named, certain=named.certain or is_exchange, proved=told))
     if any(not mend.places for mend in proof.mends):  # loaded into each other's place, or used in it: nothing tells
         return replace(look, culprit=replace(named, certain=False, proved=told))
     places = [place for place in places if not _is_right(place.finding.values[0], pair)]

@@ -61,13 +61,12 @@ class Weights:
     def is_sure(self, name: str) -> bool:
         """Tell whether a parameter is known to be another one, or to lie otherwise than this code takes it.
 
-        One whose numbers are in no parameter of the reference may be computed from some of its own: it is another one
-        only if those of its name in other layers are not.
+        Those of its name in other layers tell: one whose numbers are in no parameter of the reference may be computed
+        from some of its own, and one that holds the same of the reference in every layer is where it belongs.
         """
         if name in self.unknown:
             return self.is_known_elsewhere(name)
-        is_other_order = name not in self.transposed and name in self.reordered | self.joined
-        return not is_other_order or self.is_misplaced(name)
+        return name in self.transposed or self.is_misplaced(name)
 
     def is_known_elsewhere(self, name: str) -> bool:
         """Tell whether the other side has the parameters of this name in other layers."""
@@ -87,11 +86,12 @@ class Weights:
         others = " and ".join(map(repr, self.partners[name]))
         if name in self.transposed:
             return f"{name!r} holds the numbers of {others} transposed."
-        if not self.is_sure(name):
+        is_other_order = name in self.reordered or name in self.joined
+        if is_other_order and not self.is_sure(name):
             return (
                 f"{name!r} holds the numbers of {others}, and may hold them in another order than this code takes them."
             )
-        if name in self.reordered or name in self.joined:
+        if is_other_order:
             return f"{name!r} holds the numbers of {others} in another order than this code takes them."
         return f"{name!r} holds the numbers of {others}, which belong elsewhere."
 
