@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -75,6 +75,14 @@ class InputSequence:
     is_mask_inferred: bool = False  # the mask was not given and follows from the pad tokens at the ends of the rows
     # every input along it, with what to put at new positions
     aligned: Mapping[str, float] = field(default_factory=dict)
+    # a sequence of the same length that is padded with it: the decoder's, of a model that lays its tokens beside those
+    # of the encoder
+    beside: InputSequence | None = None
+
+    @property
+    def name(self) -> str:
+        """Its main input, and that of the sequence beside it."""
+        return self.main if self.beside is None else f"{self.main} and {self.beside.main}"
 
     @property
     def is_exact(self) -> bool:
@@ -157,6 +165,14 @@ def token_sequence(call: ObservedCall) -> InputSequence | None:
     by_name = {sequence.kind.name: sequence for sequence in find_sequences(call)[0]}
     has_decoder = any(call.inputs.get(main) is not None for main in KINDS[1].mains)
     return by_name.get("decoder" if has_decoder else "encoder")
+
+
+def together(one: InputSequence, other: InputSequence) -> InputSequence | None:
+    """Return two sequences of tokens as one that is padded like a whole; None where their lengths differ."""
+    if (one.batch, one.length, one.axis) != (other.batch, other.length, other.axis):
+        return None
+    masks = [mask for mask in (one.mask, other.mask) if mask is not None]
+    return replace(one, mask=torch.stack(masks).all(0) if masks else None, beside=other)
 
 
 def main_input(call: ObservedCall) -> tuple[str, torch.Tensor] | None:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.invariance.calls import model_traits
-from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences
+from pytest_tfdebug.invariance.calls.sequences import POINTERS, find_sequences, together
 from pytest_tfdebug.invariance.checks.base import COMMON, Check
 from pytest_tfdebug.invariance.explain.culprit import locate
 from pytest_tfdebug.invariance.explain.diagnosis import Leak, LeakRepeater, diagnose, observations
@@ -74,6 +74,14 @@ class PaddingCheck(Check):
         """Repeat the call in every way and return the first that changes the answer, or None."""
         sequences, reasons = find_sequences(self.call)
         self.outcome.skipped.extend(reasons)
+        leak = self._first_of(sequences)
+        tokens = [sequence for sequence in sequences if sequence.kind.unit == "tokens"]
+        if leak is None and self._refused and len(tokens) > 1:
+            joined = together(*tokens)
+            leak = self._first_of([joined]) if joined is not None else None
+        return leak
+
+    def _first_of(self, sequences: list[InputSequence]) -> Leak | None:
         tried = (self._try(sequence, made) for sequence in sequences for made in self._variants(sequence))
         return next((leak for leak in tried if leak is not None), None)
 
@@ -90,6 +98,8 @@ class PaddingCheck(Check):
         for side in chosen:
             for pads in lengths:
                 yield padded_alike(call, sequence, side, pads, settings.filler)
+        if sequence.beside is not None:
+            return
         yield from rows_alone(call, sequence)
         for side in chosen:
             made = ragged(call, sequence, side)
@@ -127,7 +137,7 @@ class PaddingCheck(Check):
         return None
 
     def _run(self, sequence: InputSequence, made: Repetition, *, with_caches: bool = True) -> Mismatch | None:
-        if sequence.main in self._refused:
+        if sequence.name in self._refused:
             return None
         try:
             outputs = self.outputs(made)
@@ -137,7 +147,7 @@ class PaddingCheck(Check):
                 map(self.is_refused, (made.expected_inputs, without_pads(made.inputs, sequence)))
             ):
                 return raised
-            self._refused.add(sequence.main)
+            self._refused.add(sequence.name)
             self.cannot_ask(made.label, raised)
             return None
         return self.compare(made, outputs, promises_finite=self._promises_finite, with_caches=with_caches)
@@ -147,8 +157,8 @@ class PaddingCheck(Check):
         lengths, _ = pad_lengths(call.model, sequence, settings.lengths)
 
         def changes(made: Repetition) -> bool | None:
-            self._refused.discard(sequence.main)
-            return self._run(sequence, made) is not None or (None if sequence.main in self._refused else False)
+            self._refused.discard(sequence.name)
+            return self._run(sequence, made) is not None or (None if sequence.name in self._refused else False)
 
         found = LeakRepeater(call, leak, changes, lengths, settings.filler).run()
         made = found.smallest

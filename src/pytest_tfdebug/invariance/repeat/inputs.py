@@ -180,7 +180,7 @@ def padded(
     shifts = before and sequence.kind.name == "encoder" and model_traits.shifts_labels(model)
     if shifts and "labels" in sequence.aligned:  # the loss would predict the first token from the last pad
         changed["labels"][:, before] = IGNORED_LABEL
-    return changed
+    return changed if sequence.beside is None else padded(model, changed, sequence.beside, pads, filler)
 
 
 def without_pads(made: Mapping[str, Any], sequence: InputSequence) -> Inputs:
@@ -193,7 +193,7 @@ def without_pads(made: Mapping[str, Any], sequence: InputSequence) -> Inputs:
     inputs[sequence.main] = torch.where(
         mask.reshape(*mask.shape, *(1,) * (ids.dim() - mask.dim())), ids, real[len(real) // 2]
     )
-    return inputs
+    return inputs if sequence.beside is None else without_pads(inputs, sequence.beside)
 
 
 def extend(tensor: torch.Tensor, axis: int, before: int, after: int, value: float = 0) -> torch.Tensor:

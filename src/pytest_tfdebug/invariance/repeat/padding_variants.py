@@ -115,7 +115,7 @@ def padded_alike(
     )
     unit = "" if sequence.kind.unit == "tokens" else f" {sequence.kind.unit}"
     inputs = padded(call.model, given, sequence, (before, after), filler)
-    label = f"{sequence.main} padded by {pads}{unit} on the {side}"
+    label = f"{sequence.name} padded by {pads}{unit} on the {side}"
     recorded: Literal["expected", ""] = "expected" if given is call.inputs else ""
     return Repetition(label, inputs, alignment, with_mask(given, sequence), recorded, pads, side)
 
