@@ -13,6 +13,7 @@ from pytest_tfdebug.scan.cli import main
 from pytest_tfdebug.scan.read.outline import Outline, blank
 
 TEST = "class {0}Test(ModelTesterMixin, unittest.TestCase):\n    {1}\n"
+STALE = '@unittest.skip("why", until="2020-01-31")\n    def test_own(self): assert 1'
 SKIP = '@unittest.skip("why")\n    def test_forward(self): pass'
 
 
@@ -136,7 +137,7 @@ def test_what_python_imports_before_the_scan_is_not_taken_from_the_repository(sm
 @pytest.mark.parametrize("is_directory", [False, True])
 def test_a_fix_leaves_what_a_link_leads_out_to(small, tmp_path, monkeypatch, capsys, is_directory):
     monkeypatch.chdir(tmp_path)
-    stale = "class CTest(ModelTesterMixin, unittest.TestCase):\n    has_secrets = False\n"
+    stale = TEST.format("C", STALE.replace("why", "has_secrets"))
     outside, model = tmp_path / "outside", small / "tests/models/gimel"
     outside.mkdir()
     file = outside / "test_modeling_gimel.py"
@@ -163,14 +164,14 @@ def test_a_fix_follows_a_link_inside(small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = small / "tests/models/aleph/test_modeling_aleph.py"
     inside = small / "tests/shared.py"
-    inside.write_text(file.read_text().partition("class ")[0] + TEST.format("A", "has_nothing = False"))
+    inside.write_text(file.read_text().partition("class ")[0] + TEST.format("A", STALE))
     file.unlink()
     file.symlink_to(inside)
 
     assert main(["--repo", str(small), "--fix", "stale", "--write"]) == 0
 
     assert file.is_symlink()
-    assert "has_nothing" not in inside.read_text()
+    assert "until" not in inside.read_text()
 
 
 def test_a_string_of_two_million_backslashes_takes_no_longer_than_so_many_letters():

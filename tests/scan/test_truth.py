@@ -227,4 +227,4 @@ def test_a_run_of_nothing_proves_nothing(small, capsys):
     (small / "run.json").write_text("{}")
 
     assert main([str(small / "run.json"), "--repo", str(small)]) == 2
-    assert "Nothing to compare" in capsys.readouterr().err
+    assert "run.json is not a report of this" in capsys.readouterr().err

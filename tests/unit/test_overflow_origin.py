@@ -99,7 +99,6 @@ def test_glue_between_two_children_is_blamed_on_the_parent_with_its_lines():
     first, last = lines_of(report)
     assert "kept / 0" in source(first, last)
     assert last - first <= 2
-    assert "a division by 0 gives inf" in report
 
 
 def test_inputs_that_are_not_finite_are_blamed_on_the_caller():

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprExceptionInfo
 from _pytest.reports import CollectErrorRepr
 
-from pytest_tfdebug.check_record import CheckRecord
 from pytest_tfdebug.publish.failure import ANSWER
 from pytest_tfdebug.publish.note import PUBLISHER, note
 from pytest_tfdebug.triage import text
@@ -40,6 +39,8 @@ def explain(
         what, name = text.line(findings[0].what), "" if phase == "call" else phase
         vars(report)[ANSWER] = what
         if node.config.pluginmanager.has_plugin(PUBLISHER):
+            from pytest_tfdebug.check_record import CheckRecord
+
             fix = f"Smallest fix: {text.line(findings[0].fix)}"
             note(node, CheckRecord(node.nodeid, "triage", "failed", what, name, advice=fix, text=body))
     if node.config.getoption("tbstyle", "auto") == "line":
