@@ -120,6 +120,11 @@ class Port:
     rename: dict[str, str] | None = None
 
 
+def to_edit(name: str, package: str, build: Callable[[Import], Case], *reloaded: str) -> Port:
+    """Return a port that is edited at random: it has no bugs of its own, and all of its package is imported anew."""
+    return Port(name, package, reloaded or (package,), build, ())
+
+
 def shaken(model: nn.Module, seed: int = 0) -> nn.Module:
     """Give a model weights of a trained model's size: nothing is zero, one, or too small to be seen."""
     generator = torch.Generator().manual_seed(seed)

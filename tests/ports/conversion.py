@@ -19,15 +19,7 @@ def carried(port, reference, names=(), cut=lambda weights: weights, kept=()):
     """
     theirs = cut(dict(reference.state_dict()))
     own = port.state_dict()
-    if names:
-        renamed = {}
-        for name, weight in theirs.items():
-            for pattern, replacement in names:
-                name = re.sub(pattern, replacement, name)  # noqa: PLW2901 - step by step
-            renamed[name] = weight
-        theirs = renamed
-    else:
-        theirs = dict(zip(own, theirs.values(), strict=True))
+    theirs = named(theirs, names) if names else dict(zip(own, theirs.values(), strict=True))
     parameters = dict(port.named_parameters(remove_duplicate=False))
     left = {
         name: own[name]
@@ -36,6 +28,16 @@ def carried(port, reference, names=(), cut=lambda weights: weights, kept=()):
     }
     port.load_state_dict({**{n: w for n, w in theirs.items() if n in own}, **left})
     return port.eval()
+
+
+def named(weights, names):
+    """Return weights under the names that patterns translate, one after the other."""
+    renamed = {}
+    for name, weight in weights.items():
+        for pattern, replacement in names:
+            name = re.sub(pattern, replacement, name)  # noqa: PLW2901 - step by step
+        renamed[name] = weight
+    return renamed
 
 
 def fused(weights, parts, whole):

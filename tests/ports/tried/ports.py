@@ -14,8 +14,23 @@ from types import SimpleNamespace
 
 import packaging.version
 import torch
-from cases import Case, Port, shaken, tokens
+from cases import Case, shaken, to_edit, tokens
 from conversion import carried, fused, picture
+
+#: A module of CLIP's vision model -> its name in OpenAI's own code.
+_VISION_OF_CLIP = (
+    (r"embeddings\.class_embedding", "class_embedding"),
+    (r"embeddings\.patch_embedding\.weight", "conv1.weight"),
+    (r"embeddings\.position_embedding\.weight", "positional_embedding"),
+    (r"pre_layrnorm", "ln_pre"),
+    (r"post_layernorm", "ln_post"),
+    (r"encoder\.layers", "transformer.resblocks"),
+    (r"self_attn\.in_proj\.", "attn.in_proj_"),
+    (r"self_attn\.", "attn."),
+    (r"layer_norm", "ln_"),
+    (r"fc1", "c_fc"),
+    (r"fc2", "c_proj"),
+)
 
 
 def vision(**more):
@@ -34,17 +49,7 @@ def clip_vision(load):
     reference = shaken(CLIPVisionModelWithProjection(config))
     names = [
         (r"^vision_model\.", ""),
-        (r"embeddings\.class_embedding", "class_embedding"),
-        (r"embeddings\.patch_embedding\.weight", "conv1.weight"),
-        (r"embeddings\.position_embedding\.weight", "positional_embedding"),
-        (r"pre_layrnorm", "ln_pre"),
-        (r"post_layernorm", "ln_post"),
-        (r"encoder\.layers", "transformer.resblocks"),
-        (r"self_attn\.in_proj\.", "attn.in_proj_"),
-        (r"self_attn\.", "attn."),
-        (r"layer_norm", "ln_"),
-        (r"fc1", "c_fc"),
-        (r"fc2", "c_proj"),
+        *_VISION_OF_CLIP,
     ]
 
     def cut(weights):
@@ -394,17 +399,7 @@ def chinese_clip(load):
     names = [
         (r"^text_model", "bert"),
         (r"^vision_model\.", "visual."),
-        (r"embeddings\.class_embedding", "class_embedding"),
-        (r"embeddings\.patch_embedding\.", "conv1."),
-        (r"embeddings\.position_embedding\.weight", "positional_embedding"),
-        (r"pre_layrnorm", "ln_pre"),
-        (r"post_layernorm", "ln_post"),
-        (r"encoder\.layers", "transformer.resblocks"),
-        (r"self_attn\.in_proj\.", "attn.in_proj_"),
-        (r"self_attn\.", "attn."),
-        (r"layer_norm", "ln_"),
-        (r"fc1", "c_fc"),
-        (r"fc2", "c_proj"),
+        *_VISION_OF_CLIP,
     ]
 
     def cut(weights):
@@ -963,27 +958,23 @@ def recurrent_gemma(load):
     return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids, places))
 
 
-def _port(name, package, build, *reloaded):
-    return Port(name, package, reloaded or (package,), build, ())
-
-
 PORTS = (
-    _port("bark-fine", "bark", bark_fine),
-    _port("chinese-clip", "cn_clip", chinese_clip),
-    _port("clip-vision", "clip", clip_vision),
-    _port("d3rlpy-decision", "d3rlpy", decision_transformer, "d3rlpy.models"),
-    _port("dac", "dac", dac, "dac.model", "dac.nn"),
-    _port("deberta", "DeBERTa", deberta),
-    _port("efficientnet", "efficientnet_pytorch", efficientnet),
-    _port("espnet-conformer", "espnet", conformer, "espnet.nets"),
-    _port("espnet-hifigan", "espnet2", hifigan, "espnet2.gan_tts"),
-    _port("fms-mpnet", "fms", mpnet),
-    _port("geffnet-mobilenet", "geffnet", mobilenet),
-    _port("hiera", "hiera", hiera),
-    _port("monai-vit", "monai", monai_vit, "monai.networks"),
-    _port("neuralforecast-patchtst", "neuralforecast", patchtst, "neuralforecast.models", "neuralforecast.common"),
-    _port("olmo-core-olmo2", "olmo_core", olmo2, "olmo_core.nn"),
-    _port(
+    to_edit("bark-fine", "bark", bark_fine),
+    to_edit("chinese-clip", "cn_clip", chinese_clip),
+    to_edit("clip-vision", "clip", clip_vision),
+    to_edit("d3rlpy-decision", "d3rlpy", decision_transformer, "d3rlpy.models"),
+    to_edit("dac", "dac", dac, "dac.model", "dac.nn"),
+    to_edit("deberta", "DeBERTa", deberta),
+    to_edit("efficientnet", "efficientnet_pytorch", efficientnet),
+    to_edit("espnet-conformer", "espnet", conformer, "espnet.nets"),
+    to_edit("espnet-hifigan", "espnet2", hifigan, "espnet2.gan_tts"),
+    to_edit("fms-mpnet", "fms", mpnet),
+    to_edit("geffnet-mobilenet", "geffnet", mobilenet),
+    to_edit("hiera", "hiera", hiera),
+    to_edit("monai-vit", "monai", monai_vit, "monai.networks"),
+    to_edit("neuralforecast-patchtst", "neuralforecast", patchtst, "neuralforecast.models", "neuralforecast.common"),
+    to_edit("olmo-core-olmo2", "olmo_core", olmo2, "olmo_core.nn"),
+    to_edit(
         "parlai-blenderbot",
         "parlai",
         blenderbot,
@@ -991,15 +982,15 @@ PORTS = (
         "parlai.core.torch_generator_agent",
         "parlai.utils.torch",
     ),
-    _port("perceiver-io", "perceiver", perceiver),
-    _port("pretrained-vit", "pytorch_pretrained_vit", pretrained_vit),
-    _port("pytorchcv-resnet", "pytorchcv", resnet),
-    _port("recurrentgemma", "recurrentgemma", recurrent_gemma, "recurrentgemma.torch"),
-    _port("smp-segformer", "segmentation_models_pytorch", segformer),
-    _port("spandrel-swin2sr", "spandrel", swin2sr),
-    _port("tape-bert", "tape", protein_bert),
-    _port("torchmultimodal-flava", "torchmultimodal", flava),
-    _port("torchscale-kosmos2", "torchscale", kosmos2_text),
-    _port("transformer-lens-gpt2", "transformer_lens", hooked_gpt2),
-    _port("transformers1-xlnet", "pytorch_transformers", xlnet),
+    to_edit("perceiver-io", "perceiver", perceiver),
+    to_edit("pretrained-vit", "pytorch_pretrained_vit", pretrained_vit),
+    to_edit("pytorchcv-resnet", "pytorchcv", resnet),
+    to_edit("recurrentgemma", "recurrentgemma", recurrent_gemma, "recurrentgemma.torch"),
+    to_edit("smp-segformer", "segmentation_models_pytorch", segformer),
+    to_edit("spandrel-swin2sr", "spandrel", swin2sr),
+    to_edit("tape-bert", "tape", protein_bert),
+    to_edit("torchmultimodal-flava", "torchmultimodal", flava),
+    to_edit("torchscale-kosmos2", "torchscale", kosmos2_text),
+    to_edit("transformer-lens-gpt2", "transformer_lens", hooked_gpt2),
+    to_edit("transformers1-xlnet", "pytorch_transformers", xlnet),
 )

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import numpy as np
 import packaging.version
 import torch
-from cases import Case, Port, shaken, tokens
-from conversion import carried, fused, picture
+from cases import Case, shaken, to_edit, tokens
+from conversion import carried, fused, named, picture
 
 
 def timesfm(load):
@@ -566,34 +566,20 @@ def falcon(load):
     return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids[..., None],))
 
 
-def named(weights, names):
-    """Return weights under the names that patterns translate."""
-    renamed = {}
-    for name, weight in weights.items():
-        for pattern, replacement in names:
-            name = re.sub(pattern, replacement, name)  # noqa: PLW2901 - step by step
-        renamed[name] = weight.clone()
-    return renamed
-
-
-def _port(name, package, build, *reloaded):
-    return Port(name, package, reloaded or (package,), build, ())
-
-
 #: Their registries take a class once.
 _MM = ("mmcv", "mmengine")
 
 PORTS = (
-    _port("bert4torch-roformer", "bert4torch", roformer),
-    _port("coqui-vits-text", "TTS", vits_text, "TTS.tts"),
-    _port("kornia-siglip", "kornia", siglip2, "kornia.models"),
-    _port("mmaction-timesformer", "mmaction", timesformer, "mmaction", *_MM),
-    _port("mmpretrain-poolformer", "mmpretrain", poolformer, "mmpretrain", *_MM),
-    _port("moshi-mimi", "moshi", mimi, "moshi.models", "moshi.modules", "moshi.quantization"),
-    _port("olmo", "olmo", olmo),
-    _port("onmt-falcon", "onmt", falcon, "onmt.decoders", "onmt.modules"),
-    _port("rwkv", "rwkv", rwkv),
-    _port("s3prl-wav2vec2", "s3prl", wav2vec2),
-    _port("texar-t5", "texar", texar_t5),
-    _port("timesfm", "timesfm", timesfm),
+    to_edit("bert4torch-roformer", "bert4torch", roformer),
+    to_edit("coqui-vits-text", "TTS", vits_text, "TTS.tts"),
+    to_edit("kornia-siglip", "kornia", siglip2, "kornia.models"),
+    to_edit("mmaction-timesformer", "mmaction", timesformer, "mmaction", *_MM),
+    to_edit("mmpretrain-poolformer", "mmpretrain", poolformer, "mmpretrain", *_MM),
+    to_edit("moshi-mimi", "moshi", mimi, "moshi.models", "moshi.modules", "moshi.quantization"),
+    to_edit("olmo", "olmo", olmo),
+    to_edit("onmt-falcon", "onmt", falcon, "onmt.decoders", "onmt.modules"),
+    to_edit("rwkv", "rwkv", rwkv),
+    to_edit("s3prl-wav2vec2", "s3prl", wav2vec2),
+    to_edit("texar-t5", "texar", texar_t5),
+    to_edit("timesfm", "timesfm", timesfm),
 )

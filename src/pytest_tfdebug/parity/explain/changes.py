@@ -43,7 +43,6 @@ _COST_OF_FUNCTION = {0: 2.0, 1: 1.0, 2: 2.0}
 _LESS_LIKELY = 0.1
 #: What a constant is called, by the operator or by the argument.
 _CALLED = {"mul": "factor", "div": "divisor", "pow": "exponent", "add": "summand", "sub": "summand"}
-_WITH_EPSILON = ("add", "native_layer_norm", "native_group_norm", "clamp_min", "clamp")
 #: Operators whose result nothing is said about by leaving them out: they hand their operand on.
 _HANDED_ON = ("view", "_unsafe_view", "clone", "_to_copy", "detach", "alias", "expand")
 #: Operators after which a value may have been added that is missing.
