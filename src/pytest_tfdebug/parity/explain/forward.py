@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from pytest_tfdebug.parity.explain.replay import Replay
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.tracing.values.tape import Step, Tape
     from pytest_tfdebug.values import Line
 
-_NUMBER = re.compile(r"\d+")
 #: Values before an operator that it could have been given.
 _NEAR = 110
 
@@ -112,18 +110,8 @@ class Forward:
         return found
 
     def places_like(self, place: int) -> Iterable[Iterable[int]]:
-        """Yield groups of steps that do the same as a step: on its line in every layer; on its line; then anywhere."""
+        """Yield groups of steps that do the same as a step: on its line; then anywhere."""
         step, lines = self.tape.steps[place], self.lines_of(place)[:2]
         same = [k for k, each in enumerate(self.tape.steps) if each.operator == step.operator]
-        on_line = [k for k in same if self.lines_of(k)[:1] == lines[:1]]
-        layer = self._layer_of(place)
-        return [k for k in on_line if self._layer_of(k) == layer], on_line, same
-
-    def _layer_of(self, place: int) -> str:
-        made = self.outs_of(place)
-        return in_every_layer(self.side.call_of(self.side.values[made[0]]).path) if made else ""
-
-
-def in_every_layer(path: str) -> str:
-    """Return a module's path without its numbers: the same for one module of every layer."""
-    return _NUMBER.sub("*", path)
+        yield [k for k in same if self.lines_of(k)[:1] == lines[:1]]
+        yield same

@@ -14,7 +14,6 @@ import torch
 from pytest_tfdebug.fingerprints import Fingerprint, Fingerprinter, distance
 from pytest_tfdebug.parity.explain.calls import OF_CALLS, changes_of_calls, exchanged_weights
 from pytest_tfdebug.parity.explain.changes import At, Change, changes_at, scaled
-from pytest_tfdebug.parity.explain.forward import in_every_layer
 from pytest_tfdebug.parity.values.matching import reordered_axes
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from pytest_tfdebug.parity.explain.replay import Edit
     from pytest_tfdebug.parity.values.matching import Matches
     from pytest_tfdebug.parity.values.open_values import OpenValues
-    from pytest_tfdebug.records import Call
     from pytest_tfdebug.values import Value
 
 #: Two values count as one up to this distance, and up to this share of how far the outputs were apart.
@@ -184,31 +182,24 @@ class Search:
         return Mend(min(changes, key=lambda change: change.place), tuple(sorted(edits)), residual, reached)
 
     def _elsewhere(self, change: Change) -> Iterator[list[Change]]:
-        """Yield a change at the same place of every layer, then on the same line, then at everything of its kind."""
-        tried: set[frozenset[object]] = set()
-        for group in self._groups(change):
+        """Yield a change on the same line of every layer, then at everything of its kind."""
+        every = range(len(self.forward.tape.steps))
+        makers = {"weights": exchanged_weights, **dict.fromkeys(OF_CALLS, changes_of_calls)}
+        groups: Iterable[Iterable[Change]] = (
+            [makers[change.kind](self.forward, every)]
+            if change.kind in makers
+            else (
+                itertools.chain.from_iterable(map(self._changes_at, places))
+                for places in self.forward.places_like(change.place)
+            )
+        )
+        for group in groups:
             like: dict[object, Change] = {}
             for each in group:
                 if (each.kind, each.key) == (change.kind, change.key):
                     like.setdefault(frozenset(each.instead or ()) or each.place, each)
-            places = frozenset(like)
-            if len(like) > 1 and places not in tried:
-                tried.add(places)
+            if len(like) > 1:
                 yield [*like.values()]
-
-    def _groups(self, change: Change) -> Iterator[Iterable[Change]]:
-        every, calls = range(len(self.forward.tape.steps)), self.forward.side.calls
-        if change.kind == "weights":
-            yield exchanged_weights(self.forward, every)
-        elif change.call is None or change.kind not in OF_CALLS:
-            for places in self.forward.places_like(change.place):
-                yield itertools.chain.from_iterable(map(self._changes_at, places))
-        else:
-            layer, everywhere = in_every_layer(calls[change.call].path), [*changes_of_calls(self.forward, every)]
-            yield [each for each in everywhere if in_every_layer(calls[each.call or 0].path) == layer]
-            around = _class_around(calls, change.call)
-            yield [each for each in everywhere if _class_around(calls, each.call or 0) == around]
-            yield everywhere
 
     def _changes_at(self, place: int, far: float = 0.0) -> Iterator[Change]:
         at = At(self.forward, place, self.forward.tape.steps[place], self.forward.scope_of(place), far)
@@ -302,12 +293,6 @@ class Search:
     @staticmethod
     def _tells(fingerprint: Fingerprint) -> bool:
         return fingerprint.finite >= _FEWEST and fingerprint.high - fingerprint.low > 1e-3 * fingerprint.rms
-
-
-def _class_around(calls: Mapping[int, Call], index: int) -> str:
-    """Return the class of the module whose forward makes a call."""
-    parent = calls[index].parent
-    return calls[parent].class_name if parent is not None else ""
 
 
 def _best(found: list[Mend]) -> list[Mend]:
