@@ -49,19 +49,27 @@ class Shared(NamedTuple):
 
 
 class ChangeKind(NamedTuple):
-    """What a kind of change is called, how GitHub shows it, and whether it fails the ratchet."""
+    """What a kind of change is called, how GitHub shows it, and what to do about it if it fails the ratchet."""
 
     title: str
     level: str
-    fails: bool
+    advice: str = ""
+
+    @property
+    def fails(self) -> bool:
+        """Whether it fails the ratchet."""
+        return bool(self.advice)
+
+
+_RUN = "Run the tests instead of skipping them."
 
 
 KINDS = {
-    "new": ChangeKind("New skips", "error", fails=True),
-    "empty": ChangeKind("Emptied tests", "error", fails=True),
-    "no-reason": ChangeKind("Skips without a reason", "error", fails=True),
-    "changed": ChangeKind("Changed reasons", "warning", fails=False),
-    "gone": ChangeKind("Gone skips", "notice", fails=False),
+    "new": ChangeKind("New skips", "error", _RUN),
+    "empty": ChangeKind("Emptied tests", "error", _RUN),
+    "no-reason": ChangeKind("Skips without a reason", "error", "Give each skip a reason."),
+    "changed": ChangeKind("Changed reasons", "warning"),
+    "gone": ChangeKind("Gone skips", "notice"),
 }
 #: Skips by their test, model and class.
 _Skips: TypeAlias = "dict[tuple[str, ...], list[_Entry]]"
@@ -147,8 +155,8 @@ def lines(
     # a heading for each, and advice
     room = (_MOST_LINES - 1 - len(by_kind)) // failing - 1 if failing else render.SHOWN
     for kind, of_kind in by_kind.items():
-        title, _, fails = KINDS[kind]
-        yield f"{title} : {len(of_kind)}"
+        fails = KINDS[kind].fails
+        yield f"{KINDS[kind].title} : {len(of_kind)}"
         if is_brief and not fails:
             continue
         left, told = 2 * len(of_kind) if verbose or (failing and not is_brief) else room, 0
@@ -163,7 +171,7 @@ def lines(
     if not found:
         yield f"No skip has changed since {against}."
     elif failing:
-        yield "Run the tests instead of skipping them, give each skip a reason, or write a new report to accept them."
+        yield " ".join(dict.fromkeys(KINDS[kind].advice for kind in by_kind if KINDS[kind].fails))
 
 
 def _text(change: SkipChange) -> str:
@@ -182,8 +190,8 @@ def as_annotations(found: list[SkipChange], now: Mapping[str, Any]) -> Iterator[
     """Yield the changes as annotations that GitHub shows at their lines."""
     shares = _shares(found, now)
     for change in found:
-        title, level, fails = KINDS[change.kind]
-        shared = f"; {shares[change.test]}" if fails else ""
+        title, level, advice = KINDS[change.kind]
+        shared = f"; {shares[change.test]}" if advice else ""
         yield render.annotation(level, change.entry, f"{title.removesuffix('s')}: {change.test}", shared)
 
 
