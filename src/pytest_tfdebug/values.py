@@ -57,6 +57,11 @@ class Value:
         """Whether its elements are those of its producers, in another place or number."""
         return self.origin == "view" or self.operator in MOVES
 
+    @property
+    def tells(self) -> bool:
+        """Whether its numbers tell which value it is: those of a mask, of indices and of a constant do not."""
+        return "float" in self.dtype and not self.print.is_mask
+
 
 @dataclass
 class Values:

@@ -170,3 +170,42 @@ def test_which_output_is_which_may_be_a_guess():
     report = pytest_tfdebug.compare(expected, pytest_tfdebug.trace(Renamed(wrong), **inputs))
 
     assert "eps 1e-12 or eps 0 instead of 0.01 at modeling_bert.py:" in report.culprit.proved
+
+
+class Masked(torch.nn.Module):
+    """Attention that hides pads from pads."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Linear(4, 4)
+
+    def forward(self, states, pads):
+        scores = states @ states.transpose(1, 2)
+        hidden = (pads[:, None] + pads[:, :, None]) == 0
+        return self.out(scores.masked_fill(hidden, -1e4).softmax(-1) @ states)
+
+
+class MaskedPort(torch.nn.Module):
+    """A port of it that hides more."""
+
+    def __init__(self):
+        super().__init__()
+        self.proj = torch.nn.Linear(4, 4)
+
+    def forward(self, states, pads):
+        mask = pads.unsqueeze(1) * pads.unsqueeze(2)
+        weights = torch.bmm(states, states.mT)
+        weights[mask == 0] = -1e4
+        return self.proj(torch.bmm(weights.softmax(-1), states))
+
+
+def test_a_change_of_a_mask_proves_no_line_for_certain():
+    torch.manual_seed(0)
+    right, wrong = Masked().eval(), MaskedPort().eval()
+    wrong.proj.load_state_dict(right.out.state_dict())
+    given = torch.randn(2, 5, 4), torch.tensor([[1.0, 1, 1, 1, 0], [1, 1, 1, 0, 0]])
+
+    report = pytest_tfdebug.compare(pytest_tfdebug.trace(right, *given), pytest_tfdebug.trace(wrong, *given))
+
+    assert "with add instead of mul" in report.culprit.proved
+    assert not report.culprit.certain

@@ -165,3 +165,19 @@ def test_a_parameter_that_changes_nothing_is_told_where_the_other_sides_does():
 
     assert told == ["'norm.scale' changes no output here; 'final.weight' does in the reference."]
     assert list(found.unused({"layers.0.w"}, {"h.0.w"})) == []
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_the_number_of_unlike_things_is_no_layer(count):
+    kinds = {"temporal__w": "attentions__0__w", "spatial__w": "attentions__1__w"}
+    other = {f"h__{n}__{kind}": random(10 * n + k, 6, 4) for n in range(count) for k, kind in enumerate(kinds)}
+    own = {f"layers__{n}__{kinds[kind]}": other[f"h__{n}__{kind}"] for n in range(count) for kind in kinds}
+    first, second = "layers__0__attentions__0__w", "layers__1__attentions__0__w"
+
+    found = pair_weights(table(**own), table(**other))
+    odd = pair_weights(table(**(own | {first: own[second], second: own[first]})), table(**other))
+
+    assert not any(found.is_misplaced(name) for name in found.partners)
+    assert [name for name in odd.partners if odd.is_misplaced(name)] == (
+        ["layers.0.attentions.0.w", "layers.1.attentions.0.w"] if count > 2 else []
+    )

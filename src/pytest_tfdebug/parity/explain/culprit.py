@@ -53,6 +53,7 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
     places = places_of(proof, known, named.path, pair.reference)
     told, is_certain = sentence(proof, places), len({place.finding.call.path for place in places}) == 1
     if proof.is_reverse:
+        is_certain = is_certain and _is_given_known(proof, pair)
         return replace(look, culprit=_of_reference(named, places, told, is_certain=is_certain))
     if named.kind == "weights":  # it is not the other side's weight, whatever else would mend the forward too
         is_exchange = all(not mend.places for mend in proof.mends)
@@ -62,6 +63,7 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
     places = [place for place in places if not _is_right(place.finding.values[0], pair)]
     if not places:  # what the reference computes as well is changed: it makes up for what is wrong elsewhere
         return replace(look, culprit=replace(named, certain=False, proved=told))
+    is_certain = is_certain and all(place.finding.values[0].tells for place in places)
     culprits = tuple(
         replace(culprit_of(place.finding, pair), source=place.lines, certain=is_certain, proved=told)
         for place in places
@@ -72,10 +74,23 @@ def _told_by(proof: Proof, look: Explained, pair: ForwardPair, named: Culprit) -
 def _is_right(value: Value, pair: ForwardPair) -> bool:
     """Tell whether the reference computes a value of the port as well, in the same order of elements."""
     fingerprint = value.print
-    if value.is_moved or "float" not in value.dtype or fingerprint.is_constant:
+    if value.is_moved or not value.tells:
         return False
     near = (pair.reference.values[each].print for each in pair.matches.within(value.index, AGREE))
     return any(not reordered_axes(fingerprint, other) for other in near)
+
+
+def _is_given_known(proof: Proof, pair: ForwardPair) -> bool:
+    """Tell whether the port has all that the changed steps of the reference are given: else that may be wrong."""
+    forward, values = proof.forward, pair.reference.values
+    changed = (out for mend in proof.mends for place in mend.places for out in forward.outs_of(place))
+    return all(
+        forward.named(each) in pair.back.known
+        or values[each].origin == "input"
+        or (values[each].tells and pair.back_matches.within(each, AGREE))
+        for out in changed
+        for each in forward.operands_of(out)
+    )
 
 
 class ProofPlace(NamedTuple):

@@ -245,7 +245,7 @@ class _StatementSearch:
 
 def _is_known(value: Value, distance: float) -> bool:
     fingerprint = value.print
-    is_telling = "float" in value.dtype and not fingerprint.is_constant and fingerprint.finite == fingerprint.elements
+    is_telling = value.tells and fingerprint.finite == fingerprint.elements
     return is_telling and not value.is_moved and distance <= _AGREE
 
 

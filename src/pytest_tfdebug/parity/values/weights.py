@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -42,20 +43,40 @@ class Weights:
     transposed: set[str] = field(default_factory=set)  # own names whose shape is the other side's reversed
     unknown: set[str] = field(default_factory=set)  # own names that the other side has no counterpart for
 
+    @cached_property
+    def _own(self) -> Numbering:
+        return _numbering(self.partners)
+
+    @cached_property
+    def _other(self) -> Numbering:
+        owners: dict[str, list[str]] = {}
+        for name, others in self.partners.items():
+            for other in others:
+                owners.setdefault(other, []).append(name)
+        return _numbering(owners)
+
+    def _alike(self, name: str) -> list[str]:
+        """Return the parameters of this name in other layers that the other side has."""
+        return [each for each in self.partners if self._own.starred(each) == self._own.starred(name) and each != name]
+
+    def _relation(self, own: str, other: str) -> tuple[str, bool]:
+        """Return what stays the same from layer to layer: the other's name, and whether the layers' numbers agree."""
+        return self._other.starred(other), self._own.layer(own) == self._other.layer(other)
+
     def is_misplaced(self, name: str) -> bool:
         """Tell whether a parameter lies in another order than those of the same name in other layers.
 
         Layouts differ between implementations; they do not differ between the layers of one.
         """
-        others = [other for other in self.partners if _starred(other) == _starred(name) and other != name]
+        others = self._alike(name)
         if name in self.reordered and not self.reordered.intersection(others):
             return True
         if others and name in self.transposed and not self.transposed.intersection(others):
             return True
-        usual = Counter(_relation(other, partner) for other in others for partner in set(self.partners[other]))
+        usual = Counter(self._relation(other, partner) for other in others for partner in set(self.partners[other]))
         if name not in self.partners or not usual or usual.most_common(1)[0][1] < _USUAL:
             return False
-        own = max(usual[_relation(name, partner)] for partner in self.partners[name])
+        own = max(usual[self._relation(name, partner)] for partner in self.partners[name])
         return own == 0 or own < usual.most_common(1)[0][1]
 
     def is_sure(self, name: str) -> bool:
@@ -70,7 +91,7 @@ class Weights:
 
     def is_known_elsewhere(self, name: str) -> bool:
         """Tell whether the other side has the parameters of this name in other layers."""
-        return any(_starred(other) == _starred(name) for other in self.partners if other != name)
+        return bool(self._alike(name))
 
     def told(self, names: Sequence[str], expected: str = "") -> str:
         """Say in sentences what is wrong with some parameters."""
@@ -102,28 +123,32 @@ class Weights:
         """
         told: dict[str, list[str]] = {}
         for name, partners in self.partners.items():
-            theirs = list(dict.fromkeys(map(_starred, partners)))
+            theirs = list(dict.fromkeys(map(self._other.starred, partners)))
             both = {name, f"{name.removesuffix('.bias')}.weight"}
             is_told = name.endswith(".bias") and (both <= self.joined or both <= self.reordered)
             if name in blamed or is_told or self.is_misplaced(name) or len(theirs) < len(partners):
                 continue
             if name in self.transposed:
-                told.setdefault(f"{_starred(name)!r} holds {theirs[0]!r} transposed.", []).append(name)
+                told.setdefault(f"{self._own.starred(name)!r} holds {theirs[0]!r} transposed.", []).append(name)
             elif name in self.joined:
                 part = "a part of " if len(theirs) == 1 else ""
                 named = " and ".join(map(repr, theirs))
-                told.setdefault(f"{_starred(name)!r} holds {part}{named}{'' if part else ' in one'}.", []).append(name)
+                told.setdefault(
+                    f"{self._own.starred(name)!r} holds {part}{named}{'' if part else ' in one'}.", []
+                ).append(name)
             elif name in self.reordered:
-                told.setdefault(f"{_starred(name)!r} holds {theirs[0]!r} in another order.", []).append(name)
+                told.setdefault(f"{self._own.starred(name)!r} holds {theirs[0]!r} in another order.", []).append(name)
         yield from (sentence for sentence, names in told.items() if len(names) > 1 or "order" not in sentence)
 
     def unused(self, own: Collection[str], other: Collection[str]) -> Iterator[str]:
         """Say in a sentence each which parameters change no output, in no layer, though the other side's do."""
-        alike = set(map(_starred, own))
-        told = {_starred(name): partners[0] for name, partners in self.partners.items() if name not in self.joined}
+        alike = set(map(self._own.starred, own))
+        told = {
+            self._own.starred(name): partners[0] for name, partners in self.partners.items() if name not in self.joined
+        }
         for name, partner in told.items():
             if name not in alike and partner in other:
-                yield f"{name!r} changes no output here; {_starred(partner)!r} does in the reference."
+                yield f"{name!r} changes no output here; {self._other.starred(partner)!r} does in the reference."
 
     @property
     def known(self) -> frozenset[str]:
@@ -235,24 +260,59 @@ def join(prints: Sequence[Fingerprint]) -> Fingerprint:
     )
 
 
-#: The number of a layer: a part of the path, or else the first number in the name.
-_LAYER = re.compile(r"(?<![^.])\d+(?![^.])")
+#: The numbers in a name: whole parts of the path, or else the first within a part (``h0.attn``).
+_PART = re.compile(r"(?<![^.])\d+(?![^.])")
 _NUMBER = re.compile(r"\d+")
 
 
-def _starred(name: str) -> str:
-    """Return a name without the numbers of layers; the place in a sequence within a layer, ``mlp.0.weight``, stays."""
-    path, _, last = name.rpartition(".")
-    around, _, place = path.rpartition(".")
-    if place.isdecimal() and _LAYER.search(around):
-        return f"{_LAYER.sub('*', around)}.{place}.{last}"
-    return _LAYER.sub("*", name) if _LAYER.search(name) else _NUMBER.sub("*", name, count=1)
+@dataclass(frozen=True)
+class Numbering:
+    """Which numbers in the names of one side count layers, and which are the names of unlike things.
+
+    ``attentions.0`` and ``attentions.1`` of a layer are two attentions if the other side calls them by two names.
+    """
+
+    unlike: frozenset[str]  # what stands before the number of unlike things, with a star for each number
+
+    def starred(self, name: str) -> str:
+        """Return a name with a star for the number of each layer."""
+        for number in reversed(_numbers(name)):
+            if _before(name, number) not in self.unlike:
+                name = _with_star(name, number)
+        return name
+
+    def layer(self, name: str) -> list[str]:
+        """Return the numbers of the layers in a name."""
+        return [number.group() for number in _numbers(name) if _before(name, number) not in self.unlike]
 
 
-def _layer(name: str) -> list[str]:
-    return _LAYER.findall(name) or _NUMBER.findall(name)[:1]
+def _numbering(partners: Mapping[str, Collection[str]]) -> Numbering:
+    """Find out which numbers count layers: most of what differs in that number alone has one name on the other side."""
+    alike: dict[tuple[str, str], list[set[str]]] = {}
+    for name, others in partners.items():
+        for number in _numbers(name):
+            alike.setdefault((_before(name, number), _with_star(name, number)), []).append(
+                set(map(_all_starred, others))
+            )
+    usual: Counter[str] = Counter()
+    for (before, _), named in alike.items():
+        if len(named) > 1:
+            most = Counter(name for names in named for name in names).most_common(1)[0][1]
+            usual[before] += 2 * most - len(named)
+    return Numbering(frozenset(before for before, surplus in usual.items() if surplus <= 0))
 
 
-def _relation(own: str, other: str) -> tuple[str, bool]:
-    """Return what stays the same from layer to layer: the other's name without its number, and whether these agree."""
-    return _starred(other), _layer(own) == _layer(other)
+def _numbers(name: str) -> list[re.Match[str]]:
+    return list(_PART.finditer(name)) or list(_NUMBER.finditer(name))[:1]
+
+
+def _before(name: str, number: re.Match[str]) -> str:
+    return _all_starred(name[: number.start()])
+
+
+def _with_star(name: str, number: re.Match[str]) -> str:
+    return f"{name[: number.start()]}*{name[number.end() :]}"
+
+
+def _all_starred(name: str) -> str:
+    return _PART.sub("*", name) if _PART.search(name) else _NUMBER.sub("*", name, count=1)
