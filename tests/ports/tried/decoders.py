@@ -1,0 +1,303 @@
+"""Texts: decoders."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from cases import Case, shaken, tokens
+from conversion import carried, fused, named
+
+
+def hooked_gpt2(load):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sys.modules["transformers"].TRANSFORMERS_CACHE = ""  # as it was before version 5
+    config = GPT2Config(n_layer=3, n_embd=32, n_head=4, vocab_size=64, n_positions=32)
+    reference = shaken(GPT2LMHeadModel(config))
+    package = load("transformer_lens")
+    sizes = {"n_layers": 3, "d_model": 32, "n_ctx": 32, "d_head": 8, "n_heads": 4, "d_mlp": 128, "d_vocab": 64}
+    cfg = package.HookedTransformerConfig(**sizes, act_fn="gelu_new", normalization_type="LN", seed=0, device="cpu")
+    port = package.HookedTransformer(cfg, move_to_device=False)
+    weights = load("transformer_lens.pretrained.weight_conversions").convert_gpt2_weights(reference, cfg)
+    port.load_state_dict({**port.state_dict(), **weights, "unembed.b_U": torch.zeros(64)})
+    ids = tokens(64)
+    return Case(reference, port.eval(), (), {"input_ids": ids, "use_cache": False}, (ids,))
+
+
+def kosmos2_text(load):
+    from transformers import Kosmos2Config
+    from transformers.models.kosmos2.modeling_kosmos2 import Kosmos2TextForCausalLM
+
+    sizes = {"vocab_size": 64, "embed_dim": 32, "layers": 2, "ffn_dim": 64, "attention_heads": 4}
+    config = Kosmos2Config(text_config={**sizes, "max_position_embeddings": 32})
+    reference = shaken(Kosmos2TextForCausalLM(config.text_config))
+    args = load("torchscale.architecture.config").DecoderConfig(
+        vocab_size=64,
+        decoder_embed_dim=32,
+        decoder_layers=2,
+        decoder_ffn_embed_dim=64,
+        decoder_attention_heads=4,
+        share_decoder_input_output_embed=True,
+        subln=True,
+        no_scale_embedding=False,
+    )
+    embedding = load("torchscale.component.embedding")
+    places = reference.model.embed_positions.weights
+    port = load("torchscale.architecture.decoder").Decoder(
+        args, embedding.TextEmbedding(64, 32), embedding.PositionalEmbedding(*places.shape)
+    )
+    cut = lambda weights: {**weights, "embed_positions.weight": places}  # noqa: E731 - the reference's are no weights
+    port = carried(port, reference, [(r"^model\.", ""), (r"^lm_head", "output_projection")], cut)
+    ids = tokens(64)
+    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids,))
+
+
+def olmo2(load):
+    from transformers import Olmo2Config, Olmo2ForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    rope = {"rope_type": "default", "rope_theta": 10000.0}
+    config = Olmo2Config(**sizes, **heads, **special, rms_norm_eps=1e-6, rope_parameters=rope)
+    reference = shaken(Olmo2ForCausalLM(config))
+    package = load("olmo_core.nn.transformer")
+    settings = package.TransformerConfig.llama_like(
+        d_model=32,
+        vocab_size=64,
+        n_layers=2,
+        n_heads=4,
+        n_kv_heads=2,
+        hidden_size_multiple_of=128,
+        block_name=package.TransformerBlockType.reordered_norm,
+        qk_norm=True,
+        layer_norm_eps=1e-6,
+        rope_theta=10000,
+    )
+    port = settings.build(init_device="cpu")
+    names = [
+        (r"^model\.embed_tokens", "embeddings"),
+        (r"^model\.norm", "lm_head.norm"),
+        (r"^lm_head\.weight", "lm_head.w_out.weight"),
+        (r"^model\.layers", "blocks"),
+        (r"self_attn\.([qkv])_proj", r"attention.w_\1"),
+        (r"self_attn\.o_proj", "attention.w_out"),
+        (r"self_attn", "attention"),
+        (r"mlp\.gate_proj", "feed_forward.w1"),
+        (r"mlp\.down_proj", "feed_forward.w2"),
+        (r"mlp\.up_proj", "feed_forward.w3"),
+        (r"post_attention_layernorm", "attention_norm"),
+        (r"post_feedforward_layernorm", "feed_forward_norm"),
+    ]
+    ids = tokens(64)
+    return Case(reference, carried(port, reference, names), (), {"input_ids": ids, "use_cache": False}, (ids,))
+
+
+def recurrent_gemma(load):
+    from transformers import RecurrentGemmaConfig, RecurrentGemmaForCausalLM
+
+    sizes = {"vocab_size": 64, "lru_width": 32}
+    config = RecurrentGemmaConfig(
+        attention_window_size=8,
+        num_hidden_layers=3,
+        hidden_size=32,
+        intermediate_size=96,
+        num_attention_heads=4,
+        num_key_value_heads=1,
+        pad_token_id=0,
+        **sizes,
+    )
+    reference = shaken(RecurrentGemmaForCausalLM(config))
+    sys.modules.setdefault("recurrentgemma.jax", SimpleNamespace(complex_lib=None, layers=None, scan=None))
+    common = load("recurrentgemma.common")
+    kinds = common.TemporalBlockType
+    settings = common.GriffinConfig(
+        width=32,
+        mlp_expanded_width=48,
+        num_heads=4,
+        block_types=(kinds.RECURRENT, kinds.RECURRENT, kinds.ATTENTION),
+        embeddings_scale_by_sqrt_dim=True,
+        logits_soft_cap=30.0,
+        attention_window_size=7,  # a window holds as many tokens as this before its own
+        **sizes,
+    )
+    port = load("recurrentgemma.torch.griffin").Griffin(settings, dtype=torch.float32)
+    names = [
+        (r"^model\.embed_tokens\.weight", "embedder.input_embedding"),
+        (r"^model\.final_norm\.weight", "final_norm.scale"),
+        (r"^model\.layers", "blocks"),
+        (r"pre_norm\.weight", "pre_norm.scale"),
+        (r"temporal_block\.([qkv])_proj", r"attention_block.proj_\1"),
+        (r"temporal_block\.o_proj", "attention_block.proj_final"),
+        (r"temporal_block", "recurrent_block"),
+        (r"conv_1d\.(w|b)\w+", r"conv_1d.\1"),
+        (r"recurrent_param", "a_param"),
+        (r"recurrent_gate_(w|b)\w+", r"a_gate.\1"),
+        (r"input_gate_(w|b)\w+", r"input_gate.\1"),
+        (r"down_proj", "ffw_down"),
+    ]
+
+    def cut(weights):
+        for name in [name for name in weights if "conv_1d.weight" in name]:
+            weights[name] = weights[name].squeeze(1).T
+        for name in [name for name in weights if "gate_proj" in name]:
+            both = torch.stack([weights.pop(name), weights.pop(name.replace("gate_proj", "up_proj"))])
+            is_weight = name.endswith("weight")
+            at = name.replace("gate_proj.weight", "ffw_up.w").replace("gate_proj.bias", "ffw_up.b")
+            weights[at] = both.transpose(1, 2) if is_weight else both[:, None, None]
+        return weights
+
+    ids = tokens(64)
+    places = torch.arange(12).expand(2, 12)
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids, places))
+
+
+def rwkv(load):
+    from transformers import RwkvConfig, RwkvForCausalLM
+
+    os.environ.setdefault("RWKV_JIT_ON", "0")
+    config = RwkvConfig(
+        vocab_size=64, context_length=32, hidden_size=32, num_hidden_layers=3, intermediate_size=64, use_cache=False
+    )
+    reference = shaken(RwkvForCausalLM(config))
+    names = [
+        (r"^rwkv\.embeddings", "emb"),
+        (r"^rwkv\.ln_out", "ln_out"),
+        (r"^rwkv\.", ""),
+        (r"attention\.time_mix_(key|value|receptance)", lambda m: f"att.time_mix_{m[1][0]}"),
+        (r"feed_forward\.time_mix_(key|receptance)", lambda m: f"ffn.time_mix_{m[1][0]}"),
+        (r"attention", "att"),
+        (r"feed_forward", "ffn"),
+        (r"pre_ln", "ln0"),
+    ]
+    weights = named(reference.state_dict(), names)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tiny.pth"
+        torch.save(weights, file)
+        port = load("rwkv.model").RWKV(str(file), "cpu fp32", verbose=False)
+    ids = tokens(64, batch=1)
+    return Case(
+        reference,
+        port.eval(),
+        (),
+        {"input_ids": ids},
+        (ids[0].tolist(), None),
+        {"full_output": True},
+        arranged=lambda out: out[0][None],
+    )
+
+
+def olmo(load):
+    from transformers import OlmoConfig, OlmoForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    rope = {"rope_type": "default", "rope_theta": 10000.0}
+    config = OlmoConfig(**sizes, **heads, **special, clip_qkv=2.0, rope_parameters=rope)
+    reference = shaken(OlmoForCausalLM(config))
+    settings = load("olmo.config").ModelConfig(
+        d_model=32,
+        n_heads=4,
+        n_kv_heads=2,
+        n_layers=2,
+        mlp_hidden_size=96,
+        clip_qkv=2.0,
+        rope=True,
+        include_bias=False,
+        layer_norm_with_affine=False,
+        attention_layer_norm_with_affine=False,
+        max_sequence_length=32,
+        vocab_size=64,
+        embedding_size=64,
+        weight_tying=False,
+        eos_token_id=2,
+        pad_token_id=0,
+        init_device="cpu",
+    )
+    port = load("olmo.model").OLMo(settings)
+    names = [
+        (r"^model\.embed_tokens", "transformer.wte"),
+        (r"^lm_head", "transformer.ff_out"),
+        (r"^model\.layers", "transformer.blocks"),
+        (r"self_attn\.qkv_proj", "att_proj"),
+        (r"self_attn\.o_proj", "attn_out"),
+        (r"mlp\.both_proj", "ff_proj"),
+        (r"mlp\.down_proj", "ff_out"),
+    ]
+
+    def cut(weights):
+        weights = fused(weights, [f"self_attn.{kind}_proj" for kind in "qkv"], "self_attn.qkv_proj")
+        return fused(weights, ["mlp.up_proj", "mlp.gate_proj"], "mlp.both_proj")
+
+    ids = tokens(64)
+    return Case(reference, carried(port, reference, names, cut), (), {"input_ids": ids, "use_cache": False}, (ids,))
+
+
+def falcon(load):
+    from transformers import FalconConfig, FalconModel
+
+    config = FalconConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        multi_query=True,
+        parallel_attn=True,
+        new_decoder_architecture=False,
+        bias=False,
+        alibi=False,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    reference = shaken(FalconModel(config))
+    port = load("onmt.decoders.transformer").TransformerLMDecoder(
+        num_layers=2,
+        d_model=32,
+        heads=4,
+        d_ff=128,
+        copy_attn=False,
+        self_attn_type="scaled-dot",
+        dropout=0.0,
+        attention_dropout=0.0,
+        embeddings=load("onmt.modules").Embeddings(32, 64, 0),
+        max_relative_positions=-1,
+        relative_positions_buckets=0,
+        aan_useffn=False,
+        pos_ffn_activation_fn="gelu",
+        num_kv=1,
+        add_ffnbias=False,
+        parallel_residual=True,
+        shared_layer_norm=True,
+        norm_eps=1e-5,
+        rotary_interleave=False,
+    )
+    names = [
+        (r"^word_embeddings", "embeddings.make_embedding.emb_luts.0"),
+        (r"^ln_f", "layer_norm"),
+        (r"^h\.", "transformer_layers."),
+        (r"input_layernorm", "layer_norm_1"),
+        (r"self_attention\.dense", "self_attn.final_linear"),
+        (r"self_attention", "self_attn"),
+        (r"mlp\.dense_h_to_4h", "feed_forward.w_1"),
+        (r"mlp\.dense_4h_to_h", "feed_forward.w_2"),
+    ]
+
+    def cut(weights):
+        for name in [name for name in weights if "query_key_value" in name]:
+            for kind, part in zip(("query", "keys", "values"), weights.pop(name).split([32, 8, 8]), strict=True):
+                weights[name.replace("query_key_value", f"linear_{kind}")] = part
+        return weights
+
+    ids = tokens(64)
+    port = carried(port, reference, names, cut)
+    return Case(reference, port, (), {"input_ids": ids, "use_cache": False}, (ids[..., None],))

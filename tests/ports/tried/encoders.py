@@ -1,0 +1,270 @@
+"""Texts: encoders, and encoders with a decoder."""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+
+import numpy as np
+import torch
+from cases import Case, shaken, tokens
+from conversion import carried, fused
+
+from tried.past import with_pkg_resources
+
+
+def deberta(load):
+    from transformers import DebertaConfig, DebertaModel
+
+    collections.Sequence = collections.abc.Sequence  # as it was before Python 3.10
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    sizes |= {"max_position_embeddings": 32, "vocab_size": 64, "relative_attention": True, "pos_att_type": "c2p|p2c"}
+    sizes |= {"position_biased_input": False, "type_vocab_size": 0}
+    reference = shaken(DebertaModel(DebertaConfig(**sizes)))
+    config = load("DeBERTa.deberta.config").ModelConfig()
+    vars(config).update(sizes)
+    port = load("DeBERTa.deberta.deberta").DeBERTa(config)
+    names = [
+        (r"self\.pos_proj\.", "self.pos_key_proj."),
+        (r"self\.pos_q_proj", "self.pos_query_proj"),
+    ]
+
+    def cut(weights):
+        heads, width = 4, 8
+        for layer in range(3):
+            at = f"encoder.layer.{layer}.attention.self."
+            whole = weights.pop(f"{at}in_proj.weight").view(heads, 3, width, 32)
+            for place, kind in enumerate(("query", "key", "value")):
+                weights[f"{at}{kind}_proj.weight"] = whole[:, place].reshape(32, 32)
+            weights[f"{at}query_proj.bias"] = weights.pop(f"{at}q_bias")
+            weights[f"{at}value_proj.bias"] = weights.pop(f"{at}v_bias")
+            weights[f"{at}key_proj.bias"] = torch.zeros(32)
+            weights[f"{at}pos_key_proj.bias"] = torch.zeros(32)
+        return weights
+
+    port = carried(port, reference, names, cut)
+    ids = tokens(64)
+    return Case(reference, port, (), {"input_ids": ids}, (ids,), arranged=lambda out: out[-1])
+
+
+def xlnet(load):
+    from transformers import XLNetConfig, XLNetModel
+
+    sizes = {"d_model": 32, "n_layer": 3, "n_head": 4, "d_inner": 64}
+    reference = shaken(XLNetModel(XLNetConfig(vocab_size=64, ff_activation="gelu_new", **sizes)))
+    package = load("pytorch_transformers.modeling_xlnet")
+    port = package.XLNetModel(package.XLNetConfig(vocab_size_or_config_json_file=64, **sizes))
+    ids = tokens(64)
+    kinds = torch.arange(12).ge(5).long().expand(2, 12).contiguous()
+    inputs = {"input_ids": ids, "token_type_ids": kinds}
+    return Case(reference, carried(port, reference), (), {**inputs, "use_mems": False}, (), inputs)
+
+
+def mpnet(load):
+    from transformers import MPNetConfig, MPNetModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    config = MPNetConfig(**sizes, vocab_size=64, max_position_embeddings=32, layer_norm_eps=1e-12)
+    reference = shaken(MPNetModel(config))
+    package = load("fms.models.mpnet")
+    sizes = {"src_vocab_size": 64, "emb_dim": 32, "nheads": 4, "nlayers": 3, "hidden_grow_factor": 2.0}
+    port = package.Mpnet(package.MpnetConfig(**sizes, max_expected_seq_len=32))
+    names = [
+        (r"embeddings\.word_embeddings", "base_model.word_embedding"),
+        (r"embeddings\.position_embeddings", "base_model.position_embeddings"),
+        (r"embeddings\.LayerNorm", "base_model.enc_norm"),
+        (r"encoder\.relative", "base_model.relative"),
+        (r"encoder\.layer", "base_model.layers"),
+        (r"attention\.LayerNorm", "ln"),
+        (r"attention\.attn\.o\.", "attn.dense."),
+        (r"attention\.attn\.qkv", "attn.in_proj.qkv_fused"),
+        (r"intermediate\.dense", "ff_sub_layer.w1"),
+        (r"output\.dense", "ff_sub_layer.w2"),
+        (r"output\.LayerNorm", "ff_ln"),
+        (r"pooler\.dense", "den"),
+    ]
+    port = carried(
+        port, reference, names, lambda w: fused(w, [f"attention.attn.{k}" for k in "qkv"], "attention.attn.qkv")
+    )
+    ids = tokens(64)
+    return Case(reference, port, (), {"input_ids": ids}, (ids,))
+
+
+def blenderbot(load):
+    from transformers import BlenderbotConfig, BlenderbotForConditionalGeneration
+
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    sizes |= {"encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "d_model": 32, "vocab_size": 64}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": 2}
+    config = BlenderbotConfig(**sizes, **special, max_position_embeddings=32, scale_embedding=True)
+    reference = shaken(BlenderbotForConditionalGeneration(config))
+    options = {"n_layers": 2, "n_heads": 4, "ffn_size": 64, "embedding_size": 32, "n_positions": 32}
+    options |= {"variant": "prelayernorm", "activation": "gelu", "learn_positional_embeddings": True}
+    options |= {"embeddings_scale": True}
+    with_pkg_resources()
+    port = load("parlai.agents.transformer.modules").TransformerGeneratorModel(options, _Words())
+    port.start_idx = slice(0, 0)  # the score of the start token stays: the reference computes one
+    names = [
+        (r"^model\.", ""),
+        (r"^shared", "embeddings"),
+        (r"embed_tokens", "embeddings"),
+        (r"embed_positions", "position_embeddings"),
+        (r"self_attn_layer_norm", "norm1"),
+        (r"encoder_attn_layer_norm", "norm2"),
+        (r"(encoder\.layers.*)final_layer_norm", r"\1norm2"),
+        (r"final_layer_norm", "norm3"),
+        (r"coder\.layer_norm", "coder.norm_embeddings"),
+        (r"encoder\.layers\.(\d)\.self_attn", r"encoder.layers.\1.attention"),
+        (r"self_attn", "self_attention"),
+        (r"encoder_attn", "encoder_attention"),
+        (r"out_proj", "out_lin"),
+        (r"([qkv])_proj", r"\1_lin"),
+        (r"fc(\d)", r"ffn.lin\1"),
+    ]
+    port = carried(port, reference, names)
+    ids, seen, said = tokens(64), torch.ones(2, 12, dtype=torch.long), tokens(64).flip(1)[:, :8]
+    ids[1, 9:], seen[1, 9:] = 0, 0
+    begun = torch.cat([torch.ones(2, 1, dtype=torch.long), said[:, :-1]], 1)
+    inputs = {"input_ids": ids, "attention_mask": seen, "decoder_input_ids": begun, "use_cache": False}
+    return Case(reference, port, (), inputs, (ids,), {"ys": said})
+
+
+class _Words(dict):
+    """A dictionary of words as ParlAI's models ask for it."""
+
+    null_token, start_token, end_token = "null", "start", "end"
+
+    def __init__(self):
+        super().__init__({"null": 0, "start": 1, "end": 2})
+
+    def __len__(self):
+        return 64
+
+
+def protein_bert(load):
+    from transformers import BertConfig, BertModel
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 64, "max_position_embeddings": 32}
+    reference = shaken(BertModel(BertConfig(**sizes)))
+    package = load("tape.models.modeling_bert")
+    port = carried(package.ProteinBertModel(package.ProteinBertConfig(**sizes)), reference, [(r"^", "")])
+    ids, seen = tokens(64), torch.ones(2, 12, dtype=torch.long)
+    ids[1, 8:], seen[1, 8:] = 0, 0
+    return Case(reference, port, (), {"input_ids": ids, "attention_mask": seen}, (ids, seen))
+
+
+def perceiver(load):
+    from transformers import PerceiverConfig, PerceiverForMaskedLM
+
+    sizes = {"num_latents": 8, "d_latents": 16, "d_model": 32, "vocab_size": 64, "max_position_embeddings": 16}
+    config = PerceiverConfig(
+        num_self_attends_per_block=2,
+        num_blocks=2,
+        num_self_attention_heads=4,
+        num_cross_attention_heads=4,
+        qk_channels=16,
+        v_channels=16,
+        **sizes,
+    )
+    reference = shaken(PerceiverForMaskedLM(config))
+    package = load("perceiver.model.text.mlm")
+    encoder = package.TextEncoderConfig(
+        vocab_size=64,
+        max_seq_len=16,
+        num_input_channels=32,
+        num_cross_attention_heads=4,
+        num_cross_attention_qk_channels=16,
+        num_cross_attention_v_channels=16,
+        num_self_attention_heads=4,
+        num_self_attention_qk_channels=16,
+        num_self_attention_v_channels=16,
+        num_self_attention_layers_per_block=2,
+        num_self_attention_blocks=2,
+    )
+    decoder = package.TextDecoderConfig(
+        vocab_size=64,
+        max_seq_len=16,
+        num_cross_attention_heads=8,
+        num_cross_attention_qk_channels=256,
+        num_cross_attention_v_channels=32,
+        cross_attention_residual=False,
+    )
+    port = package.MaskedLanguageModel(package.PerceiverConfig(encoder, decoder, num_latents=8, num_latent_channels=16))
+    package.copy_encoder_params(reference, port.encoder)
+    package.copy_decoder_params(reference, port.decoder)
+    ids, seen = tokens(64, length=16), torch.ones(2, 16, dtype=torch.long)
+    ids[1, 12:], seen[1, 12:] = 0, 0
+    return Case(reference, port.eval(), (), {"inputs": ids, "attention_mask": seen}, (ids, seen == 0))
+
+
+def texar_t5(load):
+    from transformers import T5Config, T5Model
+
+    config = T5Config(
+        vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0, pad_token_id=0
+    )
+    reference = shaken(T5Model(config))
+    attention = {"num_heads": 4, "num_units": 32, "output_dim": 32}
+    linear = {"type": "Linear"}
+    layers = [
+        linear | {"kwargs": {"in_features": 32, "out_features": 64, "bias": False}},
+        {"type": "ReLU"},
+        linear | {"kwargs": {"in_features": 64, "out_features": 32, "bias": False}},
+    ]
+    part = {"dim": 32, "num_blocks": 2, "multihead_attention": attention, "poswise_feedforward": {"layers": layers}}
+    settings = {"pretrained_model_name": None, "embed": {"dim": 32}, "vocab_size": 64, "hidden_size": 32}
+    with_pkg_resources()
+    for old, new in (("float_", np.float64), ("unicode_", np.str_)):
+        vars(np).setdefault(old, new)  # as it was before NumPy 2
+    port = load("texar.torch.modules").T5EncoderDecoder(hparams={**settings, "encoder": part, "decoder": part})
+    names = [
+        (r"^shared\.weight", "word_embedder._embedding"),
+        (r"block\.(\d)\.layer\.0\.SelfAttention", r"self_attns.\1"),
+        (r"block\.(\d)\.layer\.0\.layer_norm\.weight", r"self_attn_layer_norm.\1.w"),
+        (r"block\.(\d)\.layer\.1\.EncDecAttention", r"enc_dec_attns.\1"),
+        (r"(decoder.*)block\.(\d)\.layer\.1\.layer_norm\.weight", r"\1end_dec_attn_layer_norm.\2.w"),
+        (r"block\.(\d)\.layer\.\d\.layer_norm\.weight", r"poswise_layer_norm.\1.w"),
+        (r"block\.(\d)\.layer\.\d\.DenseReluDense\.wi", r"poswise_networks.\1._layers.0"),
+        (r"block\.(\d)\.layer\.\d\.DenseReluDense\.wo", r"poswise_networks.\1._layers.2"),
+        (r"final_layer_norm\.weight", "final_layer_norm.w"),
+        (r"\.([qkvo])\.weight", lambda m: f".{m[1].upper()}_dense.weight"),
+    ]
+    spare = "decoder.enc_dec_attns.0.relative_attention_bias.weight"  # of the first checkpoints; nothing in T5
+    cut = lambda weights: {**weights, spare: torch.zeros(32, 4)}  # noqa: E731
+    ids = tokens(64)
+    return Case(
+        reference,
+        carried(port, reference, names, cut),
+        (),
+        {"input_ids": ids, "decoder_input_ids": ids, "use_cache": False},
+        (ids, torch.tensor([12, 12])),
+        arranged=lambda out: out[1].logits,
+    )
+
+
+def roformer(load):
+    from transformers import RoFormerConfig, RoFormerModel
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes |= {"intermediate_size": 64, "hidden_act": "gelu"}
+    config = RoFormerConfig(**sizes, embedding_size=32, max_position_embeddings=32, layer_norm_eps=1e-12)
+    reference = RoFormerModel(config)
+    places = reference.encoder.embed_positions.weight.clone()
+    shaken(reference).encoder.embed_positions.weight.data.copy_(places)  # sines, though a parameter
+    port = load("bert4torch.models").build_transformer_model(model="roformer", max_position=32, **sizes)
+    names = [
+        (r"LayerNorm", "layerNorm"),
+        (r"token_type_embeddings", "segment_embeddings"),
+        (r"^encoder\.layer", "encoderLayer"),
+        (r"attention\.self\.(query|key|value)", lambda m: f"multiHeadAttention.{m[1][0]}"),
+        (r"attention\.output\.dense", "multiHeadAttention.o"),
+        (r"attention\.output\.layerNorm", "attnLayerNorm"),
+        (r"intermediate\.dense", "feedForward.intermediateDense"),
+        (r"output\.dense", "feedForward.outputDense"),
+        (r"output\.layerNorm", "ffnLayerNorm"),
+    ]
+    ids, seen = tokens(64), torch.ones(2, 12, dtype=torch.long)
+    ids[1, 8:], seen[1, 8:] = 0, 0
+    port = carried(port, reference, names)
+    return Case(reference, port, (), {"input_ids": ids, "attention_mask": seen}, (ids, torch.zeros_like(ids)))

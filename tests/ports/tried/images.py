@@ -1,0 +1,392 @@
+"""Pictures, alone or beside a text."""
+
+from __future__ import annotations
+
+import torch
+from cases import Case, shaken, tokens
+from conversion import carried, fused, picture
+
+from tried.past import with_pkg_resources
+
+#: A module of CLIP's vision model -> its name in OpenAI's own code.
+_VISION_OF_CLIP = (
+    (r"embeddings\.class_embedding", "class_embedding"),
+    (r"embeddings\.patch_embedding\.weight", "conv1.weight"),
+    (r"embeddings\.position_embedding\.weight", "positional_embedding"),
+    (r"pre_layrnorm", "ln_pre"),
+    (r"post_layernorm", "ln_post"),
+    (r"encoder\.layers", "transformer.resblocks"),
+    (r"self_attn\.in_proj\.", "attn.in_proj_"),
+    (r"self_attn\.", "attn."),
+    (r"layer_norm", "ln_"),
+    (r"fc1", "c_fc"),
+    (r"fc2", "c_proj"),
+)
+
+
+def vision(**more):
+    from transformers import ViTConfig, ViTForImageClassification
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = ViTConfig(**sizes, image_size=32, patch_size=8, num_labels=5, **more)
+    return shaken(ViTForImageClassification(config))
+
+
+def clip_vision(load):
+    from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
+
+    sizes = {"hidden_size": 32, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = CLIPVisionConfig(**sizes, image_size=32, patch_size=8, projection_dim=16)
+    reference = shaken(CLIPVisionModelWithProjection(config))
+    names = [
+        (r"^vision_model\.", ""),
+        *_VISION_OF_CLIP,
+    ]
+
+    def cut(weights):
+        weights["proj"] = weights.pop("visual_projection.weight").T
+        return fused(weights, ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], "self_attn.in_proj")
+
+    with_pkg_resources()
+    port = carried(load("clip.model").VisionTransformer(32, 8, 32, 3, 4, 16), reference, names, cut)
+    pixels = picture(32)
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,))
+
+
+def pretrained_vit(load):
+    reference = vision(layer_norm_eps=1e-6)
+    package = load("pytorch_pretrained_vit.model")
+    sizes = {"patches": (8, 8), "dim": 32, "ff_dim": 64, "num_heads": 4, "num_layers": 3, "classifier": "token"}
+    sizes |= {"attention_dropout_rate": 0.0, "dropout_rate": 0.1, "representation_size": None}
+    package.PRETRAINED_MODELS["tiny"] = {"config": sizes, "image_size": (32, 32), "num_classes": 5}
+    names = [
+        (r"^vit\.", ""),
+        (r"embeddings\.cls_token", "class_token"),
+        (r"embeddings\.position_embeddings", "positional_embedding.pos_embedding"),
+        (r"embeddings\.patch_embeddings\.projection", "patch_embedding"),
+        (r"(?:encoder\.layer|layers)\.", "transformer.blocks."),
+        (r"attention\.(?:attention\.)?(q|k|v)(?:uery|ey|alue|_proj)\.", r"attn.proj_\1."),
+        (r"attention\.(?:output\.dense|o_proj)", "proj"),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"(?:intermediate\.dense|mlp\.fc1)", "pwff.fc1"),
+        (r"(?:output\.dense|mlp\.fc2)", "pwff.fc2"),
+        (r"^layernorm", "norm"),
+        (r"^classifier", "fc"),
+    ]
+    port = carried(package.ViT("tiny"), reference, names)
+    pixels = picture(32)
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,))
+
+
+def monai_vit(load):
+    reference = vision(layer_norm_eps=1e-5)
+    port = load("monai.networks.nets.vit").ViT(
+        3,
+        32,
+        8,
+        32,
+        64,
+        3,
+        4,
+        classification=True,
+        num_classes=5,
+        spatial_dims=2,
+        qkv_bias=True,
+        post_activation="none",
+    )
+    names = [
+        (r"^vit\.", ""),
+        (r"embeddings\.cls_token", "cls_token"),
+        (r"embeddings\.patch_embeddings\.projection", "patch_embedding.patch_embeddings"),
+        (r"(?:encoder\.layer|layers)\.", "blocks."),
+        (r"attention\.qkv", "attn.qkv"),
+        (r"attention\.(?:output\.dense|o_proj)", "attn.out_proj"),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"(?:intermediate\.dense|mlp\.fc1)", "mlp.linear1"),
+        (r"(?:output\.dense|mlp\.fc2)", "mlp.linear2"),
+        (r"^layernorm", "norm"),
+        (r"^classifier", "classification_head"),
+    ]
+
+    def cut(weights):
+        places = weights.pop("vit.embeddings.position_embeddings")
+        weights["patch_embedding.position_embeddings"] = places[:, 1:]
+        weights["vit.embeddings.cls_token"] = weights["vit.embeddings.cls_token"] + places[:, :1]  # the port adds none
+        kinds = (
+            ["q_proj", "k_proj", "v_proj"] if any("q_proj" in name for name in weights) else ["query", "key", "value"]
+        )
+        weights = {name.replace("attention.attention.", "attention."): weight for name, weight in weights.items()}
+        return fused(weights, [f"attention.{kind}" for kind in kinds], "attention.qkv")
+
+    port = carried(port, reference, names, cut, kept=("norm_cross_attn",))
+    pixels = picture(32)
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,))
+
+
+def hiera(load):
+    from transformers import HieraConfig, HieraForImageClassification
+
+    config = HieraConfig(embed_dim=16, image_size=[64, 64], depths=[1, 2, 1, 1], num_heads=[1, 2, 4, 8], num_labels=7)
+    reference = shaken(HieraForImageClassification(config))
+    port = load("hiera.hiera").Hiera(input_size=(64, 64), embed_dim=16, num_classes=7, stages=(1, 2, 1, 1))
+    port.head.act_func = torch.nn.Identity()  # the reference returns logits
+    pixels = picture(64)
+    return Case(reference, carried(port, reference), (), {"pixel_values": pixels}, (pixels,))
+
+
+def segformer(load):
+    from transformers import SegformerConfig, SegformerModel
+
+    sizes, heads, reductions = [16, 16, 32, 32], [1, 2, 2, 4], [4, 2, 2, 1]
+    config = SegformerConfig(depths=[1, 2, 1, 1], sr_ratios=reductions, hidden_sizes=sizes, num_attention_heads=heads)
+    reference = shaken(SegformerModel(config))
+    port = load("segmentation_models_pytorch.encoders.mix_transformer").MixVisionTransformer(
+        img_size=64,
+        embed_dims=sizes,
+        num_heads=heads,
+        qkv_bias=True,
+        depths=[1, 2, 1, 1],
+        sr_ratios=reductions,
+    )
+    kind = r"^stages\.{0}\."
+    names = [
+        pair
+        for stage in range(4)
+        for pair in (
+            (kind.format(stage) + r"patch_embeddings\.layer_norm", f"patch_embed{stage + 1}.norm"),
+            (kind.format(stage) + r"patch_embeddings", f"patch_embed{stage + 1}"),
+            (kind.format(stage) + r"layer_norm", f"norm{stage + 1}"),
+            (kind.format(stage) + r"blocks", f"block{stage + 1}"),
+        )
+    ] + [
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"attention\.sequence_reduction\.sequence_reduction", "attn.sr"),
+        (r"attention\.sequence_reduction\.layer_norm", "attn.norm"),
+        (r"attention\.q_proj", "attn.q"),
+        (r"attention\.kv", "attn.kv"),
+        (r"attention\.o_proj", "attn.proj"),
+    ]
+    port = carried(port, reference, names, lambda w: fused(w, ["attention.k_proj", "attention.v_proj"], "attention.kv"))
+    pixels = picture(64)
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,), arranged=lambda out: out[-1])
+
+
+def efficientnet(load):
+    from transformers import EfficientNetConfig, EfficientNetForImageClassification
+
+    shape = {
+        "kernel_sizes": [3, 5, 3],
+        "in_channels": [32, 16, 24],
+        "out_channels": [16, 24, 24],
+        "depthwise_padding": [],
+        "strides": [1, 2, 1],
+        "num_block_repeats": [1, 2, 1],
+        "expand_ratios": [1, 6, 6],
+    }
+    config = EfficientNetConfig(
+        image_size=64, width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280, num_labels=7, **shape
+    )
+    reference = shaken(EfficientNetForImageClassification(config))
+    utils = load("efficientnet_pytorch.utils")
+    blocks = ["r1_k3_s11_e1_i32_o16_se0.25", "r2_k5_s22_e6_i16_o24_se0.25", "r1_k3_s11_e6_i24_o24_se0.25"]
+    _, settings = utils.get_model_params("efficientnet-b0", {"num_classes": 7, "image_size": 64})
+    port = load("efficientnet_pytorch.model").EfficientNet(utils.BlockDecoder.decode(blocks), settings)
+    pixels = picture(64)
+    return Case(reference, carried(port, reference), (), {"pixel_values": pixels}, (pixels,))
+
+
+def resnet(load):
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    config = ResNetConfig(
+        embedding_size=64, hidden_sizes=[64, 128], depths=[1, 2], layer_type="bottleneck", num_labels=3
+    )
+    reference = shaken(ResNetForImageClassification(config))
+    port = load("pytorchcv.models.resnet").ResNet([[64], [128, 128]], 64, True, False, num_classes=3)  # noqa: FBT003
+    names = [
+        (r"resnet\.embedder\.embedder", "features.init_block.conv"),
+        (
+            r"resnet\.encoder\.stages\.(\d+)\.layers\.(\d+)",
+            lambda m: f"features.stage{int(m[1]) + 1}.unit{int(m[2]) + 1}",
+        ),
+        (r"\.layer\.(\d)", lambda m: f".body.conv{int(m[1]) + 1}"),
+        (r"shortcut", "identity_conv"),
+        (r"convolution", "conv"),
+        (r"normalization", "bn"),
+        (r"classifier\.1", "output"),
+    ]
+    pixels = picture(56)
+    return Case(reference, carried(port, reference, names), (), {"pixel_values": pixels}, (pixels,))
+
+
+def swin2sr(load):
+    from transformers import Swin2SRConfig, Swin2SRForImageSuperResolution
+
+    sizes = {"embed_dim": 12, "depths": [2, 2], "num_heads": [2, 3], "window_size": 4, "mlp_ratio": 2.0, "upscale": 2}
+    reference = shaken(Swin2SRForImageSuperResolution(Swin2SRConfig(image_size=16, **sizes)))
+    package = load("spandrel.architectures.Swin2SR.__arch.Swin2SR")
+    port = package.Swin2SR(img_size=16, upsampler="pixelshuffle", **sizes)
+    names = [
+        (r"^swin2sr\.", ""),
+        (r"first_convolution", "conv_first"),
+        (r"embeddings\.patch_embeddings", "patch_embed"),
+        (r"patch_embed\.layernorm", "patch_embed.norm"),
+        (r"projection", "proj"),
+        (r"encoder\.stages\.(\d+)\.layers", r"layers.\1.residual_group.blocks"),
+        (r"encoder\.stages", "layers"),
+        (r"attention\.self\.(q|v)(?:uery|alue)\.bias", r"attn.\1_bias"),
+        (r"attention\.self\.continuous_position_bias_mlp", "attn.cpb_mlp"),
+        (r"attention\.self", "attn"),
+        (r"attention\.output\.dense", "attn.proj"),
+        (r"layernorm_before", "norm1"),
+        (r"layernorm_after", "norm2"),
+        (r"intermediate\.dense", "mlp.fc1"),
+        (r"output\.dense", "mlp.fc2"),
+        (r"^layernorm", "norm"),
+        (r"upsample\.conv_before_upsample", "conv_before_upsample.0"),
+        (r"upsample\.final_convolution", "conv_last"),
+        (r"upsample\.upsample\.convolution_0", "upsample.0"),
+    ]
+
+    def cut(weights):
+        for name in [name for name in weights if name.endswith("self.query.weight")]:
+            parts = [weights.pop(name.replace("query", kind)) for kind in ("query", "key", "value")]
+            weights[name.replace("query", "qkv")] = torch.cat(parts)
+        return weights
+
+    pixels = picture(16)
+    return Case(reference, carried(port, reference, names, cut), (), {"pixel_values": pixels}, (pixels,))
+
+
+def chinese_clip(load):
+    from transformers import ChineseCLIPConfig, ChineseCLIPModel
+
+    text = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    text |= {"vocab_size": 64, "max_position_embeddings": 32}
+    pixels = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
+    pixels |= {"image_size": 32, "patch_size": 8}
+    reference = shaken(ChineseCLIPModel(ChineseCLIPConfig(text_config=text, vision_config=pixels, projection_dim=16)))
+    package = load("cn_clip.clip.model")
+    port = package.CLIP(16, 32, 2, 64, 8, 64, 0.0, "gelu", 0.0, 32, 0.02, 64, 32, 4, 2, 2, vision_head_width=32)
+    names = [
+        (r"^text_model", "bert"),
+        (r"^vision_model\.", "visual."),
+        *_VISION_OF_CLIP,
+    ]
+
+    def cut(weights):
+        weights["visual.proj"] = weights.pop("visual_projection.weight").T
+        weights["text_projection"] = weights.pop("text_projection.weight").T
+        return fused(weights, ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], "self_attn.in_proj")
+
+    port = carried(port, reference, names, cut)
+    ids, seen = tokens(64), torch.ones(2, 12, dtype=torch.long)
+    ids[1, 8:], seen[1, 8:] = 0, 0
+    inputs = {"input_ids": ids, "attention_mask": seen, "pixel_values": picture(32)}
+    similarity = lambda out: out[2] * out[0] @ out[1].T  # noqa: E731 - the port returns the embeddings alone
+    return Case(reference, port, (), inputs, (inputs["pixel_values"], ids), arranged=similarity)
+
+
+def flava(load):
+    from transformers import FlavaConfig, FlavaModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    pixels, text = {"image_size": 32, "patch_size": 8}, {"vocab_size": 64, "max_position_embeddings": 32}
+    parts = {"image_config": {**sizes, **pixels}, "text_config": {**sizes, **text}, "multimodal_config": sizes}
+    reference = shaken(FlavaModel(FlavaConfig(**parts, hidden_size=32, projection_dim=16)))
+    each = {f"{part}_{name}": size for part in ("image", "text", "multimodal") for name, size in sizes.items()}
+    port = load("torchmultimodal.models.flava.model").flava_model(**each, **pixels, **text, text_and_image_proj_size=16)
+    names = [
+        (r"^(image|text)_model", r"\1_encoder"),
+        (r"^multimodal_model", "mm_encoder"),
+        (r"embeddings\.LayerNorm", "embeddings.layer_norm"),
+        (r"attention\.attention", "attention"),
+        (r"attention\.output\.dense", "attention.output"),
+        (r"intermediate\.dense", "feedforward.model.0"),
+        (r"layer\.(\d)\.output\.dense", r"layer.\1.feedforward.model.2"),
+        (r"layernorm_before", "attention_layernorm"),
+        (r"layernorm_after", "feedforward_layernorm"),
+    ]
+    port = carried(port, reference, names)
+    ids, pixels = tokens(64), picture(32)
+    inputs = {"image": pixels, "text": ids, "text_masked": ids, "skip_unmasked_mm_encoder": True}
+    return Case(
+        reference,
+        port,
+        (),
+        {"pixel_values": pixels, "input_ids": ids},
+        (),
+        inputs,
+        arranged=lambda out: out.multimodal_masked.last_hidden_state,
+        main=lambda out: out.multimodal_embeddings,
+    )
+
+
+def mobilenet(load):
+    from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
+
+    config = MobileNetV2Config(
+        image_size=64, depth_multiplier=0.35, num_labels=7, tf_padding=False, finegrained_output=False
+    )
+    reference = shaken(MobileNetV2ForImageClassification(config))
+    generator = torch.Generator().manual_seed(2)
+    for name, buffer in reference.named_buffers():
+        if "running" in name:
+            buffer.add_(torch.rand(buffer.shape, generator=generator))
+    package = load("geffnet.gen_efficientnet")
+    port = package._gen_mobilenet_v2("tiny", 0.35, num_classes=7, bn_eps=config.layer_norm_eps)
+    pixels = picture(64)
+    return Case(reference, carried(port, reference), (), {"pixel_values": pixels}, (pixels,))
+
+
+def poolformer(load):
+    from transformers import PoolFormerConfig, PoolFormerModel
+
+    sizes, depths = [8, 12, 16, 24], [1, 2, 1, 1]
+    config = PoolFormerConfig(hidden_sizes=sizes, depths=depths, layer_norm_eps=1e-5)
+    reference = shaken(PoolFormerModel(config))
+    package = load("mmpretrain.models.backbones.poolformer")
+    port = package.PoolFormer({"layers": depths, "embed_dims": sizes, "mlp_ratios": [4.0] * 4})
+    names = [
+        (r"^encoder\.patch_embeddings\.0\.projection", "patch_embed.proj"),
+        (r"^encoder\.patch_embeddings\.(\d)\.projection", lambda m: f"network.{2 * int(m[1]) - 1}.proj"),
+        (r"^encoder\.block\.(\d)\.", lambda m: f"network.{2 * int(m[1])}."),
+        (r"before_norm", "norm1"),
+        (r"after_norm", "norm2"),
+        (r"output\.conv(\d)", r"mlp.fc\1"),
+    ]
+    pixels = picture(64)
+    port.norm6 = torch.nn.Identity()  # the reference's model ends before it
+    carried(port, reference, names)
+    return Case(reference, port, (), {"pixel_values": pixels}, (pixels,), arranged=lambda out: out[-1])
+
+
+def siglip2(load):
+    from transformers import SiglipConfig, SiglipModel
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    pixels, text = {"image_size": 32, "patch_size": 8}, {"vocab_size": 64, "max_position_embeddings": 32}
+    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    parts = {"vision_config": {**sizes, **pixels}, "text_config": {**sizes, **text, **special}}
+    reference = shaken(SiglipModel(SiglipConfig(**parts)))
+    package = load("kornia.models.siglip2.config")
+    config = package.SigLip2Config(
+        package.SigLip2VisionConfig(**sizes, **pixels), package.SigLip2TextConfig(**sizes, **text), projection_dim=32
+    )
+    port = load("kornia.models.siglip2.model").SigLip2Model(config)
+    names = [(r"(vision_model.*)position_embedding\.weight", r"\1position_embedding")]
+    own = port.state_dict()
+    cut = lambda weights: {n: w.reshape(own[n].shape) if n in own else w for n, w in weights.items()}  # noqa: E731
+    ids, pixels = tokens(64, length=32), picture(32)
+    return Case(
+        reference,
+        carried(port, reference, names, cut),
+        (),
+        {"input_ids": ids, "pixel_values": pixels},
+        (pixels, ids),
+        main=lambda out: out.logits_per_image,
+        arranged=lambda out: out.logits_per_image,
+    )
